@@ -1,0 +1,79 @@
+"""Every failure podslice can report, as types that carry facts and make their own sentence.
+
+Three families, because three different people act on them: `InputError` (the user gave something unusable and can
+mend it), `StartError` (a kubelet with this configuration would not start on this machine) and `AdmissionError`
+(the node refuses this pod). `UpstreamDefectError` stands for an input on which Kubernetes v1.36.2 itself loops for
+ever or crashes; profile `kubelet-1.36` raises it where the decision would be.
+"""
+
+from __future__ import annotations
+
+
+class PodsliceError(Exception):
+    """Base of everything podslice raises on purpose."""
+
+
+class InputError(PodsliceError):
+    """Unusable input: where it is, what it says, and what would be valid.
+
+    `source` names the file (or `stdin`), `document` the zero-based document in it, `path` the field
+    (`spec.containers[0].resources.limits[cpu]`), `remedy` what to write instead. Prints as one line.
+    """
+
+    def __init__(
+        self, problem: str, *, source: str = "", document: int | None = None, path: str = "", remedy: str = ""
+    ) -> None:
+        self.problem = problem
+        self.source = source
+        self.document = document
+        self.path = path
+        self.remedy = remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = self.source
+        if self.document is not None:
+            where += f" document {self.document + 1}" if where else f"document {self.document + 1}"
+        parts = [part for part in (where, self.path, self.problem) if part]
+        text = ": ".join(parts)
+        if self.remedy:
+            text += f" ({self.remedy})"
+        return " ".join(text.split("\n"))
+
+    def at(self, *, source: str = "", document: int | None = None, path: str = "") -> InputError:
+        """The same error with the parts of its place that were not known deeper down."""
+        return InputError(
+            self.problem,
+            source=self.source or source,
+            document=self.document if self.document is not None else document,
+            path=self.path or path,
+            remedy=self.remedy,
+        )
+
+
+class StartError(PodsliceError):
+    """A kubelet with this configuration does not start here. `stage` names the step as in the recorded decisions."""
+
+    def __init__(self, stage: str, message: str) -> None:
+        self.stage = stage
+        self.message = message
+        super().__init__(message)
+
+
+class AdmissionError(PodsliceError):
+    """The node refuses a pod. `reason` and `message` are what the pod status would say; `reason` may be empty when
+    the refusing manager gives none, and the Topology Manager then wraps the text (spec cpu-topology 9.2)."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        self.reason = reason
+        self.message = message
+        super().__init__(message)
+
+
+class UpstreamDefectError(PodsliceError):
+    """Kubernetes v1.36.2 never answers here (endless loop) or crashes. `name` is the row in docs/deviations.md."""
+
+    def __init__(self, name: str, detail: str = "") -> None:
+        self.name = name
+        self.detail = detail
+        super().__init__(f"{name}: {detail}" if detail else name)

@@ -1,0 +1,112 @@
+"""The CPU topology the CPU Manager works on (spec cpu-topology 1.2), as integer bit masks.
+
+Built once per machine and shared by every simulated node: for each NUMA node, socket, core and uncore cache the bits
+of its CPUs, and for each CPU the ids it belongs to. Ids are never renumbered: a core's id is its lowest thread.
+"""
+
+from __future__ import annotations
+
+from podslice.core.errors import PodsliceError
+from podslice.core.machine.model import Machine
+from podslice.core.values.cpuset import Bits
+
+
+class TopologyError(PodsliceError):
+    """Discovery fails; the text is upstream's."""
+
+
+class CPUTopology:
+    """Immutable after construction. All `dict[int, Bits]` map an object id to the bits of its CPUs, ids ascending.
+
+    `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
+    """
+
+    __slots__ = (
+        "all_cpus",
+        "core_of",
+        "cores",
+        "num_cores",
+        "num_cpus",
+        "num_sockets",
+        "numa_nodes",
+        "numa_of",
+        "socket_of",
+        "sockets",
+        "uncore_caches",
+        "uncore_of",
+    )
+
+    def __init__(self, machine: Machine) -> None:
+        """Raises `TopologyError` as upstream's discovery does."""
+        if machine.cpu_count == 0:
+            raise TopologyError("could not detect number of cpus")
+        self.num_cpus = machine.cpu_count
+        self.num_sockets = machine.socket_count
+        self.num_cores = sum(len(node.cores) for node in machine.nodes)
+        self.numa_of: dict[int, int] = {}
+        self.socket_of: dict[int, int] = {}
+        self.core_of: dict[int, int] = {}
+        self.uncore_of: dict[int, int] = {}
+        for node in machine.nodes:
+            for core in node.cores:
+                if not core.threads:
+                    raise TopologyError("no cpus provided")
+                if len(set(core.threads)) != len(core.threads):
+                    raise TopologyError("cpus provided are not unique")
+                core_id = min(core.threads)
+                uncore = core.uncore_caches[0] if core.uncore_caches else core.socket
+                for cpu in core.threads:
+                    self.numa_of[cpu] = node.id
+                    self.socket_of[cpu] = core.socket
+                    self.core_of[cpu] = core_id
+                    self.uncore_of[cpu] = uncore
+        self.numa_nodes = _group(self.numa_of)
+        self.sockets = _group(self.socket_of)
+        self.cores = _group(self.core_of)
+        self.uncore_caches = _group(self.uncore_of)
+        self.all_cpus: Bits = 0
+        for bits in self.numa_nodes.values():
+            self.all_cpus |= bits
+
+    @property
+    def cpus_per_core(self) -> int:
+        """Machine-wide average, integer division; 0 on a machine without cores."""
+        return self.num_cpus // self.num_cores if self.num_cores else 0
+
+    @property
+    def cpus_per_socket(self) -> int:
+        return self.num_cpus // self.num_sockets if self.num_sockets else 0
+
+    @property
+    def cpus_per_uncore(self) -> int:
+        return self.num_cpus // len(self.uncore_caches) if self.uncore_caches else 0
+
+    def numa_nodes_of(self, cpus: Bits) -> Bits:
+        """NUMA mask of the nodes that have a CPU in `cpus`."""
+        mask = 0
+        for node, bits in self.numa_nodes.items():
+            if bits & cpus:
+                mask |= 1 << node
+        return mask
+
+    def cpus_in_numa_nodes(self, mask: Bits) -> Bits:
+        """Bits of all CPUs of the nodes in a NUMA mask."""
+        cpus = 0
+        for node, bits in self.numa_nodes.items():
+            if mask >> node & 1:
+                cpus |= bits
+        return cpus
+
+    def is_uncore_aligned(self, cpus: Bits) -> bool:
+        """True for sets of at most one CPU, else when all CPUs are known and share one uncore cache (spec 1.2)."""
+        if cpus & (cpus - 1) == 0:
+            return True
+        first = self.uncore_of.get((cpus & -cpus).bit_length() - 1)
+        return first is not None and cpus & ~self.uncore_caches[first] == 0
+
+
+def _group(object_of: dict[int, int]) -> dict[int, Bits]:
+    groups: dict[int, Bits] = {}
+    for cpu, owner in object_of.items():
+        groups[owner] = groups.get(owner, 0) | 1 << cpu
+    return dict(sorted(groups.items()))

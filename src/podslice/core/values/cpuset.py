@@ -1,0 +1,167 @@
+"""CPU sets in the Linux CPU-list format (spec cpu-topology 1.1).
+
+Inside the core a set of CPUs is a plain `int` with bit *i* set for CPU *i* (alias `Bits`): union, intersection and
+counting are single machine-speed operations at every size. `CPUSet` wraps one for the public API. The same integers
+serve as NUMA node masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from podslice.core.values.golang import GoSyntaxError, atoi, quote
+
+Bits: TypeAlias = int
+"""A set of small non-negative integers: bit *i* is set when *i* is a member."""
+
+MAX_CPU_ID = (1 << 20) - 1
+"""Largest CPU id a `CPUSet` holds; Linux supports at most 8192."""
+
+
+class CPUSetError(ValueError):
+    """Text that is not a CPU list; prints as upstream's error."""
+
+
+def parse_ranges(text: str) -> list[tuple[int, int]]:
+    """The inclusive ranges of a CPU list, in the order written. Raises `CPUSetError`."""
+    if not text:
+        return []
+    ranges = []
+    for piece in text.split(","):
+        first, dash, second = piece.partition("-")
+        try:
+            low = atoi(first)
+            high = atoi(second) if dash else low
+        except GoSyntaxError as error:
+            raise CPUSetError(str(error)) from None
+        if low > high:
+            raise CPUSetError(f"invalid range {quote(piece)} ({low} > {high})")
+        ranges.append((low, high))
+    return ranges
+
+
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted ranges with overlapping and adjacent ones joined."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def format_ranges(ranges: Iterable[tuple[int, int]]) -> str:
+    """Canonical text of merged ranges."""
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def parse_bits(text: str) -> Bits:
+    """CPU list text as bits. Raises `CPUSetError`, also for ids above `MAX_CPU_ID`."""
+    bits = 0
+    for low, high in parse_ranges(text):
+        if high > MAX_CPU_ID:
+            raise CPUSetError(f"CPU id {high} in {quote(text)} is larger than {MAX_CPU_ID}, the largest supported")
+        bits |= (1 << high + 1) - (1 << low)
+    return bits
+
+
+def ranges_of(bits: Bits) -> list[tuple[int, int]]:
+    """Maximal runs of consecutive members."""
+    ranges = []
+    offset = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        offset += gap
+        run = (~bits & (bits + 1)).bit_length() - 1
+        ranges.append((offset, offset + run - 1))
+        bits >>= run
+        offset += run
+    return ranges
+
+
+def format_bits(bits: Bits) -> str:
+    """Canonical CPU list text of `bits`."""
+    return format_ranges(ranges_of(bits))
+
+
+def bits_of(ids: Iterable[int]) -> Bits:
+    """Bits with every id of `ids` set."""
+    bits = 0
+    for i in ids:
+        bits |= 1 << i
+    return bits
+
+
+def iter_bits(bits: Bits) -> Iterator[int]:
+    """Members in ascending order."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+class CPUSet:
+    """An immutable set of CPU ids. Prints as Linux CPU-list text (`0-3,8`); compares and hashes by content."""
+
+    __slots__ = ("bits",)
+    bits: Bits
+
+    def __init__(self, ids: Iterable[int] = ()) -> None:
+        object.__setattr__(self, "bits", bits_of(ids))
+
+    @classmethod
+    def from_bits(cls, bits: Bits) -> CPUSet:
+        """The set whose members are the bits set in `bits`."""
+        new = object.__new__(cls)
+        object.__setattr__(new, "bits", bits)
+        return new
+
+    @classmethod
+    def parse(cls, text: str) -> CPUSet:
+        """CPU-list text (`0-3,8`) as a set. Raises `CPUSetError`."""
+        return cls.from_bits(parse_bits(text))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("CPUSet is immutable")
+
+    def __str__(self) -> str:
+        return format_bits(self.bits)
+
+    def __repr__(self) -> str:
+        return f"CPUSet.parse({str(self)!r})"
+
+    def __len__(self) -> int:
+        return self.bits.bit_count()
+
+    def __bool__(self) -> bool:
+        return self.bits != 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter_bits(self.bits)
+
+    def __contains__(self, cpu: object) -> bool:
+        return isinstance(cpu, int) and cpu >= 0 and self.bits >> cpu & 1 == 1
+
+    def __eq__(self, other: object) -> bool:
+        return self.bits == other.bits if isinstance(other, CPUSet) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((CPUSet, self.bits))
+
+    def __or__(self, other: CPUSet) -> CPUSet:
+        return CPUSet.from_bits(self.bits | other.bits)
+
+    def __and__(self, other: CPUSet) -> CPUSet:
+        return CPUSet.from_bits(self.bits & other.bits)
+
+    def __sub__(self, other: CPUSet) -> CPUSet:
+        return CPUSet.from_bits(self.bits & ~other.bits)
+
+    def __le__(self, other: CPUSet) -> bool:
+        return self.bits & ~other.bits == 0
+
+    def __reduce__(self) -> tuple[object, tuple[Bits]]:
+        return CPUSet.from_bits, (self.bits,)

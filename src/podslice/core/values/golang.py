@@ -1,0 +1,59 @@
+"""Text as Go's standard library reads and prints it.
+
+Kubernetes' messages quote values with `%q` and pass on the errors of `strconv`; to reproduce a message to the byte
+we need the same quoting and the same parsers (spec cpu-topology, reading guide and 1.1).
+"""
+
+from __future__ import annotations
+
+import re
+
+INT64_MIN = -(1 << 63)
+INT64_MAX = (1 << 63) - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_ESCAPES = {
+    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
+}  # fmt: skip
+
+
+class GoSyntaxError(ValueError):
+    """A `strconv` failure; its text is Go's."""
+
+
+def quote(text: str) -> str:
+    """`text` as Go's `%q` prints it."""
+    out = []
+    for char in text:
+        if char in _ESCAPES:
+            out.append(_ESCAPES[char])
+        elif char.isprintable():
+            out.append(char)
+        elif ord(char) < 0x80:
+            out.append(f"\\x{ord(char):02x}")
+        elif ord(char) < 0x10000:
+            out.append(f"\\u{ord(char):04x}")
+        else:
+            out.append(f"\\U{ord(char):08x}")
+    return '"' + "".join(out) + '"'
+
+
+def atoi(text: str) -> int:
+    """Decimal integer within signed 64 bits; raises `GoSyntaxError` with the text of `strconv.Atoi`."""
+    if not _INTEGER.match(text):
+        raise GoSyntaxError(f"strconv.Atoi: parsing {quote(text)}: invalid syntax")
+    value = int(text)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise GoSyntaxError(f"strconv.Atoi: parsing {quote(text)}: value out of range")
+    return value
+
+
+def parse_bool(text: str) -> bool:
+    """Boolean text; raises `GoSyntaxError` with the text of `strconv.ParseBool`."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise GoSyntaxError(f"strconv.ParseBool: parsing {quote(text)}: invalid syntax")
