@@ -1,0 +1,1 @@
+"""podslice: the kubelet's resource managers as a library."""
