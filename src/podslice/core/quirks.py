@@ -37,7 +37,7 @@ class Quirks(msgspec.Struct, frozen=True):
     """11.12: distance lists are indexed by node id, which crashes with gaps in the ids."""
 
 
-KUBELET_1_36 = Quirks(**{name: True for name in Quirks.__struct_fields__})
+KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))
 PODSLICE = Quirks()
 
 PROFILES = {"podslice": PODSLICE, "kubelet-1.36": KUBELET_1_36}
