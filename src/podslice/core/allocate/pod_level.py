@@ -1,0 +1,89 @@
+"""Dividing a pod's CPUs among its containers (KEP-5526; spec cpu-topology 6.4).
+
+A pod with pod-level resources gets one bubble. Guaranteed containers own slices of it, everybody else shares the
+rest. Pure functions: the bubble comes in, a set for every container goes out, nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from podslice.core.errors import AdmissionError
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.values.cpuset import Bits
+
+EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
+_NOTHING_FOR_INIT = "pod rejected, pod has shared init containers but no cpus available for them"
+_NOTHING_SHARED = (
+    "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"
+)
+
+
+def check_shared_pool(pod: AdmissionPod) -> None:
+    """Refuse a pod whose exclusive containers leave nothing for the others (spec 6.4.1).
+
+    Raises `AdmissionError` with reason `EmptyPodSharedPoolError`.
+    """
+    running = 0
+    shared = False
+    for container in pod.containers:
+        if container.exclusive_cpus:
+            if not container.plain_init:
+                running += container.exclusive_cpus
+        elif not container.plain_init:
+            shared = True
+        elif running >= pod.cpus:
+            raise AdmissionError(_NOTHING_FOR_INIT, EMPTY_POD_SHARED_POOL)
+    if shared and running >= pod.cpus:
+        raise AdmissionError(_NOTHING_SHARED, EMPTY_POD_SHARED_POOL)
+
+
+class Slice(NamedTuple):
+    """A container's CPUs inside the bubble, and whether they are its own."""
+
+    container: str
+    cpus: Bits
+    exclusive: bool
+
+
+def partition(
+    pod: AdmissionPod, bubble: Bits, pick: Callable[[Bits, int], Bits], on_pick: Callable[[str], None]
+) -> list[Slice]:
+    """Sets for all containers, in init, then app order (spec 6.4.7 to 6.4.9).
+
+    `pick(available, count)` takes CPUs and may raise; `on_pick(event)` is told `"request"` before and `"exclusive"`
+    after each pick, and `"shared"` for each container that shares, in upstream's order.
+    """
+    slices: dict[str, Slice] = {}
+    sidecars = 0
+    shared = bubble
+    for container in pod.containers:
+        if not container.init:
+            break
+        if container.exclusive_cpus:
+            on_pick("request")
+            cpus = pick(bubble & ~sidecars, container.exclusive_cpus)
+            on_pick("exclusive")
+            slices[container.name] = Slice(container.name, cpus, True)
+            if container.restartable:
+                sidecars |= cpus
+        elif not container.restartable:
+            on_pick("shared")
+            slices[container.name] = Slice(container.name, bubble & ~sidecars, False)
+    shared = bubble & ~sidecars
+    for container in pod.containers:
+        if not container.init and container.exclusive_cpus:
+            on_pick("request")
+            cpus = pick(shared, container.exclusive_cpus)
+            on_pick("exclusive")
+            slices[container.name] = Slice(container.name, cpus, True)
+            shared &= ~cpus
+    result = []
+    for container in pod.containers:
+        part = slices.get(container.name)
+        if part is None:
+            on_pick("shared")
+            part = Slice(container.name, shared, False)
+        result.append(part)
+    return result

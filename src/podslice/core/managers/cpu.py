@@ -1,0 +1,410 @@
+"""The CPU Manager: hints, allocation, release and reconciliation of exclusive CPUs (spec cpu-topology 6 and 7).
+
+It owns the CPU state of one node and is the only one that changes it. The algorithms live in `core.allocate` and
+`core.hints`; here is the order of things: clean up, decide, write, count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from podslice.core.allocate import pod_level
+from podslice.core.allocate.cpu_static import check_smt_alignment, pick_with_affinity
+from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.errors import AdmissionError
+from podslice.core.hints.cpu import cpu_topology_hints
+from podslice.core.hints.hint import Hint, ProviderHints
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.state.model import CPUState
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.cpuset import Bits
+
+_REQUESTS = "cpu_manager_pinning_requests_total"
+_ERRORS = "cpu_manager_pinning_errors_total"
+_SHARED_POOL = "cpu_manager_shared_pool_size_millicores"
+_EXCLUSIVE = "cpu_manager_exclusive_cpu_allocation_count"
+_ALIGNED_UNCORE = "container_aligned_compute_resources_count{boundary=uncore_cache,scope=container}"
+_ALIGNED_SMT = "container_aligned_compute_resources_count{boundary=physical_cpu,scope=container}"
+_MISALIGNED_SMT = "container_aligned_compute_resources_failure_count{boundary=physical_cpu,scope=container}"
+_ALLOCATIONS = "resource_manager_allocations_total{resource_name=cpu,source=%s}"
+_ALLOCATION_ERRORS = "resource_manager_allocation_errors_total{resource_name=cpu,source=%s}"
+_ASSIGNMENTS = "resource_manager_container_assignments{assignment_type=%s,resource_name=cpu}"
+_PICK_EVENTS = {
+    "request": _REQUESTS,
+    "exclusive": _ASSIGNMENTS % "pod_exclusive",
+    "shared": _ASSIGNMENTS % "pod_shared",
+}
+
+
+class RunningContainer(NamedTuple):
+    """A container as the pod status reports it to the reconcile pass; `id` None: the runtime has no such container."""
+
+    pod: str
+    container: str
+    id: str | None
+    running: bool
+
+
+class Snapshot(NamedTuple):
+    """What a refused pod must be given back to; see `CPUManager.snapshot`."""
+
+    default: Bits
+    assignments: dict[str, Bits] | None
+    bubble: Bits | None
+    reusable: dict[str, Bits]
+    shared_pool: int | None
+    exclusive: int | None
+
+
+class CPUManager:
+    """CPU Manager with policy `none` or `static`; a hint provider of the Topology Manager.
+
+    `reserved` are the CPUs kept for the system. `state` may be replaced once, by `start`.
+    """
+
+    name = "cpu"
+
+    def __init__(
+        self,
+        topology: CPUTopology,
+        context: NodeContext,
+        *,
+        policy: str = "none",
+        options: CPUPolicyOptions | None = None,
+        reserved: Bits = 0,
+    ) -> None:
+        self.topology = topology
+        self.context = context
+        self.policy = policy
+        self.options = options or CPUPolicyOptions()
+        self.reserved = reserved
+        self.reserved_physical = _whole_cores(topology, reserved)
+        self.state = CPUState()
+        self.allocatable: Bits = 0
+        self.containers = ContainerMap()
+        self._reusable: dict[str, Bits] = {}
+        self._written: dict[tuple[str, str], Bits] = {}
+        self._cleaned = 0
+        self._pod_metrics = context.gates["PodLevelResourceManagers"]
+
+    @property
+    def static(self) -> bool:
+        return self.policy == "static"
+
+    def start(self, state: CPUState, containers: ContainerMap) -> None:
+        """Go to work on a restored and validated state (spec 8.6)."""
+        self.state = state
+        self.containers = containers
+        if self.static:
+            self.allocatable = self.topology.all_cpus & ~self.reserved
+            metrics = self.context.metrics
+            metrics[_SHARED_POOL] = 1000 * (state.default & ~self.reserved).bit_count()
+            metrics[_EXCLUSIVE] = state.assigned().bit_count()
+
+    # Hints
+
+    def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
+        """Hints for one container (spec 7.1)."""
+        if not self.static:
+            return None
+        self.remove_stale()
+        count = container.exclusive_cpus
+        if not count or pod.ignored:
+            return None
+        assigned = self.state.assignment(pod.uid, container.name)
+        if assigned is None:
+            return {"cpu": self._hints(self._assignable(), self._reusable.get(pod.uid, 0), count)}
+        if assigned.bit_count() != count:
+            return {"cpu": []}
+        return {"cpu": self._hints(assigned, 0, count)}
+
+    def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
+        """Hints for the pod as a whole (spec 7.2)."""
+        if not self.static:
+            return None
+        self.remove_stale()
+        if not pod.cpus or pod.ignored:
+            return None
+        if pod.managed:
+            bubble = self._running_bubble(pod)
+            if bubble is not None:
+                return {"cpu": self._hints(bubble, 0, pod.cpus)}
+            try:
+                pod_level.check_shared_pool(pod)
+            except AdmissionError:
+                return {"cpu": []}
+        held = 0
+        for container in pod.containers:
+            assigned = self.state.assignment(pod.uid, container.name)
+            if assigned is not None:
+                if assigned.bit_count() != container.exclusive_cpus:
+                    return {"cpu": []}
+                held |= assigned
+        if held.bit_count() == pod.cpus:
+            return {"cpu": self._hints(held, 0, pod.cpus)}
+        return {"cpu": self._hints(self._assignable(), self._reusable.get(pod.uid, 0) | held, pod.cpus)}
+
+    def _hints(self, available: Bits, reusable: Bits, count: int) -> list[Hint]:
+        return cpu_topology_hints(self.topology, available, reusable, count, self.options.align_by_socket)
+
+    def _assignable(self) -> Bits:
+        return self.state.default & ~self.reserved
+
+    # Allocation
+
+    def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        """Give a container its exclusive CPUs, if it is entitled to any (spec 6.2). Raises `AdmissionError`."""
+        if not self.static:
+            return
+        self.remove_stale()
+        if not container.exclusive_cpus or pod.ignored:
+            return
+        count = self.context.count
+        count(_REQUESTS)
+        try:
+            cpus = self._allocate_container(pod, container, affinity)
+        except AdmissionError:
+            count(_ERRORS)
+            if self._pod_metrics:
+                count(_ALLOCATION_ERRORS % "node")
+            if self.options.full_pcpus_only:
+                count(_MISALIGNED_SMT)
+            raise
+        if self.options.full_pcpus_only:
+            count(_ALIGNED_SMT)
+        self._update_reusable(pod.uid, container, cpus)
+
+    def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
+        held = self.state.assignment(pod.uid, container.name)
+        reusable = self._reusable.get(pod.uid, 0)
+        if self.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
+            self._check_smt(container.exclusive_cpus, reusable)
+        if held is not None:
+            return held
+        cpus = self._take_from_default(container.exclusive_cpus, affinity, reusable)
+        self.state.assign(pod.uid, container.name, cpus)
+        if self._pod_metrics:
+            self.context.count(_ALLOCATIONS % "node")
+            self.context.count(_ASSIGNMENTS % "node_exclusive")
+        return cpus
+
+    def _check_smt(self, count: int, reusable: Bits) -> None:
+        free = self.state.default & ~self.reserved_physical
+        if not self.context.quirks.smt_check_ignores_reusable:
+            free |= reusable
+        check_smt_alignment(count, free.bit_count(), self.topology.cpus_per_core)
+
+    def _take_from_default(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
+        cpus = pick_with_affinity(
+            self.topology, self._assignable() | reusable, count, affinity.mask, self.options, self.context.quirks
+        )
+        self.state.set_default(self.state.default & ~cpus)
+        if self.topology.is_uncore_aligned(cpus):
+            self.context.count(_ALIGNED_UNCORE)
+        self.context.count(_SHARED_POOL, -1000 * cpus.bit_count())
+        self.context.count(_EXCLUSIVE, cpus.bit_count())
+        return cpus
+
+    def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
+        reusable = self._reusable.get(uid, 0)
+        self._reusable = {uid: reusable | cpus if container.plain_init else reusable & ~cpus}
+
+    def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
+        """Give a pod with pod-level resources its bubble and divide it (spec 6.4). Raises `AdmissionError`."""
+        if not self.static:
+            return
+        self.remove_stale()
+        if not pod.cpus or self._running_bubble(pod) is not None:
+            return
+        try:
+            self._allocate_bubble(pod, affinity)
+        except AdmissionError:
+            self.context.count(_ERRORS)
+            if self._pod_metrics:
+                self.context.count(_ALLOCATION_ERRORS % "pod")
+            raise
+
+    def _allocate_bubble(self, pod: AdmissionPod, affinity: Hint) -> None:
+        pod_level.check_shared_pool(pod)
+        if self.options.full_pcpus_only:
+            self._check_smt(pod.cpus, 0)
+        bubble = self._take_from_default(pod.cpus, affinity, 0)
+        self.state.set_bubble(pod.uid, bubble)
+        slices = pod_level.partition(pod, bubble, self._take, self._count_pick)
+        for part in slices:
+            self.state.assign(pod.uid, part.container, part.cpus)
+        if self._pod_metrics:
+            self.context.count(_ALLOCATIONS % "pod", len(slices))
+
+    def _take(self, available: Bits, count: int) -> Bits:
+        return take_by_topology(self.topology, available, count, self.options, self.context.quirks)
+
+    def _count_pick(self, event: str) -> None:
+        if self._pod_metrics or event == "request":
+            self.context.count(_PICK_EVENTS[event])
+
+    def _running_bubble(self, pod: AdmissionPod) -> Bits | None:
+        """The bubble of a pod that was admitted before; upstream does not look (quirk `pod_allocation_repeats`)."""
+        if self.context.quirks.pod_allocation_repeats:
+            return None
+        bubble = self.state.bubbles.get(pod.uid)
+        if bubble is None or bubble.bit_count() != pod.cpus:
+            return None
+        held = self.state.assignments.get(pod.uid, {})
+        return bubble if all(container.name in held for container in pod.containers) else None
+
+    # Release
+
+    def remove_stale(self) -> None:
+        """Drop what belongs to containers that are no longer active (spec 6.1)."""
+        if not self.context.sources_ready or self._cleaned == self.context.epoch:
+            return
+        self._cleaned = self.context.epoch
+        is_active = self.context.is_active
+        gone = [
+            (uid, name)
+            for uid, containers in self.state.assignments.items()
+            for name in containers
+            if not is_active(uid, name)
+        ]
+        gone += [reference for reference in self.containers.references() if not is_active(*reference)]
+        for uid, name in gone:
+            self._remove(uid, name)
+        if not self.context.quirks.refused_pods_leave_state:
+            self._remove_orphaned_bubbles()
+
+    def _remove_orphaned_bubbles(self) -> None:
+        for uid in [uid for uid in self.state.bubbles if uid not in self.context.active]:
+            self.state.set_default(self.state.default | self.state.bubbles[uid])
+            self.state.delete_bubble(uid)
+
+    def remove_container(self, container_id: str) -> None:
+        """Release a container by its runtime id; unknown ids are ignored. The 1.36 kubelet never calls this."""
+        reference = self.containers.get(container_id)
+        if reference is not None:
+            self._remove(*reference)
+
+    def _remove(self, uid: str, name: str) -> None:
+        if self.static:
+            self._release(uid, name)
+        self._written.pop((uid, name), None)
+        self.containers.drop_one(uid, name)
+
+    def _release(self, uid: str, name: str) -> None:
+        """Policy removal (spec 6.5): a bubble goes back as a whole with its last container."""
+        state = self.state
+        removed = state.assignment(uid, name)
+        if removed is None:
+            return
+        state.unassign(uid, name)
+        bubble = state.bubbles.get(uid) if self._pod_metrics else None
+        if bubble is not None:
+            if uid not in state.assignments:
+                state.set_default(state.default | bubble)
+                state.delete_bubble(uid)
+                self._count_release(bubble)
+            return
+        released = removed
+        for other in state.assignments.get(uid, {}).values():
+            released &= ~other
+        state.set_default(state.default | released)
+        self._count_release(released)
+
+    def _count_release(self, cpus: Bits) -> None:
+        self.context.count(_SHARED_POOL, 1000 * cpus.bit_count())
+        self.context.count(_EXCLUSIVE, -cpus.bit_count())
+
+    def snapshot(self, uid: str) -> Snapshot:
+        """What a failed admission of this pod must be undone to."""
+        assignments = self.state.assignments.get(uid)
+        metrics = self.context.metrics
+        return Snapshot(
+            self.state.default,
+            dict(assignments) if assignments is not None else None,
+            self.state.bubbles.get(uid),
+            self._reusable,
+            metrics.get(_SHARED_POOL),
+            metrics.get(_EXCLUSIVE),
+        )
+
+    def restore(self, uid: str, before: Snapshot) -> None:
+        """Undo everything done for a pod since `snapshot`."""
+        state = self.state
+        state.default = before.default
+        state.assignments.pop(uid, None)
+        if before.assignments is not None:
+            state.assignments[uid] = before.assignments
+        state.bubbles.pop(uid, None)
+        if before.bubble is not None:
+            state.bubbles[uid] = before.bubble
+        state.revision += 1
+        self._reusable = before.reusable
+        if before.shared_pool is not None and before.exclusive is not None:
+            self.context.metrics[_SHARED_POOL] = before.shared_pool
+            self.context.metrics[_EXCLUSIVE] = before.exclusive
+
+    # Containers at run time
+
+    def affinity(self, uid: str, container: str) -> Bits:
+        """The CPUs a container runs on: its assignment, else the shared pool (spec 6.7)."""
+        assigned = self.state.assignment(uid, container)
+        return self.state.default if assigned is None else assigned
+
+    def add_container(self, uid: str, container: str, container_id: str) -> None:
+        """A container is about to start under this runtime id (spec 6.7)."""
+        assigned = self.state.assignment(uid, container)
+        if assigned is not None:
+            self._written[uid, container] = assigned
+        self.containers.add(container_id, uid, container)
+
+    def reconcile(self, containers: Iterable[RunningContainer]) -> list[tuple[str, Bits]]:
+        """One reconcile pass (spec 6.7): the (container id, CPUs) to send to the runtime, in order."""
+        if not self.static:
+            return []
+        self.remove_stale()
+        updates = []
+        for status in containers:
+            if not status.running or status.id is None:
+                continue
+            self.containers.add(status.id, status.pod, status.container)
+            wanted = self.affinity(status.pod, status.container)
+            key = (status.pod, status.container)
+            if wanted and wanted != self._written.get(key, 0):
+                updates.append((status.id, wanted))
+                self._written[key] = wanted
+        return updates
+
+    # Queries
+
+    def exclusive_cpus(self, uid: str, container: str) -> Bits:
+        """What the pod-resources API reports, pod shared pools included (spec 6.8)."""
+        return self.state.assignment(uid, container) or 0
+
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> str:
+        """`container`, `pod` or `host` (spec 6.8)."""
+        if self.state.assignment(pod.uid, container.name) is None:
+            return "host"
+        return "pod" if pod.managed and not container.isolated else "container"
+
+    def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """Decides the CFS quota of the container (spec 6.9)."""
+        if self._pod_metrics:
+            return self.isolation(pod, container) == "container"
+        return self.exclusive_cpus(pod.uid, container.name) != 0
+
+    def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
+        """Decides the CFS quota of the pod cgroup and sandbox (spec 6.9)."""
+        if pod.managed:
+            return all(self.isolation(pod, container) == "container" for container in pod.containers)
+        return any(self.exclusive_cpus(pod.uid, container.name) for container in pod.containers)
+
+
+def _whole_cores(topology: CPUTopology, cpus: Bits) -> Bits:
+    whole = 0
+    for core in topology.cores.values():
+        if core & cpus:
+            whole |= core
+    return whole

@@ -1,0 +1,155 @@
+"""The Topology Manager: collects hints, merges them, gives the verdict and has the resources allocated.
+
+This module is the admission pipeline of a node (spec cpu-topology 9.2). For each container, or once for the pod:
+hints from every provider, merge, verdict, store the affinity, allocate with every provider in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from podslice.core.errors import AdmissionError
+from podslice.core.hints.hint import NO_AFFINITY, Hint, ProviderHints
+from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.merge.merge import Merger
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+
+TOPOLOGY_AFFINITY = "TopologyAffinityError"
+UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
+_NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
+_POD_LEVEL_NOT_ALIGNED = {
+    "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+    "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
+}
+_ALIGNED = "container_aligned_compute_resources_count{boundary=numa_node,scope=%s}"
+_MISALIGNED = "container_aligned_compute_resources_failure_count{boundary=numa_node,scope=%s}"
+
+
+class HintProvider(Protocol):
+    """A resource manager as the Topology Manager sees it; called in the order device, cpu, memory."""
+
+    name: str
+
+    def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints: ...
+    def pod_hints(self, pod: AdmissionPod) -> ProviderHints: ...
+    def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None: ...
+    def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None: ...
+    def snapshot(self, uid: str) -> Any: ...
+    def restore(self, uid: str, before: Any) -> None: ...
+
+
+class AskedHints:
+    """One provider's answer as it was given; kept when hints are recorded."""
+
+    __slots__ = ("container", "hints", "provider")
+
+    def __init__(self, provider: str, container: str | None, hints: ProviderHints) -> None:
+        self.provider = provider
+        self.container = container
+        self.hints = hints
+
+
+class TopologyManager:
+    """`merger` None is policy `none`: no hints, no verdict. Stores one affinity per container."""
+
+    def __init__(self, context: NodeContext, providers: Sequence[HintProvider], merger: Merger | None, scope: str):
+        self.context = context
+        self.providers = providers
+        self.merger = merger
+        self.scope = scope
+        self.containers = ContainerMap()
+        self.recorded: list[AskedHints] | None = None
+        self._affinities: dict[str, dict[str, Hint]] = {}
+
+    def affinity(self, uid: str, container: str) -> Hint:
+        """The stored affinity; `NO_AFFINITY` where there is none (spec 9.6)."""
+        return self._affinities.get(uid, {}).get(container, NO_AFFINITY)
+
+    def admit(self, pod: AdmissionPod) -> None:
+        """Admit a pod and allocate its resources. Raises `AdmissionError` with the reason the kubelet reports."""
+        self.context.count("topology_manager_admission_requests_total")
+        try:
+            self._admit(pod)
+        except AdmissionError as refusal:
+            if self.merger is not None:
+                self.context.count("topology_manager_admission_errors_total")
+            if refusal.reason:
+                raise
+            raise AdmissionError(
+                f"Allocate failed due to {refusal.message}, which is unexpected", UNEXPECTED_ADMISSION
+            ) from refusal
+
+    def _admit(self, pod: AdmissionPod) -> None:
+        if self.merger is None:
+            for container in pod.containers:
+                self._allocate(pod, container, NO_AFFINITY)
+        elif self.scope == "pod":
+            self._admit_pod(pod, self.merger)
+        else:
+            for container in pod.containers:
+                self._admit_container(pod, container, self.merger)
+
+    def _admit_container(self, pod: AdmissionPod, container: AdmissionContainer, merger: Merger) -> None:
+        hints = [provider.container_hints(pod, container) for provider in self.providers]
+        affinity = self._verdict(merger, pod, container.name, hints)
+        self._store(pod.uid, container.name, affinity)
+        self._allocate(pod, container, affinity)
+        if merger.single_numa_node:
+            self.context.count(_ALIGNED % "container")
+
+    def _admit_pod(self, pod: AdmissionPod, merger: Merger) -> None:
+        hints = [provider.pod_hints(pod) for provider in self.providers]
+        affinity = self._verdict(merger, pod, None, hints)
+        if pod.managed:
+            for container in pod.containers:
+                self._store(pod.uid, container.name, affinity)
+            for provider in self.providers:
+                provider.allocate_pod(pod, affinity)
+        else:
+            for container in pod.containers:
+                self._store(pod.uid, container.name, affinity)
+                self._allocate(pod, container, affinity)
+        if merger.single_numa_node:
+            self.context.count(_ALIGNED % "pod")
+
+    def _verdict(self, merger: Merger, pod: AdmissionPod, container: str | None, hints: list[ProviderHints]) -> Hint:
+        if self.recorded is not None:
+            for provider, answer in zip(self.providers, hints, strict=True):
+                self.recorded.append(AskedHints(provider.name, container, answer))
+        affinity, admitted = merger.merge(hints)
+        if not admitted:
+            if merger.single_numa_node:
+                self.context.count(_MISALIGNED % self.scope)
+            message = _POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED
+            raise AdmissionError(message, TOPOLOGY_AFFINITY)
+        return affinity
+
+    def _allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        for provider in self.providers:
+            provider.allocate(pod, container, affinity)
+
+    def _store(self, uid: str, container: str, affinity: Hint) -> None:
+        self._affinities.setdefault(uid, {})[container] = affinity
+
+    def add_container(self, uid: str, container: str, container_id: str) -> None:
+        """Learn a runtime id (spec 9.6)."""
+        self.containers.add(container_id, uid, container)
+
+    def remove_container(self, container_id: str) -> None:
+        """Forget a runtime id, and with the last id of a container its affinity (spec 9.6)."""
+        reference = self.containers.get(container_id)
+        if reference is None:
+            return
+        self.containers.drop_id(container_id)
+        if reference in self.containers.references():
+            return
+        uid, container = reference
+        stored = self._affinities.get(uid, {})
+        stored.pop(container, None)
+        if not stored:
+            self._affinities.pop(uid, None)
+
+    def forget(self, uid: str) -> None:
+        """Drop the affinities of a pod that was refused; upstream keeps them (spec 11.13)."""
+        self._affinities.pop(uid, None)

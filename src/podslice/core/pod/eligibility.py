@@ -1,0 +1,124 @@
+"""Who gets exclusive CPUs: a pod as the resource managers look at it (spec cpu-topology 5).
+
+Admission asks the same few questions about a pod again and again: is it Guaranteed, does it carry pod-level
+resources, how many whole CPUs may each container own? `AdmissionPod` answers them once, when the pod reaches the
+node, so that hint generation and allocation only read integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from podslice.core.pod.demand import is_pod_level_resources_set
+from podslice.core.pod.qos import is_container_equivalent_guaranteed, pod_qos
+from podslice.core.pod.spec import Container, Pod, is_restartable_init
+from podslice.core.values.quantity import Quantity
+
+
+class AdmissionContainer(msgspec.Struct, frozen=True):
+    """One init or app container. `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (spec 5.2).
+
+    `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
+    containers once it has an assignment (spec 6.8: Guaranteed on its own, with an integral CPU limit).
+    """
+
+    name: str
+    init: bool
+    restartable: bool
+    exclusive_cpus: int
+    guaranteed: bool
+    isolated: bool
+    spec: Container
+
+    @property
+    def plain_init(self) -> bool:
+        """An init container that ends before the next one starts."""
+        return self.init and not self.restartable
+
+
+class AdmissionPod(msgspec.Struct, frozen=True):
+    """A pod under admission; `containers` are init containers, then app containers, in specification order.
+
+    `pod_level`: `spec.resources` names a resource. `managed`: so does it, and the gate PodLevelResourceManagers lets
+    the managers act on it. `ignored`: it does, and the managers leave the pod alone (spec 5.4). `cpus`: CPUs of the
+    whole pod (spec 5.3).
+    """
+
+    uid: str
+    qos: str
+    pod_level: bool
+    managed: bool
+    ignored: bool
+    cpus: int
+    containers: tuple[AdmissionContainer, ...]
+    spec: Pod
+
+    @property
+    def guaranteed(self) -> bool:
+        return self.qos == "Guaranteed"
+
+    @classmethod
+    def of(cls, pod: Pod, gates: Mapping[str, bool]) -> AdmissionPod:
+        """The managers' view of `pod` under the given feature gates."""
+        qos = pod_qos(pod, gates)
+        pod_level = is_pod_level_resources_set(pod)
+        managers_on = gates["PodLevelResourceManagers"]
+        managed = pod_level and managers_on
+        containers = tuple(
+            _container(container, init, qos == "Guaranteed", managed)
+            for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
+            for container in group
+        )
+        return cls(
+            uid=pod.metadata.uid,
+            qos=qos,
+            pod_level=pod_level,
+            managed=managed,
+            ignored=pod_level and not (managers_on and gates["PodLevelResources"]),
+            cpus=_pod_cpus(pod, qos, managed, containers),
+            containers=containers,
+            spec=pod,
+        )
+
+
+def integral_cpus(quantity: Quantity | None) -> int:
+    """The quantity as a number of whole CPUs; 0 when missing or fractional (spec 5.1)."""
+    if quantity is None:
+        return 0
+    milli = quantity.milli_value()
+    cpus = quantity.value()
+    return cpus if cpus * 1000 == milli else 0
+
+
+def _container(container: Container, init: bool, pod_guaranteed: bool, managed: bool) -> AdmissionContainer:
+    requests = container.resources.requests or {}
+    limits = container.resources.limits or {}
+    guaranteed = is_container_equivalent_guaranteed(container)
+    eligible = pod_guaranteed and (guaranteed or not managed)
+    return AdmissionContainer(
+        name=container.name,
+        init=init,
+        restartable=init and is_restartable_init(container),
+        exclusive_cpus=integral_cpus(requests.get("cpu")) if eligible else 0,
+        guaranteed=guaranteed,
+        isolated=guaranteed and integral_cpus(limits.get("cpu")) > 0,
+        spec=container,
+    )
+
+
+def _pod_cpus(pod: Pod, qos: str, managed: bool, containers: tuple[AdmissionContainer, ...]) -> int:
+    if managed:
+        resources = pod.spec.resources
+        requests = (resources.requests if resources else None) or {}
+        return integral_cpus(requests.get("cpu")) if qos == "Guaranteed" else 0
+    sidecars = peak = apps = 0
+    for container in containers:
+        if not container.init:
+            apps += container.exclusive_cpus
+        elif container.restartable:
+            sidecars += container.exclusive_cpus
+        else:
+            peak = max(peak, sidecars + container.exclusive_cpus)
+    return max(peak, apps + sidecars)
