@@ -1,0 +1,1 @@
+"""Recorded decisions of Kubernetes v1.36.2: run them, compare them."""

@@ -1,0 +1,33 @@
+"""What every command shares when it prints: the `-o` option and the machine-readable forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa: N802 - reads as a constant
+    """The `-o` option: the human forms named here, then json and yaml."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice([*human, "json", "yaml"]),
+        default=default or (human[0] if human else "json"),
+        show_default=True,
+        help="Form of the output.",
+    )
+
+
+def emit(data: Any, output: str) -> None:
+    """Print plain data as JSON or YAML."""
+    if output == "json":
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        import yaml
+
+        click.echo(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True), nl=False)

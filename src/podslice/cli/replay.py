@@ -1,0 +1,119 @@
+"""`podslice replay`: recorded decisions, run again on all cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from podslice.core.errors import InputError
+from podslice.core.quirks import PROFILES, Quirks, profile
+from podslice.replay.run import Comparison, compare_all, read_cases, run_case
+
+T = TypeVar("T")
+_BATCH = 40
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--check", is_flag=True, help="Compare with the recorded results; exit 1 if any differ.")
+@click.option("--profile", "profile_name", type=click.Choice(list(PROFILES)), default="kubelet-1.36", show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first N cases of each file.")
+@click.option("--name", help="Only the case of this name.")
+@click.option("--differences", type=click.IntRange(min=0), default=5, show_default=True, help="Differences to show.")
+@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes (default: all cores).")
+def replay(
+    files: tuple[Path, ...],
+    check: bool,
+    profile_name: str,
+    limit: int | None,
+    name: str | None,
+    differences: int,
+    jobs: int,
+) -> None:
+    """Run recorded cases (FILE.jsonl or FILE.jsonl.gz).
+
+    Without --check, prints our outcome per case as JSON lines. With it, compares every result and prints how many
+    are identical, how many are declared deviations (where Kubernetes itself hangs or crashes), and the first that
+    differ.
+
+    \b
+    Examples:
+      podslice replay --check vectors/take.jsonl.gz
+      podslice replay --name m00049-rnd vectors/managers-cpu.jsonl.gz
+    """
+    quirks = profile(profile_name)
+    different = 0
+    for file in files:
+        records = _select(read_cases(file), limit, name)
+        if check:
+            different += _check(file, records, quirks, differences, jobs)
+        else:
+            _print_results(records, quirks, jobs)
+    if different:
+        sys.exit(1)
+
+
+def _select(records: Iterator[dict[str, Any]], limit: int | None, name: str | None) -> list[dict[str, Any]]:
+    chosen = (record for record in records if name is None or record["case"].get("name") == name)
+    return list(islice(chosen, limit))
+
+
+def _print_results(records: list[dict[str, Any]], quirks: Quirks, jobs: int) -> None:
+    for batch in _map(_run_batch, records, quirks, jobs):
+        for case_name, result in batch:
+            click.echo(json.dumps({"name": case_name, "result": result}, ensure_ascii=False))
+
+
+def _run_batch(records: list[dict[str, Any]], quirks: Quirks) -> list[tuple[str | None, Any]]:
+    return [(record["case"].get("name"), run_case(record["case"], quirks)) for record in records]
+
+
+def _check(file: Path, records: list[dict[str, Any]], quirks: Quirks, differences: int, jobs: int) -> int:
+    if any("result" not in record for record in records):
+        raise InputError("has cases without a recorded result", source=str(file), remedy="leave out --check")
+    compared: list[Comparison] = []
+    for batch in _progress(_map(compare_all, records, quirks, jobs), len(records), file.name):
+        compared += batch
+    defects = Counter(c.defect for c in compared if c.defect)
+    wrong = [c for c in compared if c.difference]
+    identical = len(compared) - len(wrong) - sum(defects.values())
+    click.echo(f"{file.name}: {len(compared)} cases, {identical} identical, ", nl=False)
+    named = ", ".join(f"{defect} {count}" for defect, count in sorted(defects.items()))
+    click.echo(f"{sum(defects.values())} declared deviations{f' ({named})' if named else ''}, ", nl=False)
+    click.secho(f"{len(wrong)} different", fg="red" if wrong else "green")
+    for comparison in wrong[:differences]:
+        click.echo(f"  {comparison.type} {comparison.name}: {comparison.difference}")
+    return len(wrong)
+
+
+def _map(function: Any, records: list[dict[str, Any]], quirks: Quirks, jobs: int) -> Iterator[Any]:
+    batches = [records[start : start + _BATCH] for start in range(0, len(records), _BATCH)]
+    if jobs == 1 or len(batches) < 2:
+        for batch in batches:
+            yield function(batch, quirks)
+        return
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        yield from pool.map(function, batches, [quirks] * len(batches))
+
+
+def _progress(batches: Iterable[list[T]], total: int, title: str) -> Iterator[list[T]]:
+    if not sys.stderr.isatty():
+        yield from batches
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        for batch in batches:
+            progress.advance(task, len(batch))
+            yield batch

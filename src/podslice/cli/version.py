@@ -1,0 +1,28 @@
+"""`podslice version`."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version as installed_version
+
+import click
+
+from podslice.cli.output import OUTPUT, emit
+
+KUBERNETES = "1.36.2"
+
+
+@click.command()
+@OUTPUT("table")
+def version(output: str) -> None:
+    """Print the version, and the Kubernetes release whose decisions profile kubelet-1.36 takes.
+
+    \b
+    Example:
+      podslice version -o json
+    """
+    facts = {"podslice": installed_version("podslice"), "kubernetes": KUBERNETES, "python": platform.python_version()}
+    if output == "table":
+        click.echo(f"podslice {facts['podslice']} (decisions of Kubernetes v{KUBERNETES}, Python {facts['python']})")
+    else:
+        emit(facts, output)

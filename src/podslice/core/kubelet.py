@@ -1,0 +1,267 @@
+"""A kubelet's life around its resource managers, without a clock: pods come, containers start and stop, state is
+collected, the kubelet restarts.
+
+The managers decide; what they see depends on the order in which a kubelet calls them. `Kubelet` is that order
+(spec cpu-topology 6.7, 9.2, memory-device 3.6; the operations of the recorded histories). Time passes only where
+`collect` is called. State files are texts in `files`; writing them to a disk is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.model import Machine
+from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
+from podslice.core.managers.cpu import RunningContainer
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
+from podslice.core.values.cpuset import Bits
+
+STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
+
+
+class ContainerStatus(msgspec.Struct):
+    """A container the runtime knows: its latest id, how often it was restarted, and whether it runs."""
+
+    id: str
+    restarts: int = 0
+    running: bool = True
+    removed: bool = False
+
+
+class StartedContainer(NamedTuple):
+    """What a container got when it started (or would get); `error` is set when its start failed."""
+
+    started: bool
+    cpus: Bits
+    memory_nodes: Bits
+    exclusive_cpus: Bits
+    isolation: str
+    has_exclusive_cpus: bool
+    cpu_quota_disabled: bool
+    error: str = ""
+
+
+class Refusal(NamedTuple):
+    """Why a pod was not admitted, as the pod status says it."""
+
+    reason: str
+    message: str
+
+
+class Admitted(NamedTuple):
+    """A pod re-admitted or refused after a restart."""
+
+    uid: str
+    refusal: Refusal | None
+
+
+class Kubelet:
+    """One kubelet on one machine. Raises `StartError` from the constructor and from `restart`; then `manager` shows
+    how far the start came, `running` is False, and only `restart` is of use."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: KubeletConfig,
+        quirks: Quirks,
+        *,
+        devices: DeviceInventory | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self.quirks = quirks
+        self.machine = machine
+        self.config = config
+        self.devices = devices
+        self.files: dict[str, bytes] = dict(files or {})
+        self.statuses: dict[str, dict[str, ContainerStatus]] = {}
+        self.running = False
+        self.manager = ContainerManager(machine, config, quirks, devices)
+
+    def start(self) -> None:
+        """Bring the managers up on `files`. Raises `StartError`."""
+        self.manager.start(self.files)
+        self.save()
+        self.running = True
+
+    def save(self) -> None:
+        """Bring `files` up to date with the managers' state."""
+        self.files.update(self.manager.changed_files())
+
+    @property
+    def active(self) -> dict[str, AdmissionPod]:
+        """Pods on the node, in order of first admission."""
+        return self.manager.context.active
+
+    # Pods
+
+    def admit(self, pod: Pod) -> Refusal | None:
+        """Decide about one pod; None when it is admitted. A refused pod leaves the node again."""
+        admission = AdmissionPod.of(pod, self.manager.context.gates)
+        known = admission.uid in self.active
+        self.manager.context.activate(admission)
+        before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
+        try:
+            self.manager.topology.admit(admission)
+        except AdmissionError as refusal:
+            if before is not None:
+                self.manager.restore(admission.uid, before, forget=not known)
+            self._leave(admission.uid)
+            return Refusal(refusal.reason, refusal.message)
+        except UpstreamDefectError:
+            self._leave(admission.uid)
+            raise
+        return None
+
+    def remove_pod(self, uid: str) -> None:
+        """The pod is gone: its containers stop, then it leaves the active pods."""
+        for status in self.statuses.get(uid, {}).values():
+            if not status.removed:
+                self.manager.topology.remove_container(status.id)
+        self._leave(uid)
+
+    def _leave(self, uid: str) -> None:
+        self.manager.context.deactivate(uid)
+        self.statuses.pop(uid, None)
+
+    # Containers
+
+    def start_containers(self, uid: str, limit: int | None = None) -> dict[str, StartedContainer]:
+        """Start the pod's containers in order, at most `limit`; a plain init container ends before the next starts.
+        Containers that run already are left alone."""
+        pod = self.active[uid]
+        results: dict[str, StartedContainer] = {}
+        for position, container in enumerate(pod.containers):
+            if limit is not None and position >= limit:
+                break
+            status = self.statuses.get(uid, {}).get(container.name)
+            if status is None:
+                self._finish_plain_init(pod, container.name)
+                results[container.name] = self.start_container(uid, container.name)
+        for container in pod.containers:
+            if container.name not in results:
+                results[container.name] = self.inspect(pod, container, container.name in self.statuses.get(uid, {}))
+        return results
+
+    def _finish_plain_init(self, pod: AdmissionPod, before: str) -> None:
+        for container in pod.containers:
+            if container.name == before:
+                return
+            status = self.statuses.get(pod.uid, {}).get(container.name)
+            if container.plain_init and status is not None:
+                status.running = False
+
+    def start_container(self, uid: str, name: str) -> StartedContainer:
+        """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""
+        pod = self.active[uid]
+        container = next(c for c in pod.containers if c.name == name)
+        error = self.manager.prepare_container(pod, container)
+        if error:
+            return self.inspect(pod, container, False)._replace(error=error)
+        statuses = self.statuses.setdefault(uid, {})
+        known = statuses.get(name)
+        restarts = known.restarts + 1 if known else 0
+        container_id = f"{uid}_{name}_{restarts}"
+        affinity = self.manager.cpu.affinity(uid, name)
+        memory_nodes = self.manager.memory.numa_nodes(uid, name)
+        self.manager.add_container(pod, container, container_id)
+        statuses[name] = ContainerStatus(container_id, restarts)
+        return self.inspect(pod, container, True)._replace(cpus=affinity, memory_nodes=memory_nodes)
+
+    def inspect(self, pod: AdmissionPod, container: AdmissionContainer, started: bool) -> StartedContainer:
+        """What the managers hold for a container right now."""
+        cpu = self.manager.cpu
+        exclusive = cpu.container_has_exclusive_cpus(pod, container)
+        return StartedContainer(
+            started=started,
+            cpus=cpu.affinity(pod.uid, container.name),
+            memory_nodes=self.manager.memory.numa_nodes(pod.uid, container.name),
+            exclusive_cpus=cpu.exclusive_cpus(pod.uid, container.name),
+            isolation=cpu.isolation(pod, container),
+            has_exclusive_cpus=exclusive,
+            cpu_quota_disabled=exclusive and self.manager.quota_can_be_disabled,
+        )
+
+    def stop_container(self, uid: str, name: str) -> None:
+        """A dead container is removed from the runtime (memory-device 3.6, post-stop)."""
+        status = self.statuses.get(uid, {}).get(name)
+        if status is not None:
+            self.manager.topology.remove_container(status.id)
+            status.running = False
+
+    def remove_container(self, uid: str, name: str) -> None:
+        """Call the managers' removal by container id, which no 1.36 kubelet does (spec findings 1)."""
+        status = self.statuses.get(uid, {}).get(name)
+        if status is not None:
+            self.manager.remove_container(status.id)
+            status.running = False
+
+    # Housekeeping
+
+    def collect(self) -> list[tuple[str, Bits]]:
+        """One pass of everything a kubelet does periodically; returns the runtime updates of the CPU Manager."""
+        updates = self.manager.cpu.reconcile(self._running_containers()) if self.manager.cpu.static else []
+        self.manager.memory.remove_stale()
+        self.manager.device.remove_stale()
+        return updates
+
+    def _running_containers(self) -> Iterable[RunningContainer]:
+        for uid, pod in self.active.items():
+            statuses = self.statuses.get(uid)
+            if statuses is None:
+                continue
+            for container in pod.containers:
+                status = statuses.get(container.name)
+                if status is not None:
+                    yield RunningContainer(uid, container.name, status.id, status.running)
+
+    def restart(
+        self,
+        *,
+        machine: Machine | None = None,
+        config: KubeletConfig | None = None,
+        devices: DeviceInventory | None = None,
+        gone: Iterable[str] = (),
+        plugins_ready: bool = False,
+    ) -> None:
+        """A new kubelet process on the same `files`, with the still-active pods' containers known to the runtime.
+
+        Pods in `gone` were deleted meanwhile. Raises `StartError`. Call `readmit`, then `collect`.
+        """
+        for uid in gone:
+            self._leave(uid)
+        old = self.manager
+        self.machine = machine or self.machine
+        self.config = config or self.config
+        self.devices = devices or self.devices
+        self.running = False
+        self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
+        context = self.manager.context
+        context.active = dict(old.context.active)
+        context.sources_ready = False
+        containers = {
+            status.id: (uid, name) for uid, statuses in self.statuses.items() for name, status in statuses.items()
+        }
+        alive = {
+            status.id for statuses in self.statuses.values() for status in statuses.values() if status.running
+        }
+        self.manager.start(self.files, containers, alive, devices_before=old.device, plugins_ready=plugins_ready)
+        self.save()
+        self.running = True
+
+    def readmit(self) -> list[Admitted]:
+        """Admit every active pod again, as after a restart, before anything counts as gone."""
+        results = [Admitted(uid, self.admit(pod.spec)) for uid, pod in list(self.active.items())]
+        return results
+
+    def sources_ready(self) -> None:
+        """All configuration sources have reported and the device plugins are back."""
+        self.manager.context.sources_ready = True
+        self.manager.device.plugins_ready()

@@ -1,0 +1,150 @@
+"""Run recorded cases and compare the outcome with the recording.
+
+A recording is the judge of this project, so the comparison is strict: deep equality of the whole result. Two
+exceptions are upstream's own failures: where the recording says that v1.36.2 never answered (`timeout`) or crashed
+(`panic`), our outcome must be a typed defect at that very point, and nothing after it is compared.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podslice.core.errors import InputError, UpstreamDefectError
+from podslice.core.quirks import Quirks
+
+Json = dict[str, Any]
+
+_MODULES = ("managers", "take", "hints", "merge", "checkpoint", "quantity", "cpuset", "api")
+_RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {}
+
+
+class Comparison(NamedTuple):
+    """One compared case. `difference` is empty when identical; `defect` names a declared deviation."""
+
+    name: str
+    type: str
+    difference: str
+    defect: str = ""
+    expected: Any = None
+    actual: Any = None
+
+
+def read_cases(path: Path) -> Iterator[Json]:
+    """The lines of a recording (`.jsonl` or `.jsonl.gz`). Raises `InputError` that names file and line."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _parse_line(line, path, number)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", source=str(path)) from error
+
+
+def _parse_line(line: str, path: Path, number: int) -> Json:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"line {number} is not JSON: {error}", source=str(path)) from error
+    if not isinstance(record, dict) or not isinstance(record.get("case"), dict):
+        raise InputError(f"line {number} has no object `case`", source=str(path), remedy="see vectors/FORMAT.md")
+    return record
+
+
+def case_type(case: Json) -> str:
+    """The type of a case; node histories carry none, API-level pods may."""
+    if "type" in case:
+        return str(case["type"])
+    return "managers" if "machine" in case and "kubelet" in case else "pod"
+
+
+def runner(kind: str) -> Callable[[Json, Quirks], Json]:
+    """The function that runs cases of a type. Raises `InputError` for unknown types."""
+    if not _RUNNERS:
+        for name in _MODULES:
+            module = importlib.import_module(f"podslice.replay.{name}")
+            _RUNNERS.update(dict.fromkeys(module.TYPES, module.run))
+    try:
+        return _RUNNERS[kind]
+    except KeyError:
+        raise InputError(f"unknown case type {kind!r}", remedy=f"use one of: {', '.join(sorted(_RUNNERS))}") from None
+
+
+def run_case(case: Json, quirks: Quirks) -> Json:
+    """Our outcome of one case, in the recording's shape; `{"defect": name}` where upstream would not end."""
+    try:
+        return runner(case_type(case))(case, quirks)
+    except UpstreamDefectError as defect:
+        return {"defect": defect.name}
+
+
+def compare(record: Json, quirks: Quirks) -> Comparison:
+    """Run one recorded case and compare."""
+    case, expected = record["case"], record["result"]
+    actual = run_case(case, quirks)
+    name, kind = str(case.get("name", case.get("in", ""))), case_type(case)
+    defect = declared_defect(expected, actual)
+    if defect:
+        return Comparison(name, kind, "", defect)
+    difference = first_difference(expected, actual)
+    if not difference:
+        return Comparison(name, kind, "")
+    return Comparison(name, kind, difference, expected=expected, actual=actual)
+
+
+def declared_defect(expected: Json, actual: Json) -> str:
+    """The defect that stands for an upstream hang or crash, empty if the two do not correspond (FORMAT.md)."""
+    if expected.get("timeout") is True or "panic" in expected:
+        return str(actual.get("defect", ""))
+    before, ours = expected.get("ops"), actual.get("ops")
+    if not (isinstance(before, list) and isinstance(ours, list)) or not before or len(ours) < len(before):
+        return ""
+    last = len(before) - 1
+    if "panic" not in before[last] or "defect" not in ours[last]:
+        return ""
+    same = first_difference({**expected, "ops": before[:last]}, {**actual, "ops": ours[:last]}) == ""
+    return str(ours[last]["defect"]) if same else ""
+
+
+def first_difference(expected: Any, actual: Any, path: str = "") -> str:
+    """Where two results differ first, readable; empty when they are equal."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in [*expected, *(k for k in actual if k not in expected)]:
+            here = f"{path}.{key}" if path else str(key)
+            if key not in actual:
+                return f"{here}: missing, expected {_short(expected[key])}"
+            if key not in expected:
+                return f"{here}: unexpected {_short(actual[key])}"
+            difference = first_difference(expected[key], actual[key], here)
+            if difference:
+                return difference
+        return ""
+    if isinstance(expected, list) and isinstance(actual, list):
+        for index, (one, other) in enumerate(zip(expected, actual, strict=False)):
+            difference = first_difference(one, other, f"{path}[{index}]")
+            if difference:
+                return difference
+        if len(expected) != len(actual):
+            return f"{path}: {len(expected)} elements expected, {len(actual)} found"
+        return ""
+    if type(expected) is not type(actual) and not _both_numbers(expected, actual):
+        return f"{path}: expected {_short(expected)}, found {_short(actual)}"
+    return "" if expected == actual else f"{path}: expected {_short(expected)}, found {_short(actual)}"
+
+
+def _both_numbers(one: Any, other: Any) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
+
+
+def _short(value: Any, limit: int = 300) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def compare_all(records: Iterable[Json], quirks: Quirks) -> list[Comparison]:
+    """Compare a batch; the unit of work of one process."""
+    return [compare(record, quirks) for record in records]
