@@ -1,0 +1,70 @@
+"""Parsing `cpuManagerPolicyOptions` (spec cpu-topology 3.3 to 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.golang import GoSyntaxError, parse_bool, quote
+
+_MATURITY = {
+    "full-pcpus-only": "stable",
+    "strict-cpu-reservation": "stable",
+    "prefer-align-cpus-by-uncorecache": "stable",
+    "distribute-cpus-across-numa": "Beta",
+    "align-by-socket": "Alpha",
+    "distribute-cpus-across-cores": "Alpha",
+}
+_EXCLUSIVE_PAIRS = (
+    ("full-pcpus-only", "distribute-cpus-across-cores"),
+    ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
+    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
+    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
+)
+
+
+class OptionError(ValueError):
+    """An option the policy refuses; the text is upstream's."""
+
+
+def parse_cpu_policy_options(options: Mapping[str, str], gates: Mapping[str, bool]) -> CPUPolicyOptions:
+    """Options of the static policy by name. Raises `OptionError`; the first wrong one in name order is reported."""
+    values = {name: _parse_option(name, options[name], gates) for name in sorted(options)}
+    for one, other in _EXCLUSIVE_PAIRS:
+        if values.get(one) and values.get(other):
+            raise OptionError(f"static policy options {one} and {other} can not be used at the same time")
+    return CPUPolicyOptions(**{name.replace("-", "_"): value for name, value in values.items()})
+
+
+def _parse_option(name: str, value: str, gates: Mapping[str, bool]) -> bool:
+    maturity = _MATURITY.get(name)
+    if maturity is None:
+        raise OptionError(f"unknown CPU Manager Policy option: {quote(name)}")
+    if maturity != "stable" and not gates[f"CPUManagerPolicy{maturity}Options"]:
+        raise OptionError(f"CPU Manager Policy {maturity}-level Options not enabled, but option {quote(name)} provided")
+    try:
+        return parse_bool(value)
+    except GoSyntaxError as error:
+        raise OptionError(f"bad value for option {quote(name)}: {error}") from None
+
+
+def check_cpu_policy_options(options: CPUPolicyOptions, topology: CPUTopology, topology_policy: str) -> None:
+    """Options against machine and Topology Manager policy (spec 3.4). Raises `OptionError`."""
+    if not options.align_by_socket:
+        return
+    if topology_policy == "single-numa-node":
+        raise OptionError(
+            "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
+        )
+    if topology.num_sockets > len(topology.numa_nodes):
+        raise OptionError(
+            "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+        )
+
+
+def refuse_options_of_none_policy(options: Mapping[str, str]) -> None:
+    """Policy `none` takes no options (spec 3.5). Raises `OptionError`."""
+    if options:
+        listed = " ".join(f"{name}:{options[name]}" for name in sorted(options))
+        raise OptionError(f"new none policy error: None policy: received unsupported options=map[{listed}]")

@@ -1,0 +1,119 @@
+"""Feature gates of Kubernetes 1.36 that change what the resource managers do (spec cpu-topology 3.2,
+pod-level-resources 0): defaults, maturity, locks and dependencies, and the errors of a wrong setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+
+class Gate(NamedTuple):
+    """A gate's default, its stage (`""` is GA), whether the default is locked, and the gates it needs."""
+
+    default: bool
+    stage: str = ""
+    locked: bool = False
+    depends_on: tuple[str, ...] = ()
+
+
+_ALPHA, _BETA, _DEPRECATED = "ALPHA", "BETA", "DEPRECATED"
+GATES: dict[str, Gate] = {
+    "CPUManagerPolicyAlphaOptions": Gate(False, _ALPHA),
+    "CPUManagerPolicyBetaOptions": Gate(True, _BETA),
+    "CPUManagerPolicyOptions": Gate(True, locked=True),
+    "CustomCPUCFSQuotaPeriod": Gate(True),
+    "DRAExtendedResource": Gate(True, _BETA, depends_on=("DynamicResourceAllocation",)),
+    "DRANodeAllocatableResources": Gate(False, _ALPHA, depends_on=("DynamicResourceAllocation",)),
+    "DisableCPUQuotaWithExclusiveCPUs": Gate(True, _DEPRECATED),
+    "DynamicResourceAllocation": Gate(True, locked=True),
+    "InPlacePodLevelResourcesVerticalScaling": Gate(
+        True, _BETA, depends_on=("InPlacePodVerticalScaling", "NodeDeclaredFeatures", "PodLevelResources")
+    ),
+    "InPlacePodVerticalScaling": Gate(True, locked=True),
+    "InPlacePodVerticalScalingExclusiveCPUs": Gate(False, _ALPHA, depends_on=("InPlacePodVerticalScaling",)),
+    "InPlacePodVerticalScalingExclusiveMemory": Gate(False, _ALPHA, depends_on=("InPlacePodVerticalScaling",)),
+    "InPlacePodVerticalScalingInitContainers": Gate(
+        True, _BETA, depends_on=("InPlacePodVerticalScaling", "NodeDeclaredFeatures")
+    ),
+    "KubeletPodResourcesDynamicResources": Gate(True, locked=True),
+    "KubeletPodResourcesGet": Gate(True, locked=True),
+    "KubeletPodResourcesListUseActivePods": Gate(True, _DEPRECATED),
+    "MemoryQoS": Gate(False, _ALPHA),
+    "NodeDeclaredFeatures": Gate(True, _BETA),
+    "PodLevelResourceManagers": Gate(False, _ALPHA, depends_on=("PodLevelResources",)),
+    "PodLevelResources": Gate(True, _BETA),
+    "QOSReserved": Gate(False, _ALPHA),
+    "ResourceHealthStatus": Gate(True, _BETA),
+    "SidecarContainers": Gate(True, locked=True),
+    "TopologyManagerPolicyAlphaOptions": Gate(False, _ALPHA),
+    "TopologyManagerPolicyBetaOptions": Gate(True, _BETA),
+    "TopologyManagerPolicyOptions": Gate(True, locked=True),
+    "WindowsCPUAndMemoryAffinity": Gate(False, _ALPHA),
+}
+
+
+class GateError(ValueError):
+    """A gate setting a component would refuse to start with; the text is upstream's."""
+
+
+class FeatureGates(Mapping[str, bool]):
+    """The effective gates; reading an unknown name raises `KeyError`."""
+
+    __slots__ = ("_effective", "unknown")
+
+    def __init__(self, effective: Mapping[str, bool], unknown: tuple[str, ...] = ()) -> None:
+        self._effective = dict(effective)
+        self.unknown = unknown
+
+    @classmethod
+    def from_overrides(cls, overrides: Mapping[str, bool], *, other_gates_allowed: bool = True) -> FeatureGates:
+        """Defaults with `overrides`. Raises `GateError` for a locked gate or an unmet dependency.
+
+        Kubernetes has many more gates than the ones that matter here: others are listed in `unknown`, and refused
+        only with `other_gates_allowed` False.
+        """
+        effective = {name: gate.default for name, gate in GATES.items()}
+        unknown = []
+        for name, value in sorted(overrides.items()):
+            gate = GATES.get(name)
+            if gate is None:
+                if name in ("AllAlpha", "AllBeta"):
+                    continue
+                if not other_gates_allowed:
+                    raise GateError(f"unrecognized feature gate: {name}")
+                unknown.append(name)
+            elif gate.locked and value != gate.default:
+                shown = ("false", "true")
+                raise GateError(
+                    f"cannot set feature gate {name} to {shown[value]}, feature is locked to {shown[gate.default]}"
+                )
+            else:
+                effective[name] = value
+        for group, stage in (("AllAlpha", _ALPHA), ("AllBeta", _BETA)):
+            if group in overrides:
+                effective |= {
+                    name: overrides[group]
+                    for name, gate in GATES.items()
+                    if gate.stage == stage and name not in overrides
+                }
+        _check_dependencies(effective)
+        return cls(effective, tuple(unknown))
+
+    def __getitem__(self, name: str) -> bool:
+        return self._effective[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._effective)
+
+    def __len__(self) -> int:
+        return len(self._effective)
+
+
+def _check_dependencies(effective: Mapping[str, bool]) -> None:
+    for name, gate in GATES.items():
+        if effective[name]:
+            missing = [needed for needed in gate.depends_on if not effective[needed]]
+            if missing:
+                raise GateError(
+                    f"{name} is enabled, but depends on features that are disabled: [{' '.join(sorted(missing))}]"
+                )

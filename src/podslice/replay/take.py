@@ -1,0 +1,34 @@
+"""Picking cases (FORMAT.md, "takeByTopology")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.config.cpu_options import parse_cpu_policy_options
+from podslice.core.errors import AdmissionError
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.quirks import Quirks
+from podslice.core.values.cpuset import format_bits, parse_bits
+from podslice.core.values.gates import FeatureGates
+
+TYPES = ("takeByTopology",)
+
+
+def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
+    """The complete result of one picking case."""
+    result: dict[str, Any] = {"name": case["name"], "type": case["type"]}
+    topology = CPUTopology(msgspec.convert(case["machine"], Machine))
+    options = parse_cpu_policy_options(
+        case.get("options") or {}, FeatureGates.from_overrides(case.get("featureGates") or {})
+    )
+    try:
+        result["cpus"] = format_bits(
+            take_by_topology(topology, parse_bits(case["available"]), case["n"], options, quirks)
+        )
+    except AdmissionError as error:
+        result["error"] = error.message
+    return result
