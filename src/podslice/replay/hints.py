@@ -1,0 +1,38 @@
+"""CPU hint cases (FORMAT.md, "cpuHints")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from podslice.core.config.cpu_options import parse_cpu_policy_options
+from podslice.core.hints.cpu import cpu_topology_hints
+from podslice.core.hints.hint import Hint
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.quirks import Quirks
+from podslice.core.values.cpuset import iter_bits, parse_bits
+from podslice.core.values.gates import FeatureGates
+
+TYPES = ("cpuHints",)
+
+
+def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
+    """The complete result of one hint case."""
+    topology = CPUTopology(msgspec.convert(case["machine"], Machine))
+    options = parse_cpu_policy_options(
+        case.get("options") or {}, FeatureGates.from_overrides(case.get("featureGates") or {})
+    )
+    hints = cpu_topology_hints(
+        topology, parse_bits(case["available"]), parse_bits(case["reusable"]), case["n"], options.align_by_socket
+    )
+    result: dict[str, Any] = {"name": case["name"], "type": case["type"]}
+    if hints:
+        result["hints"] = [hint_to_json(hint) for hint in hints]
+    return result
+
+
+def hint_to_json(hint: Hint) -> dict[str, Any]:
+    """A hint as recordings write it: `numa` null for no affinity."""
+    return {"numa": None if hint.mask is None else list(iter_bits(hint.mask)), "preferred": hint.preferred}

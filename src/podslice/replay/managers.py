@@ -1,0 +1,339 @@
+"""Histories of a node: start, admit, stop, restart … in the shape of the recordings (FORMAT.md, "Sequences").
+
+The kubelet itself is `core.kubelet`; this module only feeds it the recorded operations and writes down what a
+recording writes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.effects.cgroup import pod_resource_config
+from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.hints.hint import Hint
+from podslice.core.kubelet import STATE_FILES, Kubelet, StartedContainer
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.model import Machine
+from podslice.core.pod.spec import pod_from_dict
+from podslice.core.quirks import Quirks
+from podslice.core.state.convert import rewrite
+from podslice.core.state.gojson import block_to_json, machine_state_to_json
+from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+
+TYPES = ("managers",)
+STATE_PATH = "/var/lib/kubelet"
+Json = dict[str, Any]
+
+
+def run(case: Json, quirks: Quirks) -> Json:
+    """The complete result of one history."""
+    history = _History(case, quirks)
+    result: Json = {"name": case["name"], "start": history.start()}
+    operations = []
+    for operation in case.get("ops") or ():
+        try:
+            outcome = history.run(operation)
+        except UpstreamDefectError as defect:
+            operations.append({"defect": defect.name})
+            break
+        operations.append(outcome)
+    if operations:
+        result["ops"] = operations
+    return result
+
+
+class _History:
+    def __init__(self, case: Json, quirks: Quirks) -> None:
+        self.case = case
+        self.quirks = quirks
+        self.record_hints = bool(case.get("recordHints"))
+        self.kubelet = Kubelet(
+            msgspec.convert(case["machine"], Machine),
+            _config(case["kubelet"]),
+            quirks,
+            devices=_devices(case),
+        )
+        self._operations: dict[str, Callable[[Json], Json]] = {
+            "admit": self._admit,
+            "removePod": self._remove_pod,
+            "removeContainer": self._remove_container,
+            "stopContainer": self._stop_container,
+            "startContainer": self._start_container,
+            "gc": lambda operation: {"ok": True},
+        }
+
+    # Start and restart
+
+    def start(self) -> Json:
+        outcome: Json = {"op": "start"}
+        try:
+            self.kubelet.start()
+            outcome["ok"] = True
+        except StartError as error:
+            outcome.update(ok=False, stage=error.stage, error=error.message)
+        outcome.update(self._start_facts())
+        if self.kubelet.running:
+            self.kubelet.collect()
+        outcome["state"] = self._state()
+        return outcome
+
+    def _start_facts(self) -> Json:
+        manager = self.kubelet.manager
+        facts: Json = {}
+        errors = validate(self.kubelet.config)
+        if errors:
+            facts["configErrors"] = errors
+        if manager.reservation is not None:
+            facts["nodeAllocatableReservation"] = {name: str(q) for name, q in manager.reservation.items()}
+        if manager.cpu_manager is not None and manager.cpu_manager.static:
+            facts["reservedCPUs"] = format_bits(manager.cpu_manager.reserved)
+            facts["reservedPhysicalCPUs"] = format_bits(manager.cpu_manager.reserved_physical)
+        if self.kubelet.running:
+            facts["allocatableCPUs"] = format_bits(manager.cpu.allocatable)
+            if manager.memory.allocatable:
+                facts["allocatableMemory"] = [block_to_json(block) for block in manager.memory.allocatable]
+        return facts
+
+    def _restart(self, operation: Json) -> Json:
+        kubelet = self.kubelet
+        for uid in operation.get("deletePods") or ():
+            kubelet._leave(uid)
+        kubelet.save()
+        for kind, version in (operation.get("convert") or {}).items():
+            name = STATE_FILES[0 if kind == "cpu" else 1]
+            if name in kubelet.files:
+                kubelet.files[name] = rewrite(kind, kubelet.files[name], version, kubelet.container_ids())
+        for name, text in (operation.get("files") or {}).items():
+            if text is None:
+                kubelet.files.pop(name, None)
+            else:
+                kubelet.files[name] = text.encode()
+        before = {name: _text(kubelet.files.get(name)) for name in STATE_FILES}
+        outcome: Json = {"op": "restart", "filesBefore": before}
+        try:
+            kubelet.restart(
+                machine=msgspec.convert(operation["machine"], Machine) if "machine" in operation else None,
+                config=_config(operation["kubelet"]) if "kubelet" in operation else None,
+                devices=_devices(operation),
+                plugins_ready=bool(operation.get("pluginsReady")),
+            )
+            outcome["ok"] = True
+        except StartError as error:
+            outcome.update(ok=False, stage=error.stage, error=error.message)
+        outcome.update(self._start_facts())
+        if kubelet.running:
+            outcome.update(self._readmit(operation))
+        outcome["state"] = self._state()
+        return outcome
+
+    def _readmit(self, operation: Json) -> Json:
+        kubelet = self.kubelet
+        outcome: Json = {}
+        if operation.get("readmit", True):
+            pods = kubelet.readmit()
+            if pods:
+                outcome["readmit"] = [
+                    {"podUID": uid, "ok": True}
+                    if refusal is None
+                    else {"podUID": uid, "ok": False, "reason": refusal.reason, "message": refusal.message}
+                    for uid, refusal in pods
+                ]
+        kubelet.sources_ready()
+        hints = {
+            f"{uid}/{container.name}": _hint(kubelet.manager.topology.affinity(uid, container.name))
+            for uid, pod in kubelet.active.items()
+            for container in pod.containers
+        }
+        if hints:
+            outcome["topologyHints"] = hints
+        outcome.update(self._collected(operation))
+        return outcome
+
+    # Operations
+
+    def run(self, operation: Json) -> Json:
+        kind = operation["op"]
+        if kind == "restart":
+            return self._restart(operation)
+        if not self.kubelet.running:
+            return {"op": kind, "ok": False, "skipped": "kubelet not running"}
+        outcome: Json = {"op": kind, **self._operations[kind](operation)}
+        if "skipped" in outcome:
+            return outcome
+        outcome.update(self._collected(operation))
+        outcome["state"] = self._state()
+        return outcome
+
+    def _collected(self, operation: Json) -> Json:
+        if not operation.get("gc", True):
+            return {}
+        updates = self.kubelet.collect()
+        if not updates:
+            return {}
+        return {"runtimeUpdates": [{"containerID": name, "cpus": format_bits(cpus)} for name, cpus in updates]}
+
+    def _admit(self, operation: Json) -> Json:
+        kubelet = self.kubelet
+        pod = pod_from_dict(operation["pod"])
+        topology = kubelet.manager.topology
+        topology.recorded = [] if self.record_hints else None
+        refusal = kubelet.admit(pod)
+        admission = kubelet.admission(pod)
+        outcome: Json = {"ok": refusal is None}
+        if refusal is not None:
+            outcome.update(reason=refusal.reason, message=refusal.message)
+        outcome["qos"] = admission.qos
+        if admission.pod_level:
+            outcome["podLevelResources"] = True
+        if topology.recorded is not None:
+            outcome["providerHints"] = [_asked(asked) for asked in topology.recorded]
+        if refusal is None:
+            outcome.update(self._admitted(admission.uid, operation.get("start")))
+        outcome["topologyHints"] = {
+            container.name: _hint(topology.affinity(admission.uid, container.name))
+            for container in admission.containers
+        }
+        return outcome
+
+    def _admitted(self, uid: str, limit: int | None) -> Json:
+        kubelet = self.kubelet
+        manager = kubelet.manager
+        pod = kubelet.active[uid]
+        exclusive = manager.cpu.pod_has_exclusive_cpus(pod)
+        quota_off = exclusive and manager.quota_can_be_disabled
+        outcome: Json = {
+            "podHasExclusiveCPUs": exclusive,
+            "podCPUQuotaDisabled": quota_off,
+            "podCgroup": pod_resource_config(pod.spec, manager.context.gates, enforce_cpu_limits=not quota_off),
+        }
+        bubble = manager.cpu.state.bubbles.get(uid)
+        if bubble is not None:
+            outcome["podCPUSet"] = format_bits(bubble)
+        blocks = manager.memory.pod_blocks(uid)
+        if blocks:
+            outcome["podMemoryBlocks"] = [block_to_json(block) for block in blocks]
+        outcome["containers"] = {
+            name: self._container(uid, name, started) for name, started in kubelet.start_containers(uid, limit).items()
+        }
+        return outcome
+
+    def _container(self, uid: str, name: str, started: StartedContainer) -> Json:
+        manager = self.kubelet.manager
+        outcome: Json = {"started": started.started}
+        if started.error:
+            outcome["startError"] = started.error
+        outcome |= {
+            "cpuset": format_bits(started.cpus),
+            "cpusetMems": ",".join(map(str, iter_bits(started.memory_nodes))),
+            "exclusiveCPUs": format_bits(started.exclusive_cpus),
+            "isolation": started.isolation,
+            "hasExclusiveCPUs": started.has_exclusive_cpus,
+            "cpuQuotaDisabled": started.cpu_quota_disabled,
+            "memoryNUMANodes": list(iter_bits(started.memory_nodes)),
+            "memoryBlocks": [block_to_json(block) for block in started.memory_blocks],
+        }
+        if started.devices:
+            outcome["devices"] = started.devices
+        return outcome
+
+    def _start_container(self, operation: Json) -> Json:
+        uid, name = operation["podUID"], operation["container"]
+        started = self.kubelet.start_container(uid, name)
+        return {"ok": started.started, "containers": {name: self._container(uid, name, started)}}
+
+    def _stop_container(self, operation: Json) -> Json:
+        self.kubelet.stop_container(operation["podUID"], operation["container"])
+        return {"ok": True}
+
+    def _remove_container(self, operation: Json) -> Json:
+        self.kubelet.remove_container(operation["podUID"], operation["container"])
+        return {"ok": True}
+
+    def _remove_pod(self, operation: Json) -> Json:
+        self.kubelet.remove_pod(operation["podUID"])
+        return {"ok": True}
+
+    # State
+
+    def _state(self) -> Json:
+        kubelet = self.kubelet
+        kubelet.save()
+        manager = kubelet.manager
+        cpu = manager.cpu_manager.state if manager.cpu_manager is not None else None
+        state: Json = {
+            "defaultCPUSet": format_bits(cpu.default if cpu else 0),
+            "cpuAssignments": {
+                uid: {name: format_bits(cpus) for name, cpus in containers.items()}
+                for uid, containers in (cpu.assignments if cpu else {}).items()
+            },
+        }
+        if cpu and cpu.bubbles:
+            state["podCPUAssignments"] = {uid: format_bits(cpus) for uid, cpus in cpu.bubbles.items()}
+        state.update(self._memory_state())
+        devices = manager.device.assignments() if manager.device is not None else {}
+        if devices:
+            state["deviceAssignments"] = devices
+        state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in STATE_FILES)
+        metrics = {name: value for name, value in manager.context.metrics.items() if value}
+        if metrics:
+            state["metrics"] = metrics
+        return state
+
+    def _memory_state(self) -> Json:
+        memory = self.kubelet.manager.memory_manager
+        if memory is None:
+            return {"memoryMachineState": None, "memoryAssignments": {}}
+        state: Json = {
+            "memoryMachineState": machine_state_to_json(memory.machine_state),
+            "memoryAssignments": {
+                uid: {name: [block_to_json(block) for block in blocks] for name, blocks in containers.items()}
+                for uid, containers in memory.assignments.items()
+            },
+        }
+        if memory.pod_assignments:
+            state["podMemoryAssignments"] = {
+                uid: [block_to_json(block) for block in blocks] for uid, blocks in memory.pod_assignments.items()
+            }
+        groups = [*memory.pod_assignments.values(), *(b for c in memory.assignments.values() for b in c.values())]
+        if any(len(blocks) > 1 for blocks in groups):
+            state["memoryCheckpointReordered"] = True
+        return state
+
+
+def _config(kubelet: Json) -> KubeletConfig:
+    return msgspec.convert({"evictionHard": {}, **kubelet}, KubeletConfig)
+
+
+def _devices(source: Json) -> DeviceInventory | None:
+    return DeviceInventory.from_json(source["devices"]) if source.get("devices") else None
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
+
+
+def _hint(hint: Hint) -> Json:
+    return {"numa": None if hint.mask is None else list(iter_bits(hint.mask)), "preferred": hint.preferred}
+
+
+def _asked(asked: Any) -> Json:
+    outcome: Json = {"provider": asked.provider}
+    if asked.container is not None:
+        outcome["container"] = asked.container
+    if asked.hints is None:
+        outcome["none"] = True
+    else:
+        outcome["hints"] = {
+            resource: None if hints is None else [_hint(hint) for hint in hints]
+            for resource, hints in asked.hints.items()
+        }
+    return outcome
+
+
+def _bits(cpus: Bits) -> str:
+    return format_bits(cpus)

@@ -1,0 +1,37 @@
+"""Hint merging cases (FORMAT.md, "mergeHints")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podslice.core.hints.hint import Hint, ProviderHints
+from podslice.core.merge.merge import Merger
+from podslice.core.merge.options import parse_options
+from podslice.core.quirks import Quirks
+from podslice.core.values.cpuset import bits_of
+from podslice.replay.hints import hint_to_json
+
+TYPES = ("mergeHints",)
+
+
+def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
+    """The complete result of one merge case."""
+    merger = Merger(
+        case["policy"],
+        [(node["id"], node.get("distances")) for node in case["numa"]],
+        closest=parse_options(case.get("options") or {}).prefer_closest_numa_nodes,
+        distances_by_id=quirks.distances_by_node_id,
+    )
+    hint, admitted = merger.merge([_provider(provider) for provider in case["providers"]])
+    return {"name": case["name"], "type": case["type"], "hint": hint_to_json(hint), "admit": admitted}
+
+
+def _provider(provider: dict[str, Any] | None) -> ProviderHints:
+    if provider is None:
+        return None
+    return {
+        resource: None
+        if hints is None
+        else [Hint(None if hint["mask"] is None else bits_of(hint["mask"]), hint["preferred"]) for hint in hints]
+        for resource, hints in provider.items()
+    }
