@@ -249,17 +249,14 @@ class Kubelet:
         containers = {
             status.id: (uid, name) for uid, statuses in self.statuses.items() for name, status in statuses.items()
         }
-        alive = {
-            status.id for statuses in self.statuses.values() for status in statuses.values() if status.running
-        }
+        alive = {status.id for statuses in self.statuses.values() for status in statuses.values() if status.running}
         self.manager.start(self.files, containers, alive, devices_before=old.device, plugins_ready=plugins_ready)
         self.save()
         self.running = True
 
     def readmit(self) -> list[Admitted]:
         """Admit every active pod again, as after a restart, before anything counts as gone."""
-        results = [Admitted(uid, self.admit(pod.spec)) for uid, pod in list(self.active.items())]
-        return results
+        return [Admitted(uid, self.admit(pod.spec)) for uid, pod in list(self.active.items())]
 
     def sources_ready(self) -> None:
         """All configuration sources have reported and the device plugins are back."""

@@ -1,0 +1,146 @@
+"""The part of the v1 Pod that decides about resources, as frozen structs.
+
+Decoding is partial on purpose: a pod carries hundreds of fields, placement reads a few dozen. Unknown fields are
+ignored here; `k8s.manifest` is where a person is told about them. The difference between a missing map, an empty map
+and a missing object is kept, because Kubernetes decides differently on each (spec pod-level-resources 6.3).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from podslice.core.errors import InputError
+from podslice.core.values.quantity import Quantity, QuantityError
+
+ResourceList = dict[str, Quantity]
+
+
+class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
+    """`resources` of a container or, as `spec.resources`, of a pod."""
+
+    requests: ResourceList | None = None
+    limits: ResourceList | None = None
+    claims: list[Any] | None = None
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    """An app, init or ephemeral container."""
+
+    name: str
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str | None = None
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class PodOS(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Containers and what else bears on resources."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
+    resources: ResourceRequirements | None = None
+    overhead: ResourceList | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    os: PodOS | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+
+
+class PodCondition(msgspec.Struct, frozen=True, rename="camel"):
+    type: str
+    status: str = ""
+    reason: str = ""
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    qos_class: str = ""
+    phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, rename="camel"):
+    """A v1 Pod."""
+
+    spec: PodSpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: PodStatus = PodStatus()
+
+
+def is_restartable_init(container: Container) -> bool:
+    """True for an init container that keeps running beside the app containers (a sidecar, KEP-753)."""
+    return container.restart_policy == "Always"
+
+
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(?P<path>.*)`$")
+
+
+def pod_from_dict(data: Any) -> Pod:
+    """Decode a v1 Pod from plain JSON or YAML data.
+
+    Quantities may be text or numbers. Raises `InputError` with field path, value and remedy.
+    """
+    try:
+        return msgspec.convert(_without_nulls(data), Pod, dec_hook=_decode_quantity)
+    except msgspec.ValidationError as error:
+        raise _input_error(data, str(error)) from None
+
+
+def _without_nulls(data: Any) -> Any:
+    """Kubernetes reads an explicit null as a missing field; quantities are the exception (a null quantity is 0)."""
+    if isinstance(data, dict):
+        return {key: _without_nulls(value) for key, value in data.items() if value is not None}
+    if isinstance(data, list):
+        return [_without_nulls(value) for value in data]
+    return data
+
+
+def _decode_quantity(kind: type, value: Any) -> Any:
+    if kind is not Quantity:
+        raise NotImplementedError
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is not a quantity")
+    try:
+        return Quantity.parse(value.strip() if isinstance(value, str) else format_number(value))
+    except QuantityError as error:
+        raise ValueError(f"{value!r} is not a quantity: {error}") from None
+
+
+def format_number(value: float) -> str:
+    """A JSON or YAML number as quantity text; numbers beyond integer text keep their exponent."""
+    return str(value)
+
+
+def _input_error(data: Any, text: str) -> InputError:
+    match = _PLACE.search(text)
+    path = match["path"] if match else ""
+    problem = _PLACE.sub("", text)
+    remedy = "write a quantity such as 500m, 2 or 1Gi" if "quantity" in problem else ""
+    if "missing required field" in problem:
+        remedy = "add the field"
+    return InputError(problem[:1].lower() + problem[1:], path=path.replace("[...]", "[*]"), remedy=remedy)
