@@ -1,0 +1,65 @@
+"""The fields of KubeletConfiguration (kubelet.config.k8s.io/v1beta1) that the resource managers read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class MemoryReservation(msgspec.Struct, frozen=True, rename="camel"):
+    """One element of `reservedMemory`: quantities by resource for one NUMA node."""
+
+    numa_node: int
+    limits: dict[str, str] = {}
+
+
+DEFAULT_EVICTION_HARD = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
+DEFAULT_CFS_PERIOD = "100ms"
+
+
+class KubeletConfig(msgspec.Struct, frozen=True, rename="camel"):
+    """A KubeletConfiguration; attribute names are the YAML names in snake_case. Defaults are the kubelet's own.
+
+    Quantities and durations stay text, as in the file. `eviction_hard` None means the kubelet's default thresholds.
+    """
+
+    feature_gates: dict[str, bool] = {}
+    cpu_manager_policy: str = "none"
+    cpu_manager_policy_options: dict[str, str] = {}
+    cpu_manager_reconcile_period: str = "10s"
+    reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
+    kube_reserved: dict[str, str] = {}
+    system_reserved: dict[str, str] = {}
+    kube_reserved_cgroup: str = ""
+    system_reserved_cgroup: str = ""
+    eviction_hard: dict[str, str] | None = None
+    memory_manager_policy: str = "None"
+    reserved_memory: tuple[MemoryReservation, ...] = ()
+    topology_manager_policy: str = "none"
+    topology_manager_scope: str = "container"
+    topology_manager_policy_options: dict[str, str] = {}
+    cpu_cfs_quota: bool = msgspec.field(default=True, name="cpuCFSQuota")
+    cpu_cfs_quota_period: str = msgspec.field(default=DEFAULT_CFS_PERIOD, name="cpuCFSQuotaPeriod")
+    cgroups_per_qos: bool = msgspec.field(default=True, name="cgroupsPerQOS")
+    enforce_node_allocatable: tuple[str, ...] = ("pods",)
+    qos_reserved: dict[str, str] = {}
+    memory_throttling_factor: float | None = None
+    memory_reservation_policy: str = "None"
+    max_pods: int = 110
+    pods_per_core: int = 0
+    pod_pids_limit: int = -1
+    fail_swap_on: bool = True
+    memory_swap: dict[str, Any] = {}
+    single_process_oom_kill: bool | None = msgspec.field(default=None, name="singleProcessOOMKill")
+
+    @property
+    def eviction_thresholds(self) -> dict[str, str]:
+        """Hard eviction thresholds with the default filled in."""
+        return DEFAULT_EVICTION_HARD if self.eviction_hard is None else self.eviction_hard

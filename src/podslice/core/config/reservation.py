@@ -1,0 +1,195 @@
+"""What a node keeps for the system: reserved CPUs, node allocatable, reserved memory per NUMA node
+(spec cpu-topology 2.1, memory-device 1.2, 3.8)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import StartError
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology, TopologyError
+from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
+from podslice.core.values.golang import quote
+from podslice.core.values.quantity import BINARY_SI, DECIMAL_SI, ZERO, Quantity, QuantityError
+
+_RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
+Amounts = dict[str, Quantity]
+
+
+class Reservations(NamedTuple):
+    """`cpus`: explicitly reserved CPUs (0: by number). `total`: node allocatable reservation by resource."""
+
+    cpus: Bits
+    total: Amounts
+
+
+def prepare_reservations(config: KubeletConfig, machine: Machine) -> Reservations:
+    """The reservations a kubelet works with. Raises `StartError` at the stage where a kubelet would."""
+    cpus = _reserved_cpus(config.reserved_system_cpus, machine)
+    kube, system = dict(config.kube_reserved), dict(config.system_reserved)
+    if cpus:
+        kube.pop("cpu", None)
+        system["cpu"] = str(cpus.bit_count())
+    kube_amounts = _parse_reserved("kubeReserved", "--kube-reserved", kube)
+    system_amounts = _parse_reserved("systemReserved", "--system-reserved", system)
+    capacity = node_capacity(machine)
+    evicted = _hard_eviction(config.eviction_thresholds, capacity)
+    total: Amounts = {}
+    for name in capacity:
+        amount = Quantity(0)
+        for part in (system_amounts, kube_amounts, evicted):
+            amount = amount.add(part.get(name, ZERO))
+        if not amount.is_zero():
+            total[name] = amount
+    return Reservations(cpus, total)
+
+
+def _reserved_cpus(text: str, machine: Machine) -> Bits:
+    stage = "reservedSystemCPUs"
+    if not text:
+        return 0
+    try:
+        known = CPUTopology(machine).all_cpus
+    except TopologyError as error:
+        raise StartError(stage, f"unable to discover CPU topology info: {error}") from None
+    try:
+        cpus = parse_bits(text)
+    except CPUSetError as error:
+        raise StartError(stage, f"unable to parse reserved-cpus list: {error}") from None
+    if cpus & ~known:
+        raise StartError(stage, f"reserved-cpus: {text} is not a subset of online-cpus: {format_bits(known)}")
+    return cpus
+
+
+def _parse_reserved(stage: str, flag: str, amounts: Mapping[str, str]) -> Amounts:
+    parsed: Amounts = {}
+    for name in sorted(amounts):
+        problem = ""
+        if name not in _RESERVABLE:
+            problem = f"cannot reserve {quote(name)} resource"
+        else:
+            try:
+                parsed[name] = Quantity.parse(amounts[name])
+                if parsed[name].sign() < 0:
+                    problem = f"resource quantity for {quote(name)} cannot be negative: {parsed[name]}"
+            except QuantityError as error:
+                problem = f"failed to parse quantity {quote(amounts[name])} for {quote(name)} resource: {error}"
+        if problem:
+            raise StartError(stage, f"{flag} value failed to parse: {problem}")
+    return parsed
+
+
+def node_capacity(machine: Machine) -> Amounts:
+    """Capacity of the node as the container manager knows it at start: cpu, memory, huge pages (spec 3.8)."""
+    capacity = {"cpu": Quantity.of(machine.cpu_count), "memory": Quantity.of(machine.memory, BINARY_SI)}
+    pages: dict[int, int] = {}
+    for node in machine.nodes:
+        for pool in node.hugepages:
+            pages[pool.page_size_ki] = pages.get(pool.page_size_ki, 0) + pool.bytes
+    for size, amount in pages.items():
+        capacity[hugepage_resource(size)] = Quantity.of(amount, BINARY_SI)
+    return capacity
+
+
+def hugepage_resource(page_size_ki: int) -> str:
+    """Resource name of a huge page size, e.g. `hugepages-2Mi`."""
+    return f"hugepages-{Quantity.of(page_size_ki * 1024, BINARY_SI).canonical()}"
+
+
+def _hard_eviction(thresholds: Mapping[str, str], capacity: Amounts) -> Amounts:
+    text = thresholds.get("memory.available")
+    if not text or text in ("0%", "100%"):
+        return {}
+    if not text.endswith("%"):
+        try:
+            return {"memory": Quantity.parse(text)}
+        except QuantityError as error:
+            raise StartError("evictionHard", str(error)) from None
+    try:
+        share = _float32(_float32(_percentage(text)) / 100)
+    except ValueError as error:
+        raise StartError("evictionHard", str(error)) from None
+    return {"memory": Quantity.of(int(capacity["memory"].value() * share), BINARY_SI)}
+
+
+def _percentage(text: str) -> float:
+    number = text[:-1]
+    try:
+        return float(number)
+    except ValueError:
+        raise ValueError(f"strconv.ParseFloat: parsing {quote(number)}: invalid syntax") from None
+
+
+def _float32(value: float) -> float:
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
+    return float(rounded)
+
+
+def validate_node_allocatable(total: Amounts, machine: Machine) -> None:
+    """Refuse reservations above capacity (spec memory-device 3.8). Raises `StartError`."""
+    capacity = node_capacity(machine)
+    problems = [
+        f"Resource {quote(name)} has a reservation of {_go_struct(amount)} but capacity of "
+        f"{_go_struct(capacity[name])}. Expected capacity >= reservation."
+        for name, amount in total.items()
+        if amount > capacity[name]
+    ]
+    if problems:
+        raise StartError("nodeAllocatable", "invalid Node Allocatable configuration. " + " ".join(problems))
+
+
+def _go_struct(quantity: Quantity) -> str:
+    """A quantity as upstream prints it by mistake: its internal fields."""
+    scale = quantity.scale
+    unscaled = quantity.nano // 10 ** (9 + scale) if scale > -9 else quantity.nano
+    return f"{{{{{unscaled} {scale}}} {{<nil>}} {quantity.text or ''} {quantity.format}}}"
+
+
+def reserved_memory_bytes(
+    config: KubeletConfig, machine: Machine, total: Mapping[str, Quantity]
+) -> dict[int, dict[str, int]]:
+    """`reservedMemory` as bytes by NUMA node, checked against node allocatable (spec memory-device 1.2).
+
+    Raises `StartError` at stage `memoryManager`.
+    """
+    stage = "memoryManager"
+    known = {node.id for node in machine.nodes}
+    sums: Amounts = {}
+    parsed: list[tuple[int, str, Quantity]] = []
+    for reservation in config.reserved_memory:
+        if reservation.numa_node not in known:
+            raise StartError(
+                stage,
+                f"the reserved memory configuration references a NUMA node {reservation.numa_node} "
+                "that does not exist on this machine",
+            )
+        for name, text in reservation.limits.items():
+            amount = _parse_amount(stage, text)
+            parsed.append((reservation.numa_node, name, amount))
+            sums[name] = sums.get(name, Quantity(0, DECIMAL_SI)).add(amount)
+    wanted = {name for name in total if name == "memory" or name.startswith("hugepages-")}
+    for name in sorted({*sums, *wanted}):
+        have, need = sums.get(name, ZERO), total.get(name, ZERO)
+        if have != need:
+            raise StartError(
+                stage,
+                f"the total amount {quote(have.canonical())} of type {quote(name)} is not equal to the value "
+                f"{quote(need.canonical())} determined by Node Allocatable feature",
+            )
+    reserved: dict[int, dict[str, int]] = {node.id: {} for node in machine.nodes}
+    for node, name, amount in parsed:
+        size = amount.as_int64()
+        if size is None:
+            raise StartError(stage, "could not covert a variable of type Quantity to int64")
+        reserved[node][name] = size
+    return reserved
+
+
+def _parse_amount(stage: str, text: str) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except QuantityError as error:
+        raise StartError(stage, str(error)) from None
