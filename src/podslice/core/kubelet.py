@@ -15,7 +15,6 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
 from podslice.core.managers.cpu import RunningContainer
@@ -37,7 +36,7 @@ class ContainerStatus(msgspec.Struct):
 
 
 class StartedContainer(NamedTuple):
-    """What a container got when it started (or would get); `error` is set when its start failed."""
+    """What a container got when it started, or would get."""
 
     started: bool
     cpus: Bits
@@ -46,7 +45,6 @@ class StartedContainer(NamedTuple):
     isolation: str
     has_exclusive_cpus: bool
     cpu_quota_disabled: bool
-    error: str = ""
 
 
 class Refusal(NamedTuple):
@@ -73,17 +71,15 @@ class Kubelet:
         config: KubeletConfig,
         quirks: Quirks,
         *,
-        devices: DeviceInventory | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> None:
         self.quirks = quirks
         self.machine = machine
         self.config = config
-        self.devices = devices
         self.files: dict[str, bytes] = dict(files or {})
         self.statuses: dict[str, dict[str, ContainerStatus]] = {}
         self.running = False
-        self.manager = ContainerManager(machine, config, quirks, devices)
+        self.manager = ContainerManager(machine, config, quirks)
 
     def start(self) -> None:
         """Bring the managers up on `files`. Raises `StartError`."""
@@ -104,7 +100,7 @@ class Kubelet:
 
     def admit(self, pod: Pod) -> Refusal | None:
         """Decide about one pod; None when it is admitted. A refused pod leaves the node again."""
-        admission = AdmissionPod.of(pod, self.manager.context.gates)
+        admission = self.admission(pod)
         known = admission.uid in self.active
         self.manager.context.activate(admission)
         before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
@@ -158,13 +154,14 @@ class Kubelet:
             if container.plain_init and status is not None:
                 status.running = False
 
+    def admission(self, pod: Pod) -> AdmissionPod:
+        """The managers' view of a pod."""
+        return AdmissionPod.of(pod, self.manager.context.gates)
+
     def start_container(self, uid: str, name: str) -> StartedContainer:
         """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""
         pod = self.active[uid]
         container = next(c for c in pod.containers if c.name == name)
-        error = self.manager.prepare_container(pod, container)
-        if error:
-            return self.inspect(pod, container, False)._replace(error=error)
         statuses = self.statuses.setdefault(uid, {})
         known = statuses.get(name)
         restarts = known.restarts + 1 if known else 0
@@ -207,10 +204,7 @@ class Kubelet:
 
     def collect(self) -> list[tuple[str, Bits]]:
         """One pass of everything a kubelet does periodically; returns the runtime updates of the CPU Manager."""
-        updates = self.manager.cpu.reconcile(self._running_containers()) if self.manager.cpu.static else []
-        self.manager.memory.remove_stale()
-        self.manager.device.remove_stale()
-        return updates
+        return self.manager.cpu.reconcile(self._running_containers())
 
     def _running_containers(self) -> Iterable[RunningContainer]:
         for uid, pod in self.active.items():
@@ -227,9 +221,7 @@ class Kubelet:
         *,
         machine: Machine | None = None,
         config: KubeletConfig | None = None,
-        devices: DeviceInventory | None = None,
         gone: Iterable[str] = (),
-        plugins_ready: bool = False,
     ) -> None:
         """A new kubelet process on the same `files`, with the still-active pods' containers known to the runtime.
 
@@ -240,25 +232,23 @@ class Kubelet:
         old = self.manager
         self.machine = machine or self.machine
         self.config = config or self.config
-        self.devices = devices or self.devices
         self.running = False
-        self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
+        self.manager = ContainerManager(self.machine, self.config, self.quirks)
         context = self.manager.context
         context.active = dict(old.context.active)
         context.sources_ready = False
-        containers = {
-            status.id: (uid, name) for uid, statuses in self.statuses.items() for name, status in statuses.items()
-        }
-        alive = {status.id for statuses in self.statuses.values() for status in statuses.values() if status.running}
-        self.manager.start(self.files, containers, alive, devices_before=old.device, plugins_ready=plugins_ready)
+        self.manager.start(self.files, self.container_ids())
         self.save()
         self.running = True
+
+    def container_ids(self) -> dict[str, tuple[str, str]]:
+        """Latest container ids known to the runtime, mapped to (pod UID, container name)."""
+        return {status.id: (uid, name) for uid, statuses in self.statuses.items() for name, status in statuses.items()}
 
     def readmit(self) -> list[Admitted]:
         """Admit every active pod again, as after a restart, before anything counts as gone."""
         return [Admitted(uid, self.admit(pod.spec)) for uid, pod in list(self.active.items())]
 
     def sources_ready(self) -> None:
-        """All configuration sources have reported and the device plugins are back."""
+        """All configuration sources have reported: from now on what is not active is gone."""
         self.manager.context.sources_ready = True
-        self.manager.device.plugins_ready()

@@ -33,6 +33,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """11.1, memory 4.3: admitting a running pod-level pod again allocates or refuses it again."""
     refused_pods_leave_state: bool = False
     """9.2, 11.2: what a refused pod was given stays until a later clean-up, a pod-level bubble for ever."""
+    numa_node_limit: bool = False
+    """9.1.4, 11.14: machines with more than max-allowable-numa-nodes (8) are refused, because the merge explodes."""
     distances_by_node_id: bool = False
     """11.12: distance lists are indexed by node id, which crashes with gaps in the ids."""
 

@@ -15,15 +15,13 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.effects.cgroup import pod_resource_config
 from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import STATE_FILES, Kubelet, StartedContainer
-from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import Quirks
 from podslice.core.state.convert import rewrite
-from podslice.core.state.gojson import block_to_json, machine_state_to_json
-from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+from podslice.core.values.cpuset import format_bits, iter_bits
+from podslice.replay.hints import hint_to_json
 
 TYPES = ("managers",)
 STATE_PATH = "/var/lib/kubelet"
@@ -56,7 +54,6 @@ class _History:
             msgspec.convert(case["machine"], Machine),
             _config(case["kubelet"]),
             quirks,
-            devices=_devices(case),
         )
         self._operations: dict[str, Callable[[Json], Json]] = {
             "admit": self._admit,
@@ -95,8 +92,6 @@ class _History:
             facts["reservedPhysicalCPUs"] = format_bits(manager.cpu_manager.reserved_physical)
         if self.kubelet.running:
             facts["allocatableCPUs"] = format_bits(manager.cpu.allocatable)
-            if manager.memory.allocatable:
-                facts["allocatableMemory"] = [block_to_json(block) for block in manager.memory.allocatable]
         return facts
 
     def _restart(self, operation: Json) -> Json:
@@ -119,8 +114,6 @@ class _History:
             kubelet.restart(
                 machine=msgspec.convert(operation["machine"], Machine) if "machine" in operation else None,
                 config=_config(operation["kubelet"]) if "kubelet" in operation else None,
-                devices=_devices(operation),
-                plugins_ready=bool(operation.get("pluginsReady")),
             )
             outcome["ok"] = True
         except StartError as error:
@@ -145,7 +138,7 @@ class _History:
                 ]
         kubelet.sources_ready()
         hints = {
-            f"{uid}/{container.name}": _hint(kubelet.manager.topology.affinity(uid, container.name))
+            f"{uid}/{container.name}": hint_to_json(kubelet.manager.topology.affinity(uid, container.name))
             for uid, pod in kubelet.active.items()
             for container in pod.containers
         }
@@ -195,7 +188,7 @@ class _History:
         if refusal is None:
             outcome.update(self._admitted(admission.uid, operation.get("start")))
         outcome["topologyHints"] = {
-            container.name: _hint(topology.affinity(admission.uid, container.name))
+            container.name: hint_to_json(topology.affinity(admission.uid, container.name))
             for container in admission.containers
         }
         return outcome
@@ -214,37 +207,15 @@ class _History:
         bubble = manager.cpu.state.bubbles.get(uid)
         if bubble is not None:
             outcome["podCPUSet"] = format_bits(bubble)
-        blocks = manager.memory.pod_blocks(uid)
-        if blocks:
-            outcome["podMemoryBlocks"] = [block_to_json(block) for block in blocks]
         outcome["containers"] = {
-            name: self._container(uid, name, started) for name, started in kubelet.start_containers(uid, limit).items()
+            name: _container(started) for name, started in kubelet.start_containers(uid, limit).items()
         }
-        return outcome
-
-    def _container(self, uid: str, name: str, started: StartedContainer) -> Json:
-        manager = self.kubelet.manager
-        outcome: Json = {"started": started.started}
-        if started.error:
-            outcome["startError"] = started.error
-        outcome |= {
-            "cpuset": format_bits(started.cpus),
-            "cpusetMems": ",".join(map(str, iter_bits(started.memory_nodes))),
-            "exclusiveCPUs": format_bits(started.exclusive_cpus),
-            "isolation": started.isolation,
-            "hasExclusiveCPUs": started.has_exclusive_cpus,
-            "cpuQuotaDisabled": started.cpu_quota_disabled,
-            "memoryNUMANodes": list(iter_bits(started.memory_nodes)),
-            "memoryBlocks": [block_to_json(block) for block in started.memory_blocks],
-        }
-        if started.devices:
-            outcome["devices"] = started.devices
         return outcome
 
     def _start_container(self, operation: Json) -> Json:
         uid, name = operation["podUID"], operation["container"]
         started = self.kubelet.start_container(uid, name)
-        return {"ok": started.started, "containers": {name: self._container(uid, name, started)}}
+        return {"ok": started.started, "containers": {name: _container(started)}}
 
     def _stop_container(self, operation: Json) -> Json:
         self.kubelet.stop_container(operation["podUID"], operation["container"])
@@ -274,34 +245,12 @@ class _History:
         }
         if cpu and cpu.bubbles:
             state["podCPUAssignments"] = {uid: format_bits(cpus) for uid, cpus in cpu.bubbles.items()}
-        state.update(self._memory_state())
-        devices = manager.device.assignments() if manager.device is not None else {}
-        if devices:
-            state["deviceAssignments"] = devices
+        up = manager.memory_manager is not None
+        state |= {"memoryMachineState": {} if up else None, "memoryAssignments": {}}
         state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in STATE_FILES)
         metrics = {name: value for name, value in manager.context.metrics.items() if value}
         if metrics:
             state["metrics"] = metrics
-        return state
-
-    def _memory_state(self) -> Json:
-        memory = self.kubelet.manager.memory_manager
-        if memory is None:
-            return {"memoryMachineState": None, "memoryAssignments": {}}
-        state: Json = {
-            "memoryMachineState": machine_state_to_json(memory.machine_state),
-            "memoryAssignments": {
-                uid: {name: [block_to_json(block) for block in blocks] for name, blocks in containers.items()}
-                for uid, containers in memory.assignments.items()
-            },
-        }
-        if memory.pod_assignments:
-            state["podMemoryAssignments"] = {
-                uid: [block_to_json(block) for block in blocks] for uid, blocks in memory.pod_assignments.items()
-            }
-        groups = [*memory.pod_assignments.values(), *(b for c in memory.assignments.values() for b in c.values())]
-        if any(len(blocks) > 1 for blocks in groups):
-            state["memoryCheckpointReordered"] = True
         return state
 
 
@@ -309,16 +258,22 @@ def _config(kubelet: Json) -> KubeletConfig:
     return msgspec.convert({"evictionHard": {}, **kubelet}, KubeletConfig)
 
 
-def _devices(source: Json) -> DeviceInventory | None:
-    return DeviceInventory.from_json(source["devices"]) if source.get("devices") else None
-
-
 def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode()
 
 
-def _hint(hint: Hint) -> Json:
-    return {"numa": None if hint.mask is None else list(iter_bits(hint.mask)), "preferred": hint.preferred}
+def _container(started: StartedContainer) -> Json:
+    return {
+        "started": started.started,
+        "cpuset": format_bits(started.cpus),
+        "cpusetMems": ",".join(map(str, iter_bits(started.memory_nodes))),
+        "exclusiveCPUs": format_bits(started.exclusive_cpus),
+        "isolation": started.isolation,
+        "hasExclusiveCPUs": started.has_exclusive_cpus,
+        "cpuQuotaDisabled": started.cpu_quota_disabled,
+        "memoryNUMANodes": list(iter_bits(started.memory_nodes)),
+        "memoryBlocks": [],
+    }
 
 
 def _asked(asked: Any) -> Json:
@@ -329,11 +284,7 @@ def _asked(asked: Any) -> Json:
         outcome["none"] = True
     else:
         outcome["hints"] = {
-            resource: None if hints is None else [_hint(hint) for hint in hints]
+            resource: None if hints is None else [hint_to_json(hint) for hint in hints]
             for resource, hints in asked.hints.items()
         }
     return outcome
-
-
-def _bits(cpus: Bits) -> str:
-    return format_bits(cpus)

@@ -7,14 +7,36 @@ names the step, and the attributes set until then stay readable, so that a faile
 
 from __future__ import annotations
 
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.reservation import (
-    Reservations,
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.config.cpu_options import (
+    OptionError,
+    check_cpu_policy_options,
+    parse_cpu_policy_options,
+    refuse_options_of_none_policy,
 )
-from podslice.core.machine.devices import DeviceInventory
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.reservation import Reservations, prepare_reservations, validate_node_allocatable
+from podslice.core.errors import AdmissionError, StartError
 from podslice.core.machine.model import Machine
-from podslice.core.managers.topology import TopologyManager
+from podslice.core.machine.topology import CPUTopology, TopologyError
+from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.managers.cpu import CPUManager
+from podslice.core.managers.memory import MemoryManager
+from podslice.core.managers.topology import HintProvider, TopologyManager
+from podslice.core.merge import options as topology_options
+from podslice.core.merge.merge import Merger
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
+from podslice.core.state.checkpoint_cpu import encode_state
+from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.cpuset import Bits, format_bits
+from podslice.core.values.gates import FeatureGates, GateError
+from podslice.core.values.golang import quote
+from podslice.core.values.quantity import Quantity
 
 CPU_STATE_FILE = "cpu_manager_state"
 MEMORY_STATE_FILE = "memory_manager_state"
@@ -22,14 +44,198 @@ STATE_DIRECTORY = "/var/lib/kubelet"
 
 
 class ContainerManager:
-    """One node's managers. `start` must succeed before anything else is asked of it."""
+    """One node's managers. After a successful `start`, `cpu`, `memory` and `topology` are ready.
 
-    reservations: Reservations
+    While a start is under way or has failed, `cpu_manager`, `memory_manager` and `reservation` (node allocatable
+    reservation) are None until their step is reached.
+    """
+
     topology: TopologyManager
 
-    def __init__(
-        self, machine: Machine, config: KubeletConfig, quirks: Quirks, devices: DeviceInventory | None = None
-    ) -> None:
+    def __init__(self, machine: Machine, config: KubeletConfig, quirks: Quirks) -> None:
         self.machine = machine
         self.config = config
         self.quirks = quirks
+        self.context = NodeContext(FeatureGates.from_overrides({}), quirks)
+        self.reservation: Mapping[str, Quantity] | None = None
+        self.cpu_manager: CPUManager | None = None
+        self.memory_manager: MemoryManager | None = None
+        self._saved: dict[str, int] = {}
+
+    @property
+    def cpu(self) -> CPUManager:
+        assert self.cpu_manager is not None, "the container manager is not started"
+        return self.cpu_manager
+
+    @property
+    def memory(self) -> MemoryManager:
+        assert self.memory_manager is not None, "the container manager is not started"
+        return self.memory_manager
+
+    @property
+    def pod_level(self) -> bool:
+        """Gate PodLevelResourceManagers."""
+        return self.context.gates["PodLevelResourceManagers"]
+
+    @property
+    def quota_can_be_disabled(self) -> bool:
+        """Gate DisableCPUQuotaWithExclusiveCPUs: exclusive CPUs switch the CFS quota off."""
+        return self.context.gates["DisableCPUQuotaWithExclusiveCPUs"]
+
+    # Start
+
+    def start(self, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]] | None = None) -> None:
+        """Bring everything up on the given state files; new or changed files are put into `files`.
+
+        `containers` maps the runtime's container ids to (pod UID, name). Raises `StartError`.
+        """
+        containers = containers or {}
+        self.context.gates = self._gates()
+        reservations = prepare_reservations(self.config, self.machine)
+        self.reservation = reservations.total
+        merger = self._merger()
+        cpu = self._build_cpu_manager(reservations)
+        memory = MemoryManager.build(self.config, self.context)
+        self._start_cpu_manager(cpu, files, containers)
+        self._start_memory_manager(memory, files)
+        validate_node_allocatable(reservations.total, self.machine)
+        self.memory_manager = memory
+        providers: list[HintProvider] = [cpu, memory]
+        self.topology = TopologyManager(self.context, providers, merger, self.config.topology_manager_scope)
+
+    def _gates(self) -> FeatureGates:
+        try:
+            return FeatureGates.from_overrides(self.config.feature_gates)
+        except GateError as error:
+            raise StartError("featureGates", str(error)) from None
+
+    def _merger(self) -> Merger | None:
+        config = self.config
+        if config.topology_manager_policy == topology_options.NONE:
+            return None
+        options = topology_options.parse_options(config.topology_manager_policy_options)
+        topology_options.check_machine(
+            self.machine,
+            config.topology_manager_policy,
+            config.topology_manager_scope,
+            options,
+            limited=self.quirks.numa_node_limit,
+        )
+        return Merger(
+            config.topology_manager_policy,
+            [(node.id, node.distances) for node in self.machine.nodes],
+            closest=options.prefer_closest_numa_nodes,
+            distances_by_id=self.quirks.distances_by_node_id,
+        )
+
+    def _build_cpu_manager(self, reservations: Reservations) -> CPUManager:
+        stage = "cpuManager"
+        policy = self.config.cpu_manager_policy
+        try:
+            topology = CPUTopology(self.machine)
+            if policy == "none":
+                refuse_options_of_none_policy(self.config.cpu_manager_policy_options)
+                return CPUManager(topology, self.context)
+            if policy != "static":
+                raise StartError(stage, f"unknown policy: {quote(policy)}")
+            cpu = reservations.total.get("cpu")
+            if cpu is None:
+                raise StartError(stage, "[cpumanager] unable to determine reserved CPU resources for static policy")
+            return self._build_static_policy(topology, reservations.cpus, -(-cpu.milli_value() // 1000))
+        except TopologyError as error:
+            raise StartError(stage, str(error)) from None
+        except OptionError as error:
+            prefix = "" if policy == "none" else "new static policy error: "
+            raise StartError(stage, f"{prefix}{error}") from None
+
+    def _build_static_policy(self, topology: CPUTopology, explicit: Bits, count: int) -> CPUManager:
+        options = parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.context.gates)
+        check_cpu_policy_options(options, topology, self.config.topology_manager_policy)
+        reserved = explicit or self._pick_reserved(topology, count, options)
+        if reserved.bit_count() != count:
+            raise OptionError(
+                "[cpumanager] unable to reserve the required amount of CPUs "
+                f"(size of {format_bits(reserved)} did not equal {count})"
+            )
+        self.cpu_manager = CPUManager(topology, self.context, policy="static", options=options, reserved=reserved)
+        return self.cpu_manager
+
+    def _pick_reserved(self, topology: CPUTopology, count: int, options: CPUPolicyOptions) -> Bits:
+        try:
+            return take_by_topology(topology, topology.all_cpus, count, options, self.quirks)
+        except AdmissionError:
+            return 0
+
+    def _start_cpu_manager(
+        self, cpu: CPUManager, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]]
+    ) -> None:
+        state = restore_cpu_state(
+            files.get(CPU_STATE_FILE),
+            policy_name=cpu.policy,
+            pod_level=self.pod_level,
+            containers=containers,
+            path=f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
+        )
+        cpu.state = state
+        self.cpu_manager = cpu
+        if cpu.static:
+            try:
+                validate_cpu_state(
+                    state,
+                    cpu.topology,
+                    reserved=cpu.reserved,
+                    strict=cpu.options.strict_cpu_reservation,
+                    pod_level=self.pod_level,
+                )
+            finally:
+                files.update(self.changed_files())
+        cpu.start(state, ContainerMap(containers))
+        files.update(self.changed_files())
+
+    def _start_memory_manager(self, memory: MemoryManager, files: MutableMapping[str, bytes]) -> None:
+        memory.start(files.get(MEMORY_STATE_FILE), f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}")
+        files.update(self._changed(MEMORY_STATE_FILE, memory.revision, memory.encode))
+
+    # State files
+
+    def changed_files(self) -> dict[str, bytes]:
+        """State files whose content changed since the last call, as a kubelet of this release writes them."""
+        files: dict[str, bytes] = {}
+        cpu = self.cpu_manager
+        if cpu is not None:
+            version = "v3" if self.pod_level else "v2"
+            files |= self._changed(
+                CPU_STATE_FILE, cpu.state.revision, lambda: encode_state(cpu.state, cpu.policy, version)
+            )
+        if self.memory_manager is not None:
+            files |= self._changed(MEMORY_STATE_FILE, self.memory_manager.revision, self.memory_manager.encode)
+        return files
+
+    def _changed(self, name: str, revision: int, encode: Any) -> dict[str, bytes]:
+        if self._saved.get(name, 0) == revision:
+            return {}
+        self._saved[name] = revision
+        return {name: encode()}
+
+    # Pods and containers
+
+    def snapshot(self, uid: str) -> tuple[Any, ...]:
+        """What `restore` needs to undo a failed admission of this pod."""
+        return tuple(provider.snapshot(uid) for provider in self.topology.providers)
+
+    def restore(self, uid: str, before: tuple[Any, ...], *, forget: bool) -> None:
+        """Undo everything done for a pod since `snapshot`; `forget` also drops its affinities."""
+        for provider, part in zip(self.topology.providers, before, strict=True):
+            provider.restore(uid, part)
+        if forget:
+            self.topology.forget(uid)
+
+    def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
+        """A container is about to start (spec memory-device 3.6, pre-start)."""
+        self.cpu.add_container(pod.uid, container.name, container_id)
+        self.topology.add_container(pod.uid, container.name, container_id)
+
+    def remove_container(self, container_id: str) -> None:
+        """Removal by container id in all managers."""
+        self.cpu.remove_container(container_id)
+        self.topology.remove_container(container_id)

@@ -1,0 +1,47 @@
+"""State-file cases: encoding with the hashed dump, and verification (FORMAT.md, "checkpoint", "verifyCheckpoint")."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from podslice.core.quirks import Quirks
+from podslice.core.state import checkpoint_cpu, checkpoint_memory
+from podslice.core.state.gojson import CheckpointError
+from podslice.core.values.gates import FeatureGates
+
+TYPES = ("checkpoint", "verifyCheckpoint")
+Json = dict[str, Any]
+
+
+def run(case: Json, quirks: Quirks) -> Json:
+    """The complete result of one state-file case."""
+    result: Json = {"name": case["name"], "type": case["type"]}
+    if case["type"] == "checkpoint":
+        return result | _encoded(case["kind"], case["version"], case["body"])
+    gates = FeatureGates.from_overrides(case.get("featureGates") or {})
+    try:
+        _verify(case["kind"], case["version"], case["body"].encode(), gates["PodLevelResourceManagers"])
+    except CheckpointError as error:
+        return result | {"admit": False, "error": str(error)}
+    return result | {"admit": True}
+
+
+def _encoded(kind: str, version: str, body: Json) -> Json:
+    data = json.dumps(body).encode()
+    if kind == "cpu":
+        cpu = checkpoint_cpu.decode(data, version)
+        text = checkpoint_cpu.encode(cpu, version)
+        return {"text": text.decode(), "dump": checkpoint_cpu.dump_text(cpu, version)}
+    memory = checkpoint_memory.decode(data)
+    return {
+        "text": checkpoint_memory.encode(memory, version).decode(),
+        "dump": checkpoint_memory.dump_text(memory, version),
+    }
+
+
+def _verify(kind: str, version: str, data: bytes, pod_level: bool) -> None:
+    if kind == "cpu":
+        checkpoint_cpu.verify(checkpoint_cpu.decode(data, version), version, pod_level=pod_level)
+    else:
+        checkpoint_memory.verify(checkpoint_memory.decode(data), version, pod_level=pod_level)
