@@ -71,9 +71,10 @@ class AdmissionError(PodsliceError):
 
 
 class UpstreamDefectError(PodsliceError):
-    """Kubernetes v1.36.2 never answers here (endless loop) or crashes. `name` is the row in docs/deviations.md."""
+    """Kubernetes v1.36.2 crashes here, or never answers (`hangs`). `name` is the row in docs/deviations.md."""
 
-    def __init__(self, name: str, detail: str = "") -> None:
+    def __init__(self, name: str, detail: str = "", *, hangs: bool = False) -> None:
+        self.hangs = hangs
         self.name = name
         self.detail = detail
         super().__init__(f"{name}: {detail}" if detail else name)

@@ -130,7 +130,7 @@ class Kubelet:
     # Containers
 
     def start_containers(self, uid: str, limit: int | None = None) -> dict[str, StartedContainer]:
-        """Start the pod's containers in order, at most `limit`; a plain init container ends before the next starts.
+        """Start the pod's containers in order, at most `limit`; plain init containers start and end at once.
         Containers that run already are left alone."""
         pod = self.active[uid]
         results: dict[str, StartedContainer] = {}
@@ -139,20 +139,11 @@ class Kubelet:
                 break
             status = self.statuses.get(uid, {}).get(container.name)
             if status is None:
-                self._finish_plain_init(pod, container.name)
                 results[container.name] = self.start_container(uid, container.name)
         for container in pod.containers:
             if container.name not in results:
                 results[container.name] = self.inspect(pod, container, container.name in self.statuses.get(uid, {}))
         return results
-
-    def _finish_plain_init(self, pod: AdmissionPod, before: str) -> None:
-        for container in pod.containers:
-            if container.name == before:
-                return
-            status = self.statuses.get(pod.uid, {}).get(container.name)
-            if container.plain_init and status is not None:
-                status.running = False
 
     def admission(self, pod: Pod) -> AdmissionPod:
         """The managers' view of a pod."""
@@ -169,7 +160,7 @@ class Kubelet:
         affinity = self.manager.cpu.affinity(uid, name)
         memory_nodes = self.manager.memory.numa_nodes(uid, name)
         self.manager.add_container(pod, container, container_id)
-        statuses[name] = ContainerStatus(container_id, restarts)
+        statuses[name] = ContainerStatus(container_id, restarts, running=not container.plain_init)
         return self.inspect(pod, container, True)._replace(cpus=affinity, memory_nodes=memory_nodes)
 
     def inspect(self, pod: AdmissionPod, container: AdmissionContainer, started: bool) -> StartedContainer:

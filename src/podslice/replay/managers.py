@@ -37,6 +37,8 @@ def run(case: Json, quirks: Quirks) -> Json:
         try:
             outcome = history.run(operation)
         except UpstreamDefectError as defect:
+            if defect.hangs:
+                raise
             operations.append({"defect": defect.name})
             break
         operations.append(outcome)
@@ -136,16 +138,19 @@ class _History:
                     else {"podUID": uid, "ok": False, "reason": refusal.reason, "message": refusal.message}
                     for uid, refusal in pods
                 ]
+            outcome |= self._stored_hints()
         kubelet.sources_ready()
+        outcome.update(self._collected(operation))
+        return outcome
+
+    def _stored_hints(self) -> Json:
+        kubelet = self.kubelet
         hints = {
             f"{uid}/{container.name}": hint_to_json(kubelet.manager.topology.affinity(uid, container.name))
             for uid, pod in kubelet.active.items()
             for container in pod.containers
         }
-        if hints:
-            outcome["topologyHints"] = hints
-        outcome.update(self._collected(operation))
-        return outcome
+        return {"topologyHints": hints} if hints else {}
 
     # Operations
 

@@ -71,7 +71,9 @@ def _hand_out(work: Accumulator, choice: _Choice, count: int, group: int, spread
                 remainder -= group
         if remainder == before:
             if quirks.endless_distribution:
-                raise UpstreamDefectError(_DEFECT, "the nodes chosen for the remainder have no whole group left")
+                raise UpstreamDefectError(
+                    _DEFECT, "the nodes chosen for the remainder have no whole group left", hangs=True
+                )
             break
     if work.need > 0:
         raise AdmissionError(f"accounting error, not enough CPUs allocated, remaining: {work.need}")
@@ -179,7 +181,9 @@ class _Search:
                     remainder -= group
             if remainder == before:
                 if self.quirks.endless_distribution:
-                    raise UpstreamDefectError(_DEFECT, "left-over CPUs cannot supply the remainder in whole groups")
+                    raise UpstreamDefectError(
+                        _DEFECT, "left-over CPUs cannot supply the remainder in whole groups", hangs=True
+                    )
                 return None
         return after
 

@@ -84,7 +84,7 @@ def _parse_reserved(stage: str, flag: str, amounts: Mapping[str, str]) -> Amount
 
 def node_capacity(machine: Machine) -> Amounts:
     """Capacity of the node as the container manager knows it at start: cpu, memory, huge pages (spec 3.8)."""
-    capacity = {"cpu": Quantity.of(machine.cpu_count), "memory": Quantity.of(machine.memory, BINARY_SI)}
+    capacity = {"cpu": Quantity.milli(machine.cpu_count * 1000), "memory": Quantity.of(machine.memory, BINARY_SI)}
     pages: dict[int, int] = {}
     for node in machine.nodes:
         for pool in node.hugepages:

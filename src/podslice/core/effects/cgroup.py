@@ -35,15 +35,13 @@ def pod_resource_config(
     pod: Pod, gates: Mapping[str, bool], *, enforce_cpu_limits: bool = True, period: int = DEFAULT_PERIOD_US
 ) -> dict[str, Any]:
     """Values of the pod's own cgroup (spec 8.2): cpuShares, cpuQuota, cpuPeriod, memory in bytes, hugePageLimit by
-    page size in bytes. Keys that are not written are absent."""
+    page size in bytes. None stands for what is not written."""
     pod_level = gates["PodLevelResources"]
     requests = pod_requests(pod, pod_level=pod_level)
     limits = pod_limits(pod, pod_level=pod_level)
     qos = pod_qos(pod, gates)
-    config: dict[str, Any] = {}
-    if qos == BEST_EFFORT:
-        config["cpuShares"] = MIN_SHARES
-    else:
+    config: dict[str, Any] = {"cpuShares": MIN_SHARES, "cpuQuota": None, "cpuPeriod": None, "memory": None}
+    if qos != BEST_EFFORT:
         config["cpuShares"] = milli_cpu_to_shares(requests.get("cpu", ZERO).milli_value())
         if qos == GUARANTEED or declares_limit(pod, "cpu", pod_level):
             quota = milli_cpu_to_quota(limits.get("cpu", ZERO).milli_value(), period)
