@@ -8,7 +8,7 @@ has the proof.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hint import NO_AFFINITY, Hint, ProviderHints
@@ -70,15 +70,13 @@ class Merger:
         constraining = [hints for hints in lists if hints is not _ANYTHING]
         preferred = self._preferred(constraining)
         if preferred:
-            mask = min(preferred, key=self._rank(preferred))
-            return Hint(mask, True)
+            return Hint(self._fittest(preferred, min(mask.bit_count() for mask in preferred)), True)
         reachable = self._reachable(constraining)
         if not reachable:
             return Hint(self.all_nodes, False)
         target = max((_narrowest(hints) for hints in constraining), default=0)
         size = min({mask.bit_count() for mask in reachable}, key=lambda c: (c > target, abs(c - target)))
-        candidates = {mask for mask in reachable if mask.bit_count() == size}
-        return Hint(min(candidates, key=self._rank(candidates)), False)
+        return Hint(self._fittest(reachable, size), False)
 
     def _preferred(self, lists: list[list[Hint]]) -> set[Bits]:
         """Masks of all preferred merged hints: common preferred masks, cut to the machine's nodes."""
@@ -116,10 +114,12 @@ class Merger:
             reached = following
         return reached
 
-    def _rank(self, masks: Iterable[Bits]) -> Callable[[Bits], tuple[int, ...]]:
-        if not self._closest:
-            return lambda mask: (mask.bit_count(), mask)
-        return lambda mask: (mask.bit_count(), self._distance(mask), mask)
+    def _fittest(self, masks: Iterable[Bits], size: int) -> Bits:
+        """The best mask of `size` nodes: closest together if wanted, then lowest numeric value (spec 9.4)."""
+        candidates = [mask for mask in masks if mask.bit_count() == size]
+        if self._closest and len(candidates) > 1:
+            return min(candidates, key=lambda mask: (self._distance(mask), mask))
+        return min(candidates)
 
     def _distance(self, mask: Bits) -> int:
         """Sum of the distances between all ordered pairs of nodes in the mask (spec 9.4, fit)."""
