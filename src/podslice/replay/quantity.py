@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from podslice.core.quirks import Quirks
-from podslice.core.values.quantity import Quantity, QuantityError, parse_json
+from podslice.core.state.gojson import syntax_error
+from podslice.core.values.quantity import Quantity, QuantityError
 
 TYPES = ("quantity", "quantityJSON", "quantityOp")
 Json = dict[str, Any]
@@ -23,6 +24,20 @@ def run(case: Json, quirks: Quirks) -> Json:
     except QuantityError as error:
         result["result"] = {"error": str(error)}
     return result
+
+
+def parse_json(raw: str) -> Quantity:
+    """A quantity from the JSON text of a manifest value: string, bare number or null (findings-api C.1).
+
+    Escapes in strings are not undone, as upstream does not. Raises `QuantityError`.
+    """
+    problem = syntax_error(raw)
+    if problem:
+        raise QuantityError(problem)
+    text = raw.strip()
+    if text == "null":
+        return Quantity(0, "", 0)
+    return Quantity.parse(text[1:-1].strip() if text.startswith('"') else text)
 
 
 def _facts(quantity: Quantity) -> Json:

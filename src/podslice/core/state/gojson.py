@@ -116,9 +116,12 @@ def _describe(text: str, error: json.JSONDecodeError) -> str:
 
 
 def _extra_data(text: str, position: int, char: str) -> str:
-    if char == "." and position + 1 >= len(text.rstrip(_WHITESPACE)):
-        following = text[position + 1 : position + 2] or " "
+    following = text[position + 1 : position + 2] or " "
+    before = text[position - 1 : position]
+    if char == "." and before.isdigit() and not following.isdigit():
         return _invalid(following, "after decimal point in numeric literal")
+    if char in "eE" and before.isdigit() and following not in "+-" and not following.isdigit():
+        return _invalid(following, "in exponent of numeric literal")
     return _invalid(char, "after top-level value")
 
 
@@ -131,8 +134,8 @@ def _literal_problem(text: str, position: int, char: str) -> str:
                     return "unexpected end of JSON input"
                 if rest[index] != wanted:
                     return _invalid(rest[index], f"in literal {literal} (expecting {_quoted(wanted)})")
-    if char == "-" and position + 1 < len(text):
-        return _invalid(text[position + 1], "in numeric literal")
+    if char == "-":
+        return _invalid(text[position + 1 : position + 2] or " ", "in numeric literal")
     return _invalid(char, "looking for beginning of value")
 
 

@@ -25,7 +25,6 @@ _POWERS = tuple(10**n for n in range(19))
 _UNCHECKED_SCALES = (1, 2, 3, 6, 9)
 _GRAMMAR = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)\Z")
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
-_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"\Z')
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
@@ -281,17 +280,3 @@ def _binary(number: _Number, power: int) -> Quantity:
     return Quantity(
         -nano if number.negative else nano, fmt, scale if nano else -min(len(number.fraction), 9), small=False
     )
-
-
-def parse_json(raw: str) -> Quantity:
-    """A quantity from the JSON text of a manifest value: string, bare number or null (findings-api C.1).
-
-    Raises `QuantityError`; escapes in strings are not undone, as upstream does not.
-    """
-    if raw == "null":
-        return Quantity(0, "", 0)
-    if raw.startswith('"'):
-        if _JSON_STRING.match(raw) is None:
-            raise QuantityError("unexpected end of JSON input")
-        raw = raw[1:-1]
-    return Quantity.parse(raw.strip())
