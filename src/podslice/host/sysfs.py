@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 
 from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
-from podslice.core.values.cpuset import CPUSetError, parse_bits
+from podslice.core.values.cpuset import iter_bits
 from podslice.host.filesystem import Root
+from podslice.host.sysfs_facts import CPU_DIR, NODE_DIR, cpu_ids, node_cpu_bits, online_cpus, parse_cpumap, read_facts
 
-CPU_DIR = "sys/devices/system/cpu"
-NODE_DIR = "sys/devices/system/node"
 _CPU = re.compile(r"cpu([0-9]+)\Z")
 _NODE = re.compile(r"node(.*[0-9])\Z")
 _HUGEPAGES = re.compile(r"hugepages-([0-9]+)kB\Z")
@@ -52,6 +51,7 @@ def discover(root: Root) -> Machine:
         num_cores=cpus,
         num_sockets=sockets,
         memory_capacity=memory,
+        **read_facts(root),
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
@@ -64,7 +64,7 @@ def _discover_nodes(root: Root, warnings: list[str]) -> tuple[tuple[NUMANode, ..
     nodes = []
     for digits, name in directories:
         directory = f"{NODE_DIR}/{name}"
-        cores = _collect_cores(root, node_cpus(root, directory), s390, warnings)
+        cores = _collect_cores(root, node_cpus(root, directory), warnings)
         if not cores:
             warnings.append(f"NUMA node {digits} has no CPUs")
         _add_caches(root, cores, s390)
@@ -84,33 +84,15 @@ def node_cpus(root: Root, directory: str) -> list[int]:
     """CPUs of a NUMA node in byte order of their names; snapshots without the links fall back to the CPU maps."""
     names = [name for name in root.list(directory) if _CPU.match(name)]
     if not names:
-        cpumap, cpulist = root.read(f"{directory}/cpumap"), root.read(f"{directory}/cpulist")
-        bits = parse_cpumap(cpumap) if cpumap is not None else _parse_list(cpulist or "")
-        names = sorted(f"cpu{cpu}" for cpu in range(bits.bit_length()) if bits >> cpu & 1)
+        names = sorted(f"cpu{cpu}" for cpu in iter_bits(node_cpu_bits(root, directory)))
         present = set(root.list(CPU_DIR))
         names = [name for name in names if name in present]
     return [int(name[3:]) for name in names]
 
 
-def parse_cpumap(text: str) -> int:
-    """A hexadecimal CPU mask in comma-separated words as bits."""
-    digits = "".join(word.strip().rjust(8, "0") for word in text.strip().split(","))
-    try:
-        return int(digits, 16) if digits else 0
-    except ValueError:
-        return 0
-
-
-def _parse_list(text: str) -> int:
-    try:
-        return parse_bits(text.strip())
-    except CPUSetError:
-        return 0
-
-
 def _nodes_from_packages(root: Root, s390: bool, warnings: list[str]) -> tuple[tuple[NUMANode, ...], int]:
     """Without NUMA directories every physical package is a node (spec 1.3, fall-back)."""
-    cpus = [int(match[1]) for name in root.list(CPU_DIR) if (match := _CPU.match(name))]
+    cpus = cpu_ids(root)
     if not cpus:
         raise DiscoveryError(f"no CPU is available, cpusPath: /{CPU_DIR}")
     packages: dict[int, list[int]] = {}
@@ -122,14 +104,14 @@ def _nodes_from_packages(root: Root, s390: bool, warnings: list[str]) -> tuple[t
         packages.setdefault(_integer(text, f"cpu{cpu}/topology/physical_package_id"), []).append(cpu)
     nodes = []
     for package, members in sorted(packages.items()):
-        cores = _collect_cores(root, members, s390, warnings)
+        cores = _collect_cores(root, members, warnings)
         _add_caches(root, cores, s390)
         nodes.append(NUMANode(id=package, cores=tuple(_finished(core) for core in cores)))
     return tuple(nodes), len(cpus)
 
 
-def _collect_cores(root: Root, cpus: list[int], s390: bool, warnings: list[str]) -> list[_GrowingCore]:
-    online = _online_cpus(root)
+def _collect_cores(root: Root, cpus: list[int], warnings: list[str]) -> list[_GrowingCore]:
+    online = online_cpus(root)
     cores: list[_GrowingCore] = []
     by_identity: dict[tuple[int | str, ...], _GrowingCore] = {}
     for cpu in cpus:
@@ -144,19 +126,15 @@ def _collect_cores(root: Root, cpus: list[int], s390: bool, warnings: list[str])
         core_id = _integer(core_text, f"{directory}/core_id")
         package = _integer(package_text, f"{directory}/physical_package_id")
         identity: tuple[int | str, ...] = (core_id, package)
-        if s390:
-            identity += tuple((root.read(f"{directory}/{name}") or "").strip() for name in ("book_id", "drawer_id"))
+        book, drawer = root.read(f"{directory}/book_id"), root.read(f"{directory}/drawer_id")
+        if book is not None and drawer is not None:
+            identity += (book.strip(), drawer.strip())
         core = by_identity.get(identity)
         if core is None:
             core = by_identity[identity] = _GrowingCore(identity, package, core_id)
             cores.append(core)
         core.threads.append(cpu)
     return cores
-
-
-def _online_cpus(root: Root) -> int | None:
-    text = root.read(f"{CPU_DIR}/online")
-    return None if text is None else _parse_list(text)
 
 
 def _add_caches(root: Root, cores: list[_GrowingCore], s390: bool) -> None:
@@ -226,12 +204,11 @@ def _socket_count(root: Root) -> int:
     ids = set(re.findall(r"^physical id\s*:\s*([0-9]+)", root.read("proc/cpuinfo") or "", re.MULTILINE))
     if ids:
         return len(ids)
-    online = _online_cpus(root)
+    online = online_cpus(root)
     packages = set()
-    for name in root.list(CPU_DIR):
-        match = _CPU.match(name)
-        if match and (online is None or online >> int(match[1]) & 1):
-            text = (root.read(f"{CPU_DIR}/{name}/topology/physical_package_id") or "").strip()
+    for cpu in cpu_ids(root):
+        if online is None or online >> cpu & 1:
+            text = (root.read(f"{CPU_DIR}/cpu{cpu}/topology/physical_package_id") or "").strip()
             packages.add(int(text) if _INTEGER.match(text) else 0)
     return len(packages)
 

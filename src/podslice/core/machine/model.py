@@ -46,13 +46,21 @@ class NUMANode(msgspec.Struct, frozen=True, rename="camel"):
     cores: tuple[Core, ...] = ()
 
 
-class Cache(msgspec.Struct, frozen=True, rename="camel"):
-    """A cache shared by `cpus`; `size` in bytes, 0 where unknown."""
+class LogicalCPU(msgspec.Struct, frozen=True, rename="camel"):
+    """What the hardware says about one CPU, beside the kubelet's view.
 
-    level: int
-    type: str
-    size: int
-    cpus: CPUSet
+    `core`, `socket` and `l3` name a group by its lowest online CPU; `core_id` and `package_id` are the kernel's
+    numbers. None where sysfs does not tell.
+    """
+
+    cpu: int
+    online: bool = True
+    core: int | None = None
+    socket: int | None = None
+    node: int | None = None
+    l3: int | None = None
+    core_id: int | None = None
+    package_id: int | None = None
 
 
 class CoreType(msgspec.Struct, frozen=True, rename="camel"):
@@ -75,9 +83,9 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     description: str = ""
     source: str = ""
     architecture: str = ""
+    logical_cpus: tuple[LogicalCPU, ...] = ()
     offline: CPUSet = CPUSet()
     isolated: CPUSet = CPUSet()
-    caches: tuple[Cache, ...] = ()
     core_types: tuple[CoreType, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -1,0 +1,44 @@
+# `make demo` sets everything up and shows the main job; `make test` sets everything up and passes the tests.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint bench replay lock clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "podslice needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## Set up, then decide about an embedded example and about this machine
+	$(BIN)/podslice admit examples/pods.yaml --machine epyc-9654-nps4 --config examples/kubelet.yaml || test $$? -eq 1
+	$(BIN)/podslice topology
+	$(BIN)/podslice admit examples/small.yaml
+
+test: $(READY) ## Set up, then run all tests
+	$(BIN)/python -m pytest -q -n auto
+
+lint: $(READY) ## Format check, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY) ## Run the benchmarks
+	$(BIN)/python -m benchmarks
+
+replay: $(READY) ## Compare with all recorded decisions beside the checkout
+	$(BIN)/podslice replay --check ../shared/vectors/*.jsonl.gz
+
+lock: ## Renew requirements.lock (needs uv)
+	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra build -o requirements.lock pyproject.toml
+
+clean: ## Remove what was set up
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
