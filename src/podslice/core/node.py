@@ -15,9 +15,9 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.explain import explain_refusal
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, Refusal, StartedContainer
-from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
+from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
@@ -42,9 +42,6 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     cfs_quota: bool
     affinity: CPUSet | None
     preferred: bool
-    memory: dict[str, int] = {}
-    devices: dict[str, list[str]] = {}
-    error: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,10 +75,9 @@ class Node:
         config: KubeletConfig | None = None,
         *,
         profile: str = "podslice",
-        devices: DeviceInventory | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> None:
-        self.kubelet = Kubelet(machine, config or KubeletConfig(), quirks_of(profile), devices=devices, files=files)
+        self.kubelet = Kubelet(machine, config or KubeletConfig(), quirks_of(profile), files=files)
         self.kubelet.start()
 
     @property
@@ -101,8 +97,10 @@ class Node:
     def admit(self, pod: Pod) -> Decision:
         """Admit a pod and start its containers. The node is unchanged when the pod is refused.
 
+        The pod is defaulted as the API server would, so a container with limits only requests them too.
         Raises `UpstreamDefectError` in profile `kubelet-1.36` where the kubelet itself would hang or crash.
         """
+        pod = default_pod(pod, self.kubelet.manager.context.gates)
         refusal = self.kubelet.admit(pod)
         admission = self.kubelet.admission(pod)
         if refusal is not None:
@@ -147,7 +145,4 @@ class Node:
             cfs_quota=self.kubelet.config.cpu_cfs_quota and not started.cpu_quota_disabled,
             affinity=None if hint.mask is None else CPUSet.from_bits(hint.mask),
             preferred=hint.preferred,
-            memory={block.type: block.size for block in started.memory_blocks},
-            devices=started.devices,
-            error=started.error,
         )

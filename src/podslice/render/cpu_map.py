@@ -130,7 +130,7 @@ def _cell(cell: Cell | None, colour: bool) -> str:
 
 
 def _legend(picture: CPUMap, colour: bool) -> list[str]:
-    rows = [
+    rows: list[tuple[str, str, str, str, int | None]] = [
         (RESERVED, "reserved for the system", format_bits(picture.reserved), "", None),
         (SHARED, "shared pool of the node", format_bits(picture.default), "", None),
     ]

@@ -126,14 +126,9 @@ def _decode_quantity(kind: type, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{value!r} is not a quantity")
     try:
-        return Quantity.parse(value.strip() if isinstance(value, str) else format_number(value))
+        return Quantity.parse(value.strip() if isinstance(value, str) else str(value))
     except QuantityError as error:
         raise ValueError(f"{value!r} is not a quantity: {error}") from None
-
-
-def format_number(value: float) -> str:
-    """A JSON or YAML number as quantity text; numbers beyond integer text keep their exponent."""
-    return str(value)
 
 
 def _input_error(data: Any, text: str) -> InputError:

@@ -1,0 +1,99 @@
+"""Reading a KubeletConfiguration file (kubelet.config.k8s.io/v1beta1)."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import msgspec
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import InputError
+from podslice.k8s.manifest import read_text
+from podslice.k8s.yaml import load_documents
+
+API_VERSION = "kubelet.config.k8s.io/v1beta1"
+_IRRELEVANT = frozenset(
+    """address allowedUnsafeSysctls authentication authorization cgroupDriver cgroupRoot clusterDNS clusterDomain
+    configMapAndSecretChangeDetectionStrategy containerLogMaxFiles containerLogMaxSize containerLogMaxWorkers
+    containerLogMonitorInterval containerRuntimeEndpoint contentType crashLoopBackOff enableContentionProfiling
+    enableControllerAttachDetach enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler
+    enableServer enableSystemLogHandler enableSystemLogQuery eventBurst eventRecordQPS evictionMaxPodGracePeriod
+    evictionMinimumReclaim evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod
+    failCgroupV1 fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency
+    imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
+    imagePullCredentialsVerificationPolicy imageServiceEndpoint iptablesDropBit iptablesMasqueradeBit
+    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation logging makeIPTablesUtilChains
+    maxOpenFiles maxParallelImagePulls mergeDefaultEvictionSettings nodeLeaseDurationSeconds
+    nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir
+    preloadedImagesVerificationAllowlist protectKernelDefaults providerID readOnlyPort registerNode registerWithTaints
+    registryBurst registryPullQPS resolvConf rotateCertificates runOnce runtimeRequestTimeout seccompDefault
+    serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion shutdownGracePeriod
+    shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods staticPodPath staticPodURL staticPodURLHeader
+    streamingConnectionIdleTimeout syncFrequency systemCgroups tlsCertFile tlsCipherSuites tlsCurvePreferences
+    tlsMinVersion tlsPrivateKeyFile tracing userNamespaces volumePluginDir volumeStatsAggPeriod""".split()
+)
+_TEXT_MAPS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved",
+              "evictionHard", "qosReserved")  # fmt: skip
+
+
+class LoadedConfig(NamedTuple):
+    """The configuration and what a person should know about the file."""
+
+    config: KubeletConfig
+    warnings: tuple[str, ...]
+
+
+def load_kubelet_config(path: str) -> LoadedConfig:
+    """Read one KubeletConfiguration. Raises `InputError`; unknown fields are warnings."""
+    source = "stdin" if path == "-" else path
+    documents = load_documents(read_text(path), source)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise InputError(f"holds {len(documents)} documents, not one KubeletConfiguration", source=source)
+    try:
+        return config_from_dict(documents[0])
+    except InputError as error:
+        raise error.at(source=source) from None
+
+
+def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
+    """A KubeletConfiguration from plain data. Raises `InputError` with the field path."""
+    kind, version = data.get("kind"), data.get("apiVersion")
+    if kind != "KubeletConfiguration":
+        raise InputError(f"{kind!r} is not KubeletConfiguration", path="kind", remedy="kind: KubeletConfiguration")
+    if version != API_VERSION:
+        raise InputError(f"{version!r} is not supported", path="apiVersion", remedy=f"apiVersion: {API_VERSION}")
+    known = {field.encode_name for field in msgspec.structs.fields(KubeletConfig)}
+    fields = {name: value for name, value in data.items() if name in known and value is not None}
+    for name in _TEXT_MAPS:
+        if isinstance(fields.get(name), dict):
+            fields[name] = {key: _text(value) for key, value in fields[name].items()}
+    for index, reservation in enumerate(fields.get("reservedMemory") or ()):
+        if not isinstance(reservation, dict):
+            raise InputError("expected an object", path=f"reservedMemory[{index}]")
+        limits = reservation.get("limits")
+        if isinstance(limits, dict):
+            reservation["limits"] = {key: _text(value) for key, value in limits.items()}
+    try:
+        config = msgspec.convert(fields, KubeletConfig)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$.")
+        raise InputError(text[:1].lower() + text[1:], path=place.rstrip("`")) from None
+    return LoadedConfig(config, tuple(_warnings(data, known)))
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _warnings(data: dict[str, Any], known: set[str]) -> list[str]:
+    warnings = []
+    for name in data:
+        if name in known or name in _IRRELEVANT or name in ("kind", "apiVersion", "metadata"):
+            continue
+        close = get_close_matches(name, [*known, *_IRRELEVANT], 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        warnings.append(f"unknown field {name} is ignored{hint}")
+    return warnings
