@@ -1,0 +1,41 @@
+"""Aligned tables in the style of kubectl: bold headings, two spaces between columns, no frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+_GAP = "  "
+
+
+def format_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), bold: bool = False
+) -> str:
+    """The table as text. Columns in `right` are right-aligned; styled cells are measured without their colour."""
+    widths = [max([len(heading), *(len(click.unstyle(row[i])) for row in rows)]) for i, heading in enumerate(headings)]
+    lines = [_GAP.join(_pad(h, widths[i], i in right) for i, h in enumerate(headings)).rstrip()]
+    if bold:
+        lines[0] = click.style(lines[0], bold=True)
+    lines += [_GAP.join(_pad(cell, widths[i], i in right) for i, cell in enumerate(row)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+def _pad(cell: str, width: int, right: bool) -> str:
+    space = " " * (width - len(click.unstyle(cell)))
+    return space + cell if right else cell + space
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+    """Print a table; click removes the colours when the output is no terminal."""
+    click.echo(format_table(headings, rows, right=right, bold=True))
+
+
+def format_bytes(amount: int) -> str:
+    """Bytes with a binary unit and at most one decimal, for people."""
+    value = float(amount)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.1f}".removesuffix(".0") + f" {unit}"
+        value /= 1024
+    return f"{value:.1f}".removesuffix(".0") + " TiB"
