@@ -23,7 +23,8 @@ _IRRELEVANT = frozenset(
     failCgroupV1 fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency
     imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
     imagePullCredentialsVerificationPolicy imageServiceEndpoint iptablesDropBit iptablesMasqueradeBit
-    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation logging makeIPTablesUtilChains
+    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation logging
+    makeIPTablesUtilChains
     maxOpenFiles maxParallelImagePulls mergeDefaultEvictionSettings nodeLeaseDurationSeconds
     nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir
     preloadedImagesVerificationAllowlist protectKernelDefaults providerID readOnlyPort registerNode registerWithTaints
@@ -46,14 +47,18 @@ class LoadedConfig(NamedTuple):
 
 def load_kubelet_config(path: str) -> LoadedConfig:
     """Read one KubeletConfiguration. Raises `InputError`; unknown fields are warnings."""
-    source = "stdin" if path == "-" else path
-    documents = load_documents(read_text(path), source)
-    if len(documents) != 1 or not isinstance(documents[0], dict):
-        raise InputError(f"holds {len(documents)} documents, not one KubeletConfiguration", source=source)
     try:
-        return config_from_dict(documents[0])
+        return config_from_dict(load_config_data(path))
     except InputError as error:
-        raise error.at(source=source) from None
+        raise error.at(source=path) from None
+
+
+def load_config_data(path: str) -> dict[str, Any]:
+    """The plain data of a file that holds one object. Raises `InputError`."""
+    documents = load_documents(read_text(path), path)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise InputError(f"holds {len(documents)} documents, not one KubeletConfiguration", source=path)
+    return documents[0]
 
 
 def config_from_dict(data: dict[str, Any]) -> LoadedConfig:

@@ -90,7 +90,7 @@ def load_documents(text: str, source: str = "") -> list[Any]:
     documents: list[Any] = []
     loader = _Loader(text)
     try:
-        while loader.check_data():
+        while loader.check_data():  # type: ignore[no-untyped-call]
             documents.append(loader.get_data())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark

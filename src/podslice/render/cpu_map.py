@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import click
+
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits
 
@@ -89,21 +91,21 @@ def _rows(
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red", "bright_cyan", "bright_yellow")
 
 
-def to_text(picture: CPUMap, *, width: int = 100, colour: bool = False) -> str:
-    """The map for a terminal of `width` columns."""
+def to_text(picture: CPUMap, *, width: int = 100) -> str:
+    """The map for a terminal of `width` columns, with colours that `click.echo` drops where there is none."""
     lines: list[str] = []
     socket = None
     for block in picture.blocks:
         if block.socket != socket:
             socket = block.socket
-            lines.append(_style(f"Socket {socket}", colour, bold=True))
-        lines += _block_lines(block, width, colour)
+            lines.append(_style(f"Socket {socket}", bold=True))
+        lines += _block_lines(block, width)
     lines.append("")
-    lines += _legend(picture, colour)
+    lines += _legend(picture)
     return "\n".join(lines)
 
 
-def _block_lines(block: NUMABlock, width: int, colour: bool) -> list[str]:
+def _block_lines(block: NUMABlock, width: int) -> list[str]:
     lines = [f"  NUMA {block.node:<3} CPUs {format_bits(block.cpus)}, {block.free} free for exclusive use"]
     group = 8
     per_line = max(group, (width - 16) // (group * 2 + 1) * group)
@@ -112,43 +114,36 @@ def _block_lines(block: NUMABlock, width: int, colour: bool) -> list[str]:
         for thread, row in enumerate(block.rows):
             cells = row[start : start + per_line]
             first = next((cell.cpu for cell in cells if cell is not None), 0)
-            drawn = [
-                ("  " if i and i % group == 0 else " " if i else "") + _cell(cell, colour)
-                for i, cell in enumerate(cells)
-            ]
+            drawn = [("  " if i and i % group == 0 else " " if i else "") + _cell(cell) for i, cell in enumerate(cells)]
             label = f"thread {thread}" if len(block.rows) > 1 else "cores"
             lines.append(f"    {label:<9}{first:>5}  " + "".join(drawn))
     return lines
 
 
-def _cell(cell: Cell | None, colour: bool) -> str:
+def _cell(cell: Cell | None) -> str:
     if cell is None:
         return " "
     if cell.owner is None:
-        return _style(cell.symbol, colour, dim=True)
-    return _style(cell.symbol, colour, fg=_COLOURS[cell.owner % len(_COLOURS)], bold=True)
+        return _style(cell.symbol, dim=True)
+    return _style(cell.symbol, fg=_COLOURS[cell.owner % len(_COLOURS)], bold=True)
 
 
-def _legend(picture: CPUMap, colour: bool) -> list[str]:
+def _legend(picture: CPUMap) -> list[str]:
     rows: list[tuple[str, str, str, str, int | None]] = [
         (RESERVED, "reserved for the system", format_bits(picture.reserved), "", None),
         (SHARED, "shared pool of the node", format_bits(picture.default), "", None),
     ]
-    for index, owner in enumerate(picture.owners):
-        rows.append((picture.symbols[index], owner.label, format_bits(owner.cpus), owner.kind, index))
+    for position, owner in enumerate(picture.owners):
+        rows.append((picture.symbols[position], owner.label, format_bits(owner.cpus), owner.kind, position))
     rows = [row for row in rows if row[2]]
     label_width = max((len(row[1]) for row in rows), default=0)
     lines = []
     for symbol, label, cpus, kind, index in rows:
         fg = None if index is None else _COLOURS[index % len(_COLOURS)]
-        drawn = _style(symbol, colour, fg=fg, bold=index is not None, dim=index is None)
+        drawn = _style(symbol, fg=fg, bold=index is not None, dim=index is None)
         lines.append(f"  {drawn}  {label:<{label_width}}  {cpus}{f'  ({kind})' if kind else ''}")
     return lines
 
 
-def _style(text: str, colour: bool, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
-    if not colour:
-        return text
-    import click
-
+def _style(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
     return click.style(text, fg=fg, bold=bold or None, dim=dim or None)

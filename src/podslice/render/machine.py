@@ -40,7 +40,11 @@ def _summary(machine: Machine) -> str:
     facts = [
         ("Machine", " · ".join(part for part in (machine.name, machine.description) if part)),
         ("Source", machine.source),
-        ("CPUs", f"{machine.cpu_count} ({machine.socket_count} sockets, {cores} cores, {_smt_text(smt)})"),
+        (
+            "CPUs",
+            f"{machine.cpu_count} ({_count(machine.socket_count, 'socket')}, "
+            f"{_count(cores, 'core')}, {_smt_text(smt)})",
+        ),
         ("Memory", format_bytes(machine.memory) if machine.memory else "unknown"),
         ("Uncore (L3)", _uncore_text(machine)),
         ("Core types", ", ".join(f"{t.name} {t.cpus}" for t in machine.core_types)),
@@ -49,6 +53,10 @@ def _summary(machine: Machine) -> str:
     ]
     width = max(len(name) for name, value in facts if value)
     return "\n".join(f"{click.style(f'{name:<{width}}', bold=True)}  {value}" for name, value in facts if value)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _smt_text(smt: list[int]) -> str:

@@ -216,8 +216,13 @@ def _wrap(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
+def _ten(power: int) -> int:
+    """10 to a non-negative power; typed as an int, which `**` is not."""
+    return int(10**power)
+
+
 def _unscale(nano: int, scale: int) -> int:
-    return nano // 10 ** (9 + scale) if scale >= -9 else nano * 10 ** (-9 - scale)
+    return nano // _ten(9 + scale) if scale >= -9 else nano * _ten(-9 - scale)
 
 
 def _overflowed(unscaled: int, shift: int, small: bool) -> int:
@@ -225,14 +230,14 @@ def _overflowed(unscaled: int, shift: int, small: bool) -> int:
     some paths wrap, some give 0, and negative big values are truncated and then raised by one."""
     if shift >= 0:
         if not small:
-            return _wrap(unscaled * 10**shift)
-        value = unscaled * 10**shift
+            return _wrap(unscaled * _ten(shift))
+        value = unscaled * _ten(shift)
         return _wrap(value) if shift in _UNCHECKED_SCALES or INT64_MIN <= value <= INT64_MAX else 0
     if unscaled < INT64_MAX:
         wrapped = _wrap(unscaled)
-        quotient, rest = divmod(abs(wrapped), 10**-shift)
+        quotient, rest = divmod(abs(wrapped), _ten(-shift))
         return (quotient if wrapped >= 0 else -quotient) + (rest != 0)
-    return _wrap(-(-unscaled // 10**-shift))
+    return _wrap(-(-unscaled // _ten(-shift)))
 
 
 def _decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
@@ -257,10 +262,10 @@ def _decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
 def _nano_rounded_up(unscaled: int, scale: int) -> int:
     shift = scale + 9
     if shift >= 0:
-        return unscaled * 10**shift
+        return unscaled * _ten(shift)
     if -shift > len(str(unscaled)):
         return 1 if unscaled else 0
-    return -(-unscaled // 10**-shift)
+    return -(-unscaled // _ten(-shift))
 
 
 def _binary(number: _Number, power: int) -> Quantity:

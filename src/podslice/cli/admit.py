@@ -1,0 +1,219 @@
+"""`podslice admit`: the main job. Decide where pods land on one node, and show it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.output import OUTPUT, emit
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.errors import InputError, StartError, UpstreamDefectError
+from podslice.core.machine.model import Machine
+from podslice.core.node import ContainerDecision, Decision, Node
+from podslice.core.quirks import PROFILES
+from podslice.core.values.cpuset import format_bits
+from podslice.k8s.manifest import load_pods, unique
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@machine_options
+@click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
+@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field of the configuration.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
+              help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).")  # fmt: skip
+@click.option("--replicas", is_flag=True, help="Admit as many pods of a workload as it asks for.")
+@click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
+@OUTPUT("table", "wide")
+def admit(
+    files: tuple[str, ...],
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+    config_path: str | None,
+    overrides: tuple[str, ...],
+    profile: str,
+    replicas: bool,
+    show_map: bool,
+    output: str,
+) -> None:
+    """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
+
+    FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
+    JSON; - is standard input. The node is this very machine unless you name another one.
+
+    \b
+    Examples:
+      podslice admit pod.yaml
+      podslice admit pods.yaml --machine epyc-9654-nps4 --config kubelet.yaml
+      kubectl get pod db -o yaml | podslice admit - --machine xeon-6338-2s \\
+          --set cpuManagerPolicy=static --set reservedSystemCPUs=0-1
+      podslice admit pods.yaml --from 'pack:2 numa:2 core:8 pu:2' --profile kubelet-1.36 -o json
+
+    Exit codes: 0 all admitted, 1 some refused, 2 bad input.
+    """
+    config, warnings = _load_config(config_path, overrides)
+    chosen = resolve_machine(machine, sysfs, source)
+    pods = unique([loaded for file in files for loaded in load_pods(file, replicas=replicas)])
+    node = _start(chosen, config, profile)
+    decisions = [_decide(node, loaded.pod) for loaded in pods]
+    for warning in warnings:
+        click.secho(f"warning: {warning}", fg="yellow", err=True)
+    if output in ("table", "wide"):
+        _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
+    else:
+        emit(_as_data(node, decisions, profile), output)
+    if not all(decision.admitted for decision in decisions):
+        sys.exit(1)
+
+
+def _load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletConfig, tuple[str, ...]]:
+    from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
+    from podslice.k8s.yaml import load_documents
+
+    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}
+    if path is not None:
+        data = load_config_data(path)
+    for override in overrides:
+        field, equals, value = override.partition("=")
+        if not equals or not field:
+            raise InputError(f"{override!r} is not FIELD=VALUE", path="--set", remedy="--set cpuManagerPolicy=static")
+        documents = load_documents(value, "--set")
+        parsed = documents[0] if documents else ""
+        data[field] = value if isinstance(parsed, int | float) and not isinstance(parsed, bool) else parsed
+    try:
+        return config_from_dict(data)
+    except InputError as error:
+        raise error.at(source=path or "") from None
+
+
+def _start(machine: Machine, config: KubeletConfig, profile: str) -> Node:
+    errors = validate(config)
+    if errors:
+        raise InputError("; ".join(errors), path="kubelet configuration")
+    try:
+        return Node(machine, config, profile=profile)
+    except StartError as error:
+        raise InputError(f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}") from None
+
+
+def _decide(node: Node, pod: Any) -> Decision:
+    try:
+        return node.admit(pod)
+    except UpstreamDefectError as defect:
+        verb = "hang" if defect.hangs else "crash"
+        return Decision(
+            name=pod.metadata.name,
+            namespace=pod.metadata.namespace,
+            uid=pod.metadata.uid,
+            qos="",
+            admitted=False,
+            reason="UpstreamDefect",
+            message=f"a v1.36.2 kubelet would {verb} here",
+            why=f"{defect} (docs/deviations.md)",
+        )
+
+
+def _as_data(node: Node, decisions: list[Decision], profile: str) -> dict[str, Any]:
+    cpu = node.kubelet.manager.cpu
+    return {
+        "machine": node.machine.name,
+        "profile": profile,
+        "pods": [msgspec.to_builtins(decision, enc_hook=str) for decision in decisions],
+        "node": {
+            "reservedCPUs": format_bits(cpu.reserved),
+            "defaultCPUSet": format_bits(cpu.state.default),
+            "assignableCPUs": format_bits(cpu.state.default & ~cpu.reserved),
+        },
+    }
+
+
+def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, show_map: bool) -> None:
+    from podslice.render.table import print_table
+
+    click.echo(_headline(node, profile) + "\n")
+    headings = ["POD", "CONTAINER", "VERDICT", "QOS", "CPUS", "CPU LIST", "NUMA", "ISOLATION", "CFS QUOTA"]
+    if wide:
+        headings += ["KIND", "AFFINITY", "PREFERRED"]
+    print_table(headings, [row for decision in decisions for row in _rows(decision, wide)], right=(4,))
+    for decision in decisions:
+        if not decision.admitted:
+            name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
+            click.echo(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}")
+            if decision.why:
+                click.echo(f"  {decision.why}")
+    if show_map:
+        click.echo("\n" + _map(node, decisions))
+
+
+def _headline(node: Node, profile: str) -> str:
+    config = node.kubelet.config
+    machine = node.machine
+    parts = [
+        machine.name or "machine",
+        f"{machine.cpu_count} CPUs",
+        f"{len(machine.nodes)} NUMA node{'s' if len(machine.nodes) != 1 else ''}",
+        f"CPU manager {config.cpu_manager_policy}",
+        f"Topology manager {config.topology_manager_policy}"
+        + (f" ({config.topology_manager_scope} scope)" if config.topology_manager_policy != "none" else ""),
+        f"profile {profile}",
+    ]
+    line = " · ".join(parts)
+    if config.cpu_manager_policy == "none":
+        line += "\nWith cpuManagerPolicy none no container gets CPUs of its own (--set cpuManagerPolicy=static)."
+    return line
+
+
+def _rows(decision: Decision, wide: bool) -> list[list[str]]:
+    pod = f"{decision.namespace}/{decision.name}"
+    if not decision.admitted:
+        return [[pod, "-", click.style("refused", fg="red"), decision.qos, *["-"] * (8 if wide else 5)]]
+    verdict = click.style("admitted", fg="green")
+    rows = []
+    for index, container in enumerate(decision.containers):
+        first = index == 0
+        row = [pod if first else "", container.name, verdict if first else "", decision.qos if first else ""]
+        row += _cpu_columns(container, wide)
+        if wide:
+            affinity = "any" if container.affinity is None else str(container.affinity)
+            row += [container.kind, affinity, "yes" if container.preferred else "no"]
+        rows.append(row)
+    return rows
+
+
+def _cpu_columns(container: ContainerDecision, wide: bool) -> list[str]:
+    cpus = str(container.cpus)
+    if container.isolation == "host" and not wide:
+        cpus = "shared pool" if container.cpus else "unpinned"
+    return [
+        str(len(container.cpus)),
+        cpus or "unpinned",
+        str(container.numa_nodes) or "-",
+        container.isolation,
+        "on" if container.cfs_quota else "off",
+    ]
+
+
+def _map(node: Node, decisions: list[Decision]) -> str:
+    from podslice.render.cpu_map import Owner, build, to_text
+
+    cpu = node.kubelet.manager.cpu
+    owners = []
+    for decision in decisions:
+        bubble_named = False
+        for container in decision.containers:
+            pod = f"{decision.namespace}/{decision.name}"
+            if container.isolation == "container":
+                owners.append(Owner(f"{pod}/{container.name}", container.cpus.bits, "exclusive"))
+            elif container.isolation == "pod" and container.kind != "init" and not bubble_named:
+                owners.append(Owner(pod, container.cpus.bits, "pod shared pool"))
+                bubble_named = True
+    picture = build(cpu.topology, cpu.state.default, cpu.reserved, owners)
+    width = shutil.get_terminal_size((120, 24)).columns
+    return to_text(picture, width=width)
