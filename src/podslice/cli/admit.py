@@ -100,7 +100,10 @@ def _start(machine: Machine, config: KubeletConfig, profile: str) -> Node:
     try:
         return Node(machine, config, profile=profile)
     except StartError as error:
-        raise InputError(f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}") from None
+        remedy = "give the machine more memory or reserve less" if error.stage == "nodeAllocatable" else ""
+        raise InputError(
+            f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}", remedy=remedy
+        ) from None
 
 
 def _decide(node: Node, pod: Any) -> Decision:

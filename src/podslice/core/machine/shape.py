@@ -49,7 +49,7 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     core_groups: tuple[CoreGroup, ...] = ()
     threads_per_core: int = 1
     numbering: str = "linux"
-    memory_per_numa: str = "0"
+    memory_per_numa: str = "1Gi"
     hugepages: dict[str, int] = {}
     cores_per_l3: int = msgspec.field(default=0, name="coresPerL3")
     distances: dict[str, int] = {}

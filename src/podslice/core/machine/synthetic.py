@@ -24,6 +24,8 @@ _UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
 }  # fmt: skip
+DEFAULT_MEMORY = 1 << 30
+"""Bytes per NUMA node where the string does not say, as hwloc has it."""
 _REMEDY = "write for example: pack:2 numa:2 core:8 pu:2"
 
 
@@ -60,7 +62,7 @@ def from_synthetic(text: str) -> Machine:
 
 def _parse(text: str) -> tuple[list[tuple[str, int]], int, tuple[int, ...]]:
     levels: list[tuple[str, int]] = []
-    memory = 0
+    memory = DEFAULT_MEMORY
     order: tuple[int, ...] = ()
     words = re.sub(r"\(([^)]*)\)", lambda match: match[0].replace(" ", ";"), text).split()
     if not words:
