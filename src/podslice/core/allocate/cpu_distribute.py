@@ -7,7 +7,7 @@ standard deviation upstream; here it is the exact integer it stands for, so comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from math import isqrt
 from typing import NamedTuple
@@ -100,6 +100,8 @@ class _Search:
         self.count = count
         self.group = group
         self.quirks = quirks
+        self.squares = sum(value * value for value in self.free.values())
+        self.balance = _Balance(len(self.free), sum(self.free.values()) - count)
 
     def best(self, size: int) -> _Choice | None:
         """The best choice of `size` nodes, None if none can hold the request (spec 4.7.4).
@@ -111,13 +113,16 @@ class _Search:
         best_found: _Scored | None = None
         stopped_at: tuple[int, ...] | None = None
         alike: dict[tuple[int, ...], _Scored | None] = {}
-        numas, free = self.numas, self.free
+        numas = self.numas
+        frees = [self.free[node] for node in numas]
+        if sum(sorted(frees)[-size:]) < self.count:
+            return None
         straddling = len(self.masks) != len(numas)
         for positions in combinations(range(len(numas)), size):
             if best_found is not None and best_found.score == 0:
                 stopped_at = positions
                 break
-            key = positions if straddling else tuple(free[numas[i]] for i in positions)
+            key = positions if straddling else tuple([frees[i] for i in positions])
             try:
                 found = alike[key]
             except KeyError:
@@ -138,33 +143,43 @@ class _Search:
 
     def _score(self, nodes: list[int]) -> _Scored | None:
         group, count, free = self.group, self.count, self.free
-        distinct = set(nodes)
-        if sum(free[node] for node in distinct) < count or sum(free[node] // group for node in nodes) * group < count:
+        left = {node: free[node] for node in nodes}
+        if sum(left.values()) < count or sum(free[node] // group for node in nodes) * group < count:
             return None
         share = count // len(nodes) // group * group
-        if any(free[node] < share for node in nodes):
+        if min(left.values()) < share:
             return None
-        left = dict(free)
+        others = self.squares - sum(value * value for value in left.values())
         for node in nodes:
             left[node] -= share
         remainder = count - share * len(nodes)
         if not remainder:
-            return _Scored(balance(left.values()), (), ())
-        return self._score_remainder(nodes, left, remainder)
+            return _Scored(self.balance.score(others + sum(value * value for value in left.values())), (), ())
+        return self._score_remainder(nodes, left, remainder, others)
 
-    def _score_remainder(self, nodes: list[int], left: dict[int, int], remainder: int) -> _Scored | None:
-        """The subset of `nodes` to deal the remainder to (spec 4.7.4.b.7); larger subsets first."""
+    def _score_remainder(self, nodes: list[int], left: dict[int, int], remainder: int, others: int) -> _Scored | None:
+        """The subset of `nodes` to deal the remainder to (spec 4.7.4.b.7); larger subsets first.
+
+        `others` is the sum of squares of what is free on nodes outside the combination.
+        """
         candidates = tuple(i for i, node in enumerate(nodes) if left[node] >= self.group)
         best: _Scored | None = None
+        alike: set[tuple[int, ...]] = set()
+        straddling = len(left) != len(nodes)
+        amounts = [left[nodes[i]] for i in candidates]
         for size in range(len(candidates), 0, -1):
             for subset in combinations(range(len(candidates)), size):
-                chosen = [nodes[candidates[i]] for i in subset]
-                if sum(left[node] for node in chosen) < remainder:
+                values = tuple([amounts[i] for i in subset])
+                if values in alike and not straddling:
                     continue
+                alike.add(values)
+                if sum(values) < remainder:
+                    continue
+                chosen = [nodes[candidates[i]] for i in subset]
                 after = self._deal(chosen, left, remainder)
                 if after is None:
                     continue
-                score = balance(after.values())
+                score = self.balance.score(others + sum(value * value for value in after.values()))
                 if best is None or score < best.score:
                     best = _Scored(score, subset, candidates)
         return best
@@ -196,19 +211,22 @@ class _Scored(NamedTuple):
     candidates: tuple[int, ...]
 
 
-def balance(values: Iterable[int]) -> int:
-    """Population standard deviation in thousandths, rounded as upstream rounds it, from exact integers (spec 4.7)."""
-    numbers = list(values)
-    size = len(numbers)
-    mean = (2000 * sum(numbers) + size) // (2 * size)
-    spread = sum((1000 * value - mean) ** 2 for value in numbers)
-    root = isqrt(4 * spread // size)
-    score = (root + 1) // 2
-    while (2 * score + 1) ** 2 * size <= 4 * spread:
-        score += 1
-    while score and (2 * score - 1) ** 2 * size > 4 * spread:
-        score -= 1
-    return score
+class _Balance:
+    """Population standard deviation in thousandths, rounded as upstream rounds it, from exact integers (spec 4.7).
+
+    Every complete distribution leaves the same total, so the mean is fixed and the score depends on the sum of
+    squares alone.
+    """
+
+    def __init__(self, size: int, total: int) -> None:
+        mean = (2000 * total + size) // (2 * size)
+        self.size = size
+        self.offset = size * mean * mean - 2000 * mean * total
+
+    def score(self, squares: int) -> int:
+        """The integer r with (2r − 1)² · N ≤ 4K < (2r + 1)² · N, for K = Σ(1000·v − mean)²."""
+        spread = 4 * (1_000_000 * squares + self.offset)
+        return (isqrt(spread // self.size) + 1) // 2
 
 
 def _kept(size: int) -> int:

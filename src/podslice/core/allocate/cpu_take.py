@@ -102,36 +102,36 @@ class Accumulator:
     # Sort orders (spec 4.3)
 
     def numas(self) -> list[int]:
-        nodes = self.topology.numa_nodes
-        return self._order(nodes) if self.numa_first else self._nested(self.sockets(), self.topology.sockets, nodes)
+        if self.numa_first:
+            return self._order(self.topology.numa_nodes.items())
+        return self._nested(self.sockets(), "sockets", "numa_nodes")
 
     def sockets(self) -> list[int]:
-        sockets = self.topology.sockets
-        return (
-            self._nested(self.numas(), self.topology.numa_nodes, sockets) if self.numa_first else self._order(sockets)
-        )
+        if self.numa_first:
+            return self._nested(self.numas(), "numa_nodes", "sockets")
+        return self._order(self.topology.sockets.items())
 
     def cores(self) -> list[int]:
         if self.numa_first:
-            return self._nested(self.sockets(), self.topology.sockets, self.topology.cores)
-        return self._nested(self.numas(), self.topology.numa_nodes, self.topology.cores)
+            return self._nested(self.sockets(), "sockets", "cores")
+        return self._nested(self.numas(), "numa_nodes", "cores")
 
     def uncores(self) -> list[int]:
-        return self._nested(self.numas(), self.topology.numa_nodes, self.topology.uncore_caches)
+        return self._nested(self.numas(), "numa_nodes", "uncore_caches")
 
-    def _order(self, objects: Mapping[int, Bits], within: Bits = -1) -> list[int]:
+    def _order(self, objects: Iterable[tuple[int, Bits]], within: Bits = -1) -> list[int]:
         free = self.free
         inside = free & within
-        keyed = [((free & cpus).bit_count(), key) for key, cpus in objects.items() if cpus & inside]
+        keyed = [((free & cpus).bit_count(), key) for key, cpus in objects if cpus & inside]
         keyed.sort()
         return [key for _, key in keyed]
 
-    def _nested(
-        self, parents: Iterable[int], parent_cpus: Mapping[int, Bits], objects: Mapping[int, Bits]
-    ) -> list[int]:
+    def _nested(self, parents: Iterable[int], parent_level: str, level: str) -> list[int]:
+        children = self.topology.children(parent_level, level)
+        parent_cpus: Mapping[int, Bits] = getattr(self.topology, parent_level)
         ordered: list[int] = []
         for parent in parents:
-            ordered += self._order(objects, parent_cpus[parent])
+            ordered += self._order(children[parent], parent_cpus[parent])
         if not self.quirks.straddling_objects:
             return list(dict.fromkeys(ordered))
         return ordered
@@ -175,25 +175,25 @@ class Accumulator:
     # Uncore caches (spec 4.5)
 
     def take_uncore_caches(self) -> None:
-        per_cache = self.topology.cpus_per_uncore
-        for uncore in self.uncores():
-            if self.need >= per_cache:
-                self.take_whole_uncore_caches()
+        # A whole cache that does not fit the need once never fits a smaller need, and a partial take ends the pick, so
+        # one look at the whole caches is enough.
+        order = self.uncores()
+        if self.need >= self.topology.cpus_per_uncore:
+            self.take_whole_uncore_caches()
+        for uncore in order:
             if self.need < 1:
                 return
-            self._take_part_of_cache(self.topology.uncore_caches[uncore])
-            if self.need < 1:
-                return
+            if (self.topology.uncore_caches[uncore] & self.free).bit_count() >= self.need:
+                self._take_part_of_cache(uncore)
 
-    def _take_part_of_cache(self, cache: Bits) -> None:
+    def _take_part_of_cache(self, uncore: int) -> None:
         per_core = self.topology.cpus_per_core
-        free = cache & self.free
+        free = self.topology.uncore_caches[uncore] & self.free
         if not self.quirks.partial_uncore_by_core_id:
-            if free.bit_count() >= self.need:
-                self.take(take_packed(self.topology, free, self.need, self.quirks))
+            self.take(take_packed(self.topology, free, self.need, self.quirks))
             return
         wanted = -(-self.need // per_core)
-        cores = [core for core in self.topology.cores.values() if core & free][:wanted]
+        cores = [core for _, core in self.topology.children("uncore_caches", "cores")[uncore] if core & free][:wanted]
         part = 0
         for core in cores:
             part |= core & self.free

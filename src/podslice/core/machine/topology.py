@@ -22,6 +22,7 @@ class CPUTopology:
     """
 
     __slots__ = (
+        "_children",
         "all_cpus",
         "core_of",
         "cores",
@@ -64,6 +65,7 @@ class CPUTopology:
         self.sockets = _group(self.socket_of)
         self.cores = _group(self.core_of)
         self.uncore_caches = _group(self.uncore_of)
+        self._children: dict[tuple[str, str], dict[int, tuple[tuple[int, Bits], ...]]] = {}
         self.all_cpus: Bits = 0
         for bits in self.numa_nodes.values():
             self.all_cpus |= bits
@@ -80,6 +82,21 @@ class CPUTopology:
     @property
     def cpus_per_uncore(self) -> int:
         return self.num_cpus // len(self.uncore_caches) if self.uncore_caches else 0
+
+    def children(self, parent: str, child: str) -> dict[int, tuple[tuple[int, Bits], ...]]:
+        """For each object of one level the (id, CPUs) of the objects of another that share CPUs with it, ids ascending.
+
+        Levels are the attribute names: `numa_nodes`, `sockets`, `cores`, `uncore_caches`.
+        """
+        table = self._children.get((parent, child))
+        if table is None:
+            inner: dict[int, Bits] = getattr(self, child)
+            outer: dict[int, Bits] = getattr(self, parent)
+            table = {
+                key: tuple((other, cpus) for other, cpus in inner.items() if cpus & mine) for key, mine in outer.items()
+            }
+            self._children[parent, child] = table
+        return table
 
     def numa_nodes_of(self, cpus: Bits) -> Bits:
         """NUMA mask of the nodes that have a CPU in `cpus`."""
