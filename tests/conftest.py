@@ -1,11 +1,16 @@
-"""Fixtures shared by all tests."""
+"""Fixtures and helpers shared by all tests."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from podslice import KubeletConfig, Node, Pod
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.pod.spec import pod_from_dict
 
 _SHARED = Path(os.environ.get("PODSLICE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
@@ -16,3 +21,45 @@ def shared() -> Path:
     if not (_SHARED / "vectors").is_dir():
         pytest.skip("needs the shared folder beside the checkout (PODSLICE_SHARED names another place)")
     return _SHARED
+
+
+def resources(cpu: str | None, memory: str | None = "1Gi") -> dict[str, Any]:
+    """Equal requests and limits; nothing for `cpu` None."""
+    if cpu is None:
+        return {}
+    amounts = {"cpu": cpu, "memory": memory}
+    return {"requests": amounts, "limits": amounts}
+
+
+def make_pod(
+    uid: str,
+    *containers: tuple[str, str | None],
+    init: tuple[tuple[str, str | None, bool], ...] = (),
+    budget: str | None = None,
+    memory: str = "1Gi",
+) -> Pod:
+    """A pod from (name, cpus) pairs; `init` adds (name, cpus, sidecar) triples, `budget` pod-level CPUs."""
+    spec: dict[str, Any] = {
+        "containers": [{"name": name, "resources": resources(cpu, memory)} for name, cpu in containers],
+        "initContainers": [
+            {"name": name, "resources": resources(cpu, memory), **({"restartPolicy": "Always"} if sidecar else {})}
+            for name, cpu, sidecar in init
+        ],
+    }
+    if budget is not None:
+        spec["resources"] = resources(budget, "16Gi")
+    return pod_from_dict({"metadata": {"name": uid, "namespace": "default", "uid": uid}, "spec": spec})
+
+
+def make_node(
+    machine: str = "pack:2 numa:1(memory=64GB) core:8 pu:2", profile: str = "podslice", **config: Any
+) -> Node:
+    """A node with the static CPU manager and one reserved CPU unless told otherwise."""
+    settings: dict[str, Any] = {
+        "cpu_manager_policy": "static",
+        "reserved_system_cpus": "0",
+        "topology_manager_policy": "restricted",
+        "eviction_hard": {},
+        **config,
+    }
+    return Node(from_synthetic(machine), KubeletConfig(**settings), profile=profile)
