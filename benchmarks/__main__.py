@@ -72,21 +72,26 @@ def picking(options: CPUPolicyOptions, quirks: Any) -> Callable[[], Any]:
     return lambda: lambda: take_by_topology(topology, free, 64, options, quirks)
 
 
+SMALL, LARGE = "pack:2 numa:1 core:16 pu:2", "pack:2 numa:4 core:16 pu:2"
+STRATEGIES = {
+    "packed": CPUPolicyOptions(),
+    "uncore": CPUPolicyOptions(prefer_align_cpus_by_uncorecache=True),
+    "spread": CPUPolicyOptions(distribute_cpus_across_cores=True),
+    "distributed": CPUPolicyOptions(distribute_cpus_across_numa=True),
+    "distributed, whole cores": CPUPolicyOptions(distribute_cpus_across_numa=True, full_pcpus_only=True),
+}
+
+
 def cases() -> Iterator[Case]:
-    small, large = "pack:2 numa:1 core:16 pu:2", "pack:2 numa:4 core:16 pu:2"
-    yield Case("admit 1x4, 2 NUMA x 64 CPUs, container", admission(small, "container", "restricted", pod(4)), 318, 150)
-    yield Case("admit 1x4, 2 NUMA x 64 CPUs, kubelet-1.36", admission(small, "container", "restricted", pod(4), "kubelet-1.36"), 318, 150)  # fmt: skip
-    yield Case("admit 1x8, 8 NUMA x 256 CPUs, pod", admission(large, "pod", "restricted", pod(8)), 4000, 1000)
-    yield Case("admit 2x8, 8 NUMA x 256 CPUs, pod, single", admission(large, "pod", "single-numa-node", pod(8, 2)), None, 1000)  # fmt: skip
-    yield Case("admit 1x80, 8 NUMA x 256 CPUs, best-effort", admission(large, "container", "best-effort", pod(80)))
-    strategies = {
-        "packed": CPUPolicyOptions(),
-        "uncore": CPUPolicyOptions(prefer_align_cpus_by_uncorecache=True),
-        "spread": CPUPolicyOptions(distribute_cpus_across_cores=True),
-        "distributed": CPUPolicyOptions(distribute_cpus_across_numa=True),
-        "distributed, whole cores": CPUPolicyOptions(distribute_cpus_across_numa=True, full_pcpus_only=True),
-    }
-    for name, options in strategies.items():
+    one = admission(SMALL, "container", "restricted", pod(4))
+    yield Case("admit 1x4, 2 NUMA x 64 CPUs, container scope", one, 318, 150)
+    same = admission(SMALL, "container", "restricted", pod(4), "kubelet-1.36")
+    yield Case("the same in profile kubelet-1.36", same, 318, 150)
+    yield Case("admit 1x8, 8 NUMA x 256 CPUs, pod scope", admission(LARGE, "pod", "restricted", pod(8)), 4000, 1000)
+    two = admission(LARGE, "pod", "single-numa-node", pod(8, 2))
+    yield Case("admit 2x8, 8 NUMA x 256 CPUs, pod, single-numa-node", two, None, 1000)
+    yield Case("admit 1x80, 8 NUMA x 256 CPUs, best-effort", admission(LARGE, "container", "best-effort", pod(80)))
+    for name, options in STRATEGIES.items():
         yield Case(f"pick 64 of 180, 8 NUMA x 256 CPUs, {name}", picking(options, KUBELET_1_36), None, 200)
     yield Case("pick 64 of 180, profile podslice, packed", picking(CPUPolicyOptions(), PODSLICE), None, 200)
 
@@ -129,7 +134,7 @@ def main() -> None:
     for result in results:
         median = result["median_us"]
         go = result["go_us"]
-        line = f"{result['name']:<52}{median:>10}{result['p99_us']:>10}{result['target_us'] or '-':>9}{go or '-':>9}"
+        line = f"{result['name']:<56}{median:>10}{result['p99_us']:>10}{result['target_us'] or '-':>9}{go or '-':>9}"
         line += f"{go / median:>9.1f}" if go else f"{'-':>9}"
         if result["name"] in old:
             line += f"{old[result['name']] / median:>10.2f}"

@@ -31,6 +31,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """11.5: full-pcpus-only does not count CPUs reusable from init containers."""
     pod_allocation_repeats: bool = False
     """11.1, memory 4.3: admitting a running pod-level pod again allocates or refuses it again."""
+    strict_reservation_empties_pool: bool = False
+    """findings 14.8: with strict-cpu-reservation the last shared CPU of the node can be given away."""
     refused_pods_leave_state: bool = False
     """9.2, 11.2: what a refused pod was given stays until a later clean-up, a pod-level bubble for ever."""
     numa_node_limit: bool = False

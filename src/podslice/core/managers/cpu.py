@@ -22,6 +22,8 @@ from podslice.core.state.model import CPUState
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
 
+EMPTY_NODE_SHARED_POOL = "EmptyNodeSharedPoolError"
+_NOTHING_LEFT = "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none"
 _REQUESTS = "cpu_manager_pinning_requests_total"
 _ERRORS = "cpu_manager_pinning_errors_total"
 _SHARED_POOL = "cpu_manager_shared_pool_size_millicores"
@@ -201,7 +203,10 @@ class CPUManager:
         cpus = pick_with_affinity(
             self.topology, self._assignable() | reusable, count, affinity.mask, self.options, self.context.quirks
         )
-        self.state.set_default(self.state.default & ~cpus)
+        left = self.state.default & ~cpus
+        if not left and not self.context.quirks.strict_reservation_empties_pool:
+            raise AdmissionError(_NOTHING_LEFT, EMPTY_NODE_SHARED_POOL)
+        self.state.set_default(left)
         if self.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)
         self.context.count(_SHARED_POOL, -1000 * cpus.bit_count())

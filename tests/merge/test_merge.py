@@ -1,0 +1,146 @@
+"""The folded merge against the definition: every combination of one hint per list."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.hints.hint import Hint, ProviderHints
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.merge.merge import Merger
+from podslice.core.merge.options import TopologyManagerOptions, check_machine, parse_options
+
+POLICIES = ("best-effort", "restricted", "single-numa-node")
+
+
+def brute_force(policy: str, nodes: int, distances: list[list[int]], closest: bool, lists: list[list[Hint]]) -> Hint:
+    """Spec 9.3 to 9.5 word for word: all choices, all merged hints, the total order."""
+    everything = (1 << nodes) - 1
+    if policy == "single-numa-node":
+        lists = [[h for h in hints if h.preferred and (h.mask is None or h.mask.bit_count() == 1)] for hints in lists]
+    widest = max(
+        (min((h.mask.bit_count() for h in hints if h.mask is not None), default=0) for hints in lists), default=0
+    )
+    merged = set()
+    for choice in product(*lists):
+        masks = {h.mask for h in choice if h.mask is not None}
+        mask = everything
+        for one in masks:
+            mask &= one
+        if mask:
+            merged.add(Hint(mask, all(h.preferred for h in choice) and len(masks) <= 1))
+
+    def fit(mask: int) -> tuple[int, int]:
+        members = [i for i in range(nodes) if mask >> i & 1]
+        far = sum(distances[i][j] for i in members for j in members)
+        return (far if closest and policy != "single-numa-node" else 0, mask)
+
+    def rank(hint: Hint) -> tuple[object, ...]:
+        assert hint.mask is not None
+        size = hint.mask.bit_count()
+        if hint.preferred:
+            return (0, size, 0, *fit(hint.mask))
+        place = 0 if size == widest else 1 if size < widest else 2
+        return (1, place, abs(size - widest), *fit(hint.mask))
+
+    best = min(merged, key=rank, default=Hint(everything, False))
+    if policy == "single-numa-node" and best.mask == everything:
+        return Hint(None, best.preferred)
+    return best
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[int, list[list[int]], list[list[Hint]]]:
+    nodes = draw(st.integers(1, 4))
+    distance = st.integers(10, 13)
+    distances = [[draw(distance) for _ in range(nodes)] for _ in range(nodes)]
+    mask = st.one_of(st.none(), st.integers(1, (1 << nodes) - 1))
+    hints = st.lists(st.builds(Hint, mask, st.booleans()), min_size=1, max_size=6)
+    return nodes, distances, draw(st.lists(hints, max_size=4))
+
+
+@settings(max_examples=1500, deadline=None)
+@given(problem=problems(), policy=st.sampled_from(POLICIES), closest=st.booleans())
+def test_equals_the_cross_product(
+    problem: tuple[int, list[list[int]], list[list[Hint]]], policy: str, closest: bool
+) -> None:
+    """The merge finds what trying every combination finds."""
+    nodes, distances, lists = problem
+    merger = Merger(policy, [(i, distances[i]) for i in range(nodes)], closest=closest)
+    providers: list[ProviderHints] = [{"resource": hints} for hints in lists]
+    found, admitted = merger.merge(providers)
+    assert found == brute_force(policy, nodes, distances, closest, lists)
+    assert admitted == (policy == "best-effort" or found.preferred)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_pair_of_lists(nodes: int, policy: str) -> None:
+    """On one and two NUMA nodes all pairs of lists of up to two hints agree with the cross product."""
+    hints = [Hint(mask, flag) for mask in [None, *range(1, 1 << nodes)] for flag in (True, False)]
+    lists = [[one] for one in hints] + [[one, other] for one in hints for other in hints if one != other]
+    distances = [[10 if i == j else 20 for j in range(nodes)] for i in range(nodes)]
+    merger = Merger(policy, [(i, distances[i]) for i in range(nodes)])
+    for first in lists:
+        for second in lists:
+            found, _ = merger.merge([{"a": first}, {"b": second}])
+            assert found == brute_force(policy, nodes, distances, False, [first, second])
+
+
+def test_many_providers_cost_no_product() -> None:
+    """Eight NUMA nodes and ten resources, 255**10 combinations upstream, merge at once."""
+    hints = [Hint(mask, mask.bit_count() == 1) for mask in range(1, 256)]
+    merger = Merger("restricted", [(i, None) for i in range(8)])
+    assert merger.merge([{f"r{i}": hints for i in range(10)}]) == (Hint(1, True), True)
+    others = [Hint(mask, False) for mask in range(1, 256)]
+    assert merger.merge([{f"r{i}": others for i in range(10)}]) == (Hint(1, False), False)
+
+
+def test_gaps_in_node_ids() -> None:
+    """Distance lists are read by position; indexing by node id, as upstream does, is its named defect."""
+    numa = [(0, [10, 30, 20]), (4, [30, 10, 20]), (8, [20, 20, 10])]
+    hints: list[ProviderHints] = [{"cpu": [Hint(0b1_0001, True), Hint(0b1_0000_0001, True)]}]
+    assert Merger("restricted", numa, closest=True).merge(hints)[0] == Hint(0b1_0000_0001, True)
+    with pytest.raises(UpstreamDefectError, match="distances_by_node_id"):
+        Merger("restricted", numa, closest=True, distances_by_id=True).merge(hints)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"x": "1"}, 'unknown Topology Manager Policy option: "x"', id="unknown"),
+        pytest.param(
+            {"prefer-closest-numa-nodes": "maybe"},
+            'bad value for option "prefer-closest-numa-nodes": strconv.ParseBool: parsing "maybe": invalid syntax',
+            id="boolean",
+        ),
+        pytest.param(
+            {"max-allowable-numa-nodes": "many"},
+            'unable to convert policy option to integer "max-allowable-numa-nodes": '
+            'strconv.Atoi: parsing "many": invalid syntax',
+            id="integer",
+        ),
+        pytest.param(
+            {"max-allowable-numa-nodes": "7"},
+            'the minimum value of "max-allowable-numa-nodes" should not be less than 8',
+            id="small",
+        ),
+    ],
+)
+def test_option_errors(options: dict[str, str], message: str) -> None:
+    """Wrong Topology Manager options are refused with upstream's words."""
+    with pytest.raises(StartError) as error:
+        parse_options(options)
+    assert error.value.message == message
+
+
+def test_numa_limit_only_where_asked() -> None:
+    """The limit of 8 NUMA nodes holds in profile kubelet-1.36 and not in podslice."""
+    machine = from_synthetic("pack:10 core:2 pu:1")
+    check_machine(machine, "restricted", "pod", TopologyManagerOptions(), limited=False)
+    with pytest.raises(StartError, match="unsupported on machines with more than 8 NUMA Nodes"):
+        check_machine(machine, "restricted", "pod", TopologyManagerOptions(), limited=True)

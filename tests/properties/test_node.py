@@ -1,0 +1,142 @@
+"""A node under any sequence of pods keeps its books: nothing owned twice, nothing lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from podslice import KubeletConfig, Node
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.values.cpuset import bits_of, format_bits
+from tests.conftest import make_pod
+
+MACHINES = (
+    "pack:1 numa:1 core:4 pu:2",
+    "pack:2 numa:1 core:4 pu:2",
+    "pack:2 numa:2 l3:2 core:2 pu:2",
+    "pack:1 numa:4 core:3 pu:1",
+    "pack:2 numa:3 core:2 pu:4",
+)
+OPTIONS: tuple[dict[str, str], ...] = (
+    {},
+    {"full-pcpus-only": "true"},
+    {"distribute-cpus-across-numa": "true"},
+    {"full-pcpus-only": "true", "distribute-cpus-across-numa": "true"},
+    {"distribute-cpus-across-cores": "true"},
+    {"prefer-align-cpus-by-uncorecache": "true"},
+    {"strict-cpu-reservation": "true"},
+)
+CPUS = st.sampled_from([None, "500m", "1", "2", "3", "4", "6"])
+
+
+class NodeMachine(RuleBasedStateMachine):
+    """Random machines and configurations, random admissions, removals and restarts."""
+
+    @initialize(
+        machine=st.sampled_from(MACHINES),
+        options=st.sampled_from(OPTIONS),
+        policy=st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
+        scope=st.sampled_from(["container", "pod"]),
+        managers=st.booleans(),
+        reserved=st.sampled_from(["0", "0-1", "1,3"]),
+    )
+    def start(
+        self, machine: str, options: dict[str, str], policy: str, scope: str, managers: bool, reserved: str
+    ) -> None:
+        self.config = KubeletConfig(
+            cpu_manager_policy="static",
+            cpu_manager_policy_options=options,
+            topology_manager_policy=policy,
+            topology_manager_scope=scope,
+            reserved_system_cpus=reserved,
+            eviction_hard={},
+            feature_gates={"PodLevelResourceManagers": managers, "CPUManagerPolicyAlphaOptions": True},
+        )
+        self.machine = from_synthetic(machine)
+        self.node = Node(self.machine, self.config)
+        self.fresh = dict(self.node.files)
+        self.strict = "strict-cpu-reservation" in options
+        self.counter = 0
+        self.running: list[str] = []
+
+    @rule(
+        apps=st.lists(CPUS, min_size=1, max_size=3),
+        init=st.lists(st.tuples(CPUS, st.booleans()), max_size=2),
+        budget=st.sampled_from([None, None, "2", "4", "6"]),
+    )
+    def admit(self, apps: list[str | None], init: list[tuple[str | None, bool]], budget: str | None) -> None:
+        self.counter += 1
+        uid = f"p{self.counter}"
+        pod = make_pod(
+            uid,
+            *((f"c{i}", cpu) for i, cpu in enumerate(apps)),
+            init=tuple((f"i{i}", cpu, sidecar) for i, (cpu, sidecar) in enumerate(init)),
+            budget=budget,
+        )
+        before = dict(self.node.files)
+        decision = self.node.admit(pod)
+        if decision.admitted:
+            self.running.append(uid)
+        else:
+            assert dict(self.node.files) == before
+            assert decision.reason
+            assert decision.message
+
+    @precondition(lambda self: bool(self.running))
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(self.running))
+        self.running.remove(uid)
+        self.node.remove(uid)
+        if not self.running:
+            assert dict(self.node.files) == self.fresh
+
+    @rule()
+    def restart(self) -> None:
+        """A new kubelet on the same files gives every running pod the same CPUs again."""
+        kubelet = self.node.kubelet
+        before: dict[str, Any] = {"files": dict(self.node.files)}
+        kubelet.restart()
+        assert [admitted.refusal for admitted in kubelet.readmit()] == [None] * len(self.running)
+        kubelet.sources_ready()
+        kubelet.collect()
+        assert dict(self.node.files) == before["files"]
+
+    @invariant()
+    def books_balance(self) -> None:
+        manager = self.node.kubelet.manager.cpu
+        state = manager.state
+        everything = manager.topology.all_cpus & ~(manager.reserved if self.strict else 0)
+        assert everything == bits_of(range(self.machine.cpu_count)) & ~(manager.reserved if self.strict else 0)
+        union = state.default
+        owned = 0
+        for uid in {*state.assignments, *state.bubbles}:
+            held = state.bubbles.get(uid, 0)
+            for cpus in state.assignments.get(uid, {}).values():
+                assert not state.bubbles.get(uid) or cpus & ~state.bubbles[uid] == 0
+                held |= cpus
+            assert not held & owned, f"{uid} shares {format_bits(held & owned)}"
+            assert not held & state.default
+            assert not held & manager.reserved
+            owned |= held
+            union |= held
+        assert union == everything
+        assert state.default, "the shared pool of the node is empty"
+
+    @invariant()
+    def long_running_containers_do_not_share_exclusive_cpus(self) -> None:
+        manager = self.node.kubelet.manager.cpu
+        for uid, pod in self.node.kubelet.active.items():
+            seen = 0
+            for container in pod.containers:
+                if container.exclusive_cpus and not container.plain_init:
+                    cpus = manager.state.assignment(uid, container.name) or 0
+                    assert not cpus & seen
+                    seen |= cpus
+
+
+NodeMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
+TestNode = NodeMachine.TestCase
