@@ -38,7 +38,7 @@ replay: $(READY) ## Compare with all recorded decisions beside the checkout
 	$(BIN)/podslice replay --check ../shared/vectors/*.jsonl.gz
 
 lock: ## Renew requirements.lock (needs uv)
-	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra build -o requirements.lock pyproject.toml
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev -o requirements.lock pyproject.toml
 
 clean: ## Remove what was set up
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

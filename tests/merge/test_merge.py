@@ -140,7 +140,7 @@ def test_option_errors(options: dict[str, str], message: str) -> None:
 
 def test_numa_limit_only_where_asked() -> None:
     """The limit of 8 NUMA nodes holds in profile kubelet-1.36 and not in podslice."""
-    machine = from_synthetic("pack:10 core:2 pu:1")
+    machine = from_synthetic("pack:10 numa:1 core:2 pu:1")
     check_machine(machine, "restricted", "pod", TopologyManagerOptions(), limited=False)
     with pytest.raises(StartError, match="unsupported on machines with more than 8 NUMA Nodes"):
         check_machine(machine, "restricted", "pod", TopologyManagerOptions(), limited=True)

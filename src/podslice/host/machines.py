@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,6 @@ def parse_machine(text: str) -> Machine:
     stripped = text.lstrip()
     if stripped.startswith("<"):
         return from_hwloc_xml(text)
-    if stripped.startswith("{"):
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"is not JSON: line {error.lineno} column {error.colno}: {error.msg}") from None
-        return _from_dict(data)
     documents = load_documents(text)
     if len(documents) == 1 and isinstance(documents[0], str):
         return from_synthetic(documents[0])

@@ -10,7 +10,7 @@ import re
 from math import prod
 
 from podslice.core.errors import InputError
-from podslice.core.machine.model import Machine
+from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.machine.shape import Shape, expand
 
 _LEVEL = re.compile(r"(?:(?P<kind>[A-Za-z][A-Za-z0-9]*):)?(?P<count>[0-9]+)(?:\((?P<attributes>[^)]*)\))?\Z")
@@ -46,7 +46,7 @@ def from_synthetic(text: str) -> Machine:
     l3 = count("l3")
     if numa % sockets or cores % numa:
         raise InputError(f"{text!r} has NUMA nodes that span packages", remedy="give it as hwloc XML instead")
-    return expand(
+    machine = expand(
         Shape(
             sockets=sockets,
             numa_per_socket=numa // sockets,
@@ -58,6 +58,13 @@ def from_synthetic(text: str) -> Machine:
             cpu_order=order,
         )
     )
+    return machine if "numa" in kinds else _in_one_node(machine)
+
+
+def _in_one_node(machine: Machine) -> Machine:
+    """Without a NUMA level hwloc attaches one node to the whole machine."""
+    cores = tuple(core for node in machine.nodes for core in node.cores)
+    return Machine(nodes=(NUMANode(id=0, memory=DEFAULT_MEMORY, distances=(10,), cores=cores),))
 
 
 def _parse(text: str) -> tuple[list[tuple[str, int]], int, tuple[int, ...]]:

@@ -1,0 +1,197 @@
+"""The commands as a person uses them: answers, exit codes, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "podslice.cli.main", *arguments], input=stdin, capture_output=True, text=True, cwd=ROOT
+    )
+
+
+def admit_example(*more: str) -> subprocess.CompletedProcess[str]:
+    return run("admit", "examples/pods.yaml", "--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml", *more)
+
+
+def test_admit_example() -> None:
+    """The example prints verdicts, CPU lists, the reason of the refusal and the map, and exits 1."""
+    result = admit_example()
+    assert result.returncode == 1
+    for part in ("2-9,194-201", "TopologyAffinityError", "single-numa-node wants everything", "NUMA 7", "thread 1"):
+        assert part in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_admit_json_and_yaml_agree() -> None:
+    """Machine-readable outputs carry the same decisions."""
+    as_json = json.loads(admit_example("-o", "json").stdout)
+    assert yaml.safe_load(admit_example("-o", "yaml").stdout) == as_json
+    assert [pod["admitted"] for pod in as_json["pods"]] == [True, True, True, False]
+    engine = as_json["pods"][1]["containers"][1]
+    assert (engine["cpus"], engine["isolation"], engine["cfsQuota"]) == ("11-14,203-206", "container", False)
+
+
+def test_admit_from_stdin_on_this_machine() -> None:
+    """A pod on standard input is decided on this very machine with the kubelet's defaults."""
+    result = run("admit", "-", stdin=(EXAMPLES / "small.yaml").read_text())
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "default/small" in result.stdout
+
+
+def test_profile_and_set() -> None:
+    """--set overrides the configuration and --profile chooses the defects."""
+    result = run(
+        "admit", "examples/small.yaml", "--from", "pack:1 core:4 pu:2", "--profile", "kubelet-1.36", "-o", "json",
+        "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0",
+    )  # fmt: skip
+    assert json.loads(result.stdout)["pods"][0]["containers"][0]["cpus"] == "1"
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "yaml", "json"])
+def test_topology_outputs(output: str) -> None:
+    """Every form of a machine is printed."""
+    result = run("topology", "--machine", "gb200-34-nodes", "-o", output)
+    assert result.returncode == 0
+    assert result.stdout
+
+
+def test_topology_converts() -> None:
+    """A machine goes from one format to another and back."""
+    text = run("topology", "--from", "pack:2 numa:2 core:2 pu:2", "-o", "yaml").stdout
+    assert run("topology", "--from", "/dev/stdin", "-o", "synthetic", stdin=text).stdout == (
+        "pack:2 numa:2(memory=1073741824B) core:2 pu:2\n"
+    )
+
+
+def test_help_and_version() -> None:
+    """Every command explains itself with an example."""
+    assert json.loads(run("version", "-o", "json").stdout)["kubernetes"] == "1.36.2"
+    for command in ("admit", "topology", "replay", "version"):
+        text = run(command, "--help").stdout
+        assert "Example" in text
+
+
+def test_replay(tmp_path: Path) -> None:
+    """replay prints outcomes, and --check compares and exits 1 on a difference."""
+    case = {"type": "cpuset", "in": "0-3,8"}
+    facts = {"isEmpty": False, "list": [0, 1, 2, 3, 8], "size": 5, "string": "0-3,8"}
+    result = {"in": "0-3,8", "type": "cpuset", "result": facts}
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+    good.write_text(json.dumps({"case": case, "result": result}))
+    bad.write_text(json.dumps({"case": case, "result": {**result, "type": "x"}}))
+    assert json.loads(run("replay", str(good)).stdout)["result"] == result
+    checked = run("replay", "--check", str(good))
+    assert checked.returncode == 0
+    assert checked.stdout == "good.jsonl: 1 cases, 1 identical, 0 declared deviations, 0 different\n"
+    checked = run("replay", "--check", str(bad))
+    assert checked.returncode == 1
+    assert 'type: expected "x", found "cpuset"' in checked.stdout
+
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
+STATIC = ("--set", "cpuManagerPolicy=static")
+BAD = [
+    pytest.param("a: [", (), "is not valid YAML: line", id="malformed YAML"),
+    pytest.param("kind: Service", (), "holds no pods, only Service", id="wrong kind"),
+    pytest.param("just text", (), "expected an object, got str", id="no object"),
+    pytest.param("a: 1\na: 2", (), "duplicate key 'a' in line 2", id="duplicate key"),
+    pytest.param("kind: Pod", (), "spec: is missing", id="no spec"),
+    pytest.param("kind: Pod\nspec: {containers: []}", (), "spec.containers: names no containers", id="no containers"),
+    pytest.param("kind: Deployment\nspec: {}", (), "spec.template: is missing", id="no template"),
+    pytest.param(
+        POD + "  - {name: c, resources: {limits: {cpu: '-1'}}}", (),
+        "spec.containers[0].resources.limits[cpu]: -1 is negative", id="negative",
+    ),
+    pytest.param(
+        POD + "  - {name: c, resources: {limits: {cpu: 1x}}}", (), "'1x' is not a quantity", id="not a quantity"
+    ),
+    pytest.param(
+        POD + "  - {name: c, resources: {limits: {memory: 1e30}}}", (), "is beyond 64 bits", id="absurd quantity"
+    ),
+    pytest.param(
+        POD + "  - {name: c, resources: {requests: {cpu: 2}, limits: {cpu: 1}}}", (),
+        "requests[cpu]: 2 is more than the limit 1", id="request above limit",
+    ),
+    pytest.param(
+        POD + "  - {name: c}\n  - {name: c}", (),
+        "spec.containers[1].name: 'c' is already the name of spec.containers[0]", id="duplicate container",
+    ),
+    pytest.param(POD + "  - {name: 3}", (), "spec.containers[0].name: expected `str`, got `int`", id="wrong type"),
+    pytest.param(
+        POD + "".join(f"  - {{name: c{i}}}\n" for i in range(10000)), (), "10000 containers", id="10 000 containers"
+    ),
+    pytest.param(
+        POD + "  - {name: c}", (*STATIC, "--set", "reservedSystemCPUs=0-99"),
+        "reserved-cpus: 0-99 is not a subset of online-cpus: 0-7", id="reserved CPUs",
+    ),
+    pytest.param(
+        POD + "  - {name: c}",
+        (*STATIC, "--set", "reservedSystemCPUs=0", "--set", "cpuManagerPolicyOptions={align-by-socket: 'true'}"),
+        'CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided', id="gate",
+    ),
+    pytest.param(POD + "  - {name: c}", ("--set", "cpuManagerPolicy=fast"), 'unknown policy: "fast"', id="policy"),
+    pytest.param(
+        POD + "  - {name: c}", ("--set", "topologyManagerPolicy=best"),
+        'topologyManagerPolicy (--topology-manager-policy) "best" must be one of', id="configuration",
+    ),
+    pytest.param(POD + "  - {name: c}", ("--set", "oops"), "'oops' is not FIELD=VALUE", id="set"),
+    pytest.param(POD + "  - {name: c}", ("--set", "memoryManagerPolicy=Static"), "does not decide", id="memory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "options", "problem"), BAD)
+def test_bad_input_is_one_line(text: str, options: tuple[str, ...], problem: str) -> None:
+    """Every mistake is one line on standard error with the place and the value, and exit code 2."""
+    result = run("admit", "-", "--from", "pack:1 core:4 pu:2", *options, stdin=text)
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("podslice: error: ")
+    assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        pytest.param(("--machine", "nonesuch-9000"), "unknown machine 'nonesuch-9000'", id="machine"),
+        pytest.param(("--sysfs", "/nonexistent"), "/nonexistent: does not exist", id="snapshot"),
+        pytest.param(("--sysfs", str(ROOT / "tests")), "has no sys directory", id="empty snapshot"),
+        pytest.param(("--from", "nonesuch"), "does not exist", id="file"),
+        pytest.param(("--machine", "a", "--from", "b"), "name a machine twice", id="twice"),
+        pytest.param(("--config", "examples/pods.yaml"), "holds 4 documents", id="not a configuration"),
+        pytest.param(
+            ("--from", "pack:9 numa:1 core:1 pu:1", "--profile", "kubelet-1.36",
+             "--set", "topologyManagerPolicy=restricted"),
+            "unsupported on machines with more than 8 NUMA Nodes", id="too many NUMA nodes",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_options_are_one_line(options: tuple[str, ...], problem: str) -> None:
+    """Wrong machines and files are named."""
+    result = run("admit", "examples/small.yaml", *options)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("podslice: error: ")
+    assert problem in line
+
+
+def test_unknown_configuration_fields_are_reported(tmp_path: Path) -> None:
+    """A misspelt field of the configuration is a warning, not silence."""
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "cpuManagerPolcy: static\nclusterDomain: x\n"
+    )
+    result = run("admit", "examples/small.yaml", "--config", str(config))
+    assert result.stderr == "warning: unknown field cpuManagerPolcy is ignored; did you mean cpuManagerPolicy?\n"
