@@ -152,7 +152,8 @@ def test_gallery(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "cpus", "nodes"),
-    [("epyc-9654-nps4", 384, 8), ("epyc-9654-nps1", 384, 2), ("gb200-34-nodes", 144, 34), ("power10-s1022-smt8", 320, 2),
+    [("epyc-9654-nps4", 384, 8), ("epyc-9654-nps1", 384, 2), ("gb200-34-nodes", 144, 34),
+     ("power10-s1022-smt8", 320, 2),
      ("core-i9-13900k", 32, 1), ("xeon-8490h-8s", 960, 8), ("laptop-i5-8250u", 8, 1)],
 )  # fmt: skip
 def test_gallery_counts(name: str, cpus: int, nodes: int) -> None:
