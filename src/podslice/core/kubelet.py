@@ -9,18 +9,21 @@ The managers decide; what they see depends on the order in which a kubelet calls
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
 from podslice.core.managers.cpu import RunningContainer
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
+from podslice.core.state.checkpoint_memory import Block
 from podslice.core.values.cpuset import Bits
 
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
@@ -36,7 +39,7 @@ class ContainerStatus(msgspec.Struct):
 
 
 class StartedContainer(NamedTuple):
-    """What a container got when it started, or would get."""
+    """What a container got when it started, or would get; `error` says why its start failed."""
 
     started: bool
     cpus: Bits
@@ -45,6 +48,9 @@ class StartedContainer(NamedTuple):
     isolation: str
     has_exclusive_cpus: bool
     cpu_quota_disabled: bool
+    memory_blocks: tuple[Block, ...] = ()
+    devices: Mapping[str, list[str]] = MappingProxyType({})
+    error: str = ""
 
 
 class Refusal(NamedTuple):
@@ -71,19 +77,22 @@ class Kubelet:
         config: KubeletConfig,
         quirks: Quirks,
         *,
+        devices: DeviceInventory | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> None:
+        self.devices = devices or DeviceInventory()
         self.quirks = quirks
         self.machine = machine
         self.config = config
         self.files: dict[str, bytes] = dict(files or {})
         self.statuses: dict[str, dict[str, ContainerStatus]] = {}
         self.running = False
-        self.manager = ContainerManager(machine, config, quirks)
+        self.manager = ContainerManager(machine, config, quirks, self.devices)
 
     def start(self) -> None:
         """Bring the managers up on `files`. Raises `StartError`."""
         self.manager.start(self.files)
+        self.manager.register_plugins()
         self.save()
         self.running = True
 
@@ -157,6 +166,10 @@ class Kubelet:
         known = statuses.get(name)
         restarts = known.restarts + 1 if known else 0
         container_id = f"{uid}_{name}_{restarts}"
+        try:
+            self.manager.device.container_start(pod, container, self.manager.topology.affinity(uid, name))
+        except AdmissionError as error:
+            return self.inspect(pod, container, False)._replace(error=error.message)
         affinity = self.manager.cpu.affinity(uid, name)
         memory_nodes = self.manager.memory.numa_nodes(uid, name)
         self.manager.add_container(pod, container, container_id)
@@ -175,6 +188,8 @@ class Kubelet:
             isolation=cpu.isolation(pod, container),
             has_exclusive_cpus=exclusive,
             cpu_quota_disabled=exclusive and self.manager.quota_can_be_disabled,
+            memory_blocks=tuple(self.manager.memory.blocks(pod.uid, container.name)),
+            devices=self.manager.device.devices_of(pod.uid, container.name),
         )
 
     def stop_container(self, uid: str, name: str) -> None:
@@ -195,7 +210,10 @@ class Kubelet:
 
     def collect(self) -> list[tuple[str, Bits]]:
         """One pass of everything a kubelet does periodically; returns the runtime updates of the CPU Manager."""
-        return self.manager.cpu.reconcile(self._running_containers())
+        updates = self.manager.cpu.reconcile(self._running_containers())
+        self.manager.memory.remove_stale()
+        self.manager.device.remove_stale()
+        return updates
 
     def _running_containers(self) -> Iterable[RunningContainer]:
         for uid, pod in self.active.items():
@@ -212,23 +230,32 @@ class Kubelet:
         *,
         machine: Machine | None = None,
         config: KubeletConfig | None = None,
+        devices: DeviceInventory | None = None,
+        plugins_ready: bool = False,
         gone: Iterable[str] = (),
     ) -> None:
         """A new kubelet process on the same `files`, with the still-active pods' containers known to the runtime.
 
-        Pods in `gone` were deleted meanwhile. Raises `StartError`. Call `readmit`, then `collect`.
+        Pods in `gone` were deleted meanwhile; `plugins_ready`: device plugins register before pods are re-admitted.
+        Raises `StartError`. Call `readmit`, then `collect`.
         """
         for uid in gone:
             self._leave(uid)
         old = self.manager
         self.machine = machine or self.machine
         self.config = config or self.config
+        self.devices = devices if devices is not None else self.devices
         self.running = False
-        self.manager = ContainerManager(self.machine, self.config, self.quirks)
+        self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
         context = self.manager.context
         context.active = dict(old.context.active)
         context.sources_ready = False
-        self.manager.start(self.files, self.container_ids())
+        running = {
+            (uid, name) for uid, named in self.statuses.items() for name, status in named.items() if status.running
+        }
+        self.manager.start(self.files, self.container_ids(), devices=old.device.content(), running=running)
+        if plugins_ready:
+            self.manager.register_plugins()
         self.save()
         self.running = True
 
@@ -241,5 +268,6 @@ class Kubelet:
         return [Admitted(uid, self.admit(pod.spec)) for uid, pod in list(self.active.items())]
 
     def sources_ready(self) -> None:
-        """All configuration sources have reported: from now on what is not active is gone."""
+        """All sources have reported and the device plugins are back: what is not active from now on is gone."""
         self.manager.context.sources_ready = True
+        self.manager.register_plugins()

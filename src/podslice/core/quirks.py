@@ -39,6 +39,38 @@ class Quirks(msgspec.Struct, frozen=True):
     """9.1.4, 11.14: machines with more than max-allowable-numa-nodes (8) are refused, because the merge explodes."""
     distances_by_node_id: bool = False
     """11.12: distance lists are indexed by node id, which crashes with gaps in the ids."""
+    vanished_devices_crash: bool = False
+    """memory-device 4.11: a device in use that its plugin no longer lists crashes the kubelet."""
+    nodeless_device_blocks_hints: bool = False
+    """memory-device 4.11: a reusable device with an empty topology leaves no hint at all."""
+    zero_device_requests_count: bool = False
+    """memory-device 4.11: a limit of 0 devices has hints and fails without healthy devices; False asks for nothing."""
+    pod_level_devices_at_start: bool = False
+    """findings 14.12, memory-device 2.7, 4.11: pod-level pods in pod scope get devices when a container starts, after
+    admission, so two pods can be admitted for one device; False allocates them at admission."""
+    pre_start_before_allocation: bool = False
+    """memory-device 2.10, 4.11: a container that gets devices only when it starts can never start if the plugin wants
+    PreStartContainer; False allocates first."""
+    failed_container_keeps_devices: bool = False
+    """memory-device 2.7, 2.8: devices taken before a container's allocation failed stay taken until the pod is gone."""
+    restart_needs_device_plugins: bool = False
+    """memory-device 2.12: after a restart, pods whose containers do not run are refused until their plugins are back;
+    False keeps the recorded devices."""
+    missing_hugepages_crash: bool = False
+    """memory-device 4.1: a request for a huge page size some NUMA node lacks crashes the kubelet."""
+    shared_containers_need_memory: bool = False
+    """4.2: in container scope, containers of pod-level pods without own memory are allocated an empty request, which
+    mostly fails."""
+    impossible_memory_is_no_preference: bool = False
+    """4.4: memory that fits nowhere gives no hints, so the pod is refused only after CPUs were taken."""
+    single_node_in_group: bool = False
+    """4.5: one NUMA node of a group can be given away alone, which breaks the group."""
+    pod_hints_of_one_container: bool = False
+    """4.6: after a restart the pod's hints are made from its first container's memory only."""
+    init_memory_again: bool = False
+    """findings 14.9: after a restart finished init containers are given memory again."""
+    inexact_memory_is_refused: bool = False
+    """4.8: whole amounts of bytes are refused because of how they were written (1.5Gi, 100Ti)."""
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))

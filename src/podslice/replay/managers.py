@@ -6,7 +6,7 @@ recording writes down.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -16,9 +16,11 @@ from podslice.core.config.validation import validate
 from podslice.core.effects.cgroup import pod_resource_config
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.kubelet import STATE_FILES, Kubelet, StartedContainer
+from podslice.core.machine.devices import DeviceInventory, inventory_from_data
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import Quirks
+from podslice.core.state.checkpoint_memory import Block
 from podslice.core.state.convert import rewrite
 from podslice.core.values.cpuset import format_bits, iter_bits
 from podslice.replay.hints import hint_to_json
@@ -56,6 +58,7 @@ class _History:
             msgspec.convert(case["machine"], Machine),
             _config(case["kubelet"]),
             quirks,
+            devices=_devices(case),
         )
         self._operations: dict[str, Callable[[Json], Json]] = {
             "admit": self._admit,
@@ -94,6 +97,8 @@ class _History:
             facts["reservedPhysicalCPUs"] = format_bits(manager.cpu_manager.reserved_physical)
         if self.kubelet.running:
             facts["allocatableCPUs"] = format_bits(manager.cpu.allocatable)
+            if manager.memory.allocatable:
+                facts["allocatableMemory"] = _blocks(manager.memory.allocatable)
         return facts
 
     def _restart(self, operation: Json) -> Json:
@@ -116,6 +121,8 @@ class _History:
             kubelet.restart(
                 machine=msgspec.convert(operation["machine"], Machine) if "machine" in operation else None,
                 config=_config(operation["kubelet"]) if "kubelet" in operation else None,
+                devices=_devices(operation) if "devices" in operation else None,
+                plugins_ready=bool(operation.get("pluginsReady")),
             )
             outcome["ok"] = True
         except StartError as error:
@@ -212,6 +219,9 @@ class _History:
         bubble = manager.cpu.state.bubbles.get(uid)
         if bubble is not None:
             outcome["podCPUSet"] = format_bits(bubble)
+        blocks = manager.memory.pod_blocks(uid)
+        if blocks:
+            outcome["podMemoryBlocks"] = _blocks(blocks)
         outcome["containers"] = {
             name: _container(started) for name, started in kubelet.start_containers(uid, limit).items()
         }
@@ -250,13 +260,46 @@ class _History:
         }
         if cpu and cpu.bubbles:
             state["podCPUAssignments"] = {uid: format_bits(cpus) for uid, cpus in cpu.bubbles.items()}
-        up = manager.memory_manager is not None
-        state |= {"memoryMachineState": {} if up else None, "memoryAssignments": {}}
+        state.update(self._memory_state())
+        devices = manager.device.assignments()
+        if devices:
+            state["deviceAssignments"] = devices
         state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in STATE_FILES)
         metrics = {name: value for name, value in manager.context.metrics.items() if value}
         if metrics:
             state["metrics"] = metrics
         return state
+
+    def _memory_state(self) -> Json:
+        memory = self.kubelet.manager.memory_manager
+        if memory is None:
+            return {"memoryMachineState": None, "memoryAssignments": {}}
+        state: Json = {
+            "memoryMachineState": {
+                str(node): msgspec.to_builtins(books) for node, books in memory.machine_state.items()
+            },
+            "memoryAssignments": {
+                uid: {name: _blocks(blocks) for name, blocks in named.items()}
+                for uid, named in memory.assignments.items()
+            },
+        }
+        if memory.pod_assignments:
+            state["podMemoryAssignments"] = {uid: _blocks(own) for uid, own in memory.pod_assignments.items()}
+        lists = [
+            *memory.pod_assignments.values(),
+            *(b for named in memory.assignments.values() for b in named.values()),
+        ]
+        if any(len(blocks) > 1 for blocks in lists):
+            state["memoryCheckpointReordered"] = True
+        return state
+
+
+def _blocks(blocks: Iterable[Block]) -> list[Json]:
+    return [block.to_json() for block in blocks]
+
+
+def _devices(source: Json) -> DeviceInventory:
+    return inventory_from_data(source.get("devices") or [])
 
 
 def _config(kubelet: Json) -> KubeletConfig:
@@ -268,8 +311,10 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _container(started: StartedContainer) -> Json:
-    return {
-        "started": started.started,
+    outcome: Json = {"started": started.started}
+    if started.error:
+        outcome["startError"] = started.error
+    outcome |= {
         "cpuset": format_bits(started.cpus),
         "cpusetMems": ",".join(map(str, iter_bits(started.memory_nodes))),
         "exclusiveCPUs": format_bits(started.exclusive_cpus),
@@ -277,8 +322,11 @@ def _container(started: StartedContainer) -> Json:
         "hasExclusiveCPUs": started.has_exclusive_cpus,
         "cpuQuotaDisabled": started.cpu_quota_disabled,
         "memoryNUMANodes": list(iter_bits(started.memory_nodes)),
-        "memoryBlocks": [],
+        "memoryBlocks": _blocks(started.memory_blocks),
     }
+    if started.devices:
+        outcome["devices"] = started.devices
+    return outcome
 
 
 def _asked(asked: Any) -> Json:

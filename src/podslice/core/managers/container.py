@@ -7,7 +7,7 @@ names the step, and the attributes set until then stay readable, so that a faile
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 from podslice.core.allocate.cpu_take import take_by_topology
@@ -20,10 +20,14 @@ from podslice.core.config.cpu_options import (
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import Reservations, prepare_reservations, validate_node_allocatable
 from podslice.core.errors import AdmissionError, StartError
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.managers.cpu import CPUManager
+from podslice.core.managers.device_plugin import SimulatedPlugin
+from podslice.core.managers.device_records import DeviceContent
+from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.topology import HintProvider, TopologyManager
 from podslice.core.merge import options as topology_options
@@ -46,7 +50,7 @@ MAX_LISTED_NODES = 16
 
 
 class ContainerManager:
-    """One node's managers. After a successful `start`, `cpu`, `memory` and `topology` are ready.
+    """One node's managers. After a successful `start`, `device`, `cpu`, `memory` and `topology` are ready.
 
     While a start is under way or has failed, `cpu_manager`, `memory_manager` and `reservation` (node allocatable
     reservation) are None until their step is reached.
@@ -54,12 +58,16 @@ class ContainerManager:
 
     topology: TopologyManager
 
-    def __init__(self, machine: Machine, config: KubeletConfig, quirks: Quirks) -> None:
+    def __init__(
+        self, machine: Machine, config: KubeletConfig, quirks: Quirks, devices: DeviceInventory | None = None
+    ) -> None:
         self.machine = machine
+        self.inventory = devices or DeviceInventory()
         self.config = config
         self.quirks = quirks
         self.context = NodeContext(FeatureGates.from_overrides({}), quirks)
         self.reservation: Mapping[str, Quantity] | None = None
+        self.device = DeviceManager((), self.context)
         self.cpu_manager: CPUManager | None = None
         self.memory_manager: MemoryManager | None = None
         self._saved: dict[str, int] = {}
@@ -86,23 +94,34 @@ class ContainerManager:
 
     # Start
 
-    def start(self, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]] | None = None) -> None:
+    def start(
+        self,
+        files: MutableMapping[str, bytes],
+        containers: Mapping[str, tuple[str, str]] | None = None,
+        *,
+        devices: DeviceContent | None = None,
+        running: Iterable[tuple[str, str]] = (),
+    ) -> None:
         """Bring everything up on the given state files; new or changed files are put into `files`.
 
-        `containers` maps the runtime's container ids to (pod UID, name). Raises `StartError`.
+        `containers` maps the runtime's container ids to (pod UID, name), `devices` is the content of the device
+        checkpoint, `running` names the containers that run. Call `register_plugins` when the device plugins are there.
+        Raises `StartError`.
         """
         containers = containers or {}
         self.context.gates = self._gates()
         reservations = prepare_reservations(self.config, self.machine)
         self.reservation = reservations.total
         merger = self._merger()
+        self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
         cpu = self._build_cpu_manager(reservations)
-        memory = MemoryManager.build(self.config, self.context)
+        memory = MemoryManager.build(self.machine, self.config, self.context, reservations.total)
         self._start_cpu_manager(cpu, files, containers)
-        self._start_memory_manager(memory, files)
+        self._start_memory_manager(memory, files, containers)
         validate_node_allocatable(reservations.total, self.machine)
+        self.device.start(devices, running)
         self.memory_manager = memory
-        providers: list[HintProvider] = [cpu, memory]
+        providers: list[HintProvider] = [self.device, cpu, memory]
         self.topology = TopologyManager(self.context, providers, merger, self.config.topology_manager_scope)
 
     def _gates(self) -> FeatureGates:
@@ -207,9 +226,17 @@ class ContainerManager:
         cpu.start(state, ContainerMap(containers))
         files.update(self.changed_files())
 
-    def _start_memory_manager(self, memory: MemoryManager, files: MutableMapping[str, bytes]) -> None:
-        memory.start(files.get(MEMORY_STATE_FILE), f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}")
+    def _start_memory_manager(
+        self, memory: MemoryManager, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]]
+    ) -> None:
+        memory.start(files.get(MEMORY_STATE_FILE), containers, f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}")
         files.update(self._changed(MEMORY_STATE_FILE, memory.revision, memory.encode))
+
+    def register_plugins(self) -> None:
+        """The plugins of the machine's devices register and list them."""
+        for resource in self.inventory.resources:
+            plugin = SimulatedPlugin(preferred_allocation=resource.preferred_allocation)
+            self.device.register(resource.resource, resource.devices, plugin)
 
     # State files
 
@@ -248,9 +275,11 @@ class ContainerManager:
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
         """A container is about to start (spec memory-device 3.6, pre-start)."""
         self.cpu.add_container(pod.uid, container.name, container_id)
+        self.memory.add_container(pod, container, container_id)
         self.topology.add_container(pod.uid, container.name, container_id)
 
     def remove_container(self, container_id: str) -> None:
         """Removal by container id in all managers."""
         self.cpu.remove_container(container_id)
+        self.memory.remove_container(container_id)
         self.topology.remove_container(container_id)

@@ -1,0 +1,93 @@
+"""Selecting devices for a container: which ids, in which order of preference (spec memory-device 2.8, 2.9).
+
+Devices are bits. Where upstream takes any subset of a class, this takes the lowest ids in byte order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from podslice.core.errors import AdmissionError
+from podslice.core.hints.devices import Coverage
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+
+Prefer = Callable[[Bits, Bits, int], "Bits | None"]
+"""Asks the plugin: (available, must include, how many) to the devices it would take; None for no preference."""
+
+
+class Split(NamedTuple):
+    """Free devices by their relation to the affinity of the container."""
+
+    aligned: Bits
+    unaligned: Bits
+    no_affinity: Bits
+
+
+def split_by_affinity(coverage: Coverage, available: Bits, mask: Bits | None) -> Split:
+    """Sort free devices into the three classes (spec 2.9)."""
+    if mask is None or not coverage.placed:
+        return Split(0, 0, available)
+    aligned = available & coverage.reach(mask)
+    return Split(aligned, available & coverage.placed & ~aligned, available & ~coverage.placed)
+
+
+class Selection:
+    """Devices taken for one request; `taken` is what has been taken so far, also after an error.
+
+    `ids` names the devices by bit position.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self.taken: Bits = 0
+        self._ids = ids
+
+    def run(
+        self,
+        resource: str,
+        needed: int,
+        *,
+        size: int,
+        reusable: Bits,
+        available: Bits,
+        coverage: Coverage,
+        mask: Bits | None,
+        prefer: Prefer,
+    ) -> None:
+        """Take `needed` devices (spec 2.8, steps 6 to 11): reusable ones first, then by affinity.
+
+        `size` is what the plugin is asked for: the container's whole request. Raises `AdmissionError`.
+        """
+        needed -= self._take(reusable, needed)
+        if not needed:
+            return
+        available &= ~self.taken
+        if available.bit_count() < needed:
+            raise AdmissionError(
+                f"requested number of devices unavailable for {resource}. Requested: {needed}, "
+                f"Available: {available.bit_count()}"
+            )
+        aligned, unaligned, no_affinity = split_by_affinity(coverage, available, mask)
+        choices: tuple[Bits, ...]
+        if needed < aligned.bit_count():
+            offered, choices = aligned, (aligned,)
+        else:
+            needed -= self._take(aligned, needed)
+            if not needed:
+                return
+            offered, choices = available, (unaligned, no_affinity)
+        preferred = prefer(offered | self.taken, self.taken, size) or 0
+        for choice in (preferred & offered, *choices):
+            needed -= self._take(choice, needed)
+
+    def _take(self, devices: Bits, most: int) -> int:
+        chosen = lowest(self._ids, devices & ~self.taken, most)
+        self.taken |= chosen
+        return chosen.bit_count()
+
+
+def lowest(ids: Sequence[str], devices: Bits, most: int) -> Bits:
+    """At most `most` of `devices`, those with the lowest ids in byte order."""
+    if devices.bit_count() <= most:
+        return devices
+    return bits_of(sorted(iter_bits(devices), key=ids.__getitem__)[:most])

@@ -1,0 +1,87 @@
+"""Which container was given which devices, and the plain form in which the checkpoint keeps it
+(spec memory-device 2.5, 2.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from podslice.core.managers.device_plugin import AllocateResponse
+from podslice.core.managers.device_response import encode_response
+from podslice.core.values.cpuset import Bits
+
+
+class Held(NamedTuple):
+    """Devices of one resource a container was given, also by NUMA id (−1: none), and the plugin's answer."""
+
+    devices: Bits
+    by_node: dict[int, list[str]]
+    response: AllocateResponse | None
+
+
+PodRecords: TypeAlias = "dict[str, dict[str, Held]]"
+"""Container → resource → what it holds."""
+
+
+class DeviceEntry(NamedTuple):
+    """One record as the checkpoint keeps it; `response` is the protobuf of the plugin's answer."""
+
+    pod: str
+    container: str
+    resource: str
+    by_node: dict[int, list[str]]
+    response: bytes
+
+
+class DeviceContent(NamedTuple):
+    """What the device checkpoint holds: all records, and the healthy ids of every registered resource."""
+
+    entries: list[DeviceEntry]
+    registered: dict[str, list[str]]
+
+
+class DeviceRecords:
+    """All records of a node by pod UID, in order of allocation."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodRecords] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, str, str, Held]]:
+        """Every (pod UID, container, resource, what it holds)."""
+        for uid, containers in self.pods.items():
+            for container, resources in containers.items():
+                for resource, held in resources.items():
+                    yield uid, container, resource, held
+
+    def add(self, uid: str, container: str, resource: str, held: Held) -> None:
+        self.pods.setdefault(uid, {}).setdefault(container, {})[resource] = held
+
+    def of(self, uid: str, container: str) -> dict[str, Held]:
+        """What one container holds, by resource."""
+        return self.pods.get(uid, {}).get(container, {})
+
+    def of_pod(self, uid: str) -> dict[str, Bits]:
+        """What all containers of a pod hold, by resource."""
+        devices: dict[str, Bits] = {}
+        for resources in self.pods.get(uid, {}).values():
+            for resource, held in resources.items():
+                devices[resource] = devices.get(resource, 0) | held.devices
+        return devices
+
+    def copy_of(self, uid: str) -> PodRecords:
+        """The records of one pod, for `put_back`."""
+        return {container: dict(resources) for container, resources in self.pods.get(uid, {}).items()}
+
+    def put_back(self, uid: str, records: PodRecords) -> None:
+        """Replace the records of one pod."""
+        if records:
+            self.pods[uid] = {container: dict(resources) for container, resources in records.items()}
+        else:
+            self.pods.pop(uid, None)
+
+    def entries(self) -> list[DeviceEntry]:
+        """The records as the checkpoint keeps them."""
+        return [
+            DeviceEntry(uid, name, resource, held.by_node, encode_response(held.response) if held.response else b"")
+            for uid, name, resource, held in self
+        ]

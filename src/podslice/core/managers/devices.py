@@ -1,0 +1,409 @@
+"""The Device Manager: hints, allocation and release of plugin devices (spec memory-device 2.4 to 2.14).
+
+It keeps two books, like upstream. `records` say which container was given which devices; each pool's `allocated` set
+says which devices count as in use. The second is marked as soon as a device is taken and is recomputed from the first
+whenever something is released, so after a failed allocation the two can differ for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from podslice.core.allocate.devices import Selection
+from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
+from podslice.core.machine.devices import Device
+from podslice.core.managers.context import NodeContext
+from podslice.core.managers.device_plugin import AllocateResponse, DevicePlugin, PluginError, RunOptions
+from podslice.core.managers.device_pool import DevicePool
+from podslice.core.managers.device_records import DeviceContent, DeviceRecords, Held, PodRecords
+from podslice.core.managers.device_response import ResponseError, decode_response
+from podslice.core.pod.demand import pod_limits
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.values.cpuset import Bits
+
+_VANISHED = "vanished_devices_crash"
+
+
+class DeviceCapacity(NamedTuple):
+    """The resources' part of the node status: devices, healthy devices, and resources that are gone."""
+
+    capacity: dict[str, int]
+    allocatable: dict[str, int]
+    removed: list[str]
+
+
+class Snapshot(NamedTuple):
+    """What a refused pod must be given back to; see `DeviceManager.snapshot`."""
+
+    records: PodRecords
+    reusable: dict[str, dict[str, Bits]]
+
+
+class DeviceManager:
+    """Devices of one node by extended resource; a hint provider, and the first one asked.
+
+    `machine_nodes` are the machine's NUMA ids in machine order. `revision` changes with the content of the checkpoint.
+    """
+
+    name = "device"
+
+    def __init__(self, machine_nodes: Iterable[int], context: NodeContext) -> None:
+        self.context = context
+        self.revision = 0
+        self._machine_nodes = tuple(machine_nodes)
+        self._pools: dict[str, DevicePool] = {}
+        self._records = DeviceRecords()
+        self._reusable: dict[str, dict[str, Bits]] = {}
+        self._running: frozenset[tuple[str, str]] = frozenset()
+        self._cleaned = 0
+
+    # Start, plugins and their lists
+
+    def start(
+        self, content: DeviceContent | None, running: Iterable[tuple[str, str]] = (), *, now: float = 0.0
+    ) -> None:
+        """Go to work on a restored checkpoint (spec 2.11, 2.12).
+
+        `running` names the (pod UID, container) the runtime reports as running; `now` in seconds, any origin. Entries
+        whose response does not parse are skipped.
+        """
+        self._running = frozenset(running)
+        if content is None:
+            return
+        for entry in content.entries:
+            try:
+                response = decode_response(entry.response)
+            except ResponseError:
+                continue
+            devices = self._pool(entry.resource).bits(name for names in entry.by_node.values() for name in names)
+            self._records.add(entry.pod, entry.container, entry.resource, Held(devices, entry.by_node, response))
+        self._recount()
+        for resource in content.registered:
+            pool = self._pool(resource)
+            pool.registered = True
+            pool.stopped_at = now
+
+    def register(self, resource: str, devices: Iterable[Device], plugin: DevicePlugin) -> None:
+        """A plugin serves `resource` from now on and has sent its first list."""
+        pool = self._pool(resource)
+        pool.plugin = plugin
+        pool.stopped_at = None
+        self.update_devices(resource, devices)
+
+    def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
+        """The plugin's complete list of devices (spec 2.4)."""
+        self._pool(resource).update(devices)
+        self.revision += 1
+
+    def disconnect(self, resource: str, *, now: float = 0.0) -> None:
+        """The plugin is gone; its devices are unhealthy, what is allocated stays. Unknown resources are ignored."""
+        pool = self._pools.get(resource)
+        if pool is not None and pool.plugin is not None:
+            pool.disconnect(now)
+
+    def capacity(self, *, now: float = 0.0) -> DeviceCapacity:
+        """The capacity report of a node status update; drops resources without a plugin for 5 minutes (spec 2.4)."""
+        report = DeviceCapacity({}, {}, [])
+        for resource, pool in self._pools.items():
+            if pool.expired(now):
+                pool.forget()
+                self.revision += 1
+                report.removed.append(resource)
+            elif pool.registered:
+                report.capacity[resource] = (pool.healthy | pool.unhealthy).bit_count()
+                report.allocatable[resource] = pool.healthy.bit_count()
+        return report
+
+    def _pool(self, resource: str) -> DevicePool:
+        pool = self._pools.get(resource)
+        if pool is None:
+            pool = self._pools[resource] = DevicePool(self._machine_nodes)
+        return pool
+
+    # Hints
+
+    def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
+        """Hints for one container (spec 2.6)."""
+        self.remove_stale()
+        held = self._records.of(pod.uid, container.name)
+        reusable = self._reusable.get(pod.uid, {})
+        return {
+            resource: self._hints(
+                resource, count, held[resource].devices if resource in held else 0, reusable.get(resource, 0)
+            )
+            for resource, count in self._requests(container).items()
+        }
+
+    def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
+        """Hints for the pod as a whole (spec 2.6)."""
+        self.remove_stale()
+        if not any(self._requests(container) for container in pod.containers):
+            return {}
+        held = self._records.of_pod(pod.uid)
+        limits = pod_limits(pod.spec, overhead=False)
+        return {
+            resource: self._hints(resource, amount.value(), held.get(resource, 0), 0)
+            for resource, amount in limits.items()
+            if resource in self._pools and self._pools[resource].is_device_resource
+        }
+
+    def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
+        pool = self._pools[resource]
+        quirks = self.context.quirks
+        if not pool.coverage.placed or (count == 0 and not quirks.zero_device_requests_count):
+            return None
+        if held:
+            if held.bit_count() != count:
+                return []
+            if held & ~pool.known:
+                self._crash(resource, held & ~pool.known)
+                return None
+            return pool.coverage.hints(held, count)
+        if (pool.free | reusable).bit_count() < count:
+            return []
+        if reusable & ~pool.known:
+            self._crash(resource, reusable & ~pool.known)
+        relevant = pool.with_topology if quirks.nodeless_device_blocks_hints else pool.coverage.placed
+        return pool.coverage.hints(pool.free, count, reusable=reusable & relevant)
+
+    def _crash(self, resource: str, devices: Bits) -> None:
+        if self.context.quirks.vanished_devices_crash:
+            names = ", ".join(self._pools[resource].names(devices))
+            raise UpstreamDefectError(_VANISHED, f"{resource}: {names} no longer listed by the plugin")
+
+    def _requests(self, container: AdmissionContainer) -> dict[str, int]:
+        """Device resources in the container's limits, with whole numbers of devices.
+
+        In the order of the specification; upstream starts somewhere in it, mostly at the beginning.
+        """
+        limits = container.spec.resources.limits
+        if not limits or not self._pools:
+            return {}
+        return {
+            resource: amount.value()
+            for resource, amount in limits.items()
+            if resource in self._pools and self._pools[resource].is_device_resource
+        }
+
+    # Allocation
+
+    def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        """Give a container the devices its limits name (spec 2.7). Raises `AdmissionError` without a reason."""
+        self._reusable = {pod.uid: self._reusable.get(pod.uid, {})}
+        requests = self._requests(container)
+        if not requests:
+            return
+        self.remove_stale()
+        before = None if self.context.quirks.failed_container_keeps_devices else self.snapshot(pod.uid)
+        try:
+            for resource, count in requests.items():
+                self._allocate_resource(pod, container, resource, count, affinity)
+        except AdmissionError:
+            if before is not None:
+                self.restore(pod.uid, before)
+            raise
+        self._update_reusable(pod.uid, container)
+
+    def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
+        """Give a pod with pod-level resources its devices; upstream waits until its containers start (spec 2.7)."""
+        if self.context.quirks.pod_level_devices_at_start:
+            return
+        for container in pod.containers:
+            self.allocate(pod, container, affinity)
+
+    def _update_reusable(self, uid: str, container: AdmissionContainer) -> None:
+        reusable = dict(self._reusable[uid])
+        for resource, held in self._records.of(uid, container.name).items():
+            offered = reusable.get(resource, 0)
+            reusable[resource] = offered | held.devices if container.plain_init else offered & ~held.devices
+        self._reusable = {uid: reusable}
+
+    def _allocate_resource(
+        self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
+    ) -> None:
+        if count == 0 and not self.context.quirks.zero_device_requests_count:
+            return
+        if self._settled(pod.uid, container.name, resource, count):
+            return
+        pool = self._pools[resource]
+        chosen = self._select(pod.uid, resource, count, affinity)
+        if pool.plugin is None:
+            self._recount()
+            raise AdmissionError(f"unknown Device Plugin {resource}")
+        try:
+            response = pool.plugin.allocate(pool.names(chosen))
+        except PluginError as error:
+            self._recount()
+            raise AdmissionError(str(error)) from None
+        if response is None:
+            raise AdmissionError(
+                "no containers return in allocation response &AllocateResponse{ContainerResponses:"
+                "[]*ContainerAllocateResponse{},}"
+            )
+        if chosen & ~pool.known:
+            self._crash(resource, chosen & ~pool.known)
+        self._records.add(pod.uid, container.name, resource, Held(chosen, pool.by_node(chosen), response))
+        self.revision += 1
+
+    def _settled(self, uid: str, container: str, resource: str, count: int) -> bool:
+        """True when nothing has to be taken (spec 2.8, steps 1 to 4). Raises `AdmissionError`."""
+        held = self._records.of(uid, container).get(resource)
+        if held is not None and held.devices.bit_count() != count:
+            raise AdmissionError(
+                f'pod "{uid}" container "{container}" changed request for resource "{resource}" '
+                f"from {held.devices.bit_count()} to {count}"
+            )
+        pool = self._pools[resource]
+        if not self.context.sources_ready:
+            if (uid, container) in self._running:
+                return True
+            absent = not pool.registered or pool.stopped_at is not None
+            if held is not None and absent and not self.context.quirks.restart_needs_device_plugins:
+                return True
+        if not pool.registered:
+            raise AdmissionError(f"cannot allocate unregistered device {resource}")
+        if not pool.healthy:
+            raise AdmissionError(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        if held is not None and held.devices & ~pool.healthy:
+            raise AdmissionError(
+                f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+            )
+        return held is not None or count == 0
+
+    def _select(self, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
+        pool = self._pools[resource]
+        reusable = self._reusable[uid].get(resource, 0)
+        if not self.context.quirks.vanished_devices_crash:
+            reusable &= pool.known
+        selection = Selection(pool.ids)
+        try:
+            selection.run(
+                resource,
+                count,
+                size=count,
+                reusable=reusable,
+                available=pool.free,
+                coverage=pool.coverage,
+                mask=affinity.mask,
+                prefer=lambda available, must, size: self._preferred(resource, available, must, size),
+            )
+        finally:
+            pool.allocated |= selection.taken
+            pool.counted = True
+        return selection.taken
+
+    def _preferred(self, resource: str, available: Bits, must_include: Bits, size: int) -> Bits | None:
+        pool = self._pools[resource]
+        if pool.plugin is None:
+            raise AdmissionError(f"endpoint not found in cache for a registered resource: {resource}")
+        if not pool.plugin.options.get_preferred_allocation_available:
+            return None
+        try:
+            ids = pool.plugin.get_preferred_allocation(pool.names(available), pool.names(must_include), size)
+        except PluginError as error:
+            raise AdmissionError(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from None
+        offered = set(pool.names(available))
+        return pool.bits(name for name in ids or () if name in offered)
+
+    # Container start
+
+    def container_start(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> RunOptions:
+        """What the runtime is told about the container's devices; takes devices it has not got yet (spec 2.10).
+
+        Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
+        """
+        requests = {resource: count for resource, count in self._requests(container).items() if count}
+        if self.context.quirks.pre_start_before_allocation:
+            self._pre_start(pod.uid, container.name, requests)
+        held = self._records.of(pod.uid, container.name)
+        if pod.uid in self.context.active and any(resource not in held for resource in requests):
+            self.allocate(pod, container, affinity)
+        if not self.context.quirks.pre_start_before_allocation:
+            self._pre_start(pod.uid, container.name, requests)
+        held = self._records.of(pod.uid, container.name)
+        return RunOptions.combine([held[name].response or AllocateResponse() for name in sorted(held)])
+
+    def _pre_start(self, uid: str, container: str, requests: Mapping[str, int]) -> None:
+        for resource in requests:
+            pool = self._pools[resource]
+            if pool.plugin is None:
+                if pool.stopped_at is None:
+                    raise AdmissionError(f"endpoint not found in cache for a registered resource: {resource}")
+                continue
+            if not pool.plugin.options.pre_start_required:
+                continue
+            held = self._records.of(uid, container).get(resource)
+            if held is None:
+                raise AdmissionError(
+                    f"no devices found allocated in local cache for pod {uid}, container {container}, "
+                    f"resource {resource}"
+                )
+            try:
+                pool.plugin.pre_start(pool.names(held.devices))
+            except PluginError as error:
+                raise AdmissionError(f"device plugin PreStartContainer rpc failed with err: {error}") from None
+
+    # Release
+
+    def remove_stale(self) -> None:
+        """Drop what belongs to pods that are no longer active (spec 2.5)."""
+        if not self.context.sources_ready or self._cleaned == self.context.epoch:
+            return
+        self._cleaned = self.context.epoch
+        gone = [uid for uid in self._records.pods if uid not in self.context.active]
+        if not gone:
+            return
+        for uid in gone:
+            del self._records.pods[uid]
+        self.revision += 1
+        self._recount()
+
+    def _recount(self) -> None:
+        """Compute the devices in use from the records."""
+        for pool in self._pools.values():
+            pool.allocated = 0
+            pool.counted = False
+        for _, _, resource, held in self._records:
+            pool = self._pools[resource]
+            pool.counted = True
+            if held.response is not None:
+                pool.allocated |= held.devices
+
+    def snapshot(self, uid: str) -> Snapshot:
+        """What a failed admission of this pod must be undone to."""
+        return Snapshot(self._records.copy_of(uid), self._reusable)
+
+    def restore(self, uid: str, before: Snapshot) -> None:
+        """Undo everything done for a pod since `snapshot`."""
+        self._records.put_back(uid, before.records)
+        self._reusable = before.reusable
+        self._recount()
+        self.revision += 1
+
+    # Queries
+
+    def devices_of(self, uid: str, container: str) -> dict[str, list[str]]:
+        """Ids the container holds by resource, in byte order."""
+        records = self._records.of(uid, container)
+        return {resource: self._pools[resource].names(records[resource].devices) for resource in sorted(records)}
+
+    def assignments(self) -> dict[str, dict[str, dict[str, list[str]]]]:
+        """All records: pod UID → container → resource → ids in byte order."""
+        return {
+            uid: {name: self.devices_of(uid, name) for name in records} for uid, records in self._records.pods.items()
+        }
+
+    def holds_devices(self, uid: str) -> bool:
+        """True when the pod has records, which lets it pass the general predicates (spec 2.14)."""
+        return uid in self._records.pods
+
+    def allocated(self) -> dict[str, int]:
+        """Number of devices that count as in use, for every resource in use (spec 2.14)."""
+        return {resource: pool.allocated.bit_count() for resource, pool in self._pools.items() if pool.counted}
+
+    def content(self) -> DeviceContent:
+        """The content of the device checkpoint now; records in order of allocation, ids in byte order (spec 2.11)."""
+        registered = {resource: pool.names(pool.healthy) for resource, pool in self._pools.items() if pool.registered}
+        return DeviceContent(self._records.entries(), registered)

@@ -1,0 +1,242 @@
+"""The general predicates: what a kubelet checks about a pod besides its resource managers (spec memory-device 3.4).
+
+A scheduler normally only sends pods that fit. A kubelet checks again, because static pods, races and its own device
+plugins can make a node fuller than the scheduler thought; a refusal here reads `OutOfcpu`. Critical pods may instead
+push others off the node.
+
+What a pod of this library does not carry is not checked: affinity rules, host ports, tolerations, supplemental groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from podslice.core.machine.devices import is_extended_resource_name
+from podslice.core.pod.demand import (
+    HUGEPAGES_PREFIX,
+    is_pod_level_resources_set,
+    pod_requests,
+    requests_of,
+)
+from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
+from podslice.core.pod.spec import Pod
+from podslice.core.scheduling.preemption import Candidate, PreemptionError, find_victims
+from podslice.core.values.quantity import ZERO, Quantity
+
+CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
+OS_LABEL = "kubernetes.io/os"
+UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
+_CRITICAL_PRIORITY = 2_000_000_000
+_SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
+_BASIC = (CPU, MEMORY, EPHEMERAL_STORAGE)
+
+
+class Refusal(NamedTuple):
+    """Why a pod was not admitted, as the pod status says it."""
+
+    reason: str
+    message: str
+
+
+class Verdict(NamedTuple):
+    """`refusal` None: the pod fits, once the pods with the UIDs in `victims` have left."""
+
+    refusal: Refusal | None = None
+    victims: tuple[str, ...] = ()
+
+
+class PodOnNode(NamedTuple):
+    """A pod as the predicates see it; worked out once per pod by `pod_on_node`.
+
+    Amounts are CPUs in milli, everything else in whole units. `requests` are effective requests with overhead,
+    `reclaimable` what preempting the pod would free.
+    """
+
+    pod: Pod
+    qos: str
+    requests: dict[str, int]
+    reclaimable: dict[str, int]
+
+
+class NodeFacts(NamedTuple):
+    """The node as its Node object describes it. None for `name` or `labels` leaves what needs them unchecked.
+
+    `allocatable` without `ephemeral-storage` leaves that unchecked; any other resource it lacks counts as 0.
+    """
+
+    allocatable: Mapping[str, Quantity]
+    name: str | None = None
+    labels: Mapping[str, str] | None = None
+    os: str = "linux"
+
+
+class InsufficientResource(NamedTuple):
+    """A resource the pod does not get."""
+
+    resource: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def missing(self) -> int:
+        return self.requested - (self.capacity - self.used)
+
+    @property
+    def refusal(self) -> Refusal:
+        return Refusal(
+            f"OutOf{self.resource}",
+            f"Node didn't have enough resource: {self.resource}, requested: {self.requested}, "
+            f"used: {self.used}, capacity: {self.capacity}",
+        )
+
+
+def pod_on_node(pod: Pod, gates: Mapping[str, bool]) -> PodOnNode:
+    """The predicates' view of a pod."""
+    pod_level = gates["PodLevelResources"]
+    return PodOnNode(
+        pod,
+        pod_qos(pod, gates),
+        {name: max(0, amount) for name, amount in _amounts(pod_requests(pod, pod_level=pod_level)).items()},
+        _amounts(_reclaimable(pod, pod_level)),
+    )
+
+
+def general_predicates(
+    pod: PodOnNode,
+    others: Sequence[PodOnNode],
+    node: NodeFacts | None,
+    *,
+    devices_in_use: Mapping[str, int] | None = None,
+) -> Verdict:
+    """May the pod run here, as far as the whole node is concerned? `others` are the other pods on the node.
+
+    `devices_in_use` counts the allocated devices of all pods, if this pod already holds some: they raise what is
+    allocatable, so that a pod survives a restart of its plugin (spec 2.14).
+    """
+    if node is None:
+        return Verdict(Refusal("InvalidNodeInfo", "Kubelet cannot get node info."))
+    refusal = _wrong_os(pod.pod, node)
+    if refusal is not None:
+        return Verdict(refusal)
+    allocatable = _amounts(node.allocatable)
+    for resource, count in (devices_in_use or {}).items():
+        allocatable[resource] = max(allocatable.get(resource, 0), count)
+    wanted = {name: amount for name, amount in pod.requests.items() if name in allocatable or not _may_be_unknown(name)}
+    missing = insufficient_resources(wanted, [other.requests for other in others], allocatable)
+    refusals = _wrong_node(pod.pod, node)
+    if not missing and not refusals:
+        return Verdict()
+    if is_critical(pod.pod):
+        return Verdict(refusals[0]) if refusals else _preempt(pod, others, missing)
+    return Verdict(missing[0].refusal if missing else refusals[0])
+
+
+def insufficient_resources(
+    requests: Mapping[str, int], others: Sequence[Mapping[str, int]], allocatable: Mapping[str, int]
+) -> list[InsufficientResource]:
+    """What the pod lacks, as the scheduler's filter lists it: pods, cpu, memory, ephemeral-storage, then hugepages and
+    extended resources in byte order (spec 3.4, step 7; pod-level-resources 13.1). Missing amounts count as 0."""
+    lacking = []
+    if len(others) + 1 > allocatable.get(PODS, 0):
+        lacking.append(InsufficientResource(PODS, 1, len(others), allocatable.get(PODS, 0)))
+    scalars = sorted(name for name in requests if name not in _BASIC)
+    for name in (*_BASIC, *scalars):
+        wanted = requests.get(name, 0)
+        capacity = allocatable.get(name, 0)
+        used = sum(other.get(name, 0) for other in others)
+        if wanted > 0 and wanted > capacity - used:
+            lacking.append(InsufficientResource(name, wanted, used, capacity))
+    return lacking
+
+
+def _may_be_unknown(name: str) -> bool:
+    """Resources that are not checked where the node does not report them: extended ones, because another component
+    may provide them (spec 3.4, step 6), and local storage, which a simulated node need not have."""
+    return name == EPHEMERAL_STORAGE or is_extended_resource_name(name)
+
+
+def is_critical(pod: Pod) -> bool:
+    """True for static and mirror pods, and from the priority of system-cluster-critical on."""
+    annotations = pod.metadata.annotations or {}
+    if annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations:
+        return True
+    return pod.spec.priority is not None and pod.spec.priority >= _CRITICAL_PRIORITY
+
+
+def _wrong_os(pod: Pod, node: NodeFacts) -> Refusal | None:
+    if (pod.metadata.labels or {}).get(OS_LABEL, node.os) != node.os:
+        return Refusal(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        )
+    if pod.spec.os is not None and pod.spec.os.name != node.os:
+        return Refusal("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+    return None
+
+
+def _wrong_node(pod: Pod, node: NodeFacts) -> list[Refusal]:
+    """Failures that are no matter of resources (spec 3.4, step 7)."""
+    failures = []
+    labels = node.labels
+    if labels is not None and any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
+        failures.append(_plugin("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"))
+    if node.name is not None and pod.spec.node_name not in ("", node.name):
+        failures.append(_plugin("NodeName", "node(s) didn't match the requested node name"))
+    return failures
+
+
+def _plugin(name: str, text: str) -> Refusal:
+    return Refusal(name, f"Predicate {name} failed: {text}")
+
+
+def _preempt(pod: PodOnNode, others: Sequence[PodOnNode], missing: Sequence[InsufficientResource]) -> Verdict:
+    by_class: dict[str, list[Candidate]] = {BEST_EFFORT: [], BURSTABLE: [], GUARANTEED: []}
+    for other in others:
+        if _may_preempt(pod.pod, other.pod):
+            by_class[other.qos].append(Candidate(other.pod.metadata.uid, other.reclaimable | {PODS: 1}))
+    try:
+        victims = find_victims({lack.resource: lack.missing for lack in missing}, by_class)
+    except PreemptionError as error:
+        text = f"Unexpected error while attempting to recover from admission failure: {error}"
+        return Verdict(Refusal(UNEXPECTED_ADMISSION, text))
+    return Verdict(None, tuple(victims))
+
+
+def _may_preempt(pod: Pod, other: Pod) -> bool:
+    if is_critical(pod) and not is_critical(other):
+        return True
+    mine, theirs = pod.spec.priority, other.spec.priority
+    return mine is not None and theirs is not None and mine > theirs
+
+
+def _reclaimable(pod: Pod, pod_level: bool) -> dict[str, Quantity]:
+    """The *eviction* rule of spec pod-level-resources 10: pod-level requests only, where they are set.
+
+    With the gate off upstream takes them into account as well, over the containers' (recorded; the rule says not).
+    """
+    if pod_level and pod.spec.resources is not None and is_pod_level_resources_set(pod):
+        total = dict(requests_of(pod.spec.resources))
+    else:
+        total = pod_requests(pod, overhead=False)
+    for name, quantity in (pod.spec.overhead or {}).items():
+        if not total.get(name, ZERO).is_zero():
+            total[name] = total[name].add(quantity)
+    return total
+
+
+def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    """Resource amounts as the scheduler counts them: milli CPUs, whole units of what can be counted at all."""
+    return {
+        name: quantity.milli_value() if name == CPU else quantity.value()
+        for name, quantity in quantities.items()
+        if name in _BASIC or name == PODS or _is_scalar(name)
+    }
+
+
+def _is_scalar(name: str) -> bool:
+    """Names the scheduler counts besides the basic ones; others in a pod are not looked at."""
+    return name.startswith((HUGEPAGES_PREFIX, "attachable-volumes-")) or (
+        "kubernetes.io/" in name or is_extended_resource_name(name)
+    )

@@ -1,0 +1,102 @@
+"""Restoring and validating the Memory Manager's state at start (spec memory-device 1.13.2, 1.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.core.allocate.memory_static import charge
+from podslice.core.errors import StartError
+from podslice.core.state.checkpoint_memory import Block, MachineState, MemoryCheckpoint, NUMANodeState, load
+from podslice.core.state.gojson import CheckpointError
+from podslice.core.values.cpuset import bits_of
+from podslice.core.values.golang import quote
+
+_STAGE = "startMemoryManager"
+
+
+def restore_memory_state(data: bytes, *, policy_name: str, pod_level: bool, path: str) -> MemoryCheckpoint:
+    """The state a file holds. Raises `StartError`."""
+    try:
+        checkpoint = load(data, pod_level=pod_level)
+        if checkpoint.policy_name != policy_name:
+            raise CheckpointError(
+                f"[memorymanager] configured policy {quote(policy_name)} differs from state checkpoint policy "
+                f"{quote(checkpoint.policy_name)}"
+            )
+    except CheckpointError as error:
+        raise StartError(
+            _STAGE,
+            f"start memory manager error: could not restore state from checkpoint: {error}, please drain this "
+            f"node and delete the memory manager checkpoint file {quote(path)} before restarting Kubelet",
+        ) from None
+    return checkpoint
+
+
+def validate_memory_state(checkpoint: MemoryCheckpoint, default: MachineState, *, pod_level: bool) -> None:
+    """Compare a restored state with the machine plus its assignments; `default` is used up (spec 1.14).
+
+    Raises `StartError`.
+    """
+    stored = checkpoint.machine_state or {}
+    if not stored:
+        if checkpoint.entries:
+            raise _invalid("[memorymanager] machine state can not be empty when it has memory assignments")
+        checkpoint.machine_state = default
+        return
+    for pod, container, block in _held(checkpoint, pod_level):
+        _apply(default, pod, container, block)
+    same = set(stored) == set(default) and all(_equal(stored, default, node) for node in stored)
+    if not same:
+        raise _invalid("[memorymanager] the expected machine state is different from the real one")
+
+
+def _held(checkpoint: MemoryCheckpoint, pod_level: bool) -> Iterator[tuple[str, str, Block]]:
+    for pod, containers in (checkpoint.entries or {}).items():
+        own = (checkpoint.pod_entries or {}).get(pod) if pod_level else None
+        if own:
+            yield from ((pod, "", block) for block in own)
+            continue
+        for name, blocks in (containers or {}).items():
+            yield from ((pod, name, block) for block in blocks or ())
+
+
+def _apply(machine: MachineState, pod: str, container: str, block: Block) -> None:
+    who = f"[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses"
+    for node in block.numa_affinity or ():
+        if node not in machine:
+            raise _invalid(f"{who} the NUMA that does not exist")
+        if block.type not in (machine[node].memory_map or {}):
+            raise _invalid(f"{who} memory resource that does not exist")
+    charge(machine, bits_of(block.numa_affinity or ()), block.type, block.size)
+
+
+def _equal(stored: MachineState, expected: MachineState, node: int) -> bool:
+    mine, theirs = stored[node], expected[node]
+    if mine.number_of_assignments != theirs.number_of_assignments:
+        return False
+    if sorted(mine.cells or ()) != sorted(theirs.cells or ()):
+        return False
+    tables, others = mine.memory_map or {}, theirs.memory_map or {}
+    if set(tables) != set(others):
+        return False
+    for name, table in tables.items():
+        other = others[name]
+        facts = (table.total, table.system_reserved, table.allocatable)
+        if facts != (other.total, other.system_reserved, other.allocatable):
+            return False
+        for field in ("free", "reserved"):
+            if _group_sum(stored, mine, name, field) != _group_sum(expected, mine, name, field):
+                return False
+    return True
+
+
+def _group_sum(machine: MachineState, state: NUMANodeState, name: str, field: str) -> int:
+    return sum(
+        int(getattr((machine[cell].memory_map or {})[name], field))
+        for cell in state.cells or ()
+        if cell in machine and name in (machine[cell].memory_map or {})
+    )
+
+
+def _invalid(problem: str) -> StartError:
+    return StartError(_STAGE, f"start memory manager error: {problem}")
