@@ -20,6 +20,7 @@ from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
 from podslice.core.managers.cpu import RunningContainer
+from podslice.core.managers.device_records import DeviceContent
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
@@ -87,6 +88,7 @@ class Kubelet:
         self.files: dict[str, bytes] = dict(files or {})
         self.statuses: dict[str, dict[str, ContainerStatus]] = {}
         self.running = False
+        self._device_content: DeviceContent | None = None
         self.manager = ContainerManager(machine, config, quirks, self.devices)
 
     def start(self) -> None:
@@ -241,7 +243,7 @@ class Kubelet:
         """
         for uid in gone:
             self._leave(uid)
-        old = self.manager
+        old, was_running = self.manager, self.running
         self.machine = machine or self.machine
         self.config = config or self.config
         self.devices = devices if devices is not None else self.devices
@@ -253,7 +255,9 @@ class Kubelet:
         running = {
             (uid, name) for uid, named in self.statuses.items() for name, status in named.items() if status.running
         }
-        self.manager.start(self.files, self.container_ids(), devices=old.device.content(), running=running)
+        if was_running:
+            self._device_content = old.device.content()
+        self.manager.start(self.files, self.container_ids(), devices=self._device_content, running=running)
         if plugins_ready:
             self.manager.register_plugins()
         self.save()

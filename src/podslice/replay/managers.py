@@ -20,8 +20,10 @@ from podslice.core.machine.devices import DeviceInventory, inventory_from_data
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import Quirks
+from podslice.core.state import checkpoint_memory
 from podslice.core.state.checkpoint_memory import Block
 from podslice.core.state.convert import rewrite
+from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import format_bits, iter_bits
 from podslice.replay.hints import hint_to_json
 
@@ -264,6 +266,8 @@ class _History:
         devices = manager.device.assignments()
         if devices:
             state["deviceAssignments"] = devices
+        if _several_types(kubelet.files.get(STATE_FILES[1])):
+            state["memoryCheckpointReordered"] = True
         state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in STATE_FILES)
         metrics = {name: value for name, value in manager.context.metrics.items() if value}
         if metrics:
@@ -285,13 +289,18 @@ class _History:
         }
         if memory.pod_assignments:
             state["podMemoryAssignments"] = {uid: _blocks(own) for uid, own in memory.pod_assignments.items()}
-        lists = [
-            *memory.pod_assignments.values(),
-            *(b for named in memory.assignments.values() for b in named.values()),
-        ]
-        if any(len(blocks) > 1 for blocks in lists):
-            state["memoryCheckpointReordered"] = True
         return state
+
+
+def _several_types(data: bytes | None) -> bool:
+    """True when a list of blocks in the memory state file has several members, whose order upstream leaves open."""
+    try:
+        checkpoint = checkpoint_memory.decode(data or b"")
+    except CheckpointError:
+        return False
+    lists = [*(checkpoint.pod_entries or {}).values()]
+    lists += [blocks for named in (checkpoint.entries or {}).values() for blocks in (named or {}).values()]
+    return any(blocks is not None and len(blocks) > 1 for blocks in lists)
 
 
 def _blocks(blocks: Iterable[Block]) -> list[Json]:

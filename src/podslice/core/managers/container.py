@@ -113,12 +113,13 @@ class ContainerManager:
         reservations = prepare_reservations(self.config, self.machine)
         self.reservation = reservations.total
         merger = self._merger()
-        self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
         cpu = self._build_cpu_manager(reservations)
         memory = MemoryManager.build(self.machine, self.config, self.context, reservations.total)
+        self.cpu_manager = cpu
         self._start_cpu_manager(cpu, files, containers)
         self._start_memory_manager(memory, files, containers)
         validate_node_allocatable(reservations.total, self.machine)
+        self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
         self.device.start(devices, running)
         self.memory_manager = memory
         providers: list[HintProvider] = [self.device, cpu, memory]
@@ -191,8 +192,7 @@ class ContainerManager:
                 "[cpumanager] unable to reserve the required amount of CPUs "
                 f"(size of {format_bits(reserved)} did not equal {count})"
             )
-        self.cpu_manager = CPUManager(topology, self.context, policy="static", options=options, reserved=reserved)
-        return self.cpu_manager
+        return CPUManager(topology, self.context, policy="static", options=options, reserved=reserved)
 
     def _pick_reserved(self, topology: CPUTopology, count: int, options: CPUPolicyOptions) -> Bits:
         try:
@@ -211,7 +211,6 @@ class ContainerManager:
             path=f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
         )
         cpu.state = state
-        self.cpu_manager = cpu
         if cpu.static:
             try:
                 validate_cpu_state(
