@@ -142,14 +142,14 @@ class Kubelet:
 
     def start_containers(self, uid: str, limit: int | None = None) -> dict[str, StartedContainer]:
         """Start the pod's containers in order, at most `limit`; plain init containers start and end at once.
-        Containers that run already are left alone."""
+        Containers that run or have ended are left alone, ones that were removed start again."""
         pod = self.active[uid]
         results: dict[str, StartedContainer] = {}
         for position, container in enumerate(pod.containers):
             if limit is not None and position >= limit:
                 break
             status = self.statuses.get(uid, {}).get(container.name)
-            if status is None:
+            if status is None or status.removed:
                 results[container.name] = self.start_container(uid, container.name)
         for container in pod.containers:
             if container.name not in results:
@@ -200,6 +200,7 @@ class Kubelet:
         if status is not None:
             self.manager.topology.remove_container(status.id)
             status.running = False
+            status.removed = True
 
     def remove_container(self, uid: str, name: str) -> None:
         """Call the managers' removal by container id, which no 1.36 kubelet does (spec findings 1)."""
