@@ -17,6 +17,7 @@ import msgspec
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
 from podslice.core.managers.cpu import RunningContainer
@@ -25,8 +26,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
-from podslice.core.scheduling.predicates import NodeFacts, general_predicates, pod_on_node
-from podslice.core.state.checkpoint_memory import Block
+from podslice.core.scheduling.predicates import NodeFacts, Refusal, general_predicates, pod_on_node
 from podslice.core.values.cpuset import Bits
 
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
@@ -54,13 +54,6 @@ class StartedContainer(NamedTuple):
     memory_blocks: tuple[Block, ...] = ()
     devices: Mapping[str, list[str]] = MappingProxyType({})
     error: str = ""
-
-
-class Refusal(NamedTuple):
-    """Why a pod was not admitted, as the pod status says it."""
-
-    reason: str
-    message: str
 
 
 class Admitted(NamedTuple):

@@ -261,7 +261,9 @@ class ContainerManager:
     # Pods and containers
 
     def snapshot(self, uid: str) -> tuple[Any, ...]:
-        """What `restore` needs to undo a failed admission of this pod."""
+        """What `restore` needs to undo a failed admission of this pod; what gone pods held is freed before."""
+        for provider in self.topology.providers:
+            provider.remove_stale()
         return tuple(provider.snapshot(uid) for provider in self.topology.providers)
 
     def restore(self, uid: str, before: tuple[Any, ...], *, forget: bool) -> None:

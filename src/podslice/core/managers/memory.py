@@ -16,19 +16,13 @@ from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
 from podslice.core.hints.memory import memory_masks
+from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList
-from podslice.core.state.checkpoint_memory import (
-    Block,
-    MachineState,
-    MemoryCheckpoint,
-    MemoryTable,
-    NUMANodeState,
-    encode,
-)
+from podslice.core.state.checkpoint_memory import MemoryCheckpoint, encode
 from podslice.core.state.restore_memory import restore_memory_state, validate_memory_state
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.golang import quote

@@ -6,41 +6,11 @@ from typing import Any
 
 import msgspec
 
+from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.state.godump import dump_list, dump_map, fnv1a
 from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string, load_object, typed
 from podslice.core.state.gojson import dump_map as json_map
 
-
-class Block(msgspec.Struct, frozen=True, rename="camel"):
-    """`size` bytes of `type` (`memory` or `hugepages-…`) on the NUMA nodes of `numa_affinity`."""
-
-    numa_affinity: tuple[int, ...] | None
-    type: str
-    size: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"numaAffinity": list(self.numa_affinity or ()), "type": self.type, "size": self.size}
-
-
-class MemoryTable(msgspec.Struct, rename="camel"):
-    """Bytes of one memory type on one NUMA node."""
-
-    total: int = 0
-    system_reserved: int = 0
-    allocatable: int = 0
-    reserved: int = 0
-    free: int = 0
-
-
-class NUMANodeState(msgspec.Struct, rename="camel"):
-    """One NUMA node: `cells` is the group it belongs to, its own id alone when single."""
-
-    number_of_assignments: int = 0
-    memory_map: dict[str, MemoryTable] | None = msgspec.field(default_factory=dict)
-    cells: list[int] | None = None
-
-
-MachineState = dict[int, NUMANodeState]
 ContainerBlocks = dict[str, dict[str, list[Block] | None] | None]
 PodBlocks = dict[str, list[Block] | None]
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from podslice.core.allocate.memory_static import charge
 from podslice.core.errors import StartError
-from podslice.core.state.checkpoint_memory import Block, MachineState, MemoryCheckpoint, NUMANodeState, load
+from podslice.core.machine.memory import Block, MachineState, NUMANodeState
+from podslice.core.state.checkpoint_memory import MemoryCheckpoint, load
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import bits_of
 from podslice.core.values.golang import quote
