@@ -146,7 +146,6 @@ BAD = [
         'topologyManagerPolicy (--topology-manager-policy) "best" must be one of', id="configuration",
     ),
     pytest.param(POD + "  - {name: c}", ("--set", "oops"), "'oops' is not FIELD=VALUE", id="set"),
-    pytest.param(POD + "  - {name: c}", ("--set", "memoryManagerPolicy=Static"), "does not decide", id="memory"),
 ]  # fmt: skip
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager, near, pod, remove
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.machine.devices import Device
 from podslice.core.managers.device_plugin import AllocateResponse, PluginError, PluginOptions, SimulatedPlugin
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from tests.devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager, near, pod, remove
 
 
 class Fussy(SimulatedPlugin):

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devices.helpers import ANYWHERE, GPU, admit, gpus, manager, near, pod
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.masks import enumerate_masks
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.cpuset import Bits, iter_bits
+from tests.devices.helpers import ANYWHERE, GPU, admit, gpus, manager, near, pod
 
 
 def hints_for(devices, wanted, container=0):

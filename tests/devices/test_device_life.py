@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager, near, pod, remove
 from podslice.core.machine.devices import Device
 from podslice.core.managers.device_plugin import SimulatedPlugin
 from podslice.core.managers.device_records import DeviceEntry
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from tests.devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager, near, pod, remove
 
 
 def restarted(devices, running=(), *, quirks=PODSLICE, plugins=False):

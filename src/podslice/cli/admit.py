@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from podslice.cli.output import OUTPUT, emit
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.errors import InputError, StartError, UpstreamDefectError
-from podslice.core.machine.model import Machine
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import ContainerDecision, Decision, Node
 from podslice.core.quirks import PROFILES
 from podslice.core.values.cpuset import format_bits
@@ -28,6 +29,8 @@ from podslice.k8s.manifest import load_pods, unique
 @click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field of the configuration.")
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
               help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).")  # fmt: skip
+@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md).")
+@click.option("--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like.")
 @click.option("--replicas", is_flag=True, help="Admit as many pods of a workload as it asks for.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @OUTPUT("table", "wide")
@@ -39,6 +42,8 @@ def admit(
     config_path: str | None,
     overrides: tuple[str, ...],
     profile: str,
+    devices_path: str | None,
+    predicates: bool,
     replicas: bool,
     show_map: bool,
     output: str,
@@ -61,7 +66,8 @@ def admit(
     config, warnings = _load_config(config_path, overrides)
     chosen = resolve_machine(machine, sysfs, source)
     pods = unique([loaded for file in files for loaded in load_pods(file, replicas=replicas)])
-    node = _start(chosen, config, profile)
+    devices = _load_devices(devices_path)
+    node = _start(lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates), config)
     decisions = [_decide(node, loaded.pod) for loaded in pods]
     for warning in warnings:
         click.secho(f"warning: {warning}", fg="yellow", err=True)
@@ -93,12 +99,23 @@ def _load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletC
         raise error.at(source=path or "") from None
 
 
-def _start(machine: Machine, config: KubeletConfig, profile: str) -> Node:
+def _load_devices(path: str | None) -> DeviceInventory | None:
+    if path is None:
+        return None
+    from podslice.core.machine.devices import inventory_from_data
+    from podslice.k8s.manifest import read_text
+    from podslice.k8s.yaml import load_documents
+
+    documents = load_documents(read_text(path), path)
+    return inventory_from_data(documents[0] if documents else [], source=path)
+
+
+def _start(make: Callable[[], Node], config: KubeletConfig) -> Node:
     errors = validate(config)
     if errors:
         raise InputError("; ".join(errors), path="kubelet configuration")
     try:
-        return Node(machine, config, profile=profile)
+        return make()
     except StartError as error:
         remedy = "give the machine more memory or reserve less" if error.stage == "nodeAllocatable" else ""
         raise InputError(
@@ -141,16 +158,21 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     from podslice.render.table import print_table
 
     click.echo(_headline(node, profile) + "\n")
+    memory = node.kubelet.manager.memory.static
+    devices = bool(node.kubelet.devices)
     headings = ["POD", "CONTAINER", "VERDICT", "QOS", "CPUS", "CPU LIST", "NUMA", "ISOLATION", "CFS QUOTA"]
+    headings += ["MEMORY NODES"] * memory + ["DEVICES"] * devices
     if wide:
         headings += ["KIND", "AFFINITY", "PREFERRED"]
-    print_table(headings, [row for decision in decisions for row in _rows(decision, wide)], right=(4,))
+    print_table(headings, [row for decision in decisions for row in _rows(decision, wide, memory, devices)], right=(4,))
     for decision in decisions:
         if not decision.admitted:
             name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
             click.echo(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}")
             if decision.why:
                 click.echo(f"  {decision.why}")
+    if memory:
+        click.echo("\n" + _memory_table(node))
     if show_map:
         click.echo("\n" + _map(node, decisions))
 
@@ -173,21 +195,43 @@ def _headline(node: Node, profile: str) -> str:
     return line
 
 
-def _rows(decision: Decision, wide: bool) -> list[list[str]]:
+def _memory_table(node: Node) -> str:
+    """Memory and huge pages of every NUMA node as the Memory Manager has them in its books."""
+    from podslice.render.table import format_bytes, format_table
+
+    rows = []
+    for numa, books in sorted(node.kubelet.manager.memory.machine_state.items()):
+        group = ",".join(map(str, books.cells or ()))
+        for name, table in sorted((books.memory_map or {}).items(), reverse=True):
+            amounts = (table.total, table.system_reserved, table.allocatable, table.reserved, table.free)
+            rows.append([str(numa), name, *map(format_bytes, amounts), group])
+    headings = ["NUMA", "MEMORY", "TOTAL", "SYSTEM RESERVED", "ALLOCATABLE", "IN USE", "FREE", "GROUP"]
+    return format_table(headings, rows, right=(2, 3, 4, 5, 6), bold=True)
+
+
+def _rows(decision: Decision, wide: bool, memory: bool, devices: bool) -> list[list[str]]:
     pod = f"{decision.namespace}/{decision.name}"
     if not decision.admitted:
-        return [[pod, "-", click.style("refused", fg="red"), decision.qos, *["-"] * (8 if wide else 5)]]
+        columns = 5 + memory + devices + 3 * wide
+        return [[pod, "-", click.style("refused", fg="red"), decision.qos, *["-"] * columns]]
     verdict = click.style("admitted", fg="green")
     rows = []
     for index, container in enumerate(decision.containers):
         first = index == 0
         row = [pod if first else "", container.name, verdict if first else "", decision.qos if first else ""]
         row += _cpu_columns(container, wide)
+        row += [str(container.memory_nodes) or "any"] * memory
+        row += [_device_text(container)] * devices
         if wide:
             affinity = "any" if container.affinity is None else str(container.affinity)
             row += [container.kind, affinity, "yes" if container.preferred else "no"]
         rows.append(row)
     return rows
+
+
+def _device_text(container: ContainerDecision) -> str:
+    held = [f"{resource} {','.join(ids)}" for resource, ids in container.devices.items()]
+    return "; ".join(held) or container.error or "-"
 
 
 def _cpu_columns(container: ContainerDecision, wide: bool) -> list[str]:

@@ -16,8 +16,10 @@ from podslice.core.pod.eligibility import AdmissionPod
 
 def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refusal) -> str:
     """One or two sentences beside upstream's message; call it after the refused pod's traces are gone."""
+    if refusal.reason.startswith("OutOf"):
+        return "All pods of the node together would ask for more than it has after reservations."
     if refusal.reason == TOPOLOGY_AFFINITY:
-        return f"{_asked(manager, pod)} {_free_cpus(manager)}. {_policy_demand(manager)}"
+        return f"{_asked(manager, pod)} {_free_cpus(manager)}.{_free_memory(manager)} {_policy_demand(manager)}"
     if refusal.reason == SMT_ALIGNMENT:
         return (
             f"{_asked(manager, pod)} The option full-pcpus-only gives whole cores of "
@@ -28,7 +30,7 @@ def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refus
             f"The pod's budget is {pod.cpus} CPUs and its exclusive containers take all of it; "
             "raise spec.resources or make one container share."
         )
-    return f"{_asked(manager, pod)} {_free_cpus(manager)}."
+    return f"{_asked(manager, pod)} {_free_cpus(manager)}.{_free_memory(manager)}"
 
 
 def _asked(manager: ContainerManager, pod: AdmissionPod) -> str:
@@ -45,6 +47,17 @@ def _free_cpus(manager: ContainerManager) -> str:
     assignable = cpu.state.default & ~cpu.reserved
     nodes = [f"NUMA {node}: {(assignable & cpus).bit_count()}" for node, cpus in cpu.topology.numa_nodes.items()]
     return f"Free for exclusive use: {assignable.bit_count()} ({', '.join(nodes)})"
+
+
+def _free_memory(manager: ContainerManager) -> str:
+    if not manager.memory.static:
+        return ""
+    free = (
+        f"NUMA {node} {name}: {table.free >> 20} MiB"
+        for node, books in sorted(manager.memory.machine_state.items())
+        for name, table in sorted((books.memory_map or {}).items(), reverse=True)
+    )
+    return f" Free memory: {', '.join(free)}."
 
 
 def _policy_demand(manager: ContainerManager) -> str:

@@ -24,6 +24,8 @@ from podslice.core.managers.device_records import DeviceContent
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
+from podslice.core.scheduling.allocatable import NodeResources, node_resources
+from podslice.core.scheduling.predicates import NodeFacts, general_predicates, pod_on_node
 from podslice.core.state.checkpoint_memory import Block
 from podslice.core.values.cpuset import Bits
 
@@ -80,7 +82,10 @@ class Kubelet:
         *,
         devices: DeviceInventory | None = None,
         files: Mapping[str, bytes] | None = None,
+        predicates: bool = False,
     ) -> None:
+        self.predicates = predicates
+        self.preempted: tuple[str, ...] = ()
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
         self.machine = machine
@@ -110,13 +115,19 @@ class Kubelet:
     # Pods
 
     def admit(self, pod: Pod) -> Refusal | None:
-        """Decide about one pod; None when it is admitted. A refused pod leaves the node again."""
+        """Decide about one pod; None when it is admitted. A refused pod leaves the node again.
+
+        With `predicates`, the handlers after the resource managers have their say too; pods that a critical pod pushes
+        off the node are removed and named in `preempted`.
+        """
         admission = self.admission(pod)
         known = admission.uid in self.active
         self.manager.context.activate(admission)
         before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
         try:
             self.manager.topology.admit(admission)
+            if self.predicates:
+                self._later_handlers(admission)
         except AdmissionError as refusal:
             if before is not None:
                 self.manager.restore(admission.uid, before, forget=not known)
@@ -126,6 +137,34 @@ class Kubelet:
             self._leave(admission.uid)
             raise
         return None
+
+    def _later_handlers(self, pod: AdmissionPod) -> None:
+        """General predicates and pod features, in the kubelet's order (spec memory-device 3.2)."""
+        gates = self.manager.context.gates
+        device = self.manager.device
+        verdict = general_predicates(
+            pod_on_node(pod.spec, gates),
+            [pod_on_node(other.spec, gates) for uid, other in self.active.items() if uid != pod.uid],
+            NodeFacts(self._node_resources().allocatable),
+            devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
+        )
+        if verdict.refusal is not None:
+            raise AdmissionError(verdict.refusal.message, verdict.refusal.reason)
+        if pod.pod_level and not gates["PodLevelResources"]:
+            raise AdmissionError("PodLevelResources feature gate is disabled", "PodLevelResourcesNotSupported")
+        self.preempted = verdict.victims
+        for uid in verdict.victims:
+            self.remove_pod(uid)
+
+    def _node_resources(self) -> NodeResources:
+        report = self.manager.device.capacity()
+        return node_resources(
+            self.machine,
+            self.config,
+            self.manager.reservation or {},
+            device_capacity=report.capacity,
+            device_allocatable=report.allocatable,
+        )
 
     def remove_pod(self, uid: str) -> None:
         """The pod is gone: its containers stop, then it leaves the active pods."""
@@ -142,14 +181,14 @@ class Kubelet:
 
     def start_containers(self, uid: str, limit: int | None = None) -> dict[str, StartedContainer]:
         """Start the pod's containers in order, at most `limit`; plain init containers start and end at once.
-        Containers that run already are left alone."""
+        Containers that run or have ended are left alone, ones that were removed start again."""
         pod = self.active[uid]
         results: dict[str, StartedContainer] = {}
         for position, container in enumerate(pod.containers):
             if limit is not None and position >= limit:
                 break
             status = self.statuses.get(uid, {}).get(container.name)
-            if status is None:
+            if status is None or status.removed:
                 results[container.name] = self.start_container(uid, container.name)
         for container in pod.containers:
             if container.name not in results:
@@ -200,6 +239,7 @@ class Kubelet:
         if status is not None:
             self.manager.topology.remove_container(status.id)
             status.running = False
+            status.removed = True
 
     def remove_container(self, uid: str, name: str) -> None:
         """Call the managers' removal by container id, which no 1.36 kubelet does (spec findings 1)."""

@@ -15,6 +15,7 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.explain import explain_refusal
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, Refusal, StartedContainer
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.defaults import default_pod
@@ -29,7 +30,8 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
 
     `cpus`: the set it runs on. `isolation`: `container` (its own CPUs), `pod` (the pod's shared pool) or `host` (the
     node's shared pool). `cfs_quota`: whether CPU limits are enforced with CFS quota. `memory_nodes`: NUMA nodes its
-    memory is bound to, empty for no binding. `affinity`: the Topology Manager's mask as NUMA ids, None for none.
+    memory is bound to, empty for no binding. `memory`: bytes it holds there by resource, `devices`: ids by resource.
+    `error` says why the container could not start although its pod was admitted. `affinity`: the Topology Manager's mask as NUMA ids, None for none.
     """
 
     name: str
@@ -42,12 +44,16 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     cfs_quota: bool
     affinity: CPUSet | None
     preferred: bool
+    memory: dict[str, int] = {}
+    devices: dict[str, list[str]] = {}
+    error: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel"):
     """The answer for one pod. `reason` and `message` are upstream's; `why` is ours, in plain words.
 
-    `pod_cpus` is the bubble of a pod with pod-level resources, None otherwise.
+    `pod_cpus` is the bubble of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
+    critical pod pushed off the node.
     """
 
     name: str
@@ -59,6 +65,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
     why: str = ""
     pod_cpus: CPUSet | None = None
+    preempted: tuple[str, ...] = ()
     containers: tuple[ContainerDecision, ...] = ()
 
 
@@ -66,7 +73,8 @@ class Node:
     """One simulated node. Raises `StartError` if a kubelet with this configuration would not start on this machine,
     and `InputError` for an unknown profile.
 
-    `files` are state files by name as a kubelet left them; `Node.files` are the current ones.
+    `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
+    like) to the resource managers' decision. `files` are state files by name as a kubelet left them; `Node.files` are the current ones.
     """
 
     def __init__(
@@ -75,9 +83,13 @@ class Node:
         config: KubeletConfig | None = None,
         *,
         profile: str = "podslice",
+        devices: DeviceInventory | None = None,
+        predicates: bool = True,
         files: Mapping[str, bytes] | None = None,
     ) -> None:
-        self.kubelet = Kubelet(machine, config or KubeletConfig(), quirks_of(profile), files=files)
+        self.kubelet = Kubelet(
+            machine, config or KubeletConfig(), quirks_of(profile), devices=devices, predicates=predicates, files=files
+        )
         self.kubelet.start()
 
     @property
@@ -110,6 +122,7 @@ class Node:
         bubble = self.kubelet.manager.cpu.state.bubbles.get(admission.uid)
         decision = self._decision(
             admission,
+            preempted=self.kubelet.preempted,
             pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
             containers=tuple(self._container(admission, c, started[c.name]) for c in admission.containers),
         )
@@ -145,4 +158,7 @@ class Node:
             cfs_quota=self.kubelet.config.cpu_cfs_quota and not started.cpu_quota_disabled,
             affinity=None if hint.mask is None else CPUSet.from_bits(hint.mask),
             preferred=hint.preferred,
+            memory={block.type: block.size for block in started.memory_blocks},
+            devices=dict(started.devices),
+            error=started.error,
         )
