@@ -6,7 +6,7 @@ admitted, their containers start, everything a kubelet would clean up later is c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -131,6 +131,28 @@ class Node:
         )
         self.kubelet.collect()
         return decision
+
+    def readmit(self, pods: Iterable[Pod]) -> list[Decision]:
+        """Admit pods that run already, on state files they are in, before anything counts as gone.
+
+        Every one keeps what the files say. Returns the refused ones. Afterwards what belongs to no pod is freed.
+        """
+        context = self.kubelet.manager.context
+        context.sources_ready = False
+        defaulted = [default_pod(pod, context.gates) for pod in pods]
+        for pod in defaulted:
+            context.activate(self.kubelet.admission(pod))
+        refused = []
+        for pod in defaulted:
+            refusal = self.kubelet.admit(pod)
+            if refusal is None:
+                self.kubelet.start_containers(pod.metadata.uid)
+            else:
+                refused.append(self._refused(self.kubelet.admission(pod), refusal))
+        context.sources_ready = True
+        context.epoch += 1
+        self.kubelet.collect()
+        return refused
 
     def remove(self, uid: str) -> None:
         """The pod is gone: everything it held is free again. Unknown UIDs are ignored."""

@@ -1,0 +1,71 @@
+"""State files that survive a kill at any moment.
+
+A file is replaced as a whole: write a temporary file beside it, sync it, rename it over the old one, sync the
+directory. Whoever reads afterwards finds the old content or the new, never a mixture. The four steps go through
+`FileOperations`, so that a test can stop the process before and after every one of them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from podslice.core.errors import InputError
+
+_LARGEST = 256 << 20
+
+
+class FileOperations(Protocol):
+    """The steps of one atomic write."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Create `path` (mode 0600) with this content and sync it to the disk."""
+
+    def rename(self, source: Path, target: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None: ...
+
+
+class RealFiles:
+    """The operating system."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_atomically(path: Path, data: bytes, files: FileOperations | None = None) -> None:
+    """Replace `path` by `data`, completely or not at all. Raises `OSError`."""
+    files = files or RealFiles()
+    temporary = path.with_name(f".{path.name}.new")
+    files.write(temporary, data)
+    files.rename(temporary, path)
+    files.sync_directory(path.parent)
+
+
+def read_state(path: Path) -> bytes | None:
+    """Content of a state file, None if there is none. Raises `InputError`."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InputError("is too large for a state file", source=str(path))
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
