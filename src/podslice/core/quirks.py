@@ -69,6 +69,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """4.6: after a restart the pod's hints are made from its first container's memory only."""
     init_memory_again: bool = False
     """findings 14.9: after a restart finished init containers are given memory again."""
+    zero_checksum_is_trusted: bool = False
+    """4.13: a state file whose checksum is 0 or missing counts as intact."""
     inexact_memory_is_refused: bool = False
     """4.8: whole amounts of bytes are refused because of how they were written (1.5Gi, 100Ti)."""
 

@@ -209,6 +209,7 @@ class ContainerManager:
             pod_level=self.pod_level,
             containers=containers,
             path=f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
+            trust_zero=self.quirks.zero_checksum_is_trusted,
         )
         cpu.state = state
         if cpu.static:

@@ -102,7 +102,13 @@ class MemoryManager:
         if data is None:
             self.revision += 1
         else:
-            checkpoint = restore_memory_state(data, policy_name=self.policy, pod_level=self._pod_level, path=path)
+            checkpoint = restore_memory_state(
+                data,
+                policy_name=self.policy,
+                pod_level=self._pod_level,
+                path=path,
+                trust_zero=self.context.quirks.zero_checksum_is_trusted,
+            )
         if self.static:
             fresh = not checkpoint.machine_state
             default = default_machine_state(self.machine, self._reserved)

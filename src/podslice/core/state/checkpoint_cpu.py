@@ -172,12 +172,12 @@ def _decode_bubbles(checkpoint: CPUCheckpoint, value: Any, struct: str) -> None:
             raise CheckpointError(str(error)) from None
 
 
-def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool) -> None:
+def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:
     """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 8.4).
 
-    Raises `CheckpointError`.
+    `trust_zero`: older formats take a checksum of 0 for intact, as upstream does. Raises `CheckpointError`.
     """
-    if checkpoint.checksum == 0 and version != "v3":
+    if checkpoint.checksum == 0 and version != "v3" and trust_zero:
         return
     names = ["CPUManagerCheckpoint"]
     if version == "v2" and not pod_level:
@@ -186,29 +186,68 @@ def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool) -> None:
         raise CheckpointError(CORRUPT)
 
 
-def load(data: bytes, *, pod_level: bool, containers: Mapping[str, tuple[str, str]]) -> CPUCheckpoint:
+def load(
+    data: bytes, *, pod_level: bool, containers: Mapping[str, tuple[str, str]], trust_zero: bool = True
+) -> CPUCheckpoint:
     """Read a file as a kubelet does: the gate's version first, then older ones, migrating (spec 8.5).
 
-    Raises `CheckpointError`; the error of the oldest version is the one reported.
+    Without `trust_zero`, V4 files are read by their own checksum, and nothing is taken without one. Raises
+    `CheckpointError`; the error of the oldest version is the one reported.
     """
     newest = CPUCheckpoint()
+    if not trust_zero and is_v4(data):
+        checkpoint = decode_v4(data)
+        checkpoint.pod_entries = checkpoint.pod_entries if pod_level else {}
+        return checkpoint
     if pod_level:
         try:
-            return _load_version(data, "v3", pod_level, newest)
+            return _load_version(data, "v3", pod_level, trust_zero, newest)
         except CheckpointError:
             pass
     try:
-        checkpoint = _load_version(data, "v2", pod_level, CPUCheckpoint())
+        checkpoint = _load_version(data, "v2", pod_level, trust_zero, CPUCheckpoint())
     except CheckpointError:
-        checkpoint = _migrate_v1(_load_version(data, "v1", pod_level, CPUCheckpoint()), containers)
+        checkpoint = _migrate_v1(_load_version(data, "v1", pod_level, trust_zero, CPUCheckpoint()), containers)
     checkpoint.pod_entries = dict(newest.pod_entries or {}) if pod_level else {}
     return checkpoint
 
 
-def _load_version(data: bytes, version: str, pod_level: bool, into: CPUCheckpoint) -> CPUCheckpoint:
+def _load_version(data: bytes, version: str, pod_level: bool, trust_zero: bool, into: CPUCheckpoint) -> CPUCheckpoint:
     checkpoint = decode(data, version, into)
-    verify(checkpoint, version, pod_level=pod_level)
+    verify(checkpoint, version, pod_level=pod_level, trust_zero=trust_zero)
     return checkpoint
+
+
+# Version 4 (Kubernetes 1.37): the V3 members for older kubelets, with checksum 0, and everything again as text
+
+
+def is_v4(data: bytes) -> bool:
+    """True for files that carry their content as a text member `data`."""
+    try:
+        return isinstance(load_object(data).get("data"), str)
+    except CheckpointError:
+        return False
+
+
+def decode_v4(data: bytes) -> CPUCheckpoint:
+    """Read a V4 file, or its transitional form with only `data` and `checksum`; only `data` counts (spec 8.7).
+
+    Raises `CheckpointError`.
+    """
+    members = load_object(data)
+    text = typed(members.get("data"), str, "CPUManagerCheckpointV4", "data", "string")
+    stated = members.get("datachecksum", members.get("checksum"))
+    if fnv1a(f"(string){text}") != stated:
+        raise CheckpointError(CORRUPT)
+    return decode(text.encode(), "v3")
+
+
+def encode_v4(checkpoint: CPUCheckpoint) -> bytes:
+    """The file of a 1.37 kubelet: an older one reads it as V2 and forgets the bubbles (spec 8.7)."""
+    plain = encode(checkpoint, "v3").decode()
+    members = plain[1 : plain.rindex(',"checksum":')]
+    text = f"{{{members}}}"
+    return f'{{{members},"checksum":0,"data":{dump_string(text)},"dataChecksum":{fnv1a(f"(string){text}")}}}'.encode()
 
 
 def _migrate_v1(checkpoint: CPUCheckpoint, containers: Mapping[str, tuple[str, str]]) -> CPUCheckpoint:

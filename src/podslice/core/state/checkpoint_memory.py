@@ -10,6 +10,7 @@ from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMAN
 from podslice.core.state.godump import dump_list, dump_map, fnv1a
 from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string, load_object, typed
 from podslice.core.state.gojson import dump_map as json_map
+from podslice.core.values.golang import GoSyntaxError, atoi
 
 ContainerBlocks = dict[str, dict[str, list[Block] | None] | None]
 PodBlocks = dict[str, list[Block] | None]
@@ -139,13 +140,22 @@ def _decode_member(checkpoint: MemoryCheckpoint, key: str, value: Any) -> None:
         checkpoint.checksum = typed(value, int, _STRUCT, "checksum", "checksum.Checksum")
     elif key == "machinestate":
         members = None if value is None else typed(value, dict, _STRUCT, "machineState", "state.NUMANodeMap")
-        checkpoint.machine_state = None if members is None else {int(k): _node(v) for k, v in members.items()}
+        checkpoint.machine_state = None if members is None else {_node_id(k): _node(v) for k, v in members.items()}
     elif key == "entries":
         members = None if value is None else typed(value, dict, _STRUCT, "entries", "state.ContainerMemoryAssignments")
         checkpoint.entries = None if members is None else {pod: _containers(c) for pod, c in members.items()}
     elif key == "podentries":
         members = None if value is None else typed(value, dict, _STRUCT, "podEntries", "state.PodMemoryAssignments")
         checkpoint.pod_entries = None if members is None else {pod: _pod_blocks(e) for pod, e in members.items()}
+
+
+def _node_id(key: str) -> int:
+    try:
+        return atoi(key)
+    except GoSyntaxError:
+        raise CheckpointError(
+            f"json: cannot unmarshal number {key} into Go struct field {_STRUCT}.machineState of type int"
+        ) from None
 
 
 def _lowered(value: Any, field: str, go_type: str) -> dict[str, Any]:
@@ -208,12 +218,12 @@ def _blocks(value: Any) -> list[Block] | None:
     return blocks
 
 
-def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool) -> None:
+def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:
     """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 1.13.1).
 
     Raises `CheckpointError`.
     """
-    if checkpoint.checksum == 0 and version == "v1":
+    if checkpoint.checksum == 0 and version == "v1" and trust_zero:
         return
     names = ["MemoryManagerCheckpoint"]
     if version == "v1" and not pod_level:
@@ -222,7 +232,7 @@ def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool) -> No
         raise CheckpointError(CORRUPT)
 
 
-def load(data: bytes, *, pod_level: bool) -> MemoryCheckpoint:
+def load(data: bytes, *, pod_level: bool, trust_zero: bool = True) -> MemoryCheckpoint:
     """Read a file as a kubelet does: V2 first with the gate on, then V1 over the same bytes (spec 1.13.2).
 
     Raises `CheckpointError`; the V1 error is the one reported.
@@ -236,6 +246,6 @@ def load(data: bytes, *, pod_level: bool) -> MemoryCheckpoint:
         except CheckpointError:
             pass
     checkpoint = decode(data)
-    verify(checkpoint, "v1", pod_level=pod_level)
+    verify(checkpoint, "v1", pod_level=pod_level, trust_zero=trust_zero)
     checkpoint.pod_entries = dict(newest.pod_entries or {}) if pod_level else {}
     return checkpoint

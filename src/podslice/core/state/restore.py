@@ -23,6 +23,7 @@ def restore_cpu_state(
     pod_level: bool,
     containers: Mapping[str, tuple[str, str]],
     path: str,
+    trust_zero: bool = True,
 ) -> CPUState:
     """The state a state file holds, or a fresh one without a file (spec 8.5).
 
@@ -33,7 +34,9 @@ def restore_cpu_state(
         state.revision += 1
         return state
     try:
-        return _adopt(checkpoint_cpu.load(data, pod_level=pod_level, containers=containers), policy_name)
+        return _adopt(
+            checkpoint_cpu.load(data, pod_level=pod_level, containers=containers, trust_zero=trust_zero), policy_name
+        )
     except CheckpointError as error:
         raise StartError(
             _STAGE,

@@ -15,10 +15,12 @@ from podslice.core.values.golang import quote
 _STAGE = "startMemoryManager"
 
 
-def restore_memory_state(data: bytes, *, policy_name: str, pod_level: bool, path: str) -> MemoryCheckpoint:
+def restore_memory_state(
+    data: bytes, *, policy_name: str, pod_level: bool, path: str, trust_zero: bool = True
+) -> MemoryCheckpoint:
     """The state a file holds. Raises `StartError`."""
     try:
-        checkpoint = load(data, pod_level=pod_level)
+        checkpoint = load(data, pod_level=pod_level, trust_zero=trust_zero)
         if checkpoint.policy_name != policy_name:
             raise CheckpointError(
                 f"[memorymanager] configured policy {quote(policy_name)} differs from state checkpoint policy "
