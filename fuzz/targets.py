@@ -1,0 +1,67 @@
+"""What is fuzzed: bytes from outside that must end in an answer or a typed error.
+
+`python -m fuzz.run state 600` runs a target coverage-guided for ten minutes (needs atheris). Finds go to
+tests/corpus/<target>/ and run with the tests from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from podslice import KubeletConfig, PodsliceError
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.node import Node
+from podslice.core.state import inspect
+from podslice.core.state.gojson import CheckpointError
+from podslice.core.state.identify import identify
+from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
+from podslice.core.state.restore_memory import restore_memory_state
+from podslice.k8s.manifest import load_pods_text
+
+MACHINE = from_synthetic("pack:2 numa:1(memory=8GiB) core:4 pu:2")
+TOPOLOGY = CPUTopology(MACHINE)
+CONFIG = KubeletConfig(
+    cpu_manager_policy="static",
+    reserved_system_cpus="0",
+    topology_manager_policy="restricted",
+    feature_gates={"PodLevelResourceManagers": True},
+    eviction_hard={},
+)
+
+
+def state(data: bytes) -> None:
+    """A state file of any kind, through every reader."""
+    identify(data)
+    for pod_level in (False, True):
+        for trust_zero in (False, True):
+            try:
+                cpu = restore_cpu_state(
+                    data, policy_name="static", pod_level=pod_level, containers={}, path="x", trust_zero=trust_zero
+                )
+                validate_cpu_state(cpu, TOPOLOGY, reserved=1, strict=False, pod_level=pod_level)
+            except PodsliceError:
+                pass
+            with contextlib.suppress(PodsliceError):
+                restore_memory_state(data, policy_name="Static", pod_level=pod_level, path="x", trust_zero=trust_zero)
+    try:
+        content = inspect.read_content(data)
+        inspect.problems(content, TOPOLOGY)
+        inspect.repair(data, TOPOLOGY.all_cpus, None)
+    except CheckpointError:
+        pass
+
+
+def pods(data: bytes) -> None:
+    """A manifest, through the loader and an admission of every pod in it."""
+    try:
+        loaded = load_pods_text(data.decode("utf-8", errors="replace"), "fuzz")
+        node = Node(MACHINE, CONFIG)
+        for pod in loaded[:5]:
+            node.admit(pod.pod)
+    except PodsliceError:
+        pass
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods}
