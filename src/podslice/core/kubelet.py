@@ -26,7 +26,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
-from podslice.core.scheduling.predicates import NodeFacts, Refusal, general_predicates, pod_on_node
+from podslice.core.scheduling.predicates import NodeFacts, PodOnNode, Refusal, general_predicates, pod_on_node
 from podslice.core.values.cpuset import Bits
 
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
@@ -79,6 +79,7 @@ class Kubelet:
     ) -> None:
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
+        self._seen: dict[str, PodOnNode] = {}
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
         self.machine = machine
@@ -136,8 +137,8 @@ class Kubelet:
         gates = self.manager.context.gates
         device = self.manager.device
         verdict = general_predicates(
-            pod_on_node(pod.spec, gates),
-            [pod_on_node(other.spec, gates) for uid, other in self.active.items() if uid != pod.uid],
+            self._on_node(pod),
+            [self._on_node(other) for uid, other in self.active.items() if uid != pod.uid],
             NodeFacts(self._node_resources().allocatable),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
         )
@@ -148,6 +149,13 @@ class Kubelet:
         self.preempted = verdict.victims
         for uid in verdict.victims:
             self.remove_pod(uid)
+
+    def _on_node(self, pod: AdmissionPod) -> PodOnNode:
+        """The predicates' view of a pod, worked out once per specification."""
+        known = self._seen.get(pod.uid)
+        if known is None or known.pod is not pod.spec:
+            known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates)
+        return known
 
     def _node_resources(self) -> NodeResources:
         report = self.manager.device.capacity()
@@ -168,6 +176,7 @@ class Kubelet:
 
     def _leave(self, uid: str) -> None:
         self.manager.context.deactivate(uid)
+        self._seen.pop(uid, None)
         self.statuses.pop(uid, None)
 
     # Containers

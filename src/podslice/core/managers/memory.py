@@ -110,10 +110,15 @@ class MemoryManager:
                 trust_zero=self.context.quirks.zero_checksum_is_trusted,
             )
         if self.static:
-            fresh = not checkpoint.machine_state
             default = default_machine_state(self.machine, self._reserved)
-            validate_memory_state(checkpoint, default, pod_level=self._pod_level)
-            self.revision += fresh
+            before = [_copy(state) for _, state in sorted((checkpoint.machine_state or {}).items())]
+            validate_memory_state(
+                checkpoint,
+                default,
+                pod_level=self._pod_level,
+                tolerate_drift=not self.context.quirks.memory_drift_blocks_start,
+            )
+            self.revision += before != [state for _, state in sorted((checkpoint.machine_state or {}).items())]
         self.machine_state = checkpoint.machine_state or {}
         self.assignments = {
             pod: {name: list(blocks or ()) for name, blocks in (named or {}).items()}

@@ -13,6 +13,8 @@ from podslice.core.values.cpuset import bits_of
 from podslice.core.values.golang import quote
 
 _STAGE = "startMemoryManager"
+DRIFT = 64 << 20
+"""Bytes a NUMA node's memory may differ after a reboot, if that is more than 1 %."""
 
 
 def restore_memory_state(
@@ -35,11 +37,16 @@ def restore_memory_state(
     return checkpoint
 
 
-def validate_memory_state(checkpoint: MemoryCheckpoint, default: MachineState, *, pod_level: bool) -> None:
+def validate_memory_state(
+    checkpoint: MemoryCheckpoint, default: MachineState, *, pod_level: bool, tolerate_drift: bool = False
+) -> None:
     """Compare a restored state with the machine plus its assignments; `default` is used up (spec 1.14).
 
-    Raises `StartError`.
+    With `tolerate_drift`, NUMA nodes whose memory size changed a little since then take the new size over, as long as
+    what is held still fits (KEP-6232). Raises `StartError`.
     """
+    if tolerate_drift:
+        _take_drift_over(checkpoint.machine_state or {}, default)
     stored = checkpoint.machine_state or {}
     if not stored:
         if checkpoint.entries:
@@ -51,6 +58,21 @@ def validate_memory_state(checkpoint: MemoryCheckpoint, default: MachineState, *
     same = set(stored) == set(default) and all(_equal(stored, default, node) for node in stored)
     if not same:
         raise _invalid("[memorymanager] the expected machine state is different from the real one")
+
+
+def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
+    """Adjust the stored `memory` tables to the machine where they differ by no more than a reboot explains."""
+    for node, state in stored.items():
+        mine = (state.memory_map or {}).get("memory")
+        theirs = (expected[node].memory_map or {}).get("memory") if node in expected else None
+        if mine is None or theirs is None or mine.system_reserved != theirs.system_reserved:
+            continue
+        drift = theirs.total - mine.total
+        same_rest = theirs.allocatable - mine.allocatable == drift
+        if drift and same_rest and abs(drift) <= max(mine.total // 100, DRIFT) and mine.free + drift >= 0:
+            mine.total += drift
+            mine.allocatable += drift
+            mine.free += drift
 
 
 def _held(checkpoint: MemoryCheckpoint, pod_level: bool) -> Iterator[tuple[str, str, Block]]:
