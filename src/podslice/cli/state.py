@@ -69,7 +69,7 @@ def show(target: str, output: str) -> None:
         data = _read(path)
         identity = identify(data)
         if identity.kind != "cpu":
-            rows.append({"file": path.name, "format": f"{identity.kind} {identity.format}".strip()})
+            rows += _other_owners(path, data, identity.kind)
             continue
         content = _content(data, path)
         rows.append({"file": path.name, "owner": "shared pool", "cpus": format_bits(content.default)})
@@ -81,8 +81,24 @@ def show(target: str, output: str) -> None:
         return
     from podslice.render.table import print_table
 
-    shown = [[r["file"], r.get("owner", r.get("format", "")), r.get("cpus", "-") or "none"] for r in rows]
-    print_table(["FILE", "OWNER", "CPUS"], shown)
+    shown = [[r["file"], r["owner"], str(r.get("cpus", r.get("holds", ""))) or "none"] for r in rows]
+    print_table(["FILE", "OWNER", "HOLDS"], shown)
+
+
+def _other_owners(path: Path, data: bytes, kind: str) -> list[dict[str, Any]]:
+    """Rows for memory and device files; a file that cannot be read is one row that says so."""
+    rows: list[dict[str, Any]] = []
+    try:
+        if kind == "memory":
+            for owner, block in inspect.memory_owners(data):
+                nodes = ",".join(map(str, block.numa_affinity or ()))
+                rows.append({"file": path.name, "owner": owner, "holds": f"{block.type} {block.size} on NUMA {nodes}"})
+        elif kind == "devices":
+            for owner, devices in inspect.device_owners(data):
+                rows.append({"file": path.name, "owner": owner, "holds": devices})
+    except CheckpointError as error:
+        return [{"file": path.name, "owner": "unreadable", "holds": str(error)}]
+    return rows or [{"file": path.name, "owner": f"nobody ({kind})", "holds": ""}]
 
 
 def _content(data: bytes, path: Path) -> inspect.Content:

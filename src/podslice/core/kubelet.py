@@ -19,7 +19,7 @@ from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
+from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
 from podslice.core.managers.cpu import RunningContainer
 from podslice.core.managers.device_records import DeviceContent
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -29,7 +29,7 @@ from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.predicates import NodeFacts, PodOnNode, Refusal, general_predicates, pod_on_node
 from podslice.core.values.cpuset import Bits
 
-STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
+STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
 
 
 class ContainerStatus(msgspec.Struct):

@@ -18,6 +18,7 @@ from podslice.core.errors import PodsliceError
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
+from podslice.core.managers.container import DEVICE_STATE_FILE
 from podslice.core.node import Decision, Node
 from podslice.core.pod.spec import Pod
 from podslice.host.statefile import FileOperations, RealFiles, read_state, write_atomically
@@ -48,7 +49,7 @@ class NodeStore:
         self.directory = directory
         self._operations = files or RealFiles()
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        found = {name: data for name in STATE_FILES if (data := read_state(directory / name)) is not None}
+        found = {name: data for name in STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
         self.node = Node(machine, config, profile=profile, devices=devices, files=found)
         self.refused = self.node.readmit(running)
@@ -73,8 +74,15 @@ class NodeStore:
         except OSError as error:
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
 
+    def _path(self, name: str) -> Path:
+        """Where a kubelet with this directory as its root keeps the file."""
+        folder = self.directory / "device-plugins" if name == DEVICE_STATE_FILE else self.directory
+        return folder / name
+
     def _save(self) -> None:
         for name, data in self.node.files.items():
             if self._written.get(name) != data:
-                write_atomically(self.directory / name, data, self._operations)
+                path = self._path(name)
+                path.parent.mkdir(mode=0o750, exist_ok=True)
+                write_atomically(path, data, self._operations)
                 self._written[name] = data

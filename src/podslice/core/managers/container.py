@@ -26,7 +26,7 @@ from podslice.core.machine.topology import CPUTopology, TopologyError
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.managers.cpu import CPUManager
 from podslice.core.managers.device_plugin import SimulatedPlugin
-from podslice.core.managers.device_records import DeviceContent
+from podslice.core.managers.device_records import DeviceContent, content_from_data, content_to_data
 from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.topology import HintProvider, TopologyManager
@@ -35,6 +35,10 @@ from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
 from podslice.core.state.checkpoint_cpu import encode_state
+from podslice.core.state.checkpoint_devices import decode as decode_devices
+from podslice.core.state.checkpoint_devices import encode as encode_devices
+from podslice.core.state.checkpoint_devices import verify as verify_devices
+from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, format_bits
@@ -44,6 +48,7 @@ from podslice.core.values.quantity import Quantity
 
 CPU_STATE_FILE = "cpu_manager_state"
 MEMORY_STATE_FILE = "memory_manager_state"
+DEVICE_STATE_FILE = "kubelet_internal_checkpoint"
 STATE_DIRECTORY = "/var/lib/kubelet"
 MAX_NODE_ID = 64
 MAX_LISTED_NODES = 16
@@ -120,7 +125,7 @@ class ContainerManager:
         self._start_memory_manager(memory, files, containers)
         validate_node_allocatable(reservations.total, self.machine)
         self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
-        self.device.start(devices, running)
+        self.device.start(devices or self._device_content(files.get(DEVICE_STATE_FILE)), running)
         self.memory_manager = memory
         providers: list[HintProvider] = [self.device, cpu, memory]
         self.topology = TopologyManager(self.context, providers, merger, self.config.topology_manager_scope)
@@ -251,7 +256,23 @@ class ContainerManager:
             )
         if self.memory_manager is not None:
             files |= self._changed(MEMORY_STATE_FILE, self.memory_manager.revision, self.memory_manager.encode)
+        if self.inventory:
+            files |= self._changed(
+                DEVICE_STATE_FILE, self.device.revision, lambda: encode_devices(content_to_data(self.device.content()))
+            )
         return files
+
+    @staticmethod
+    def _device_content(data: bytes | None) -> DeviceContent | None:
+        """The records of a device checkpoint; like a kubelet, go on without them if it is damaged (spec 2.11)."""
+        if data is None:
+            return None
+        try:
+            content, checksum = decode_devices(data)
+            verify_devices(content, checksum)
+            return content_from_data(content)
+        except CheckpointError:
+            return None
 
     def _changed(self, name: str, revision: int, encode: Any) -> dict[str, bytes]:
         if self._saved.get(name, 0) == revision:

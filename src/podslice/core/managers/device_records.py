@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_response import encode_response
@@ -38,6 +39,35 @@ class DeviceContent(NamedTuple):
 
     entries: list[DeviceEntry]
     registered: dict[str, list[str]]
+
+
+def content_to_data(content: DeviceContent) -> dict[str, Any]:
+    """The member `Data` of the checkpoint file."""
+    entries = [
+        {
+            "PodUID": entry.pod,
+            "ContainerName": entry.container,
+            "ResourceName": entry.resource,
+            "DeviceIDs": {str(node): ids for node, ids in entry.by_node.items()},
+            "AllocResp": base64.b64encode(entry.response).decode(),
+        }
+        for entry in content.entries
+    ]
+    return {"PodDeviceEntries": entries or None, "RegisteredDevices": dict(content.registered)}
+
+
+def content_from_data(data: dict[str, Any]) -> DeviceContent:
+    """The content of a checkpoint's `Data`; records of kubelets before 1.20 have devices without NUMA node."""
+    entries = []
+    for entry in data.get("PodDeviceEntries") or ():
+        devices = entry.get("DeviceIDs") or {}
+        by_node = (
+            {-1: list(devices)} if isinstance(devices, list) else {int(n): list(ids) for n, ids in devices.items()}
+        )
+        response = base64.b64decode(entry.get("AllocResp") or "")
+        entries.append(DeviceEntry(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], by_node, response))
+    registered = {name: list(ids or ()) for name, ids in (data.get("RegisteredDevices") or {}).items()}
+    return DeviceContent(entries, registered)
 
 
 class DeviceRecords:

@@ -10,7 +10,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from podslice.core.errors import StartError
+from podslice.core.machine.memory import Block
 from podslice.core.machine.topology import CPUTopology
+from podslice.core.state import checkpoint_devices, checkpoint_memory
 from podslice.core.state.checkpoint_cpu import CPUCheckpoint, decode, decode_v4, encode, encode_v4, is_v4
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
@@ -64,6 +66,28 @@ def read_content(data: bytes) -> Content:
         default = 0
         unreadable.append(f"defaultCpuSet: {error}")
     return Content(checkpoint.policy_name, default, tuple(owners), tuple(unreadable))
+
+
+def memory_owners(data: bytes) -> list[tuple[str, Block]]:
+    """(pod/container or pod, block) of a memory state file. Raises `CheckpointError`."""
+    checkpoint = checkpoint_memory.decode(data)
+    owners = [(f"{pod} (pod)", block) for pod, own in (checkpoint.pod_entries or {}).items() for block in own or ()]
+    for pod, named in (checkpoint.entries or {}).items():
+        for name, blocks in (named or {}).items():
+            owners += [(f"{pod}/{name}", block) for block in blocks or ()]
+    return owners
+
+
+def device_owners(data: bytes) -> list[tuple[str, str]]:
+    """(pod/container, devices) of a device checkpoint. Raises `CheckpointError`."""
+    content, _ = checkpoint_devices.decode(data)
+    owners = []
+    for entry in content.get("PodDeviceEntries") or ():
+        devices = entry.get("DeviceIDs") or {}
+        ids = devices if isinstance(devices, list) else sorted({i for own in devices.values() for i in own or ()})
+        who = f"{entry.get('PodUID')}/{entry.get('ContainerName')}"
+        owners.append((who, f"{entry.get('ResourceName')} {','.join(map(str, ids))}"))
+    return owners
 
 
 def problems(content: Content, topology: CPUTopology | None) -> list[str]:
