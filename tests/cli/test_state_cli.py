@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from podslice import Node
 from podslice.core.state.identify import identify
 from podslice.core.values.cpuset import parse_bits
 from tests.cli.test_cli import run
 from tests.conftest import make_node, make_pod
+from tests.state.test_crash import CONFIG
+from tests.state.test_crash import MACHINE as MEMORY_MACHINE
 
 MACHINE = ("--from", "pack:2 numa:1 core:8 pu:2")
 
@@ -105,3 +109,21 @@ def test_bad_targets(arguments: tuple[str, ...], problem: str) -> None:
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
     assert problem in line
+
+
+def test_memory_file(tmp_path: Path) -> None:
+    """A memory state file is converted and mended; the kubelet starts on both results."""
+    node = Node(MEMORY_MACHINE, CONFIG)
+    for uid, budget in (("solo", None), ("budget", "4")):
+        assert node.admit(make_pod(uid, ("c", "2"), budget=budget)).admitted
+    file = tmp_path / "memory_manager_state"
+    file.write_bytes(node.files["memory_manager_state"])
+    result = run("state", "convert", str(file), "--to", "v1")
+    assert "pod budget: 17179869184 bytes of memory, no longer booked" in result.stderr
+    older = msgspec.structs.replace(CONFIG, feature_gates={})
+    assert Node(MEMORY_MACHINE, older, files={"memory_manager_state": result.stdout.strip().encode()})
+    file.write_text(file.read_text().replace('"numberOfAssignments":1', '"numberOfAssignments":7'))
+    assert run("state", "repair", str(file), "--write").returncode == 0
+    assert file.read_bytes() == node.files["memory_manager_state"]
+    assert "solo/c" in run("state", "show", str(file)).stdout
+    assert "has no v3" in run("state", "convert", str(file), "--to", "v3").stderr

@@ -16,6 +16,7 @@ from podslice.core.machine.topology import CPUTopology
 from podslice.core.state import inspect
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.identify import identify
+from podslice.core.state.inspect_memory import VERSIONS, convert_memory, repair_memory
 from podslice.core.values.cpuset import format_bits
 from podslice.host.statefile import read_state, write_atomically
 
@@ -161,17 +162,27 @@ def _print_report(report: dict[str, Any]) -> None:
 
 @state.command()
 @click.argument("file", metavar="FILE")
-@click.option("--to", "version", type=click.Choice(inspect.VERSIONS), required=True, help="v2, v3 (1.36) or v4 (1.37).")
+@click.option(
+    "--to",
+    "version",
+    type=click.Choice(["v1", *inspect.VERSIONS]),
+    required=True,
+    help="CPU: v2, v3 (1.36 with PodLevelResourceManagers), v4 (1.37). Memory: v1, v2 (with that gate).",
+)
 @click.option("--write", is_flag=True, help="Replace FILE; the old one is kept as FILE.bak (.bak.2 …).")
 def convert(file: str, version: str, write: bool) -> None:
-    """Rewrite a CPU state file for another kubelet, without draining the node; says what the format cannot hold."""
+    """Rewrite a state file for another kubelet, without draining the node; says what the format cannot hold."""
     path = Path(file)
     data = _read(path)
     identity = identify(data)
-    if identity.kind != "cpu" or not identity.verified:
-        raise InputError(identity.problem or "is no CPU state file", source=file, remedy="podslice state repair")
+    versions = {"cpu": inspect.VERSIONS, "memory": VERSIONS}.get(identity.kind, ())
+    if not identity.verified or not versions:
+        problem = identity.problem or "is neither a CPU nor a memory state file"
+        raise InputError(problem, source=file, remedy="podslice state repair")
+    if version not in versions:
+        raise InputError(f"a {identity.kind} state file has no {version}", path="--to", remedy=" or ".join(versions))
     try:
-        converted = inspect.convert(data, version)
+        converted = convert_memory(data, version) if identity.kind == "memory" else inspect.convert(data, version)
     except CheckpointError as error:
         raise InputError(str(error), source=file) from None
     _finish(path, data, converted, write, "lost")
@@ -185,7 +196,7 @@ def convert(file: str, version: str, write: bool) -> None:
 def repair(
     file: str, machine: str | None, sysfs: str | None, source: str | None, running: str | None, write: bool
 ) -> None:
-    """Make a consistent CPU state file from a damaged one. Without --write it is only printed."""
+    """Make a consistent state file from a damaged one (CPU or memory). Without --write it is only printed."""
     path = Path(file)
     data = _read(path)
     topology = _topology(machine, sysfs, source)
@@ -194,9 +205,18 @@ def repair(
         from podslice.k8s.manifest import load_pods
 
         uids = {loaded.pod.metadata.uid for loaded in load_pods(running)}
-    content = _content(data, path)
-    everything = topology.all_cpus if topology is not None else inspect.all_cpus_of(content)
-    _finish(path, data, inspect.repair(data, everything, uids), write, "changed")
+    try:
+        if b'"machineState"' in data:
+            repaired = repair_memory(data, uids)
+        else:
+            content = inspect.read_content(data)
+            everything = topology.all_cpus if topology is not None else inspect.all_cpus_of(content)
+            repaired = inspect.repair(data, everything, uids)
+    except CheckpointError as error:
+        raise InputError(
+            f"nothing can be recovered: {error}", source=file, remedy="delete it; the kubelet writes a fresh one"
+        ) from None
+    _finish(path, data, repaired, write, "changed")
 
 
 def _finish(path: Path, before: bytes, converted: inspect.Converted, write: bool, verb: str) -> None:
