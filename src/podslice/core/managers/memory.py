@@ -281,11 +281,15 @@ class MemoryManager:
         )
 
     def _is_over(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """A plain init container of a pod whose later containers hold memory has ended long ago."""
+        """A plain init container has ended when containers after it hold memory or are known to the runtime."""
         if self.context.quirks.init_memory_again or not container.plain_init:
             return False
         held = self.assignments.get(pod.uid, {})
-        return container.name not in held and any(not c.plain_init and c.name in held for c in pod.containers)
+        if container.name in held:
+            return False
+        started = self.containers.references()
+        later = pod.containers[pod.containers.index(container) + 1 :]
+        return any((not c.plain_init and c.name in held) or (pod.uid, c.name) in started for c in later)
 
     # Allocation (spec 1.10, 1.11)
 
