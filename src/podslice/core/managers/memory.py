@@ -33,6 +33,7 @@ _ERRORS = "memory_manager_pinning_errors_total"
 _ALLOCATIONS = "resource_manager_allocations_total{resource_name=memory,source=%s}"
 _ALLOCATION_ERRORS = "resource_manager_allocation_errors_total{resource_name=memory,source=%s}"
 _ASSIGNMENTS = "resource_manager_container_assignments{assignment_type=%s,resource_name=memory}"
+MAX_NODE_ID = 63
 _SLICE_EVENTS = {
     "request": _REQUESTS,
     "exclusive": _ASSIGNMENTS % "pod_exclusive",
@@ -91,10 +92,7 @@ class MemoryManager:
             raise StartError(stage, "[memorymanager] you should specify the system reserved memory")
         if not context.quirks.memory_reservation_wraps:
             check_reservation(machine, reserved)
-        if len(machine.nodes) > MAX_NODES:
-            raise StartError(
-                stage, f"{len(machine.nodes)} NUMA nodes; memory hints for more than {MAX_NODES} are not supported yet"
-            )
+        _check_nodes([node.id for node in machine.nodes])
         return cls(machine, context, policy, reserved)
 
     @property
@@ -485,6 +483,16 @@ class MemoryManager:
     def pod_blocks(self, uid: str) -> list[Block]:
         """The blocks a pod with pod-level resources holds as a whole."""
         return self.pod_assignments.get(uid, [])
+
+
+def _check_nodes(ids: list[int]) -> None:
+    """Node ids must fit a mask, and hints are listed for every set of nodes."""
+    if any(not 0 <= node <= MAX_NODE_ID for node in ids):
+        raise StartError("memoryManager", f"NUMA node ids must be between 0 and {MAX_NODE_ID}: {ids}")
+    if len(ids) > MAX_NODES:
+        raise StartError(
+            "memoryManager", f"{len(ids)} NUMA nodes; memory hints for more than {MAX_NODES} are not supported yet"
+        )
 
 
 def _regenerated(blocks: list[Block], request: Amounts) -> ProviderHints:
