@@ -69,6 +69,9 @@ class Quirks(msgspec.Struct, frozen=True):
     """4.6: after a restart the pod's hints are made from its first container's memory only."""
     init_memory_again: bool = False
     """findings 14.9: after a restart finished init containers are given memory again."""
+    running_pods_can_be_refused: bool = False
+    """findings 14.1: after a restart a running pod is merged anew from what it holds, and refused if that is not
+    aligned."""
     memory_drift_blocks_start: bool = False
     """1.14 (KEP-6232): a NUMA node whose memory size changed a little at a reboot keeps the kubelet from starting."""
     zero_checksum_is_trusted: bool = False

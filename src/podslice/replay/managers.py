@@ -233,6 +233,8 @@ class _History:
 
     def _start_container(self, operation: Json) -> Json:
         uid, name = operation["podUID"], operation["container"]
+        if uid not in self.kubelet.active:
+            return {"ok": False, "skipped": "pod is not active"}
         started = self.kubelet.start_container(uid, name)
         return {"ok": started.started, "containers": {name: _container(started)}}
 

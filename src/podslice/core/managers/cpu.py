@@ -134,6 +134,8 @@ class CPUManager:
             bubble = self._running_bubble(pod)
             if bubble is not None:
                 return {"cpu": self._hints(bubble, 0, pod.cpus)}
+            if self._runs(pod):
+                return None
             try:
                 pod_level.check_shared_pool(pod)
             except AdmissionError:
@@ -222,7 +224,7 @@ class CPUManager:
         if not self.static:
             return
         self.remove_stale()
-        if not pod.cpus or self._running_bubble(pod) is not None:
+        if not pod.cpus or self._runs(pod):
             return
         try:
             self._allocate_bubble(pod, affinity)
@@ -250,6 +252,10 @@ class CPUManager:
     def _count_pick(self, event: str) -> None:
         if self._pod_metrics or event == "request":
             self.context.count(_PICK_EVENTS[event])
+
+    def _runs(self, pod: AdmissionPod) -> bool:
+        """True for a pod that was given CPUs before, in whatever scope; upstream gives it more."""
+        return not self.context.quirks.pod_allocation_repeats and pod.uid in self.state.assignments
 
     def _running_bubble(self, pod: AdmissionPod) -> Bits | None:
         """The bubble of a pod that was admitted before; upstream does not look (quirk `pod_allocation_repeats`)."""
@@ -387,6 +393,11 @@ class CPUManager:
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
         """What the pod-resources API reports, pod shared pools included (spec 6.8)."""
         return self.state.assignment(uid, container) or 0
+
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """True when the container has the exclusive CPUs it is entitled to, if any."""
+        held = self.state.assignment(pod.uid, container.name)
+        return not container.exclusive_cpus or not self.static or held is not None
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> str:
         """`container`, `pod` or `host` (spec 6.8)."""

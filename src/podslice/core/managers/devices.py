@@ -395,6 +395,11 @@ class DeviceManager:
             uid: {name: self.devices_of(uid, name) for name in records} for uid, records in self._records.pods.items()
         }
 
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """True when the container has all devices it asks for."""
+        held = self._records.of(pod.uid, container.name)
+        return all(resource in held for resource, count in self._requests(container).items() if count)
+
     def holds_devices(self, uid: str) -> bool:
         """True when the pod has records, which lets it pass the general predicates (spec 2.14)."""
         return uid in self._records.pods

@@ -469,6 +469,13 @@ class MemoryManager:
 
     # Queries (spec 1.15)
 
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """True when the container has memory blocks, or is entitled to none."""
+        if not self.static or not pod.guaranteed or pod.ignored or self._has_ended(pod, container):
+            return True
+        held = self.assignments.get(pod.uid, {})
+        return container.name in held or (pod.managed and not container.guaranteed)
+
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes the container's memory is bound to; 0 for no binding."""
         mask = 0

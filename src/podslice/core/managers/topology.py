@@ -35,6 +35,7 @@ class HintProvider(Protocol):
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints: ...
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None: ...
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None: ...
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool: ...
     def remove_stale(self) -> None: ...
     def snapshot(self, uid: str) -> Any: ...
     def restore(self, uid: str, before: Any) -> None: ...
@@ -119,12 +120,19 @@ class TopologyManager:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(AskedHints(provider.name, container, answer))
         affinity, admitted = merger.merge(hints)
-        if not admitted:
+        if not admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:
                 self.context.count(_MISALIGNED % self.scope)
             message = _POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED
             raise AdmissionError(message, TOPOLOGY_AFFINITY)
         return affinity
+
+    def _runs_already(self, pod: AdmissionPod, container: str | None) -> bool:
+        """True for what is admitted again after a restart and holds all it asked for."""
+        if self.context.sources_ready or self.context.quirks.running_pods_can_be_refused:
+            return False
+        asked = [c for c in pod.containers if container is None or c.name == container]
+        return all(provider.holds(pod, one) for provider in self.providers for one in asked)
 
     def _allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         for provider in self.providers:
