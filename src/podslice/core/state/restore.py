@@ -33,16 +33,22 @@ def restore_cpu_state(
         state.revision += 1
         return state
     try:
-        return _adopt(checkpoint_cpu.load(data, pod_level=pod_level, containers=containers), policy_name)
+        return adopt(checkpoint_cpu.load(data, pod_level=pod_level, containers=containers), policy_name)
     except CheckpointError as error:
-        raise StartError(
-            _STAGE,
-            f"start cpu manager error: could not restore state from checkpoint: {error}, please drain this node and "
-            f"delete the CPU manager checkpoint file {quote(path)} before restarting Kubelet",
-        ) from None
+        raise unusable(error, path) from None
 
 
-def _adopt(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
+def unusable(error: CheckpointError, path: str) -> StartError:
+    """What a kubelet says when it cannot use the file at `path`."""
+    return StartError(
+        _STAGE,
+        f"start cpu manager error: could not restore state from checkpoint: {error}, please drain this node and "
+        f"delete the CPU manager checkpoint file {quote(path)} before restarting Kubelet",
+    )
+
+
+def adopt(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
+    """The state a checkpoint holds. Raises `CheckpointError` for another policy's and for bad CPU lists."""
     if checkpoint.policy_name != policy_name:
         raise CheckpointError(
             f"configured policy {quote(policy_name)} differs from state checkpoint policy "

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from podslice.core.allocate.memory_static import charge
 from podslice.core.errors import StartError
+from podslice.core.state.books import held_blocks
 from podslice.core.state.checkpoint_memory import Block, MachineState, MemoryCheckpoint, NUMANodeState, load
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import bits_of
@@ -17,19 +16,28 @@ _STAGE = "startMemoryManager"
 def restore_memory_state(data: bytes, *, policy_name: str, pod_level: bool, path: str) -> MemoryCheckpoint:
     """The state a file holds. Raises `StartError`."""
     try:
-        checkpoint = load(data, pod_level=pod_level)
-        if checkpoint.policy_name != policy_name:
-            raise CheckpointError(
-                f"[memorymanager] configured policy {quote(policy_name)} differs from state checkpoint policy "
-                f"{quote(checkpoint.policy_name)}"
-            )
+        return adopt(load(data, pod_level=pod_level), policy_name)
     except CheckpointError as error:
-        raise StartError(
-            _STAGE,
-            f"start memory manager error: could not restore state from checkpoint: {error}, please drain this "
-            f"node and delete the memory manager checkpoint file {quote(path)} before restarting Kubelet",
-        ) from None
+        raise unusable(error, path) from None
+
+
+def adopt(checkpoint: MemoryCheckpoint, policy_name: str) -> MemoryCheckpoint:
+    """The checkpoint if it is this policy's. Raises `CheckpointError`."""
+    if checkpoint.policy_name != policy_name:
+        raise CheckpointError(
+            f"[memorymanager] configured policy {quote(policy_name)} differs from state checkpoint policy "
+            f"{quote(checkpoint.policy_name)}"
+        )
     return checkpoint
+
+
+def unusable(error: CheckpointError, path: str) -> StartError:
+    """What a kubelet says when it cannot use the file at `path`."""
+    return StartError(
+        _STAGE,
+        f"start memory manager error: could not restore state from checkpoint: {error}, please drain this "
+        f"node and delete the memory manager checkpoint file {quote(path)} before restarting Kubelet",
+    )
 
 
 def validate_memory_state(checkpoint: MemoryCheckpoint, default: MachineState, *, pod_level: bool) -> None:
@@ -43,21 +51,11 @@ def validate_memory_state(checkpoint: MemoryCheckpoint, default: MachineState, *
             raise _invalid("[memorymanager] machine state can not be empty when it has memory assignments")
         checkpoint.machine_state = default
         return
-    for pod, container, block in _held(checkpoint, pod_level):
+    for pod, container, block in held_blocks(checkpoint, pod_level=pod_level):
         _apply(default, pod, container, block)
     same = set(stored) == set(default) and all(_equal(stored, default, node) for node in stored)
     if not same:
         raise _invalid("[memorymanager] the expected machine state is different from the real one")
-
-
-def _held(checkpoint: MemoryCheckpoint, pod_level: bool) -> Iterator[tuple[str, str, Block]]:
-    for pod, containers in (checkpoint.entries or {}).items():
-        own = (checkpoint.pod_entries or {}).get(pod) if pod_level else None
-        if own:
-            yield from ((pod, "", block) for block in own)
-            continue
-        for name, blocks in (containers or {}).items():
-            yield from ((pod, name, block) for block in blocks or ())
 
 
 def _apply(machine: MachineState, pod: str, container: str, block: Block) -> None:
