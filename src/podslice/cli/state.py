@@ -1,0 +1,329 @@
+"""`podslice state`: the kubelet's state files, read, checked, converted and repaired outside of a kubelet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.output import OUTPUT, emit
+from podslice.core.errors import InputError
+from podslice.core.state.content import read_content
+from podslice.core.state.convert import convert as convert_content
+from podslice.core.state.gojson import CheckpointError
+from podslice.core.state.releases import FileKind, Release, release
+from podslice.core.state.repair import Repaired, RunningPods, repair_cpu
+from podslice.core.state.repair_memory import repair_memory
+from podslice.core.state.start import NodeFacts, start_consequence
+from podslice.core.state.verify import Finding, kind_of_name
+from podslice.core.state.verify import verify as verify_file
+from podslice.core.values.cpuset import CPUSetError, parse_bits
+from podslice.host.statefile import back_up, read_state_file, write_state_file
+from podslice.render.state_table import content_data, content_text
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
+_PLACES = (*_NAMES, "device-plugins/kubelet_internal_checkpoint")
+_COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+class StateFile(NamedTuple):
+    """A file to work on; `kind` is told by its name, else by its content, else None."""
+
+    path: Path
+    data: bytes
+    kind: FileKind | None
+
+
+@click.group()
+def state() -> None:
+    """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint.
+
+    \b
+    Examples:
+      podslice state show /var/lib/kubelet
+      podslice state verify /var/lib/kubelet --here --reserved-cpus 0-1
+      podslice state convert cpu_manager_state --to 1.35            # shows what would be lost
+      podslice state repair /var/lib/kubelet --here --pods pods.yaml --write
+
+    Exit codes: 0 fine, 1 problems found, 2 bad input.
+    """
+
+
+def _release_options(flag: str, text: str) -> Callable[[F], F]:
+    def add(command: F) -> F:
+        command = click.option("--pod-level", is_flag=True, help="With the gate PodLevelResourceManagers on.")(command)
+        return click.option(flag, "version", metavar="1.N", default="1.36", show_default=True, help=text)(command)
+
+    return add
+
+
+def _node_options(command: F) -> F:
+    options = (
+        click.option("--here", is_flag=True, help="Check against this very machine."),
+        click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system."),
+        click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
+        click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return machine_options(command)
+
+
+def _facts(options: dict[str, Any]) -> NodeFacts:
+    """What the node options say. Without any machine option the files are not checked against a machine."""
+    from podslice.k8s.running import load_containers
+
+    chosen = (options["machine"], options["sysfs"], options["source"])
+    known = options["here"] or any(option is not None for option in chosen)
+    try:
+        reserved = parse_bits(options["reserved_cpus"])
+    except CPUSetError as error:
+        raise InputError(str(error), path="--reserved-cpus", remedy="write for example 0-1,64") from None
+    return NodeFacts(
+        machine=resolve_machine(*chosen) if known else None,
+        reserved=reserved,
+        strict=options["strict_reservation"],
+        containers=load_containers(options["containers"]) if options["containers"] else {},
+    )
+
+
+def _files(path: Path) -> list[StateFile]:
+    """The state files of a directory, or the one file. Raises `InputError`."""
+    paths = [path]
+    if path.is_dir():
+        paths = [path / place for place in _PLACES if (path / place).is_file()]
+        if not paths:
+            raise InputError("holds no state file", source=str(path), remedy=f"expected {', '.join(_NAMES)}")
+    files = []
+    for place in paths:
+        data = read_state_file(place)
+        files.append(StateFile(place, data, kind_of_name(place.name) or _kind(data)))
+    return files
+
+
+def _kind(data: bytes) -> FileKind | None:
+    try:
+        return read_content(data).kind
+    except CheckpointError:
+        return None
+
+
+_PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Path))
+
+
+# show
+
+
+@state.command()
+@_PATH
+@OUTPUT("table")
+def show(path: Path, output: str) -> None:
+    """Who owns what, in files of every version."""
+    shown, problems = [], False
+    for file in _files(path):
+        try:
+            content = read_content(file.data)
+        except CheckpointError as error:
+            raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
+        problems = problems or not content.intact
+        shown.append((file, content))
+    if output == "table":
+        for place, (file, content) in enumerate(shown):
+            click.echo(f"{'' if place == 0 else chr(10)}{click.style(str(file.path), bold=True)}: {_title(content)}")
+            click.echo(content_text(content))
+    else:
+        emit(
+            [{"file": str(file.path), **_identity(content), **content_data(content)} for file, content in shown], output
+        )
+    sys.exit(1 if problems else 0)
+
+
+def _title(content: Any) -> str:
+    policy = "" if content.device is not None else f", policy {(content.cpu or content.memory).policy_name}"
+    return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
+
+
+def _identity(content: Any) -> dict[str, Any]:
+    identity = content.identity
+    return {"kind": content.kind, "version": content.version, "intact": content.intact, "checksum": identity.stated}
+
+
+# verify
+
+
+@state.command()
+@_PATH
+@_node_options
+@_release_options("--kubelet-version", "The kubelet that would start with the files.")
+@OUTPUT("table")
+def verify(path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
+    """What is wrong with the files, and what a kubelet would do with them at its start."""
+    facts, reader = _facts(options), release(version, pod_level=pod_level)
+    results = []
+    for file in _files(path):
+        content, findings = verify_file(file.data, facts)
+        if content is not None and file.kind is not None and content.kind != file.kind:
+            text = f"the content is a {content.kind} state file"
+            findings.append(Finding("error", "kind", "", text))
+        kind = file.kind or (content.kind if content is not None else None)
+        start = start_consequence(file.data, kind, reader, facts, _kubelet_path(file)) if kind else ""
+        results.append((file, content, findings, start))
+    if output == "table":
+        for result in results:
+            _print_verdict(*result)
+    else:
+        emit([_verdict_data(*result) for result in results], output)
+    bad = any(finding.level != "note" for _, _, findings, _ in results for finding in findings)
+    sys.exit(1 if bad or any("does not start" in start for *_, start in results) else 0)
+
+
+def _kubelet_path(file: StateFile) -> str:
+    return str(file.path) if file.path.is_absolute() else ""
+
+
+def _print_verdict(file: StateFile, content: Any, findings: list[Finding], start: str) -> None:
+    click.echo(f"{click.style(str(file.path), bold=True)}: {'unreadable' if content is None else _title(content)}")
+    for finding in findings:
+        level = click.style(finding.level, fg=_COLOURS[finding.level])
+        click.echo(f"  {level} {finding.code}: {finding.path + ': ' if finding.path else ''}{finding.text}")
+    if not findings:
+        click.echo("  nothing is wrong")
+    if start:
+        click.echo(f"  {start}")
+
+
+def _verdict_data(file: StateFile, content: Any, findings: list[Finding], start: str) -> dict[str, Any]:
+    return {
+        "file": str(file.path),
+        **({} if content is None else _identity(content)),
+        "format": None if content is None else content.identity.matches,
+        "findings": [{"level": f.level, "code": f.code, "path": f.path, "text": f.text} for f in findings],
+        "start": start,
+    }
+
+
+# convert and repair
+
+
+@state.command()
+@_PATH
+@_release_options("--to", "The kubelet that is to read the files.")
+@click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids.")
+@click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
+@click.option("--out", metavar="FILE", help="Write one converted file here; - is standard output.")
+@OUTPUT("table")
+def convert(
+    path: Path, version: str, pod_level: bool, containers: str | None, write: bool, out: str | None, output: str
+) -> None:
+    """Rewrite intact files for another kubelet, and say exactly what its format cannot hold."""
+    from podslice.k8s.running import load_containers
+
+    target = release(version, pod_level=pod_level)
+    known = load_containers(containers) if containers else {}
+    files = _files(path)
+    changes = []
+    for file in files:
+        try:
+            conversion = convert_content(read_content(file.data), target, known)
+        except CheckpointError as error:
+            raise InputError(str(error), source=str(file.path)) from None
+        except InputError as error:
+            raise error.at(source=str(file.path)) from None
+        changes.append((file, Repaired(conversion.data, conversion.version, conversion.lost)))
+    _finish(changes, target, write, out, output, "lost")
+
+
+@state.command()
+@_PATH
+@_node_options
+@_release_options("--kubelet-version", "The kubelet that is to read the files.")
+@click.option("--pods", metavar="FILE", help="The pods still running: kubectl get pods -o yaml, or with their CPUs.")
+@click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
+@click.option("--out", metavar="FILE", help="Write one repaired file here; - is standard output.")
+@OUTPUT("table")
+def repair(
+    path: Path,
+    version: str,
+    pod_level: bool,
+    pods: str | None,
+    write: bool,
+    out: str | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Make consistent files from damaged ones. Shows what would be done; --write does it.
+
+    Where the checksum does not fit, an owner in the file may be wrong without anyone noticing: give the running pods
+    with their CPUs (crictl inspect shows them) to be sure.
+    """
+    from podslice.k8s.running import load_running_pods
+
+    facts, target = _facts(options), release(version, pod_level=pod_level)
+    running = load_running_pods(pods) if pods else None
+    changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind != "device"]
+    if not changes:
+        raise InputError("holds nothing to repair", source=str(path), remedy="a kubelet makes the device file anew")
+    _finish(changes, target, write, out, output, "actions")
+
+
+def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: RunningPods | None) -> Repaired:
+    if file.kind is None:
+        raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
+    make = repair_cpu if file.kind == "cpu" else repair_memory
+    return make(file.data, target, facts, running)
+
+
+def _finish(
+    changes: list[tuple[StateFile, Repaired]], target: Release, write: bool, out: str | None, output: str, word: str
+) -> None:
+    """Report the changes, and write them where asked. Exit 1 if there is something to say and nothing was written."""
+    if out is not None and (write or len(changes) != 1):
+        raise InputError("works for one file and without --write", path="--out")
+    backups = [_replace(file, change) if write else None for file, change in changes]
+    if out == "-":
+        sys.stdout.buffer.write(changes[0][1].data)
+    elif out is not None:
+        write_state_file(Path(out), changes[0][1].data)
+    report = out == "-"
+    if output == "table":
+        for (file, change), backup in zip(changes, backups, strict=True):
+            _print_change(file, change, target, backup, err=report)
+    elif not report:
+        emit([_change_data(f, c, b, word) for (f, c), b in zip(changes, backups, strict=True)], output)
+    sys.exit(1 if any(change.actions for _, change in changes) and not (write or out) else 0)
+
+
+def _replace(file: StateFile, change: Repaired) -> Path | None:
+    if change.data == file.data:
+        return None
+    try:
+        backup = back_up(file.path)
+        write_state_file(file.path, change.data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(file.path)) from None
+    return backup
+
+
+def _print_change(file: StateFile, change: Repaired, target: Release, backup: Path | None, *, err: bool) -> None:
+    same = change.data == file.data
+    result = "stays as it is" if same else f"as {change.version} for kubelet {target}"
+    done = f", written; the old file is {backup}" if backup else ""
+    click.echo(f"{click.style(str(file.path), bold=True)}: {result}{done}", err=err)
+    for action in change.actions:
+        click.echo(f"  {action}", err=err)
+
+
+def _change_data(file: StateFile, change: Repaired, backup: Path | None, word: str) -> dict[str, Any]:
+    return {
+        "file": str(file.path),
+        "version": change.version,
+        "changed": change.data != file.data,
+        word: change.actions,
+        "backup": None if backup is None else str(backup),
+        "content": change.data.decode(),
+    }
