@@ -250,12 +250,13 @@ def _fill(checkpoint: CPUCheckpoint, fields: dict[str, Any], version: str) -> No
     checkpoint.pod_entries = None if bubbles is None else {pod: entry["cpuSet"] for pod, entry in bubbles.items()}
 
 
-def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool) -> None:
-    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 8.4).
+def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:
+    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 8.4); `trust_zero` lets a
+    checksum of 0 pass in versions before V3, as upstream does.
 
     Raises `CheckpointError`.
     """
-    if checkpoint.checksum == 0 and version != "v3":
+    if checkpoint.checksum == 0 and version != "v3" and trust_zero:
         return
     names = ["CPUManagerCheckpoint"]
     if version == "v2" and not pod_level:
@@ -264,29 +265,31 @@ def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool) -> None:
         raise CheckpointError(CORRUPT)
 
 
-def load(data: bytes, *, pod_level: bool, containers: Mapping[str, tuple[str, str]]) -> CPUCheckpoint:
+def load(
+    data: bytes, *, pod_level: bool, containers: Mapping[str, tuple[str, str]], trust_zero: bool = True
+) -> CPUCheckpoint:
     """Read a file as a kubelet does: the gate's version first, then older ones, migrating (spec 8.5).
 
-    `containers` maps the runtime's container ids to (pod UID, name), for V1. Raises `CheckpointError`; the error of
-    the oldest version is the one reported.
+    `containers` maps the runtime's container ids to (pod UID, name), for V1; `trust_zero` as in `verify`. Raises
+    `CheckpointError`; the error of the oldest version is the one reported.
     """
     newest = CPUCheckpoint()
+
+    def read(version: str, into: CPUCheckpoint) -> CPUCheckpoint:
+        checkpoint = decode(data, version, into)
+        verify(checkpoint, version, pod_level=pod_level, trust_zero=trust_zero)
+        return checkpoint
+
     if pod_level:
         try:
-            return _load_version(data, "v3", pod_level, newest)
+            return read("v3", newest)
         except CheckpointError:
             pass
     try:
-        checkpoint = _load_version(data, "v2", pod_level, CPUCheckpoint())
+        checkpoint = read("v2", CPUCheckpoint())
     except CheckpointError:
-        checkpoint = migrate_v1(_load_version(data, "v1", pod_level, CPUCheckpoint()), containers)
+        checkpoint = migrate_v1(read("v1", CPUCheckpoint()), containers)
     checkpoint.pod_entries = dict(newest.pod_entries or {}) if pod_level else {}
-    return checkpoint
-
-
-def _load_version(data: bytes, version: str, pod_level: bool, into: CPUCheckpoint) -> CPUCheckpoint:
-    checkpoint = decode(data, version, into)
-    verify(checkpoint, version, pod_level=pod_level)
     return checkpoint
 
 

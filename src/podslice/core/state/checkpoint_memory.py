@@ -321,12 +321,13 @@ def _tuple(ids: list[int] | None) -> tuple[int, ...] | None:
     return None if ids is None else tuple(ids)
 
 
-def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool) -> None:
-    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 1.13.1).
+def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:
+    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 1.13.1); `trust_zero` lets a
+    checksum of 0 pass in V1, as upstream does.
 
     Raises `CheckpointError`.
     """
-    if checkpoint.checksum == 0 and version == "v1":
+    if checkpoint.checksum == 0 and version == "v1" and trust_zero:
         return
     names = ["MemoryManagerCheckpoint"]
     if version == "v1" and not pod_level:
@@ -335,8 +336,9 @@ def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool) -> No
         raise CheckpointError(CORRUPT)
 
 
-def load(data: bytes, *, pod_level: bool) -> MemoryCheckpoint:
-    """Read a file as a kubelet does: V2 first with the gate on, then V1 over the same bytes (spec 1.13.2).
+def load(data: bytes, *, pod_level: bool, trust_zero: bool = True) -> MemoryCheckpoint:
+    """Read a file as a kubelet does: V2 first with the gate on, then V1 over the same bytes (spec 1.13.2);
+    `trust_zero` as in `verify`.
 
     Raises `CheckpointError`; the V1 error is the one reported.
     """
@@ -349,6 +351,6 @@ def load(data: bytes, *, pod_level: bool) -> MemoryCheckpoint:
         except CheckpointError:
             pass
     checkpoint = decode(data, "v1")
-    verify(checkpoint, "v1", pod_level=pod_level)
+    verify(checkpoint, "v1", pod_level=pod_level, trust_zero=trust_zero)
     checkpoint.pod_entries = dict(newest.pod_entries or {}) if pod_level else {}
     return checkpoint

@@ -130,7 +130,14 @@ class _CPUBook:
         if cpus & self.kept:
             return f"CPUs {format_bits(cpus & self.kept)} are reserved for the system"
         taken = cpus & self._taken(pod)
-        return f"CPUs {format_bits(taken)} belong to another pod" if taken else ""
+        if taken:
+            return f"CPUs {format_bits(taken)} belong to another pod"
+        return "" if self._shared() & ~cpus else "leaves no CPU for the shared pool"
+
+    def _shared(self) -> Bits:
+        """What nobody owns."""
+        shared = self.everything & ~self._taken("")
+        return shared & ~self.kept if self.strict else shared
 
     def take_running(self, running: RunningPods | None) -> None:
         for pod, named in sorted((running or {}).items()):
@@ -186,9 +193,7 @@ class _CPUBook:
     def checkpoint(self, policy: str) -> CPUCheckpoint:
         if policy == "none":
             return CPUCheckpoint(policy, format_bits(self.old_default))
-        default = self.everything & ~self._taken("")
-        if self.strict:
-            default &= ~self.kept
+        default = self._shared()
         if default != self.old_default:
             old, new = format_bits(self.old_default), format_bits(default)
             self.actions.append(f"defaultCpuSet: {old!r} becomes {new!r}: all CPUs that nobody owns")

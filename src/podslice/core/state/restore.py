@@ -23,17 +23,20 @@ def restore_cpu_state(
     pod_level: bool,
     containers: Mapping[str, tuple[str, str]],
     path: str,
+    trust_zero: bool = True,
 ) -> CPUState:
     """The state a state file holds, or a fresh one without a file (spec 8.5).
 
-    `containers` maps the runtime's container ids to (pod UID, name), for V1 files. Raises `StartError`.
+    `containers` maps the runtime's container ids to (pod UID, name), for V1 files; without `trust_zero` a checksum of
+    0, which upstream lets pass in older formats, is refused. Raises `StartError`.
     """
     if data is None:
         state = CPUState()
         state.revision += 1
         return state
     try:
-        return adopt(checkpoint_cpu.load(data, pod_level=pod_level, containers=containers), policy_name)
+        checkpoint = checkpoint_cpu.load(data, pod_level=pod_level, containers=containers, trust_zero=trust_zero)
+        return adopt(checkpoint, policy_name)
     except CheckpointError as error:
         raise unusable(error, path) from None
 

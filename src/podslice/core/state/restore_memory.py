@@ -13,10 +13,15 @@ from podslice.core.values.golang import quote
 _STAGE = "startMemoryManager"
 
 
-def restore_memory_state(data: bytes, *, policy_name: str, pod_level: bool, path: str) -> MemoryCheckpoint:
-    """The state a file holds. Raises `StartError`."""
+def restore_memory_state(
+    data: bytes, *, policy_name: str, pod_level: bool, path: str, trust_zero: bool = True
+) -> MemoryCheckpoint:
+    """The state a file holds; without `trust_zero` a checksum of 0, which upstream lets pass in V1, is refused.
+
+    Raises `StartError`.
+    """
     try:
-        return adopt(load(data, pod_level=pod_level), policy_name)
+        return adopt(load(data, pod_level=pod_level, trust_zero=trust_zero), policy_name)
     except CheckpointError as error:
         raise unusable(error, path) from None
 

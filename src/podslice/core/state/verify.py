@@ -63,6 +63,10 @@ def verify(data: bytes, facts: NodeFacts) -> tuple[Content | None, list[Finding]
 
 def _checksum(content: Content) -> Iterator[Finding]:
     identity = content.identity
+    pods = content.cpu.pod_entries if content.cpu else content.memory.pod_entries if content.memory else None
+    covering = ("data", "v3" if content.cpu is not None else "v2")
+    if pods and identity.version not in covering and (content.intact or content.unchecked):
+        yield Finding("warning", "uncovered", "podEntries", "are covered by no checksum")
     if content.intact:
         return
     if identity.stated is None:
