@@ -70,7 +70,7 @@ def test_topology_converts() -> None:
     """A machine goes from one format to another and back."""
     text = run("topology", "--from", "pack:2 numa:2 core:2 pu:2", "-o", "yaml").stdout
     assert run("topology", "--from", "/dev/stdin", "-o", "synthetic", stdin=text).stdout == (
-        "pack:2 numa:2(memory=1073741824B) core:2 pu:2\n"
+        "pack:2 numa:2(memory=1073741824) core:2 pu:2\n"
     )
 
 

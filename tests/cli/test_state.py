@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from podslice import Node
 from podslice.cli.state import state
 from podslice.core.errors import InputError
+from tests.conftest import make_pod
 from tests.state import samples
+from tests.state.test_crash import CONFIG, MACHINE
 
 _MACHINE = ["--from", f"numa:2(memory={16 * samples.GIB}) core:4 pu:2"]
 
@@ -124,7 +128,7 @@ def test_running_pods_as_kubectl_gives_them(kubelet: Path, tmp_path: Path) -> No
     ("arguments", "problem"),
     [
         (("show", "{dir}/empty"), "holds no state file"),
-        (("show", "{dir}/none"), "cannot be read"),
+        (("show", "{dir}/none"), "does not exist"),
         (("show", "{dir}/broken"), "unexpected end of JSON input"),
         (("verify", "{dir}", "--kubelet-version", "x"), "no Kubernetes version"),
         (("verify", "{dir}", "--reserved-cpus", "1-"), "--reserved-cpus"),
@@ -143,3 +147,21 @@ def test_bad_input_is_one_line(kubelet: Path, arguments: tuple[str, ...], proble
         _run(*(argument.format(dir=kubelet) for argument in arguments))
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_node_starts_with_converted_and_repaired_files(tmp_path: Path) -> None:
+    """What a live node wrote, converted for an older kubelet or repaired after damage, is good for a node's start."""
+    node = Node(MACHINE, CONFIG)
+    for uid, budget in (("solo", None), ("budget", "4")):
+        assert node.admit(make_pod(uid, ("c", "2"), budget=budget)).admitted
+    for name, data in node.files.items():
+        (tmp_path / name).write_bytes(data)
+    assert _run("convert", tmp_path, "--to", "1.36", "--write").exit_code == 0
+    converted = {name: (tmp_path / name).read_bytes() for name in node.files}
+    assert Node(MACHINE, msgspec.structs.replace(CONFIG, feature_gates={}), files=converted)
+    memory = tmp_path / "memory_manager_state"
+    memory.write_bytes(
+        node.files["memory_manager_state"].replace(b'"numberOfAssignments":1', b'"numberOfAssignments":7')
+    )
+    assert _run("repair", memory, "--pod-level", "--write").exit_code == 0
+    assert memory.read_bytes() == node.files["memory_manager_state"]

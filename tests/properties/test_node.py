@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hypothesis import settings
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from podslice import KubeletConfig, Node
+from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.values.cpuset import bits_of, format_bits
-from tests.conftest import make_pod
+from tests.conftest import make_node, make_pod
 
 MACHINES = (
     "pack:1 numa:1 core:4 pu:2",
@@ -42,9 +44,17 @@ class NodeMachine(RuleBasedStateMachine):
         scope=st.sampled_from(["container", "pod"]),
         managers=st.booleans(),
         reserved=st.sampled_from(["0", "0-1", "1,3"]),
+        memory=st.booleans(),
     )
     def start(
-        self, machine: str, options: dict[str, str], policy: str, scope: str, managers: bool, reserved: str
+        self,
+        machine: str,
+        options: dict[str, str],
+        policy: str,
+        scope: str,
+        managers: bool,
+        reserved: str,
+        memory: bool,
     ) -> None:
         self.config = KubeletConfig(
             cpu_manager_policy="static",
@@ -53,9 +63,12 @@ class NodeMachine(RuleBasedStateMachine):
             topology_manager_scope=scope,
             reserved_system_cpus=reserved,
             eviction_hard={},
+            memory_manager_policy="Static" if memory else "None",
+            system_reserved={"memory": "512Mi"},
+            reserved_memory=(MemoryReservation(0, {"memory": "512Mi"}),),
             feature_gates={"PodLevelResourceManagers": managers, "CPUManagerPolicyAlphaOptions": True},
         )
-        self.machine = from_synthetic(machine)
+        self.machine = from_synthetic(re.sub(r"numa:(\d)", r"numa:\1(memory=20GiB)", machine))
         self.node = Node(self.machine, self.config)
         self.fresh = dict(self.node.files)
         self.strict = "strict-cpu-reservation" in options
@@ -127,6 +140,23 @@ class NodeMachine(RuleBasedStateMachine):
         assert state.default, "the shared pool of the node is empty"
 
     @invariant()
+    def memory_is_booked_once(self) -> None:
+        memory = self.node.kubelet.manager.memory
+        held = 0
+        for uid, named in memory.assignments.items():
+            blocks = memory.pod_assignments.get(uid) or [block for own in named.values() for block in own]
+            held += sum(block.size for block in blocks)
+        booked = 0
+        for books in memory.machine_state.values():
+            for table in (books.memory_map or {}).values():
+                assert table.free + table.reserved == table.allocatable
+                assert 0 <= table.free <= table.allocatable
+                booked += table.reserved
+            if any(table.reserved for table in (books.memory_map or {}).values()):
+                assert books.number_of_assignments > 0
+        assert booked == held
+
+    @invariant()
     def long_running_containers_do_not_share_exclusive_cpus(self) -> None:
         manager = self.node.kubelet.manager.cpu
         for uid, pod in self.node.kubelet.active.items():
@@ -140,3 +170,12 @@ class NodeMachine(RuleBasedStateMachine):
 
 NodeMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
 TestNode = NodeMachine.TestCase
+
+
+def test_refusal_keeps_what_a_gone_pod_gave_back() -> None:
+    """A pod that is refused right after another one left undoes only its own part."""
+    node = make_node("pack:1 numa:1(memory=16GB) core:4 pu:2", topology_manager_policy="single-numa-node")
+    assert node.admit(make_pod("first", ("c", "4"))).admitted
+    node.kubelet.remove_pod("first")
+    assert not node.admit(make_pod("second", ("c", "99"))).admitted
+    assert format_bits(node.kubelet.manager.cpu.state.default) == "0-7"

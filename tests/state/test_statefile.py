@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from podslice.core.errors import InputError
-from podslice.host.statefile import LocalDisk, back_up, load_state_file, read_state_file, write_state_file
+from podslice.host.statefile import RealFiles, back_up, read_state, write_atomically
 
 
-class _FailingDisk(LocalDisk):
+class _FailingDisk(RealFiles):
     """Fails at the n-th step; `torn` leaves half of the data behind when writing fails."""
 
     def __init__(self, step: int) -> None:
@@ -40,11 +40,11 @@ class _FailingDisk(LocalDisk):
 
 
 def test_a_write_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
-    """The file has the new bytes and mode 0600, its directory is made, and no temporary file stays."""
-    path = tmp_path / "kubelet" / "cpu_manager_state"
-    write_state_file(path, b"one")
-    write_state_file(path, b"two")
-    assert load_state_file(path) == b"two"
+    """The file has the new bytes and mode 0600, and no temporary file stays."""
+    path = tmp_path / "cpu_manager_state"
+    write_atomically(path, b"one")
+    write_atomically(path, b"two")
+    assert read_state(path) == b"two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in path.parent.iterdir()] == ["cpu_manager_state"]
 
@@ -52,7 +52,7 @@ def test_a_write_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> No
 def test_the_steps_are_in_the_order_that_survives_a_crash(tmp_path: Path) -> None:
     """Data is on disk before the name points to it, and the name before the write counts as done."""
     disk = _FailingDisk(0)
-    write_state_file(tmp_path / "state", b"x", disk)
+    write_atomically(tmp_path / "state", b"x", disk)
     assert disk.taken == ["write", "rename", "sync_directory"]
 
 
@@ -60,10 +60,10 @@ def test_the_steps_are_in_the_order_that_survives_a_crash(tmp_path: Path) -> Non
 def test_a_failed_write_leaves_the_old_or_the_new_file(tmp_path: Path, step: int) -> None:
     """At whichever step a write fails, it says so, and the file is the old one or the whole new one."""
     path = tmp_path / "state"
-    write_state_file(path, b"the old content")
+    write_atomically(path, b"the old content")
     with pytest.raises(OSError, match=r"space|error"):
-        write_state_file(path, b"the new content", _FailingDisk(step))
-    assert load_state_file(path) == (b"the new content" if step == 3 else b"the old content")
+        write_atomically(path, b"the new content", _FailingDisk(step))
+    assert read_state(path) == (b"the new content" if step == 3 else b"the old content")
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
 
 
@@ -74,12 +74,12 @@ def test_backups_are_counted_and_never_overwritten(tmp_path: Path) -> None:
     for content in (b"a", b"b", b"c"):
         path.write_bytes(content)
         names.append(back_up(path))
-    assert [name.name for name in names] == ["state.bak", "state.bak.1", "state.bak.2"]
+    assert [name.name for name in names] == ["state.bak", "state.bak.2", "state.bak.3"]
     assert [name.read_bytes() for name in names] == [b"a", b"b", b"c"]
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    """A missing file is no state to load, and an error in one line to read."""
-    assert load_state_file(tmp_path / "none") is None
-    with pytest.raises(InputError, match="cannot be read: No such file"):
-        read_state_file(tmp_path / "none")
+    """A missing file is no state to load; what is no file is an error in one line."""
+    assert read_state(tmp_path / "none") is None
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        read_state(tmp_path)

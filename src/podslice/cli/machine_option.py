@@ -1,11 +1,13 @@
-"""The options that choose a machine, shared by every command that needs one."""
+"""The options with which every command chooses the machine it works on."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
@@ -14,26 +16,55 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def machine_options(command: F) -> F:
-    """Adds --machine, --sysfs and --from; give their values to `resolve_machine`."""
-    command = click.option(
-        "--from", "source", metavar="FILE|TEXT", help="MachineInfo JSON, hwloc XML, YAML, or a synthetic string."
-    )(command)
-    command = click.option("--sysfs", metavar="DIR|TAR", help="Snapshot with sys and proc of another machine.")(command)
-    return click.option("--machine", metavar="NAME", help="A machine of the gallery (podslice topology --list).")(
-        command
+    """Adds `--machine`, `--sysfs` and `--from`; the command gets `machine`, `sysfs` and `source` and hands them to
+    `resolve_machine`."""
+    options = (
+        click.option(
+            "--machine",
+            metavar="NAME",
+            shell_complete=_complete,
+            help="A ready-made machine; `podslice topology --list` shows them.",
+        ),
+        click.option(
+            "--sysfs", metavar="DIR|TAR", help="A captured machine: a folder or tar archive with its sys/ and proc/."
+        ),
+        click.option(
+            "--from",
+            "source",
+            metavar="FILE|TEXT",
+            help="A machine as YAML, MachineInfo JSON, hwloc XML or synthetic text (pack:2 core:8 pu:2); - is stdin.",
+        ),
     )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) -> Machine:
-    """The machine the options name; this very machine without any. Raises `InputError`."""
-    if sum(option is not None for option in (machine, sysfs, source)) > 1:
-        raise InputError("name a machine twice", path="--machine, --sysfs, --from", remedy="give one of them")
+    """The machine the options name, or this one when none is given. Raises `InputError`."""
+    given = [
+        name for name, value in (("--machine", machine), ("--sysfs", sysfs), ("--from", source)) if value is not None
+    ]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} name a machine twice", remedy="give one of them")
     if machine is not None:
         from podslice.gallery import load_gallery
 
         return load_gallery(machine)
-    from podslice.host import machines
-
     if sysfs is not None:
-        return machines.load_snapshot(sysfs)
-    return machines.load_machine(source) if source is not None else machines.this_machine()
+        from podslice.host.discover import discover_snapshot
+
+        return discover_snapshot(sysfs)
+    if source is not None:
+        from podslice.host.machine_files import load_machine, parse_machine
+
+        return parse_machine(sys.stdin.read(), source="stdin") if source == "-" else load_machine(source)
+    from podslice.host.discover import discover_host
+
+    return discover_host()
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from podslice.gallery import gallery_names
+
+    return [CompletionItem(name) for name in gallery_names() if name.startswith(incomplete)]

@@ -22,7 +22,7 @@ from podslice.core.state.start import NodeFacts, start_consequence
 from podslice.core.state.verify import Finding, kind_of_name
 from podslice.core.state.verify import verify as verify_file
 from podslice.core.values.cpuset import CPUSetError, parse_bits
-from podslice.host.statefile import back_up, read_state_file, write_state_file
+from podslice.host.statefile import back_up, read_state, write_atomically
 from podslice.render.state_table import content_data, content_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -101,7 +101,9 @@ def _files(path: Path) -> list[StateFile]:
             raise InputError("holds no state file", source=str(path), remedy=f"expected {', '.join(_NAMES)}")
     files = []
     for place in paths:
-        data = read_state_file(place)
+        data = read_state(place)
+        if data is None:
+            raise InputError("does not exist", source=str(place))
         files.append(StateFile(place, data, kind_of_name(place.name) or _kind(data)))
     return files
 
@@ -288,7 +290,7 @@ def _finish(
     if out == "-":
         sys.stdout.buffer.write(changes[0][1].data)
     elif out is not None:
-        write_state_file(Path(out), changes[0][1].data)
+        write_atomically(Path(out), changes[0][1].data)
     report = out == "-"
     if output == "table":
         for (file, change), backup in zip(changes, backups, strict=True):
@@ -303,7 +305,7 @@ def _replace(file: StateFile, change: Repaired) -> Path | None:
         return None
     try:
         backup = back_up(file.path)
-        write_state_file(file.path, change.data)
+        write_atomically(file.path, change.data)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(file.path)) from None
     return backup

@@ -1,63 +1,85 @@
-"""`podslice topology`: a machine as the kubelet sees it."""
+"""`podslice topology`: show a machine, or turn its description into another form."""
 
 from __future__ import annotations
+
+import os
+import sys
 
 import click
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.output import emit
+from podslice.core.machine.model import Machine
+
+_FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo")
 
 
 @click.command()
 @machine_options
 @click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "yaml", "json", "synthetic"]),
-    default="table",
-    show_default=True,
-    help="json is cAdvisor's MachineInfo, synthetic is hwloc's one-line form.",
+    "-o", "--output", type=click.Choice(_FORMS), default="table", show_default=True, help="Form of the output."
 )
-@click.option("--list", "list_gallery", is_flag=True, help="List the machines of the gallery.")
-def topology(machine: str | None, sysfs: str | None, source: str | None, output: str, list_gallery: bool) -> None:
-    """Show this machine, or another one, as the kubelet sees it; or convert between formats.
+@click.option("--capture", metavar="TAR", help="Write what discovery reads on this machine into a snapshot (.tar.xz).")
+@click.option("--list", "list_gallery", is_flag=True, help="List the ready-made machines.")
+def topology(
+    machine: str | None, sysfs: str | None, source: str | None, output: str, capture: str | None, list_gallery: bool
+) -> None:
+    """Show a machine as the kubelet sees it: this one, a captured one, a ready-made one, or a described one.
 
     \b
     Examples:
-      podslice topology
-      podslice topology --machine epyc-9654-nps4 -o wide
-      podslice topology --sysfs snapshot.tar.xz -o yaml
-      podslice topology --from 'pack:2 numa:2 core:8 pu:2' -o json
-      lstopo --of xml | podslice topology --from /dev/stdin
+      podslice topology                                    # this machine
+      podslice topology --machine epyc-9654-nps4
+      podslice topology --capture node7.tar.xz             # on node7
+      podslice topology --sysfs node7.tar.xz -o wide       # anywhere
+      podslice topology --from 'pack:2 numa:2 core:8 pu:2' -o yaml
+      lstopo --of xml | podslice topology --from - -o machineinfo
     """
     if list_gallery:
-        _list_gallery()
-        return
-    chosen = resolve_machine(machine, sysfs, source)
-    if output in ("table", "wide"):
-        from podslice.render.machine import print_machine
+        _list_gallery(output)
+    elif capture is not None:
+        from podslice.host.capture import capture_machine
 
-        print_machine(chosen, wide=output == "wide")
-    elif output == "json":
-        from podslice.core.machine.machineinfo import to_machineinfo
-
-        emit(to_machineinfo(chosen), "json")
-    elif output == "yaml":
-        from podslice.host.machines import machine_to_dict
-
-        emit(machine_to_dict(chosen), "yaml")
+        click.echo(f"podslice: wrote {capture_machine(capture)} files to {capture}", err=True)
     else:
-        from podslice.core.machine.synthetic import to_synthetic
-
-        click.echo(to_synthetic(chosen))
+        _show(resolve_machine(machine, sysfs, source), output)
 
 
-def _list_gallery() -> None:
-    from podslice.gallery import load_gallery, names
-    from podslice.render.table import print_table
+def _show(machine: Machine, output: str) -> None:
+    if output in ("table", "wide"):
+        from podslice.render.machine_table import to_text
 
-    rows = []
-    for name in names():
-        machine = load_gallery(name)
-        rows.append([name, str(machine.cpu_count), str(len(machine.nodes)), machine.description])
-    print_table(["MACHINE", "CPUS", "NUMA", "DESCRIPTION"], rows, right=(1, 2))
+        click.echo(to_text(machine, wide=output == "wide", colour=_colour()))
+        return
+    from podslice.core.machine.synthetic import lost_in_synthetic
+    from podslice.host.machine_files import DumpFormat, dump_machine
+
+    form: DumpFormat = output  # type: ignore[assignment]  # one of the choices above
+    click.echo(dump_machine(machine, form), nl=False)
+    if output == "synthetic":
+        lost = lost_in_synthetic(machine)
+        if lost:
+            click.echo(f"podslice: note: a synthetic description leaves out {', '.join(lost)}", err=True)
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _list_gallery(output: str) -> None:
+    from podslice.gallery import gallery_names, load_gallery
+    from podslice.render.machine_table import size_text, table
+
+    machines = [load_gallery(name) for name in gallery_names()]
+    if output in ("json", "yaml"):
+        emit(
+            [{"name": m.name, "cpus": m.cpu_count, "description": m.description, "source": m.source} for m in machines],
+            output,
+        )
+        return
+    rows = [
+        (m.name, str(m.cpu_count), str(m.socket_count), str(len(m.nodes)), size_text(m.memory), m.description)
+        for m in machines
+    ]
+    header = ("NAME", "CPUS", "SOCKETS", "NUMA", "MEMORY", "DESCRIPTION")
+    click.echo("\n".join(table(header, rows, left=(0, 5))))

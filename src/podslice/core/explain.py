@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
-from podslice.core.kubelet import Refusal
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.scheduling.predicates import Refusal
 
 
 def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refusal) -> str:

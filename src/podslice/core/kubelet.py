@@ -17,19 +17,19 @@ import msgspec
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
+from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
 from podslice.core.managers.cpu import RunningContainer
 from podslice.core.managers.device_records import DeviceContent
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
-from podslice.core.scheduling.predicates import NodeFacts, general_predicates, pod_on_node
-from podslice.core.state.checkpoint_memory import Block
+from podslice.core.scheduling.predicates import NodeFacts, PodOnNode, Refusal, general_predicates, pod_on_node
 from podslice.core.values.cpuset import Bits
 
-STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
+STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
 
 
 class ContainerStatus(msgspec.Struct):
@@ -56,13 +56,6 @@ class StartedContainer(NamedTuple):
     error: str = ""
 
 
-class Refusal(NamedTuple):
-    """Why a pod was not admitted, as the pod status says it."""
-
-    reason: str
-    message: str
-
-
 class Admitted(NamedTuple):
     """A pod re-admitted or refused after a restart."""
 
@@ -86,6 +79,7 @@ class Kubelet:
     ) -> None:
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
+        self._seen: dict[str, PodOnNode] = {}
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
         self.machine = machine
@@ -143,8 +137,8 @@ class Kubelet:
         gates = self.manager.context.gates
         device = self.manager.device
         verdict = general_predicates(
-            pod_on_node(pod.spec, gates),
-            [pod_on_node(other.spec, gates) for uid, other in self.active.items() if uid != pod.uid],
+            self._on_node(pod),
+            [self._on_node(other) for uid, other in self.active.items() if uid != pod.uid],
             NodeFacts(self._node_resources().allocatable),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
         )
@@ -155,6 +149,13 @@ class Kubelet:
         self.preempted = verdict.victims
         for uid in verdict.victims:
             self.remove_pod(uid)
+
+    def _on_node(self, pod: AdmissionPod) -> PodOnNode:
+        """The predicates' view of a pod, worked out once per specification."""
+        known = self._seen.get(pod.uid)
+        if known is None or known.pod is not pod.spec:
+            known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates)
+        return known
 
     def _node_resources(self) -> NodeResources:
         report = self.manager.device.capacity()
@@ -175,6 +176,7 @@ class Kubelet:
 
     def _leave(self, uid: str) -> None:
         self.manager.context.deactivate(uid)
+        self._seen.pop(uid, None)
         self.statuses.pop(uid, None)
 
     # Containers

@@ -6,7 +6,7 @@ admitted, their containers start, everything a kubelet would clean up later is c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.explain import explain_refusal
 from podslice.core.hints.hint import Hint
-from podslice.core.kubelet import Kubelet, Refusal, StartedContainer
+from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
@@ -22,6 +22,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
+from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet
 
 
@@ -31,7 +32,8 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     `cpus`: the set it runs on. `isolation`: `container` (its own CPUs), `pod` (the pod's shared pool) or `host` (the
     node's shared pool). `cfs_quota`: whether CPU limits are enforced with CFS quota. `memory_nodes`: NUMA nodes its
     memory is bound to, empty for no binding. `memory`: bytes it holds there by resource, `devices`: ids by resource.
-    `error` says why the container could not start although its pod was admitted. `affinity`: the Topology Manager's mask as NUMA ids, None for none.
+    `error` says why the container could not start although its pod was admitted. `affinity`: the Topology Manager's
+    mask as NUMA ids, None for none.
     """
 
     name: str
@@ -74,7 +76,8 @@ class Node:
     and `InputError` for an unknown profile.
 
     `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
-    like) to the resource managers' decision. `files` are state files by name as a kubelet left them; `Node.files` are the current ones.
+    like) to the resource managers' decision. `files` are state files by name as a kubelet left them; `Node.files` are
+    the current ones.
     """
 
     def __init__(
@@ -128,6 +131,28 @@ class Node:
         )
         self.kubelet.collect()
         return decision
+
+    def readmit(self, pods: Iterable[Pod]) -> list[Decision]:
+        """Admit pods that run already, on state files they are in, before anything counts as gone.
+
+        Every one keeps what the files say. Returns the refused ones. Afterwards what belongs to no pod is freed.
+        """
+        context = self.kubelet.manager.context
+        context.sources_ready = False
+        defaulted = [default_pod(pod, context.gates) for pod in pods]
+        for pod in defaulted:
+            context.activate(self.kubelet.admission(pod))
+        refused = []
+        for pod in defaulted:
+            refusal = self.kubelet.admit(pod)
+            if refusal is None:
+                self.kubelet.start_containers(pod.metadata.uid)
+            else:
+                refused.append(self._refused(self.kubelet.admission(pod), refusal))
+        context.sources_ready = True
+        context.epoch += 1
+        self.kubelet.collect()
+        return refused
 
     def remove(self, uid: str) -> None:
         """The pod is gone: everything it held is free again. Unknown UIDs are ignored."""

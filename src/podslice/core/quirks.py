@@ -69,6 +69,10 @@ class Quirks(msgspec.Struct, frozen=True):
     """4.6: after a restart the pod's hints are made from its first container's memory only."""
     init_memory_again: bool = False
     """findings 14.9: after a restart finished init containers are given memory again."""
+    memory_drift_blocks_start: bool = False
+    """1.14 (KEP-6232): a NUMA node whose memory size changed a little at a reboot keeps the kubelet from starting."""
+    zero_checksum_is_trusted: bool = False
+    """4.13: a state file whose checksum is 0 or missing counts as intact."""
     inexact_memory_is_refused: bool = False
     """4.8: whole amounts of bytes are refused because of how they were written (1.5Gi, 100Ti)."""
 

@@ -1,4 +1,7 @@
-"""Ready-made descriptions of common machines, one short YAML file each, with its source."""
+"""Ready-made machines, so that nobody needs a server to ask what a server would do.
+
+Each is a short-form YAML file below `machines/` with the vendor document its facts are from.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,25 @@ from difflib import get_close_matches
 from importlib.resources import files
 
 from podslice.core.errors import InputError
+from podslice.core.machine.form import from_data
 from podslice.core.machine.model import Machine
-from podslice.core.machine.shape import expand, shape_from_dict
 from podslice.k8s.yaml import load_documents
 
+_SUFFIX = ".yaml"
 
-def names() -> list[str]:
-    """Names of all machines in the gallery."""
-    return sorted(
-        entry.name.removesuffix(".yaml") for entry in files(__name__).iterdir() if entry.name.endswith(".yaml")
-    )
+
+def gallery_names() -> list[str]:
+    """Names of all machines, sorted."""
+    folder = files("podslice.gallery").joinpath("machines")
+    return sorted(file.name.removesuffix(_SUFFIX) for file in folder.iterdir() if file.name.endswith(_SUFFIX))
 
 
 def load_gallery(name: str) -> Machine:
-    """A machine of the gallery. Raises `InputError` with close names."""
-    if name not in names():
-        close = get_close_matches(name, names(), 3, 0.3)
-        raise InputError(
-            f"unknown machine {name!r}",
-            path="--machine",
-            remedy=f"did you mean {' or '.join(close)}?" if close else "podslice topology --list names them all",
-        )
-    text = files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return expand(shape_from_dict({"name": name, **load_documents(text, name)[0]}))
+    """The machine of that name. Raises `InputError` that offers similar names."""
+    names = gallery_names()
+    if name not in names:
+        similar = get_close_matches(name, names, 3, 0.4) or [known for known in names if name.lower() in known]
+        remedy = f"did you mean {', '.join(similar)}?" if similar else "podslice topology --list shows all"
+        raise InputError(f"unknown machine {name!r}", path="--machine", remedy=remedy)
+    text = files("podslice.gallery").joinpath("machines", name + _SUFFIX).read_text(encoding="utf-8")
+    return from_data(load_documents(text, name)[0], name)

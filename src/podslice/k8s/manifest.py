@@ -56,8 +56,12 @@ def load_pods(path: str, *, replicas: bool = False) -> list[LoadedPod]:
 
     `replicas` expands a workload into as many pods as it asks for. Pods get a name and UID where they have none.
     """
-    source = "stdin" if path == "-" else path
-    documents = load_documents(read_text(path), source)
+    return load_pods_text(read_text(path), "stdin" if path == "-" else path, replicas=replicas)
+
+
+def load_pods_text(text: str, source: str, *, replicas: bool = False) -> list[LoadedPod]:
+    """All pods in the text of a file; see `load_pods`."""
+    documents = load_documents(text, source)
     pods = list(_pods_of(documents, source, replicas))
     if not pods:
         kinds = sorted({str(document.get("kind")) for document in documents if isinstance(document, dict)})
@@ -83,16 +87,16 @@ def _find(document: Any, path: str) -> Iterator[tuple[str, str, Mapping[str, Any
     if not isinstance(document, dict):
         raise InputError(f"expected an object, got {type(document).__name__}", path=path, remedy=_REMEDY)
     kind = document.get("kind")
+    if not isinstance(kind, str):
+        raise InputError("has no kind", path=path, remedy=_REMEDY)
     if kind == "Pod":
         yield kind, path, document, 1
-    elif isinstance(kind, str) and kind.endswith("List") and isinstance(document.get("items"), list):
+    elif kind.endswith("List") and isinstance(document.get("items"), list):
         for index, item in enumerate(document["items"]):
-            default = {} if "kind" in (item or {}) else {"kind": kind.removesuffix("List")}
+            default = {"kind": kind.removesuffix("List")} if kind != "List" else {}
             yield from _find({**default, **item} if isinstance(item, dict) else item, _join(path, f"items[{index}]"))
     elif kind in _TEMPLATES:
         yield _template(document, kind, path)
-    elif not isinstance(kind, str):
-        raise InputError("has no kind", path=path, remedy=_REMEDY)
 
 
 def _template(document: dict[str, Any], kind: str, path: str) -> tuple[str, str, Mapping[str, Any], int]:
@@ -102,16 +106,24 @@ def _template(document: dict[str, Any], kind: str, path: str) -> tuple[str, str,
         data = data.get(step) if isinstance(data, dict) else None
     if not isinstance(data, dict):
         raise InputError("is missing", path=path, remedy="a workload needs a pod template")
-    owner = document.get("metadata") or {}
-    metadata = {**(data.get("metadata") or {})}
-    metadata.setdefault("name", owner.get("name", "") if isinstance(owner, dict) else "")
-    if isinstance(owner, dict) and owner.get("namespace"):
+    owner = _object(document.get("metadata"), "metadata")
+    metadata = {**_object(data.get("metadata"), _join(path, "metadata"))}
+    metadata.setdefault("name", owner.get("name", ""))
+    if owner.get("namespace"):
         metadata.setdefault("namespace", owner["namespace"])
     spec = document.get("spec")
     count = spec.get("replicas", spec.get("parallelism", 1)) if isinstance(spec, dict) else 1
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise InputError(f"{count!r} is not a number of pods", path="spec.replicas")
     return kind, path, {**data, "metadata": metadata}, count
+
+
+def _object(value: Any, path: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(f"expected an object, got {type(value).__name__}", path=path)
+    return value
 
 
 def _join(path: str, step: str) -> str:

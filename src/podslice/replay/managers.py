@@ -15,19 +15,21 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.effects.cgroup import pod_resource_config
 from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.kubelet import STATE_FILES, Kubelet, StartedContainer
+from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.machine.devices import DeviceInventory, inventory_from_data
+from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
+from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import Quirks
 from podslice.core.state import checkpoint_memory
-from podslice.core.state.checkpoint_memory import Block
 from podslice.core.state.convert import rewrite
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import format_bits, iter_bits
 from podslice.replay.hints import hint_to_json
 
 TYPES = ("managers",)
+STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
 STATE_PATH = "/var/lib/kubelet"
 Json = dict[str, Any]
 

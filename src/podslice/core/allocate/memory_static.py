@@ -8,7 +8,7 @@ from podslice.core.config.reservation import hugepage_resource
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.memory import Request, best, free_on, violates_groups
-from podslice.core.machine.memory_books import Block, MachineState, MemoryTable, NUMANodeState
+from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import Bits, iter_bits
 

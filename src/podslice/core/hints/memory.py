@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.masks import enumerate_masks, sums
-from podslice.core.machine.memory_books import MachineState
+from podslice.core.machine.memory import MachineState
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 Request = Mapping[str, int]

@@ -1,131 +1,199 @@
-"""hwloc's XML (`lstopo --of xml`), versions 1 and 2: the machine as the kubelet would group it."""
+"""hwloc's XML (`lstopo --of xml`, `lstopo machine.xml`) of versions 1 and 2, as the machine a kubelet would see.
+
+In version 1 NUMA nodes and caches are levels of one tree; in version 2 NUMA nodes hang beside it and memory-only nodes
+carry the CPU set of whatever they are attached to. Both are read through the CPU sets, so the difference does not
+matter: a CPU belongs to the smallest NUMA node that lists it, ordinary memory before special memory.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from podslice.core.errors import InputError
-from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nodes, check_machine
+from podslice.core.machine.model import Cache, CoreType, HugePages, Machine
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 
-_PACKAGE = ("Package", "Socket")
+_REMEDY = "give the output of lstopo --of xml"
+_CACHE = re.compile(r"L([1-5])i?Cache|Cache")
+_CACHE_TYPES = {"0": "Unified", "1": "Data", "2": "Instruction"}
+_SPECIAL_MEMORY = ("MCDRAM", "HBM", "GPUMemory", "NVM", "SPM", "CXL-DRAM")
+_LARGEST_INDEX = (1 << 32) - 1
+_LONGEST_BITMAP = 1 << 16
+_WORD = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
-def from_hwloc_xml(text: str) -> Machine:
-    """Read a topology. Raises `InputError` for text that is not hwloc XML."""
+def from_hwloc_xml(text: str, source: str = "") -> Machine:
+    """The machine in hwloc's XML. Raises `InputError` for text that is not that, or describes no CPU."""
     if "<!ENTITY" in text:
-        raise InputError("declares XML entities", remedy="give the output of lstopo --of xml")
+        raise InputError("declares XML entities", source=source, remedy=_REMEDY)
     try:
         root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise InputError(f"is not XML: {error}") from None
+    except (ElementTree.ParseError, ValueError) as error:
+        raise InputError(f"is not well-formed XML: {error}", source=source, remedy=_REMEDY) from None
     top = root.find("object")
     if root.tag != "topology" or top is None:
-        raise InputError("is not hwloc XML", remedy="give the output of lstopo --of xml")
-    return _Reader(top, root).machine()
+        raise InputError(f"is XML, but <{root.tag}> is not hwloc's topology", source=source, remedy=_REMEDY)
+    try:
+        return check_machine(_Reader(root, top).machine(source))
+    except InputError as error:
+        raise error.at(source=source) from None
+    except ValueError as error:
+        raise InputError(f"has a number hwloc would not write: {error}", source=source, remedy=_REMEDY) from None
+
+
+class _Object:
+    """One `<object>` with what we need of it; `index` is the kernel's number, None where there is none."""
+
+    def __init__(self, element: ElementTree.Element) -> None:
+        self.element = element
+        self.kind = element.get("type", "")
+        self.index = int(element.get("os_index", "")) if element.get("os_index") else None
+        if self.index is not None and not 0 <= self.index <= _LARGEST_INDEX:
+            raise InputError(f"os_index {self.index} of a {self.kind} is absurd", remedy=_REMEDY)
+        self.cpus = parse_bitmap(element.get("cpuset"))
 
 
 class _Reader:
-    def __init__(self, top: ElementTree.Element, root: ElementTree.Element) -> None:
-        self.top = top
+    def __init__(self, root: ElementTree.Element, top: ElementTree.Element) -> None:
         self.root = root
-        self.l3 = [
-            (_bits(o.get("cpuset")), i) for i, o in enumerate(self._objects(top, "L3Cache", "Cache")) if _is_l3(o)
-        ]
+        self.top = top
+        objects = [_Object(element) for element in top.iter("object")]
+        online = parse_bitmap(top.get("online_cpuset")) if top.get("online_cpuset") else ~0
+        self.pus = [o.index for o in objects if o.kind == "PU" and o.index is not None and online >> o.index & 1]
+        self.packages = [o for o in objects if o.kind in ("Package", "Socket")]
+        self.cores = [o for o in objects if o.kind == "Core"]
+        self.numa = [o for o in objects if o.kind == "NUMANode"]
+        self.caches = [o for o in objects if _CACHE.fullmatch(o.kind)]
+        if max(self.pus, default=0) > MAX_CPUS:
+            raise InputError(f"PU {max(self.pus)} is more than Linux supports", remedy=f"at most {MAX_CPUS}")
+        self.online = bits_of(self.pus)
 
-    def _objects(self, top: ElementTree.Element, *kinds: str) -> Iterator[ElementTree.Element]:
-        for element in top.iter("object"):
-            if element.get("type") in kinds:
-                yield element
-
-    def machine(self) -> Machine:
-        packages = [(_bits(o.get("cpuset")), int(o.get("os_index", "0"))) for o in self._objects(self.top, *_PACKAGE)]
-        allowed = _bits(self.top.get("allowed_cpuset")) or _bits(self.top.get("cpuset"))
-        cores = self._cores(allowed, packages)
-        numa = list(self._objects(self.top, "NUMANode"))
-        distances = self._distances([int(node.get("os_index", "0")) for node in numa])
-        nodes = []
-        owned: Bits = 0
-        for node in numa:
-            cpus = _bits(node.get("cpuset")) & ~owned if not _is_memory_side(node) else 0
-            mine = [core for bits, core in cores if bits & cpus and bits & ~cpus == 0]
-            owned |= cpus if mine else 0
-            nodes.append(self._node(node, mine, distances))
-        if not nodes:
-            nodes = [NUMANode(id=0, cores=tuple(core for _, core in cores))]
-        return Machine(nodes=tuple(nodes), num_sockets=len(packages) or 1)
-
-    def _cores(self, allowed: Bits, packages: list[tuple[Bits, int]]) -> list[tuple[Bits, Core]]:
-        cores = []
-        objects = list(self._objects(self.top, "Core")) or list(self._objects(self.top, "PU"))
-        for element in objects:
-            bits = _bits(element.get("cpuset")) & allowed
-            if bits:
-                socket = next((index for cpus, index in packages if cpus & bits), 0)
-                cores.append((bits, Core(socket, int(element.get("os_index", "0")), tuple(iter_bits(bits)))))
-        return [(bits, self._with_cache(bits, core, cores)) for bits, core in cores]
-
-    def _with_cache(self, bits: Bits, core: Core, cores: list[tuple[Bits, Core]]) -> Core:
-        for shared, index in self.l3:
-            if shared & bits and shared.bit_count() != self._node_size(bits):
-                return Core(core.socket, core.core, core.threads, (index,))
-        return core
-
-    def _node_size(self, bits: Bits) -> int:
-        sizes = [
-            _bits(n.get("cpuset")).bit_count()
-            for n in self._objects(self.top, "NUMANode")
-            if _bits(n.get("cpuset")) & bits
-        ]
-        return sizes[0] if sizes else _bits(self.top.get("cpuset")).bit_count()
-
-    def _node(self, element: ElementTree.Element, cores: list[Core], distances: dict[int, tuple[int, ...]]) -> NUMANode:
-        index = int(element.get("os_index", "0"))
-        pools = tuple(
-            HugePages(int(page.get("size", "0")) // 1024, int(page.get("count", "0")))
-            for page in element.findall("page_type")
-            if int(page.get("size", "0")) > 65536
+    def machine(self, source: str) -> Machine:
+        if not self.pus:
+            raise InputError("describes no processing unit", remedy=_REMEDY)
+        infos = {info.get("name"): info.get("value", "") for info in self.top.iter("info")}
+        caches = tuple(self._caches())
+        return Machine(
+            nodes=build_nodes(self._cpus(), self._nodes(), self._l3()),
+            name=infos.get("HostName", ""),
+            description=infos.get("CPUModel", ""),
+            source=source,
+            architecture=infos.get("Architecture", ""),
+            offline=CPUSet.from_bits(parse_bitmap(self.top.get("complete_cpuset")) & ~self.online),
+            caches=caches,
+            core_types=tuple(self._core_types()),
         )
-        return NUMANode(index, int(element.get("local_memory", "0")), pools, distances.get(index), tuple(cores))
 
-    def _distances(self, ids: list[int]) -> dict[int, tuple[int, ...]]:
+    def _cpus(self) -> Iterator[CPUFacts]:
+        core_of = {cpu: place for place, core in enumerate(self.cores) for cpu in iter_bits(core.cpus)}
+        package_of = {cpu: o.index or 0 for o in self.packages for cpu in iter_bits(o.cpus)}
+        node_of = self._node_of()
+        numbers = self._core_numbers()
+        for cpu in self.pus:
+            place = core_of.get(cpu)
+            core = cpu if place is None else numbers[place]
+            yield CPUFacts(cpu, core, package_of.get(cpu, 0), node_of.get(cpu, 0))
+
+    def _core_numbers(self) -> list[int]:
+        """The kernel's core ids where they tell cores of a package apart, else the order of the file."""
+        kernel = [
+            (next((p.index for p in self.packages if p.cpus & core.cpus), None), core.index) for core in self.cores
+        ]
+        if None not in [core.index for core in self.cores] and len(set(kernel)) == len(kernel):
+            return [core.index or 0 for core in self.cores]
+        return list(range(len(self.cores)))
+
+    def _node_of(self) -> dict[int, int]:
+        def rank(node: _Object) -> tuple[bool, int, int]:
+            special = node.element.get("subtype") in _SPECIAL_MEMORY
+            return special, node.cpus.bit_count(), node.index or 0
+
+        owner: dict[int, int] = {}
+        for node in sorted(self.numa, key=rank):
+            for cpu in iter_bits(node.cpus):
+                owner.setdefault(cpu, node.index or 0)
+        return owner
+
+    def _nodes(self) -> list[NodeFacts]:
+        distances = self._distances()
+        nodes = [self._node(o.index or 0, o.element, distances) for o in self.numa]
+        return nodes or [self._node(0, self.top, {})]
+
+    def _node(self, number: int, element: ElementTree.Element, distances: dict[int, tuple[int, ...]]) -> NodeFacts:
+        pages = sorted((int(p.get("size", "0")), int(p.get("count", "0"))) for p in element.findall("page_type"))
+        pools = tuple(HugePages(size // 1024, count) for size, count in pages[1:])
+        return NodeFacts(number, int(element.get("local_memory", "0")), pools, distances.get(number))
+
+    def _l3(self) -> list[tuple[int, Bits]]:
+        """L3 and above with the kernel's ids. hwloc 2 writes the ids the kernel has, so on Linux a cache without one is
+        one a kubelet does not see either; other files never have ids, there the order of the file stands in."""
+        l3 = [o for o in self.caches if int(o.element.get("depth", "0")) > 2]
+        infos = {info.get("name"): info.get("value") for info in self.top.findall("info")}
+        if self.root.get("version", "").startswith("2") and infos.get("Backend") == "Linux":
+            return [(o.index, o.cpus & self.online) for o in l3 if o.index is not None]
+        return [(place if o.index is None else o.index, o.cpus & self.online) for place, o in enumerate(l3)]
+
+    def _caches(self) -> list[Cache]:
+        caches = [
+            Cache(
+                level=int(o.element.get("depth", "0")),
+                type=_CACHE_TYPES.get(o.element.get("cache_type", "0"), "Unified"),
+                size=int(o.element.get("cache_size", "0")),
+                cpus=CPUSet.from_bits(o.cpus & self.online),
+            )
+            for o in self.caches
+            if o.cpus & self.online
+        ]
+        return sorted(caches, key=lambda cache: (cache.level, min(cache.cpus), cache.type))
+
+    def _core_types(self) -> Iterator[CoreType]:
+        kinds = [(parse_bitmap(kind.get("cpuset")), kind) for kind in self.root.iter("cpukind")]
+        if len(kinds) < 2:
+            return
+        for rank, (cpus, kind) in enumerate(reversed(kinds)):
+            infos = {info.get("name"): info.get("value", "") for info in kind.iter("info")}
+            name = _CORE_TYPES.get(infos.get("CoreType", ""), f"rank-{rank}")
+            yield CoreType(name, CPUSet.from_bits(cpus & self.online), int(infos.get("LinuxCapacity", "0")))
+
+    def _distances(self) -> dict[int, tuple[int, ...]]:
+        """Rows by node id, columns by ascending node id; empty when hwloc wrote no complete matrix."""
         for element in self.root.iter("distances2"):
-            if element.get("type") == "NUMANode" and "means latency" not in (element.get("name") or ""):
-                order = [int(word) for text in element.findall("indexes") for word in (text.text or "").split()]
-                values = [int(word) for text in element.findall("u64values") for word in (text.text or "").split()]
-                return _rows(order, values)
+            if element.get("type") == "NUMANode" and element.get("name", "NUMALatency") == "NUMALatency":
+                return _rows(list(_numbers(element, "indexes")), list(_numbers(element, "u64values")))
         for element in self.root.iter("distances"):
             base = float(element.get("latency_base", "1"))
-            values = [round(float(c.get("value", "0")) * base) for c in element.findall("latency")]
-            return _rows(ids, values)
+            values = [round(float(cell.get("value", "0")) * base) for cell in element.findall("latency")]
+            return _rows([o.index or 0 for o in self.numa], values)
         return {}
+
+
+_CORE_TYPES = {"IntelCore": "performance", "IntelAtom": "efficiency"}
+
+
+def _numbers(element: ElementTree.Element, name: str) -> Iterator[int]:
+    for part in element.findall(name):
+        yield from map(int, (part.text or "").split())
 
 
 def _rows(order: list[int], values: list[int]) -> dict[int, tuple[int, ...]]:
     size = len(order)
-    if size == 0 or len(values) != size * size:
+    if not size or len(values) != size * size:
         return {}
-    rows = {node: values[i * size : (i + 1) * size] for i, node in enumerate(order)}
-    ascending = sorted(range(size), key=lambda i: order[i])
-    return {node: tuple(row[i] for i in ascending) for node, row in rows.items()}
+    ascending = sorted(range(size), key=lambda place: order[place])
+    return {node: tuple(values[row * size + column] for column in ascending) for row, node in enumerate(order)}
 
 
-def _is_l3(element: ElementTree.Element) -> bool:
-    return element.get("type") == "L3Cache" or element.get("depth") == "3"
-
-
-def _is_memory_side(element: ElementTree.Element) -> bool:
-    return element.get("subtype") in ("MCDRAM", "HBM", "GPUMemory", "NVM", "SPM")
-
-
-def _bits(text: str | None) -> Bits:
-    """hwloc's bitmap text: comma-separated 32-bit words, `0xf...f` prefixes for infinite sets refused as empty."""
-    if not text:
-        return 0
+def parse_bitmap(text: str | None) -> Bits:
+    """hwloc's bitmap text (`0x00000003,0xffffffff`; an empty word is 0) as bits. Raises `ValueError`; infinite sets
+    (`0xf...f`) have no place on a real machine and are refused."""
+    if text and len(text) > _LONGEST_BITMAP:
+        raise ValueError(f"a bitmap of {len(text)} characters")
     bits = 0
-    for word in text.split(","):
-        bits <<= 32
-        if word and word != "0xf...f":
-            bits |= int(word, 16)
+    for word in (text or "").split(","):
+        if word and not _WORD.fullmatch(word):
+            raise ValueError(f"bitmap {(text or '')[:40]!r}")
+        bits = bits << 32 | int(word or "0", 16)
     return bits

@@ -1,91 +1,176 @@
-"""cAdvisor's MachineInfo JSON, the form in which every kubelet publishes its machine (`/api/v1.3/machine`)."""
+"""cAdvisor's MachineInfo JSON, the form in which a kubelet itself passes its machine around."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from podslice.core.errors import InputError
-from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
+from podslice.core.machine.build import check_machine
+from podslice.core.machine.model import Cache, Core, HugePages, Machine, NUMANode
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of
 
 Json = dict[str, Any]
+_REMEDY = "give cAdvisor's MachineInfo as JSON"
 
 
-def from_machineinfo(data: Mapping[str, Any]) -> Machine:
-    """A machine from MachineInfo. Raises `InputError` with the field path."""
-    topology = data.get("topology")
-    if not isinstance(topology, list):
-        raise InputError("has no list", path="topology", remedy="give the JSON of a kubelet's /spec or /machine page")
+def from_machineinfo(data: Mapping[str, Any], source: str = "") -> Machine:
+    """A machine from MachineInfo. Facts of other kinds (file systems, networks) are ignored; `null` stands for an
+    empty list as Go writes it, and a memory capacity of 0 (cAdvisor could not read it) for unknown. Raises
+    `InputError` with the field's path."""
+    reader = _Reader(source)
+    topology = reader.objects(data, "topology", "")
+    nodes = tuple(reader.node(node, f"topology[{n}]") for n, node in enumerate(topology))
+    machine = Machine(
+        nodes=nodes,
+        num_cores=reader.number(data, "num_cores", ""),
+        num_sockets=reader.number(data, "num_sockets", ""),
+        memory_capacity=reader.number(data, "memory_capacity", "") or None,
+        hugepages=reader.hugepages(data, "") if "hugepages" in data else None,
+        source=source,
+    )
     try:
-        nodes = tuple(_node(node) for node in topology)
-        return Machine(
-            nodes=nodes,
-            num_cores=_optional(data, "num_cores"),
-            num_sockets=_optional(data, "num_sockets"),
-            memory_capacity=_optional(data, "memory_capacity"),
+        check_machine(machine)
+    except InputError as error:
+        raise error.at(source=source) from None
+    return msgspec.structs.replace(machine, caches=reader.caches(topology, nodes))
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def number(self, data: Mapping[str, Any], key: str, path: str) -> int:
+        value = data.get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._error(path, key, f"{value!r} is not a whole number")
+        return value
+
+    def numbers(self, data: Mapping[str, Any], key: str, path: str) -> tuple[int, ...]:
+        values = data.get(key) or ()
+        if not isinstance(values, list | tuple) or any(
+            isinstance(value, bool) or not isinstance(value, int) for value in values
+        ):
+            raise self._error(path, key, "is not a list of whole numbers")
+        return tuple(values)
+
+    def objects(self, data: Mapping[str, Any], key: str, path: str) -> list[Mapping[str, Any]]:
+        values = data.get(key) or []
+        if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+            raise self._error(path, key, "is not a list of objects")
+        return values
+
+    def _error(self, path: str, key: str, problem: str) -> InputError:
+        return InputError(problem, source=self.source, path=f"{path}.{key}" if path else key, remedy=_REMEDY)
+
+    def node(self, data: Mapping[str, Any], path: str) -> NUMANode:
+        distances = None if data.get("distances") is None else self.numbers(data, "distances", path)
+        cores = self.objects(data, "cores", path)
+        return NUMANode(
+            id=self.number(data, "node_id", path),
+            memory=self.number(data, "memory", path),
+            hugepages=self.hugepages(data, path),
+            distances=distances,
+            cores=tuple(self._core(core, f"{path}.cores[{c}]") for c, core in enumerate(cores)),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"is not MachineInfo: {type(error).__name__} {error}", path="topology") from None
 
+    def hugepages(self, data: Mapping[str, Any], path: str) -> tuple[HugePages, ...]:
+        return tuple(
+            HugePages(self.number(pool, "page_size", path), self.number(pool, "num_pages", path))
+            for pool in self.objects(data, "hugepages", path)
+        )
 
-def _optional(data: Mapping[str, Any], key: str) -> int | None:
-    return int(data[key]) if data.get(key) is not None else None
+    def _core(self, data: Mapping[str, Any], path: str) -> Core:
+        return Core(
+            socket=self.number(data, "socket_id", path),
+            core=self.number(data, "core_id", path),
+            threads=self.numbers(data, "thread_ids", path),
+            uncore_caches=tuple(self.number(c, "id", path) for c in self.objects(data, "uncore_caches", path)),
+        )
 
+    def caches(self, topology: Iterable[Mapping[str, Any]], nodes: Iterable[NUMANode]) -> tuple[Cache, ...]:
+        """Caches of cores, of nodes, and uncore caches with the CPUs of all cores that name them."""
+        found: dict[tuple[int, str, int, int, str], Bits] = {}
 
-def _node(node: Mapping[str, Any]) -> NUMANode:
-    distances = node.get("distances")
-    return NUMANode(
-        id=int(node["node_id"]),
-        memory=int(node.get("memory") or 0),
-        hugepages=tuple(
-            HugePages(page_size_ki=int(pool["page_size"]), num_pages=int(pool["num_pages"]))
-            for pool in node.get("hugepages") or ()
-        ),
-        distances=None if distances is None else tuple(map(int, distances)),
-        cores=tuple(_core(core) for core in node.get("cores") or ()),
-    )
+        def add(listed: Mapping[str, Any], key: str, owner: str, cpus: Iterable[int]) -> None:
+            for cache in self.objects(listed, key, "topology"):
+                level = self.number(cache, "level", "topology")
+                number = self.number(cache, "id", "topology")
+                size = self.number(cache, "size", "topology")
+                where = (level, str(cache.get("type", "")).capitalize(), size, number, owner)
+                found[where] = found.get(where, 0) | bits_of(cpus)
 
-
-def _core(core: Mapping[str, Any]) -> Core:
-    caches = core.get("uncore_caches") or ()
-    return Core(
-        socket=int(core["socket_id"]),
-        core=int(core["core_id"]),
-        threads=tuple(map(int, core["thread_ids"])),
-        uncore_caches=tuple(int(cache["id"]) for cache in caches),
-    )
+        for data, node in zip(topology, nodes, strict=True):
+            for listed, core in zip(self.objects(data, "cores", "topology"), node.cores, strict=True):
+                add(listed, "caches", f"core {min(core.threads, default=0)}", core.threads)
+                add(listed, "uncore_caches", "uncore", core.threads)
+            add(data, "caches", f"node {node.id}", (cpu for core in node.cores for cpu in core.threads))
+        caches = [
+            Cache(level, kind, size, CPUSet.from_bits(cpus))
+            for (level, kind, size, _, _), cpus in found.items()
+            if cpus
+        ]
+        return tuple(sorted(caches, key=lambda cache: (cache.level, min(cache.cpus), cache.type)))
 
 
 def to_machineinfo(machine: Machine) -> Json:
-    """MachineInfo as a kubelet would publish it, as far as our facts reach."""
-    pools: dict[int, int] = {}
-    for node in machine.nodes:
-        for pool in node.hugepages:
-            pools[pool.page_size_ki] = pools.get(pool.page_size_ki, 0) + pool.num_pages
+    """MachineInfo with everything a kubelet's managers read, and the caches as far as they are known."""
     return {
         "num_cores": machine.cpu_count,
         "num_physical_cores": len({(core.socket, core.core) for node in machine.nodes for core in node.cores}),
         "num_sockets": machine.socket_count,
         "memory_capacity": machine.memory,
-        "hugepages": [{"page_size": size, "num_pages": pages} for size, pages in sorted(pools.items())],
-        "topology": [_node_to_json(node) for node in machine.nodes],
+        "hugepages": _hugepages(machine.all_hugepages),
+        "topology": [_node(node, machine.caches) for node in machine.nodes] or None,
     }
 
 
-def _node_to_json(node: NUMANode) -> Json:
+def _hugepages(pools: Iterable[HugePages]) -> list[Json] | None:
+    return [{"page_size": pool.page_size_ki, "num_pages": pool.num_pages} for pool in pools] or None
+
+
+def _node(node: NUMANode, caches: tuple[Cache, ...]) -> Json:
+    members = bits_of(cpu for core in node.cores if not core.uncore_caches for cpu in core.threads)
     return {
         "node_id": node.id,
         "memory": node.memory,
-        "hugepages": [{"page_size": pool.page_size_ki, "num_pages": pool.num_pages} for pool in node.hugepages],
+        "hugepages": _hugepages(node.hugepages),
+        "cores": [_core(core, caches) for core in node.cores] or None,
+        "caches": [_cache(i, c) for i, c in _of_level(caches, 3, 9) if members and c.cpus.bits == members] or None,
         "distances": None if node.distances is None else list(node.distances),
-        "cores": [
-            {
-                "core_id": core.core,
-                "thread_ids": list(core.threads),
-                "caches": None,
-                "uncore_caches": [{"id": cache, "level": 3} for cache in core.uncore_caches] or None,
-                "socket_id": core.socket,
-            }
-            for core in node.cores
-        ],
     }
+
+
+def _core(core: Core, caches: tuple[Cache, ...]) -> Json:
+    first = core.threads[0]
+    shared = [cache for _, cache in _of_level(caches, 3, 9) if first in cache.cpus]
+    uncore = [
+        _cache(number, shared[place] if place < len(shared) else Cache(3, "Unified", 0, CPUSet()))
+        for place, number in enumerate(core.uncore_caches)
+    ]
+    private = [_cache(i, c) for i, c in _of_level(caches, 1, 2) if first in c.cpus]
+    return {
+        "core_id": core.core,
+        "thread_ids": list(core.threads),
+        "caches": private or None,
+        "uncore_caches": uncore or None,
+        "socket_id": core.socket,
+    }
+
+
+def _of_level(caches: tuple[Cache, ...], lowest: int, highest: int) -> list[tuple[int, Cache]]:
+    """Caches between two levels, numbered within their level and type."""
+    counts: dict[tuple[int, str], int] = {}
+    numbered = []
+    for cache in caches:
+        if lowest <= cache.level <= highest:
+            key = (cache.level, cache.type)
+            numbered.append((counts.setdefault(key, 0), cache))
+            counts[key] += 1
+    return numbered
+
+
+def _cache(number: int, cache: Cache) -> Json:
+    return {"id": number, "size": cache.size, "type": cache.type, "level": cache.level}

@@ -46,21 +46,13 @@ class NUMANode(msgspec.Struct, frozen=True, rename="camel"):
     cores: tuple[Core, ...] = ()
 
 
-class LogicalCPU(msgspec.Struct, frozen=True, rename="camel"):
-    """What the hardware says about one CPU, beside the kubelet's view.
+class Cache(msgspec.Struct, frozen=True, rename="camel"):
+    """A cache shared by `cpus`; `size` in bytes, 0 where unknown."""
 
-    `core`, `socket` and `l3` name a group by its lowest online CPU; `core_id` and `package_id` are the kernel's
-    numbers. None where sysfs does not tell.
-    """
-
-    cpu: int
-    online: bool = True
-    core: int | None = None
-    socket: int | None = None
-    node: int | None = None
-    l3: int | None = None
-    core_id: int | None = None
-    package_id: int | None = None
+    level: int
+    type: str
+    size: int
+    cpus: CPUSet
 
 
 class CoreType(msgspec.Struct, frozen=True, rename="camel"):
@@ -71,22 +63,49 @@ class CoreType(msgspec.Struct, frozen=True, rename="camel"):
     capacity: int = 0
 
 
+class CPUGroup(msgspec.Struct, frozen=True, rename="camel"):
+    """Online CPUs that share a piece of hardware. `kind` is `core`, `cluster`, `die`, `package`, `book` or `drawer`;
+    `id` is the kernel's, which need not be unique on the machine."""
+
+    kind: str
+    id: int
+    cpus: CPUSet
+
+
+class KernelNode(msgspec.Struct, frozen=True, rename="camel"):
+    """A NUMA node as the kernel (not cAdvisor) lists it; fields as in `NUMANode`, `cpus` are the online ones."""
+
+    id: int
+    cpus: CPUSet
+    memory: int = 0
+    hugepages: tuple[HugePages, ...] = ()
+    distances: tuple[int, ...] | None = None
+
+
 class Machine(msgspec.Struct, frozen=True, rename="camel"):
-    """One machine. Only `nodes` is required; counters left at None are derived from it (see the properties)."""
+    """One machine. Only `nodes` is required; counters left at None are derived from it (see the properties).
+
+    Fields from `name` on never change a decision. `groups` and `kernel_nodes` tell what the hardware looks like where
+    the kubelet's discovery sees less or something else; they are empty for machines that were written down by hand.
+    """
 
     nodes: tuple[NUMANode, ...]
     num_cores: int | None = None
     """cAdvisor's NumCores: despite the name, logical CPUs."""
     num_sockets: int | None = None
     memory_capacity: int | None = None
+    hugepages: tuple[HugePages, ...] | None = None
+    """Huge pages of the whole machine, which a kubelet reports as capacity."""
     name: str = ""
     description: str = ""
     source: str = ""
     architecture: str = ""
-    logical_cpus: tuple[LogicalCPU, ...] = ()
     offline: CPUSet = CPUSet()
     isolated: CPUSet = CPUSet()
+    caches: tuple[Cache, ...] = ()
     core_types: tuple[CoreType, ...] = ()
+    groups: tuple[CPUGroup, ...] = ()
+    kernel_nodes: tuple[KernelNode, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -108,6 +127,21 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
         if self.memory_capacity is not None:
             return self.memory_capacity
         return sum(node.memory for node in self.nodes)
+
+    @property
+    def all_hugepages(self) -> tuple[HugePages, ...]:
+        """Huge pages of the whole machine: `hugepages`, or the sums over the nodes, smallest size first."""
+        if self.hugepages is not None:
+            return self.hugepages
+        pages: dict[int, int] = {}
+        for node in self.nodes:
+            for pool in node.hugepages:
+                pages[pool.page_size_ki] = pages.get(pool.page_size_ki, 0) + pool.num_pages
+        return tuple(HugePages(size, count) for size, count in sorted(pages.items()))
+
+    def groups_of(self, kind: str) -> tuple[CPUGroup, ...]:
+        """The groups of one kind, by lowest CPU."""
+        return tuple(group for group in self.groups if group.kind == kind)
 
     @property
     def cpus(self) -> CPUSet:

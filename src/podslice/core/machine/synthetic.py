@@ -1,156 +1,368 @@
-"""hwloc's synthetic strings: `pack:2 numa:2 l3:1 core:8 pu:2` (hwloc documentation, "Synthetic topologies").
+"""hwloc's one-line machines: `pack:2 numa:2 l3:3 core:8 pu:2`.
 
-Levels go from the outermost to the innermost, each with how many of it are in one of the level above. We read the
-levels that matter to a kubelet; caches below L3, dies and groups only multiply.
+Handy on a command line and in tests. Understood are levels with and without type names, attached NUMA nodes
+(`pack:2 [numa(memory=64GiB)] core:8 pu:2`), `memory=`, `size=` and `indexes=` as lists or as loops (`2*16:1*2`, step
+and count, innermost first). Logical CPUs are numbered consecutively unless PU indexes say otherwise. A synthetic
+string carries CPUs, caches and memory of regular machines; huge pages and distances have no place in it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import count
 from math import prod
+from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.errors import InputError
-from podslice.core.machine.model import Machine, NUMANode
-from podslice.core.machine.shape import Shape, expand
+from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
+from podslice.core.machine.model import Cache, Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.values.cpuset import Bits, CPUSet, iter_bits
 
-_LEVEL = re.compile(r"(?:(?P<kind>[A-Za-z][A-Za-z0-9]*):)?(?P<count>[0-9]+)(?:\((?P<attributes>[^)]*)\))?\Z")
-_ATTACHED = re.compile(r"\[(?P<kind>[A-Za-z]+)(?:\((?P<attributes>[^)]*)\))?\]\Z")
-_ALIASES = {
-    "package": "pack", "socket": "pack", "numanode": "numa", "node": "numa", "l3cache": "l3", "l3u": "l3",
-    "l2cache": "l2", "l1cache": "l1", "l1d": "l1", "l1i": "l1", "l2u": "l2", "l4": "group", "l5": "group",
-}  # fmt: skip
-_KINDS = ("pack", "numa", "l3", "l2", "l1", "core", "pu", "die", "group", "cluster", "tile", "module")
-_UNITS = {
-    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-    "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
-}  # fmt: skip
-DEFAULT_MEMORY = 1 << 30
-"""Bytes per NUMA node where the string does not say, as hwloc has it."""
-_REMEDY = "write for example: pack:2 numa:2 core:8 pu:2"
+REMEDY = "write levels from the outside in, such as pack:2 numa:2 core:8 pu:2"
+
+_TOKEN = re.compile(r"\s*(?:(\[)\s*|)(?:([A-Za-z][\w-]*)\s*)?(?:(:)?\s*(\d+))?\s*(?:\(([^()]*)\))?\s*(\])?")
+_WORD = re.compile(r"(?:\[[A-Za-z]\w*\])+|\[?[A-Za-z]\w*(?::\d+)?\]?")
+_TYPES = (
+    ("machine", "machine"), ("package", "package"), ("socket", "package"), ("numanode", "numa"), ("node", "numa"),
+    ("group", "group"), ("die", "die"), ("core", "core"), ("pu", "pu"), ("thread", "pu"),
+)  # fmt: skip
+_CACHE = re.compile(r"l([1-5])(d|i|u)?(?:cache)?")
+_CACHE_NAMES = {"d": "Data", "i": "Instruction", "u": "Unified"}
+_GUESSES = {
+    1: ("pu",),
+    2: ("numa", "pu"),
+    3: ("package", "numa", "pu"),
+    4: ("package", "numa", "core", "pu"),
+    5: ("package", "numa", "l2u", "core", "pu"),
+    6: ("package", "numa", "l2u", "l1d", "core", "pu"),
+    7: ("package", "numa", "l3u", "l2u", "l1d", "core", "pu"),
+}
+"""What hwloc takes bare numbers for, by how many there are."""
+
+_MEMORY = re.compile(r"(\d+)\s*([kKMGTP]?)(i?)(?:B)?")
+_POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_DEFAULT_MEMORY = 1 << 30
+_NOWHERE = -1
+_DEFAULT_CACHE_SIZES = {1: 32 << 10, 2: 4 << 20, 3: 16 << 20}
+
+
+class _Attributes(NamedTuple):
+    memory: int | None = None
+    size: int | None = None
+    indexes: str = ""
+
+
+class _Level(msgspec.Struct):
+    type: str
+    arity: int
+    attributes: _Attributes
+    attached: list[_Attributes]
+    """NUMA nodes attached to each object of this level."""
+
+
+def looks_synthetic(text: str) -> bool:
+    """Whether text is meant as a synthetic description: words like `pack:2`, or bare numbers."""
+    words = re.sub(r"\s*\([^()]*\)", "", text).split()
+    typed = [word for word in words if _WORD.fullmatch(word)]
+    bare = [word for word in words if word.isdigit()]
+    return len(typed) + len(bare) == len(words) > 0 and (not typed or re.search(r"\w:\d|\[", text) is not None)
 
 
 def from_synthetic(text: str) -> Machine:
-    """The machine a synthetic string describes. Raises `InputError`."""
-    levels, memory, order = _parse(text)
-    kinds = [kind for kind, _ in levels]
-    if kinds[-1] != "pu":
-        raise InputError(f"{text!r} does not end with processing units", remedy=_REMEDY)
-
-    def count(wanted: str) -> int:
-        return prod(number for kind, number in levels[: kinds.index(wanted) + 1]) if wanted in kinds else 0
-
-    sockets = count("pack") or 1
-    numa = count("numa") or sockets
-    pus = count("pu")
-    cores = count("core") or pus
-    l3 = count("l3")
-    if numa % sockets or cores % numa:
-        raise InputError(f"{text!r} has NUMA nodes that span packages", remedy="give it as hwloc XML instead")
-    machine = expand(
-        Shape(
-            sockets=sockets,
-            numa_per_socket=numa // sockets,
-            cores_per_numa=cores // numa,
-            threads_per_core=pus // cores,
-            numbering="consecutive",
-            memory_per_numa=str(memory),
-            cores_per_l3=cores // l3 if l3 and cores % l3 == 0 else 0,
-            cpu_order=order,
-        )
-    )
-    return machine if "numa" in kinds else _in_one_node(machine)
+    """The machine a synthetic description stands for. Raises `InputError` naming the word at fault."""
+    root = _Level("machine", 1, _Attributes(), [])
+    levels = [root, *_levels(text, root)]
+    _check_levels(levels, text)
+    total = prod(level.arity for level in levels)
+    if total > MAX_CPUS:
+        raise InputError(f"{total} CPUs are more than Linux supports", source=text, remedy=f"at most {MAX_CPUS}")
+    if not any(level.type == "numa" or level.attached for level in levels):
+        memory = root.attributes.memory
+        root.attached.append(_Attributes(memory=_DEFAULT_MEMORY if memory is None else memory))
+    tree = _Tree(levels, text)
+    tree.walk(0)
+    if any(facts.node == _NOWHERE for facts in tree.cpus):
+        raise InputError("some CPUs are in no NUMA node", source=text, remedy="attach [numa] further out")
+    caches = tuple(sorted(tree.caches, key=lambda cache: (cache.level, min(cache.cpus))))
+    nodes = build_nodes(tree.cpus, tree.nodes, l3_of(caches))
+    return check_machine(Machine(nodes=nodes, source="synthetic", description=" ".join(text.split()), caches=caches))
 
 
-def _in_one_node(machine: Machine) -> Machine:
-    """Without a NUMA level hwloc attaches one node to the whole machine."""
-    cores = tuple(core for node in machine.nodes for core in node.cores)
-    return Machine(nodes=(NUMANode(id=0, memory=DEFAULT_MEMORY, distances=(10,), cores=cores),))
+def _levels(text: str, root: _Level) -> Iterator[_Level]:
+    words = list(_words(text, root))
+    bare = [level for level in words if not level.type]
+    if len(bare) == len(words):
+        types = _GUESSES.get(len(bare), ())
+    else:
+        types = ("pu",) if bare == words[-1:] else ()
+    if len(types) != len(bare):
+        raise InputError(f"cannot guess the types of {len(bare)} levels", source=text, remedy=REMEDY)
+    for level, kind in zip(bare, types, strict=True):
+        level.type = kind
+    yield from words
 
 
-def _parse(text: str) -> tuple[list[tuple[str, int]], int, tuple[int, ...]]:
-    levels: list[tuple[str, int]] = []
-    memory = DEFAULT_MEMORY
-    order: tuple[int, ...] = ()
-    words = re.sub(r"\(([^)]*)\)", lambda match: match[0].replace(" ", ";"), text).split()
-    if not words:
-        raise InputError("the synthetic description is empty", remedy=_REMEDY)
-    for word in words:
-        attached = _ATTACHED.match(word)
-        if attached and _kind(attached["kind"], text) == "numa":
-            levels.append(("numa", 1))
-            memory = _memory(attached["attributes"]) or memory
-            continue
-        match = _LEVEL.match(word)
-        if match is None or int(match["count"]) < 1:
-            raise InputError(f"{word!r} is not a level", remedy=_REMEDY)
-        kind = _kind(match["kind"] or "", text)
-        levels.append((kind, int(match["count"])))
-        if kind == "numa":
-            memory = _memory(match["attributes"]) or memory
-        if kind == "pu":
-            order = _indexes(match["attributes"])
-    return _name_bare_levels(levels), memory, order
-
-
-def _kind(name: str, text: str) -> str:
-    kind = _ALIASES.get(name.lower(), name.lower())
-    if kind and kind not in _KINDS:
-        raise InputError(f"unknown level {name!r} in {text!r}", remedy=f"levels are {', '.join(_KINDS)}")
-    return kind
-
-
-def _name_bare_levels(levels: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Numbers without a kind, innermost outward: processing units, cores, packages; anything further groups."""
-    names = ["pu", "core", "pack"]
-    named = []
-    for kind, number in reversed(levels):
-        if kind:
-            if kind in names:
-                names = names[names.index(kind) + 1 :]
-            named.append((kind, number))
+def _words(text: str, root: _Level) -> Iterator[_Level]:
+    position = 0
+    last = root
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if match is None or match.end() == position:
+            raise InputError(f"cannot read {text[position:].strip()[:20]!r}", source=text, remedy=REMEDY)
+        bracket, name, colon, arity, attributes, closing = match.groups()
+        parsed = _attributes(attributes or "", text)
+        if bracket or closing:
+            if not (bracket and closing) or arity or _type(name or "", text) != "numa":
+                raise InputError(f"cannot read {match[0].strip()!r}", source=text, remedy="attach memory as [numa]")
+            last.attached.append(parsed)
+        elif not name and not arity:
+            if position or attributes is None:
+                raise InputError(f"cannot read {match[0].strip()!r}", source=text, remedy=REMEDY)
+            root.attributes = parsed
         else:
-            named.append((names.pop(0) if names else "group", number))
-    return named[::-1]
+            if bool(name) != bool(colon) or not arity or int(arity) < 1:
+                raise InputError(f"cannot read {match[0].strip()!r}", source=text, remedy="a level is type:count")
+            last = _Level(_type(name, text) if name else "", int(arity), parsed, [])
+            if last.type == "machine":
+                last.type = "group"
+            yield last
+        position = match.end()
 
 
-def _memory(attributes: str | None) -> int:
-    match = re.search(r"memory=([0-9]+)([A-Za-z]*)", attributes or "")
+def _type(name: str, text: str) -> str:
+    lowered = name.lower()
+    cache = _CACHE.fullmatch(lowered)
+    if cache:
+        return f"l{cache[1]}{cache[2] or ('d' if cache[1] == '1' else 'u')}"
+    for full, kind in _TYPES:
+        if len(lowered) >= 2 and full.startswith(lowered):
+            return kind
+    raise InputError(f"unknown type {name!r}", source=text, remedy="package, numa, die, group, l3, l2, l1, core, pu")
+
+
+def _attributes(text: str, whole: str) -> _Attributes:
+    values: dict[str, str] = {}
+    for word in text.split():
+        name, _, value = word.partition("=")
+        values[name.lower()] = value
+    return _Attributes(
+        memory=_bytes(values["memory"], whole) if "memory" in values else None,
+        size=_bytes(values["size"], whole) if "size" in values else None,
+        indexes=values.get("indexes", ""),
+    )
+
+
+def _bytes(text: str, whole: str) -> int:
+    match = _MEMORY.fullmatch(text)
     if match is None:
-        return 0
-    unit = _UNITS.get(match[2].upper())
-    if unit is None:
-        raise InputError(f"unknown unit {match[2]!r} of memory", remedy="B, kB, MB, GB, KiB, MiB, GiB")
-    return int(match[1]) * unit
+        raise InputError(f"{text!r} is no size", source=whole, remedy="write a number with kB, MB, GB or TB")
+    base: int = 1024 if match[3] else 1000
+    power: int = base ** _POWERS[match[2]]
+    return int(match[1]) * power
 
 
-def _indexes(attributes: str | None) -> tuple[int, ...]:
-    match = re.search(r"indexes=([0-9,]+)", attributes or "")
-    return tuple(int(number) for number in match[1].split(",")) if match else ()
+def _check_levels(levels: list[_Level], text: str) -> None:
+    types = [level.type for level in levels]
+    if types[-1] != "pu":
+        raise InputError(f"the last level is {types[-1]}, not pu", source=text, remedy=REMEDY)
+    for kind in ("pu", "core", "package", "numa"):
+        if types.count(kind) > 1:
+            raise InputError(f"the level {kind} is there twice", source=text, remedy=REMEDY)
+    if "core" in types and "package" in types and types.index("core") < types.index("package"):
+        raise InputError("packages inside a core", source=text, remedy=REMEDY)
+    if "core" in types and "numa" in types and types.index("core") < types.index("numa"):
+        raise InputError("NUMA nodes inside a core", source=text, remedy=REMEDY)
+
+
+class _Tree:
+    """Walks the described tree once and collects its CPUs, NUMA nodes and caches."""
+
+    def __init__(self, levels: list[_Level], text: str) -> None:
+        self.levels = levels
+        self.text = text
+        self.cpus: list[CPUFacts] = []
+        self.nodes: list[NodeFacts] = []
+        self.caches: list[Cache] = []
+        self._next = {level.type: count() for level in levels}
+        self._indexes = {level.type: self._index_list(depth) for depth, level in enumerate(levels)}
+        self._numa_ids = count()
+        self._inside: dict[str, int] = {}
+
+    def _index_list(self, depth: int) -> list[int]:
+        total = prod(level.arity for level in self.levels[: depth + 1])
+        level = self.levels[depth]
+        return expand_indexes(level.attributes.indexes, total, self.text) if level.attributes.indexes else []
+
+    def walk(self, depth: int) -> None:
+        level = self.levels[depth]
+        logical = next(self._next[level.type])
+        indexes = self._indexes[level.type]
+        number = indexes[logical] if indexes else logical
+        outer = dict(self._inside)
+        self._inside[level.type] = number
+        first = len(self.cpus)
+        if level.type == "pu":
+            self.cpus.append(CPUFacts(number, self._core(), self._inside.get("package", 0), _NOWHERE))
+        else:
+            for _ in range(self.levels[depth + 1].arity):
+                self.walk(depth + 1)
+        self._inside = outer
+        if level.type == "numa":
+            memory = level.attributes.memory
+            self._add_node(number, _DEFAULT_MEMORY if memory is None else memory, first)
+        for attached in level.attached:
+            self._add_node(next(self._numa_ids), attached.memory or 0, first)
+        if _CACHE.fullmatch(level.type):
+            self._add_cache(level, [facts.cpu for facts in self.cpus[first:]])
+
+    def _core(self) -> int:
+        return self._inside["core" if "core" in self._indexes else "pu"]
+
+    def _add_node(self, number: int, memory: int, first: int) -> None:
+        """A node with the CPUs from `first` on that are in no inner node."""
+        self.nodes.append(NodeFacts(number, memory))
+        for place in range(first, len(self.cpus)):
+            if self.cpus[place].node == _NOWHERE:
+                self.cpus[place] = self.cpus[place]._replace(node=number)
+
+    def _add_cache(self, level: _Level, cpus: list[int]) -> None:
+        depth = int(level.type[1])
+        size = level.attributes.size
+        if size is None:
+            size = _DEFAULT_CACHE_SIZES.get(depth, 64 << 20)
+        self.caches.append(Cache(depth, _CACHE_NAMES[level.type[2]], size, CPUSet(cpus)))
+
+
+def expand_indexes(text: str, total: int, whole: str) -> list[int]:
+    """The OS index of each of `total` objects, from `0,2,1,3` or loops `step*count:step*count`."""
+    if re.fullmatch(r"\d+(?:,\d+)*", text):
+        indexes = list(map(int, text.split(",")))
+    elif re.fullmatch(r"\d+\*\d+(?::\d+\*\d+)*", text):
+        indexes = _expand_loops(_loops(text), total)
+    else:
+        raise InputError(f"cannot read indexes={text}", source=whole, remedy="write 0,2,1,3 or step*count:step*count")
+    if sorted(set(indexes)) != sorted(indexes) or len(indexes) != total:
+        raise InputError(f"indexes={text} does not number {total} objects", source=whole, remedy="each index once")
+    if max(indexes) > MAX_CPUS:
+        raise InputError(f"indexes={text} goes beyond {MAX_CPUS}", source=whole, remedy="use smaller indexes")
+    return indexes
+
+
+def _loops(text: str) -> list[tuple[int, ...]]:
+    return [tuple(map(int, loop.split("*"))) for loop in text.split(":")]
+
+
+def _expand_loops(loops: list[tuple[int, ...]], total: int) -> list[int]:
+    indexes = [0] * total
+    multiplier = 1
+    for step, size in loops:
+        if not step or not size:
+            return []
+        for place in range(total):
+            indexes[place] += place // step % size * multiplier
+        multiplier *= size
+    return indexes
 
 
 def to_synthetic(machine: Machine) -> str:
-    """The shortest synthetic string of a regular machine. Raises `InputError` saying what is irregular."""
-    nodes = [node for node in machine.nodes if node.cores]
-    if len(nodes) != len(machine.nodes):
-        raise InputError("memory-only NUMA nodes do not fit a synthetic string", remedy="use -o yaml or json")
-    cores = [core for node in nodes for core in node.cores]
-    sockets = len({core.socket for core in cores})
-    per_node = {len(node.cores) for node in nodes}
-    widths = {len(core.threads) for core in cores}
-    memories = {node.memory for node in nodes}
-    if len(per_node) != 1 or len(widths) != 1 or len(memories) != 1 or len(nodes) % sockets:
-        raise InputError("the machine is not regular", remedy="use -o yaml or json")
-    memory = memories.pop()
-    words = [f"pack:{sockets}", f"numa:{len(nodes) // sockets}" + (f"(memory={memory}B)" if memory else "")]
-    caches = [core.uncore_caches[:1] for core in cores]
-    size = caches.count(caches[0])
-    if caches[0] and size and per_node == {len(nodes[0].cores)} and len(nodes[0].cores) % size == 0:
-        words.append(f"l3:{len(nodes[0].cores) // size}")
-        words.append(f"core:{size}")
-    else:
-        words.append(f"core:{len(nodes[0].cores)}")
-    order = [cpu for core in cores for cpu in core.threads]
-    pu = f"pu:{widths.pop()}"
-    if order != list(range(len(order))):
-        pu += f"(indexes={','.join(map(str, order))})"
-    return " ".join([*words, pu])
+    """The machine as a synthetic description; read back it gives the same NUMA nodes, packages, cores and caches to a
+    kubelet. Raises `InputError` saying why when the machine is not regular enough. See `lost_in_synthetic`."""
+    if machine.cpu_count == 0 or not machine.cpus:
+        raise _irregular("it has no CPUs")
+    memory_only = [str(node.id) for node in machine.nodes if not node.cores]
+    if memory_only:
+        raise _irregular(f"NUMA nodes without CPUs: {', '.join(memory_only)}")
+    topology = CPUTopology(machine)
+    words = []
+    parents = [topology.all_cpus]
+    for kind, groups in _nested_levels(machine, topology):
+        children = [_children(kind, parent, groups) for parent in parents]
+        arities = {len(below) for below in children}
+        if len(arities) != 1:
+            raise _irregular(f"the number of {kind} objects varies ({', '.join(map(str, sorted(arities)))})")
+        parents = [child for below in children for child in below]
+        words.append(f"{kind}:{arities.pop()}{_attribute_text(kind, machine, [groups[child] for child in parents])}")
+    words.append(_pu_word(parents))
+    text = " ".join(words)
+    if _outline(topology) != _outline(CPUTopology(from_synthetic(text))):
+        raise _irregular("its L3 caches are not all the kubelet's uncore caches")
+    return text
+
+
+def lost_in_synthetic(machine: Machine) -> list[str]:
+    """Facts of the machine that its synthetic description leaves out, one phrase each."""
+    memories = {node.memory for node in machine.nodes}
+    lost = {
+        "huge pages": any(pool.num_pages for node in machine.nodes for pool in node.hugepages),
+        "NUMA distances": any(node.distances for node in machine.nodes) and len(machine.nodes) > 1,
+        "memory per node (the smallest is written for all)": len(memories) > 1,
+        "offline CPUs": bool(machine.offline),
+        "isolated CPUs": bool(machine.isolated),
+        "core types": bool(machine.core_types),
+    }
+    return [what for what, is_lost in lost.items() if is_lost]
+
+
+def _nested_levels(machine: Machine, topology: CPUTopology) -> list[tuple[str, dict[Bits, int]]]:
+    """Kinds of objects from the outside in, each with the bits and the id of its objects."""
+    levels = [("pack", topology.sockets), ("numa", topology.numa_nodes), ("l3", _l3_groups(machine, topology))]
+    levels = [*sorted((level for level in levels if level[1]), key=lambda level: len(level[1]))]
+    return [
+        (kind, {bits: number for number, bits in groups.items()})
+        for kind, groups in [*levels, ("core", topology.cores)]
+    ]
+
+
+def _l3_groups(machine: Machine, topology: CPUTopology) -> dict[int, Bits]:
+    masks = [cpus & topology.all_cpus for _, cpus in l3_of(machine.caches)]
+    if masks and sum(mask.bit_count() for mask in masks) == topology.all_cpus.bit_count():
+        return dict(enumerate(masks))
+    listed = {core.uncore_caches for node in machine.nodes for core in node.cores}
+    return {} if listed == {()} else topology.uncore_caches
+
+
+def _children(kind: str, parent: Bits, groups: Iterable[Bits]) -> list[Bits]:
+    children = sorted((bits for bits in groups if bits & parent), key=lambda bits: bits & -bits)
+    if any(bits & ~parent for bits in children):
+        raise _irregular(f"a {kind} object is only partly inside the object around it")
+    return children
+
+
+def _attribute_text(kind: str, machine: Machine, ids: list[int]) -> str:
+    attributes = []
+    if kind == "numa":
+        attributes.append(f"memory={min(node.memory for node in machine.nodes)}")
+    if kind in ("pack", "numa") and ids != list(range(len(ids))):
+        if min(ids) < 0:
+            raise _irregular(f"a {kind} object has the id {min(ids)}")
+        attributes.append(f"indexes={','.join(map(str, ids))}")
+    if kind == "l3":
+        sizes = {cache.size for cache in machine.caches if cache.level == 3}
+        attributes += [f"size={sizes.pop()}"] if len(sizes) == 1 and sizes != {0} else []
+    return f"({' '.join(attributes)})" if attributes else ""
+
+
+def _pu_word(cores: list[Bits]) -> str:
+    threads = {core.bit_count() for core in cores}
+    if len(threads) != 1:
+        raise _irregular(f"the number of pu objects varies ({', '.join(map(str, sorted(threads)))})")
+    each = threads.pop()
+    indexes = [cpu for core in cores for cpu in iter_bits(core)]
+    if indexes == list(range(len(indexes))):
+        return f"pu:{each}"
+    loops = f"{each}*{len(cores)}:1*{each}"
+    written = loops if _expand_loops(_loops(loops), len(indexes)) == indexes else ",".join(map(str, indexes))
+    return f"pu:{each}(indexes={written})"
+
+
+def _outline(topology: CPUTopology) -> tuple[object, ...]:
+    """What a kubelet makes of a machine, without the ids of caches."""
+    return topology.numa_of, topology.socket_of, topology.core_of, set(topology.uncore_caches.values())
+
+
+def _irregular(why: str) -> InputError:
+    return InputError(f"no synthetic description: {why}", path="-o synthetic", remedy="use -o yaml or -o machineinfo")

@@ -26,7 +26,7 @@ from podslice.core.machine.topology import CPUTopology, TopologyError
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.managers.cpu import CPUManager
 from podslice.core.managers.device_plugin import SimulatedPlugin
-from podslice.core.managers.device_records import DeviceContent
+from podslice.core.managers.device_records import DeviceContent, content_from, encode_content
 from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.topology import HintProvider, TopologyManager
@@ -34,7 +34,9 @@ from podslice.core.merge import options as topology_options
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
-from podslice.core.state.checkpoint_cpu import encode_state
+from podslice.core.state.checkpoint_cpu import CPUStateEncoder
+from podslice.core.state.checkpoint_devices import load as load_devices
+from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, format_bits
@@ -44,6 +46,7 @@ from podslice.core.values.quantity import Quantity
 
 CPU_STATE_FILE = "cpu_manager_state"
 MEMORY_STATE_FILE = "memory_manager_state"
+DEVICE_STATE_FILE = "kubelet_internal_checkpoint"
 STATE_DIRECTORY = "/var/lib/kubelet"
 MAX_NODE_ID = 64
 MAX_LISTED_NODES = 16
@@ -71,6 +74,7 @@ class ContainerManager:
         self.cpu_manager: CPUManager | None = None
         self.memory_manager: MemoryManager | None = None
         self._saved: dict[str, int] = {}
+        self._cpu_encoder = CPUStateEncoder()
 
     @property
     def cpu(self) -> CPUManager:
@@ -120,7 +124,7 @@ class ContainerManager:
         self._start_memory_manager(memory, files, containers)
         validate_node_allocatable(reservations.total, self.machine)
         self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
-        self.device.start(devices, running)
+        self.device.start(devices or self._device_content(files.get(DEVICE_STATE_FILE)), running)
         self.memory_manager = memory
         providers: list[HintProvider] = [self.device, cpu, memory]
         self.topology = TopologyManager(self.context, providers, merger, self.config.topology_manager_scope)
@@ -209,6 +213,7 @@ class ContainerManager:
             pod_level=self.pod_level,
             containers=containers,
             path=f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
+            trust_zero=self.quirks.zero_checksum_is_trusted,
         )
         cpu.state = state
         if cpu.static:
@@ -246,11 +251,25 @@ class ContainerManager:
         if cpu is not None:
             version = "v3" if self.pod_level else "v2"
             files |= self._changed(
-                CPU_STATE_FILE, cpu.state.revision, lambda: encode_state(cpu.state, cpu.policy, version)
+                CPU_STATE_FILE, cpu.state.revision, lambda: self._cpu_encoder.encode(cpu.state, cpu.policy, version)
             )
         if self.memory_manager is not None:
             files |= self._changed(MEMORY_STATE_FILE, self.memory_manager.revision, self.memory_manager.encode)
+        if self.inventory:
+            files |= self._changed(
+                DEVICE_STATE_FILE, self.device.revision, lambda: encode_content(self.device.content())
+            )
         return files
+
+    @staticmethod
+    def _device_content(data: bytes | None) -> DeviceContent | None:
+        """The records of a device checkpoint; like a kubelet, go on without them if it is damaged (spec 2.11)."""
+        if data is None:
+            return None
+        try:
+            return content_from(load_devices(data))
+        except CheckpointError:
+            return None
 
     def _changed(self, name: str, revision: int, encode: Any) -> dict[str, bytes]:
         if self._saved.get(name, 0) == revision:
@@ -261,7 +280,9 @@ class ContainerManager:
     # Pods and containers
 
     def snapshot(self, uid: str) -> tuple[Any, ...]:
-        """What `restore` needs to undo a failed admission of this pod."""
+        """What `restore` needs to undo a failed admission of this pod; what gone pods held is freed before."""
+        for provider in self.topology.providers:
+            provider.remove_stale()
         return tuple(provider.snapshot(uid) for provider in self.topology.providers)
 
     def restore(self, uid: str, before: tuple[Any, ...], *, forget: bool) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_response import encode_response
+from podslice.core.state import checkpoint_devices
 from podslice.core.values.cpuset import Bits
 
 
@@ -38,6 +39,25 @@ class DeviceContent(NamedTuple):
 
     entries: list[DeviceEntry]
     registered: dict[str, list[str]]
+
+
+def encode_content(content: DeviceContent) -> bytes:
+    """The checkpoint file of a content."""
+    entries = [
+        checkpoint_devices.DeviceEntry(e.pod, e.container, e.resource, dict(e.by_node), e.response)
+        for e in content.entries
+    ]
+    return checkpoint_devices.encode(entries or None, content.registered)
+
+
+def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceContent:
+    """The content of a checkpoint file; records of kubelets before 1.20 have devices without NUMA node."""
+    entries = []
+    for entry in checkpoint.entries or []:
+        ids = {-1: entry.by_node} if isinstance(entry.by_node, list) else entry.by_node or {}
+        by_node = {node: list(own or ()) for node, own in ids.items()}
+        entries.append(DeviceEntry(entry.pod, entry.container, entry.resource, by_node, entry.response or b""))
+    return DeviceContent(entries, {name: list(ids or ()) for name, ids in (checkpoint.registered or {}).items()})
 
 
 class DeviceRecords:

@@ -16,19 +16,13 @@ from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
 from podslice.core.hints.memory import memory_masks
+from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList
-from podslice.core.state.checkpoint_memory import (
-    Block,
-    MachineState,
-    MemoryCheckpoint,
-    MemoryTable,
-    NUMANodeState,
-    encode,
-)
+from podslice.core.state.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
 from podslice.core.state.restore_memory import restore_memory_state, validate_memory_state
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.golang import quote
@@ -78,6 +72,7 @@ class MemoryManager:
         self._reusable: dict[str, dict[Bits, Amounts]] = {}
         self._cleaned = 0
         self._pod_level = context.gates["PodLevelResourceManagers"]
+        self._encoder = MemoryStateEncoder()
 
     @classmethod
     def build(
@@ -108,12 +103,23 @@ class MemoryManager:
         if data is None:
             self.revision += 1
         else:
-            checkpoint = restore_memory_state(data, policy_name=self.policy, pod_level=self._pod_level, path=path)
+            checkpoint = restore_memory_state(
+                data,
+                policy_name=self.policy,
+                pod_level=self._pod_level,
+                path=path,
+                trust_zero=self.context.quirks.zero_checksum_is_trusted,
+            )
         if self.static:
-            fresh = not checkpoint.machine_state
             default = default_machine_state(self.machine, self._reserved)
-            validate_memory_state(checkpoint, default, pod_level=self._pod_level)
-            self.revision += fresh
+            before = [_copy(state) for _, state in sorted((checkpoint.machine_state or {}).items())]
+            validate_memory_state(
+                checkpoint,
+                default,
+                pod_level=self._pod_level,
+                tolerate_drift=not self.context.quirks.memory_drift_blocks_start,
+            )
+            self.revision += before != [state for _, state in sorted((checkpoint.machine_state or {}).items())]
         self.machine_state = checkpoint.machine_state or {}
         self.assignments = {
             pod: {name: list(blocks or ()) for name, blocks in (named or {}).items()}
@@ -137,7 +143,7 @@ class MemoryManager:
             entries={pod: dict(named) for pod, named in self.assignments.items()},
             pod_entries=dict(self.pod_assignments),
         )
-        return encode(checkpoint, "v2" if self._pod_level else "v1")
+        return self._encoder.encode(checkpoint, "v2" if self._pod_level else "v1")
 
     def snapshot(self, uid: str) -> Snapshot | None:
         """What a failed admission of this pod must be undone to."""

@@ -97,6 +97,7 @@ def is_restartable_init(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
+_RESOURCE_LISTS = ("requests", "limits", "overhead", "allocatedResources")
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(?P<path>.*)`$")
 
 
@@ -114,7 +115,13 @@ def pod_from_dict(data: Any) -> Pod:
 def _without_nulls(data: Any) -> Any:
     """Kubernetes reads an explicit null as a missing field; quantities are the exception (a null quantity is 0)."""
     if isinstance(data, dict):
-        return {key: _without_nulls(value) for key, value in data.items() if value is not None}
+        return {
+            key: {name: 0 if amount is None else amount for name, amount in value.items()}
+            if key in _RESOURCE_LISTS and isinstance(value, dict)
+            else _without_nulls(value)
+            for key, value in data.items()
+            if value is not None
+        }
     if isinstance(data, list):
         return [_without_nulls(value) for value in data]
     return data

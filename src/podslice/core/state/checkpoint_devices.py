@@ -24,7 +24,7 @@ class DeviceEntry(NamedTuple):
     pod: str
     container: str
     resource: str
-    by_node: dict[int, list[str] | None] | list[str] | None
+    by_node: Mapping[int, list[str] | None] | list[str] | None
     response: bytes | None
 
     def device_ids(self) -> list[str]:

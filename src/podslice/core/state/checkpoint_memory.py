@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.core.machine.memory_books import Block as Block
-from podslice.core.machine.memory_books import ContainerBlocks, PodBlocks
-from podslice.core.machine.memory_books import MachineState as MachineState
-from podslice.core.machine.memory_books import MemoryTable as MemoryTable
-from podslice.core.machine.memory_books import NUMANodeState as NUMANodeState
+from podslice.core.machine.memory import Block as Block
+from podslice.core.machine.memory import MachineState as MachineState
+from podslice.core.machine.memory import MemoryTable as MemoryTable
+from podslice.core.machine.memory import NUMANodeState as NUMANodeState
 from podslice.core.state.godump import Checksum, dump_list, dump_map, fnv1a
 from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
 from podslice.core.state.gounmarshal import GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal, zero
+
+ContainerBlocks = dict[str, dict[str, list[Block] | None] | None]
+PodBlocks = dict[str, list[Block] | None]
 
 
 class MemoryCheckpoint(msgspec.Struct):
@@ -197,7 +200,9 @@ def _renew(known: dict[Any, _Piece], sources: Mapping[Any, Any], make: Any) -> d
 
 
 def _node_piece(node: int, state: NUMANodeState) -> _Piece:
-    return _Piece(state.copied(), f'"{node}":{_json_node(state)}', (" ", f"{node}:", *_node_dump(state)))
+    tables = None if state.memory_map is None else {name: copy(table) for name, table in state.memory_map.items()}
+    source = NUMANodeState(state.number_of_assignments, tables, copy(state.cells))
+    return _Piece(source, f'"{node}":{_json_node(state)}', (" ", f"{node}:", *_node_dump(state)))
 
 
 def _pod_piece(pod: str, containers: dict[str, list[Block] | None] | None) -> _Piece:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from podslice.core.allocate.memory_static import charge
 from podslice.core.errors import StartError
+from podslice.core.machine.memory import Block, MachineState, NUMANodeState
 from podslice.core.state.books import held_blocks
-from podslice.core.state.checkpoint_memory import Block, MachineState, MemoryCheckpoint, NUMANodeState, load
+from podslice.core.state.checkpoint_data import is_data_file, load_memory_v3
+from podslice.core.state.checkpoint_memory import MemoryCheckpoint, load
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import bits_of
 from podslice.core.values.golang import quote
 
 _STAGE = "startMemoryManager"
+DRIFT = 64 << 20
+"""Bytes a NUMA node's memory may differ after a reboot, if that is more than 1 %."""
 
 
 def restore_memory_state(
     data: bytes, *, policy_name: str, pod_level: bool, path: str, trust_zero: bool = True
 ) -> MemoryCheckpoint:
-    """The state a file holds; without `trust_zero` a checksum of 0, which upstream lets pass in V1, is refused.
-
-    Raises `StartError`.
-    """
+    """The state a file holds. Without `trust_zero` a checksum of 0, which upstream lets pass in V1, is refused, and V3
+    is read by its own. Raises `StartError`."""
     try:
+        if not trust_zero and is_data_file(data):
+            return adopt(load_memory_v3(data, pod_level=pod_level), policy_name)
         return adopt(load(data, pod_level=pod_level, trust_zero=trust_zero), policy_name)
     except CheckpointError as error:
         raise unusable(error, path) from None
@@ -45,11 +49,16 @@ def unusable(error: CheckpointError, path: str) -> StartError:
     )
 
 
-def validate_memory_state(checkpoint: MemoryCheckpoint, default: MachineState, *, pod_level: bool) -> None:
+def validate_memory_state(
+    checkpoint: MemoryCheckpoint, default: MachineState, *, pod_level: bool, tolerate_drift: bool = False
+) -> None:
     """Compare a restored state with the machine plus its assignments; `default` is used up (spec 1.14).
 
-    Raises `StartError`.
+    With `tolerate_drift`, NUMA nodes whose memory size changed a little since then take the new size over, as long as
+    what is held still fits (KEP-6232). Raises `StartError`.
     """
+    if tolerate_drift:
+        _take_drift_over(checkpoint.machine_state or {}, default)
     stored = checkpoint.machine_state or {}
     if not stored:
         if checkpoint.entries:
@@ -61,6 +70,21 @@ def validate_memory_state(checkpoint: MemoryCheckpoint, default: MachineState, *
     same = set(stored) == set(default) and all(_equal(stored, default, node) for node in stored)
     if not same:
         raise _invalid("[memorymanager] the expected machine state is different from the real one")
+
+
+def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
+    """Adjust the stored `memory` tables to the machine where they differ by no more than a reboot explains."""
+    for node, state in stored.items():
+        mine = (state.memory_map or {}).get("memory")
+        theirs = (expected[node].memory_map or {}).get("memory") if node in expected else None
+        if mine is None or theirs is None or mine.system_reserved != theirs.system_reserved:
+            continue
+        drift = theirs.total - mine.total
+        same_rest = theirs.allocatable - mine.allocatable == drift
+        if drift and same_rest and abs(drift) <= max(mine.total // 100, DRIFT) and mine.free + drift >= 0:
+            mine.total += drift
+            mine.allocatable += drift
+            mine.free += drift
 
 
 def _apply(machine: MachineState, pod: str, container: str, block: Block) -> None:

@@ -1,0 +1,70 @@
+"""What is fuzzed: bytes from outside that must end in an answer or a typed error.
+
+`python -m fuzz.run state 600` runs a target coverage-guided for ten minutes (needs atheris). Finds go to
+tests/corpus/<target>/ and run with the tests from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from podslice import KubeletConfig, PodsliceError
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.node import Node
+from podslice.core.state.releases import Release
+from podslice.core.state.repair import repair_cpu
+from podslice.core.state.repair_memory import repair_memory
+from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
+from podslice.core.state.restore_memory import restore_memory_state
+from podslice.core.state.start import NodeFacts, start_consequence
+from podslice.core.state.verify import verify
+from podslice.k8s.manifest import load_pods_text
+
+MACHINE = from_synthetic("pack:2 numa:1(memory=8GiB) core:4 pu:2")
+TOPOLOGY = CPUTopology(MACHINE)
+CONFIG = KubeletConfig(
+    cpu_manager_policy="static",
+    reserved_system_cpus="0",
+    topology_manager_policy="restricted",
+    feature_gates={"PodLevelResourceManagers": True},
+    eviction_hard={},
+)
+
+
+def state(data: bytes) -> None:
+    """A state file of any kind, through every reader."""
+    facts = NodeFacts(machine=MACHINE)
+    verify(data, facts)
+    for pod_level in (False, True):
+        for trust_zero in (False, True):
+            try:
+                cpu = restore_cpu_state(
+                    data, policy_name="static", pod_level=pod_level, containers={}, path="x", trust_zero=trust_zero
+                )
+                validate_cpu_state(cpu, TOPOLOGY, reserved=1, strict=False, pod_level=pod_level)
+            except PodsliceError:
+                pass
+            with contextlib.suppress(PodsliceError):
+                restore_memory_state(data, policy_name="Static", pod_level=pod_level, path="x", trust_zero=trust_zero)
+    for target in (Release(36), Release(37, True)):
+        for repair in (repair_cpu, repair_memory):
+            repair(data, target, facts, None)
+        start_consequence(data, "cpu", target, facts)
+        start_consequence(data, "memory", target, facts)
+        start_consequence(data, "device", target, facts)
+
+
+def pods(data: bytes) -> None:
+    """A manifest, through the loader and an admission of every pod in it."""
+    try:
+        loaded = load_pods_text(data.decode("utf-8", errors="replace"), "fuzz")
+        node = Node(MACHINE, CONFIG)
+        for pod in loaded[:5]:
+            node.admit(pod.pod)
+    except PodsliceError:
+        pass
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods}

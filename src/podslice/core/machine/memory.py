@@ -1,0 +1,42 @@
+"""The books of a machine's memory: what each NUMA node has, and who holds blocks of it (spec memory-device 1.4).
+
+The structs are those of the Memory Manager's state file, so that what is decided and what is written cannot differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Block(msgspec.Struct, frozen=True, rename="camel"):
+    """`size` bytes of `type` (`memory` or `hugepages-…`) on the NUMA nodes of `numa_affinity`."""
+
+    numa_affinity: tuple[int, ...] | None
+    type: str
+    size: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"numaAffinity": list(self.numa_affinity or ()), "type": self.type, "size": self.size}
+
+
+class MemoryTable(msgspec.Struct, rename="camel"):
+    """Bytes of one memory type on one NUMA node."""
+
+    total: int = 0
+    system_reserved: int = 0
+    allocatable: int = 0
+    reserved: int = 0
+    free: int = 0
+
+
+class NUMANodeState(msgspec.Struct, rename="camel"):
+    """One NUMA node: `cells` is the group it belongs to, its own id alone when single."""
+
+    number_of_assignments: int = 0
+    memory_map: dict[str, MemoryTable] | None = msgspec.field(default_factory=dict)
+    cells: list[int] | None = None
+
+
+MachineState = dict[int, NUMANodeState]

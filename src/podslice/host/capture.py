@@ -1,0 +1,63 @@
+"""Capturing a machine as a snapshot.
+
+A plain `tar` stores files of /proc as empty and pads those of /sys. Here discovery runs once over a recording file
+system, and what it asked for is what the archive holds: small, complete, and free of anything else about the machine.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from podslice.core.errors import InputError
+from podslice.host.discover import discover
+from podslice.host.filesystem import DiskFileSystem, FileSystem
+
+
+class RecordingFileSystem:
+    """Passes everything through and remembers the texts read and the names listed."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self.files: dict[str, str] = {}
+        self.names: set[str] = set()
+
+    @property
+    def label(self) -> str:
+        return self._fs.label
+
+    def read(self, path: str) -> str:
+        text = self._fs.read(path)
+        self.files[path] = text
+        return text
+
+    def entries(self, path: str) -> list[str]:
+        names = self._fs.entries(path)
+        self.names.update(f"{path}/{name}" for name in names)
+        return names
+
+
+def capture_machine(target: str | Path, fs: FileSystem | None = None) -> int:
+    """Write a snapshot of the machine (this one by default) to `target`, a tar compressed as its name says; returns
+    the number of files. Raises `InputError` where there is nothing to capture or the target cannot be written."""
+    recording = RecordingFileSystem(DiskFileSystem("/") if fs is None else fs)
+    discover(recording)
+    # Names that were only listed matter too, such as the links of a NUMA node to its CPUs.
+    parents = {path[:place] for path in recording.files for place, char in enumerate(path) if char == "/"}
+    folders = recording.names - recording.files.keys() - parents
+    compression = {".xz": "xz", ".gz": "gz", ".bz2": "bz2"}.get(Path(target).suffix, "")
+    try:
+        with tarfile.open(target, f"w:{compression}") as archive:  # type: ignore[call-overload]
+            for path in sorted(folders):
+                member = tarfile.TarInfo(path)
+                member.type = tarfile.DIRTYPE
+                archive.addfile(member)
+            for path, text in sorted(recording.files.items()):
+                content = text.encode()
+                member = tarfile.TarInfo(path)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(target)) from None
+    return len(recording.files)

@@ -1,0 +1,88 @@
+"""A `Machine` from sysfs and procfs: the kubelet's view and the hardware's, side by side."""
+
+from __future__ import annotations
+
+import platform
+import re
+from pathlib import Path
+
+from podslice.core.errors import InputError
+from podslice.core.machine.model import Machine
+from podslice.core.values.cpuset import CPUSet
+from podslice.host.filesystem import DiskFileSystem, FileSystem
+from podslice.host.hardware import Hardware
+from podslice.host.kernel_text import read_optional_text
+from podslice.host.kubelet_view import CPU, NODE, read_kubelet_view
+from podslice.host.snapshot import open_snapshot
+
+_MODEL = re.compile(r"^(?:model name|cpu model|uarch|cpu)\s*:\s*(\S.*)$", re.MULTILINE)
+_ARCHITECTURES = (
+    ("s390x", re.compile(r"^vendor_id\s*:\s*IBM/S390", re.MULTILINE)),
+    ("arm64", re.compile(r"^CPU architecture\s*:\s*(?:8|AArch64)", re.MULTILINE)),
+    ("arm", re.compile(r"^CPU architecture\s*:\s*[67]", re.MULTILINE)),
+    ("riscv64", re.compile(r"^isa\s*:\s*rv64", re.MULTILINE)),
+    ("ppc64le", re.compile(r"^cpu\s*:\s*POWER", re.MULTILINE)),
+    ("x86_64", re.compile(r"^flags\s*:.*\blm\b", re.MULTILINE)),
+)
+
+
+def discover(fs: FileSystem, *, name: str = "", architecture: str = "", system_z: bool = False) -> Machine:
+    """The machine whose `sys/` and `proc/` are below `fs`.
+
+    What a kubelet would see goes into `nodes`, `num_cores` and `num_sockets`; when its discovery fails, those are
+    empty or 0, `warnings` says why, and the hardware's facts are there all the same. `system_z`: the kubelet runs on
+    s390x and tells cores apart by book and drawer too. Raises `InputError` when there are no CPUs to read at all.
+    """
+    if not fs.entries(CPU) and not fs.entries(NODE):
+        raise InputError(f"has neither {CPU} nor {NODE}", source=fs.label, remedy="give the folder that holds sys/")
+    view = read_kubelet_view(fs, system_z=system_z)
+    hardware = Hardware(fs)
+    cpuinfo = read_optional_text(fs, "proc/cpuinfo")
+    model = _MODEL.search(cpuinfo)
+    return Machine(
+        nodes=view.nodes,
+        num_cores=view.num_cores,
+        num_sockets=view.num_sockets,
+        memory_capacity=view.memory_capacity,
+        hugepages=view.hugepages or None,
+        name=name,
+        description=" ".join(model[1].split()) if model else "",
+        source=fs.label,
+        architecture=architecture or _architecture(cpuinfo),
+        offline=CPUSet.from_bits(hardware.offline),
+        isolated=CPUSet.from_bits(hardware.isolated),
+        caches=hardware.caches(),
+        core_types=hardware.core_types(),
+        groups=hardware.groups(),
+        kernel_nodes=hardware.nodes(),
+        warnings=tuple(_condense(view.warnings)),
+    )
+
+
+def discover_host(root: str | Path = "/") -> Machine:
+    """This machine, or the one whose file systems are mounted below `root`."""
+    architecture = _GO_STYLE.get(platform.machine(), platform.machine())
+    return discover(
+        DiskFileSystem(root), name=platform.node(), architecture=architecture, system_z=architecture == "s390x"
+    )
+
+
+def discover_snapshot(path: str | Path) -> Machine:
+    """A captured machine: a directory or tar archive with `sys/` and `proc/`. Raises `InputError`."""
+    name = re.sub(r"\.(?:tar(?:\.\w+)?|t[gxb]z)$", "", Path(path).name)
+    return discover(open_snapshot(path), name=name)
+
+
+_GO_STYLE = {"aarch64": "arm64"}
+
+
+def _architecture(cpuinfo: str) -> str:
+    return next((name for name, pattern in _ARCHITECTURES if pattern.search(cpuinfo)), "")
+
+
+def _condense(warnings: list[str]) -> list[str]:
+    """Warnings that differ only in a CPU number, as one each."""
+    seen: dict[str, list[str]] = {}
+    for warning in warnings:
+        seen.setdefault(re.sub(r"\d+", "#", warning), []).append(warning)
+    return [same[0] if len(same) == 1 else f"{same[0]} (and {len(same) - 1} more like it)" for same in seen.values()]

@@ -1,0 +1,82 @@
+"""The few text forms sysfs and procfs use: numbers, CPU lists, CPU masks, `Key: 123 kB` lines.
+
+Some collecting tools pad files with NUL bytes to the page size; those are dropped, the kernel never writes them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
+from podslice.core.values.golang import GoSyntaxError, atoi
+from podslice.host.filesystem import FileSystem
+
+_LONGEST_MASK = 1 << 16
+_KB_LINE = r"^(?:Node\s+\d+\s+)?{key}:\s*(\d+) kB"
+
+
+class MalformedError(ValueError):
+    """A file that is there but does not hold what the kernel would write. The text names path and content."""
+
+
+def read_text(fs: FileSystem, path: str) -> str:
+    """Trimmed text. Raises `OSError`."""
+    return fs.read(path).strip("\0 \t\r\n\v\f")
+
+
+def read_number(fs: FileSystem, path: str) -> int:
+    """A decimal number. Raises `OSError`, `MalformedError`."""
+    text = read_text(fs, path)
+    try:
+        return atoi(text)
+    except GoSyntaxError:
+        raise MalformedError(f"{path}: {text[:40]!r} is not a number") from None
+
+
+def read_optional_number(fs: FileSystem, path: str) -> int | None:
+    """A decimal number, None where there is none to read."""
+    try:
+        return read_number(fs, path)
+    except (OSError, MalformedError):
+        return None
+
+
+def read_optional_text(fs: FileSystem, path: str) -> str:
+    """Trimmed text, empty where there is none to read."""
+    try:
+        return read_text(fs, path)
+    except OSError:
+        return ""
+
+
+def parse_mask(text: str) -> Bits:
+    """A CPU mask (`00000000,0000ffff`) as bits. Raises `ValueError`."""
+    if len(text) > _LONGEST_MASK:
+        raise ValueError(f"a CPU mask of {len(text)} characters")
+    words = text.split(",")
+    return int("".join([words[0], *(word.rjust(8, "0") for word in words[1:])]), 16)
+
+
+def parse_list(text: str) -> Bits:
+    """A CPU list as bits; what collectors write for no CPUs (`(null)`) is the empty set. Raises `CPUSetError`."""
+    return 0 if text == "(null)" else parse_bits(text)
+
+
+def read_cpus(fs: FileSystem, *paths: str) -> Bits | None:
+    """CPUs of the first of the paths that can be read: a list where the name ends in `list`, `online`, `offline`,
+    `isolated` or `cpus` below a PMU, else a mask. None where none can be read."""
+    for path in paths:
+        text = read_optional_text(fs, path)
+        if not text:
+            continue
+        try:
+            return parse_mask(text) if path.endswith(("map", "siblings", "_cpus")) else parse_list(text)
+        except (CPUSetError, ValueError):
+            continue
+    return None
+
+
+def kilobytes(text: str, key: str) -> int | None:
+    """Bytes of a `Key: 123 kB` line of (a node's) meminfo, None without such a line."""
+    match = re.search(_KB_LINE.format(key=re.escape(key)), text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None

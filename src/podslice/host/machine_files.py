@@ -1,0 +1,173 @@
+"""Loading and writing machines in every form we know.
+
+`load_machine` takes what a user has at hand (a file, a folder, a text) and finds out what it is, so that no command
+needs an option per format.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from podslice.core.errors import InputError
+from podslice.core.machine.form import from_data, to_data
+from podslice.core.machine.hwloc_xml import from_hwloc_xml
+from podslice.core.machine.machineinfo import from_machineinfo, to_machineinfo
+from podslice.core.machine.model import Machine
+from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, to_synthetic
+from podslice.host.discover import discover_snapshot
+from podslice.k8s.yaml import load_documents
+
+Format = Literal["auto", "snapshot", "yaml", "json", "machineinfo", "hwloc-xml", "synthetic"]
+DumpFormat = Literal["yaml", "json", "machineinfo", "synthetic"]
+
+MAX_TEXT_BYTES = 64 << 20
+_ARCHIVE_MAGIC = (b"\xfd7zXZ\x00", b"\x1f\x8b", b"BZh")
+_USTAR_OFFSET = 257
+_REMEDY = (
+    "give a snapshot (folder or tar with sys/ and proc/), YAML, MachineInfo JSON, hwloc XML, "
+    "or a synthetic description such as pack:2 core:8 pu:2"
+)
+
+
+def load_machine(source: str | Path, format: Format = "auto") -> Machine:
+    """The machine a file, a folder or a text describes. Raises a one-line `InputError`."""
+    if isinstance(source, Path) or _is_path(source):
+        return _load_path(Path(source), format)
+    if format == "auto" and not _is_text(source):
+        raise InputError("does not exist, and is no description of a machine", source=str(source)[:80], remedy=_REMEDY)
+    return parse_machine(source, format)
+
+
+def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machine:
+    """The machine a text describes; `source` names it in messages. Raises `InputError`."""
+    text = text.removeprefix("\ufeff")
+    kind = _sniff(text) if format == "auto" else format
+    if kind == "hwloc-xml":
+        return from_hwloc_xml(text, source)
+    if kind == "synthetic":
+        return from_synthetic(" ".join(text.split()))
+    if kind == "snapshot":
+        raise InputError("a snapshot is a folder or an archive, not text", source=source, remedy=_REMEDY)
+    data = _decode(text, source)
+    if isinstance(data, dict) and isinstance(data.get("machineinfo"), dict):
+        data = data["machineinfo"]
+    if kind == "machineinfo" or (isinstance(data, dict) and "topology" in data):
+        if not isinstance(data, dict):
+            raise InputError("is not a mapping", source=source, remedy="give cAdvisor's MachineInfo as JSON")
+        return from_machineinfo(data, source)
+    return from_data(data, source)
+
+
+def dump_machine(machine: Machine, format: DumpFormat) -> str:
+    """The machine as text that `load_machine` reads back. Raises `InputError` where the form cannot carry it."""
+    if format == "synthetic":
+        return to_synthetic(machine) + "\n"
+    if format == "machineinfo":
+        return json.dumps(to_machineinfo(machine), indent=1) + "\n"
+    if format == "json":
+        return json.dumps(to_data(machine), indent=1, ensure_ascii=False) + "\n"
+    if format not in get_args(DumpFormat):
+        raise InputError(f"unknown format {format!r}", remedy=f"one of {', '.join(get_args(DumpFormat))}")
+    return _dump_yaml(to_data(machine))
+
+
+def _is_path(source: str) -> bool:
+    try:
+        return 0 < len(source) < 4096 and "\n" not in source and Path(source).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_text(source: str) -> bool:
+    stripped = source.lstrip()
+    return "\n" in stripped or stripped[:1] in ("<", "{") or looks_synthetic(stripped) or ": " in stripped
+
+
+def _load_path(path: Path, format: Format) -> Machine:
+    if path.is_dir():
+        return discover_snapshot(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_TEXT_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path), remedy=_REMEDY) from None
+    if format == "snapshot" or content.startswith(_ARCHIVE_MAGIC) or content[_USTAR_OFFSET:].startswith(b"ustar"):
+        return discover_snapshot(path)
+    if len(content) > MAX_TEXT_BYTES:
+        raise InputError(f"is larger than {MAX_TEXT_BYTES >> 20} MiB", source=str(path), remedy=_REMEDY)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8 text (byte {error.start})", source=str(path), remedy=_REMEDY) from None
+    return parse_machine(text, format, str(path))
+
+
+def _sniff(text: str) -> Format:
+    if text.lstrip()[:1] == "<":
+        return "hwloc-xml"
+    return "synthetic" if looks_synthetic(text) else "yaml"
+
+
+def _decode(text: str, source: str) -> Any:
+    """Plain data of a JSON or YAML text."""
+    if text.lstrip()[:1] == "{":
+        try:
+            return json.loads(text)
+        except (json.JSONDecodeError, RecursionError):
+            pass
+    documents = load_documents(text, source)
+    if not documents or isinstance(documents[0], str):
+        raise InputError("describes no machine", source=source, remedy=_REMEDY)
+    return documents[0]
+
+
+class _Line(dict[str, Any]):
+    """A mapping written on one line."""
+
+
+class _Dumper(yaml.CSafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(
+    _Line, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data.items(), flow_style=True)
+)
+
+
+def _dump_yaml(data: dict[str, Any]) -> str:
+    """Cores, caches and groups on a line each, everything else as usual."""
+    data = {**data, "nodes": [{**node} for node in data["nodes"]]}
+    for node in data["nodes"]:
+        node["cores"] = list(map(_Line, node.get("cores", ())))
+        _flatten(node)
+    for node in data.get("kernelNodes", ()):
+        _flatten(node)
+    for key in ("caches", "coreTypes", "groups"):
+        if key in data:
+            data[key] = list(map(_Line, data[key]))
+    if "hugepages" in data:
+        _flatten(data)
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False)
+
+
+class _Row(list[Any]):
+    """A list written on one line."""
+
+
+_Dumper.add_representer(
+    _Row, lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+)
+
+
+def _flatten(mapping: dict[str, Any]) -> None:
+    if isinstance(mapping.get("hugepages"), dict):
+        mapping["hugepages"] = _Line(mapping["hugepages"])
+    if isinstance(mapping.get("distances"), list):
+        mapping["distances"] = _Row(mapping["distances"])
+    if mapping.get("cores") == []:
+        del mapping["cores"]

@@ -1,0 +1,88 @@
+"""A node whose decisions are on disk before anybody hears of them.
+
+`NodeStore` keeps a kubelet-style state directory beside a `Node`: every decision is written, file by file and each
+atomically, before it is returned; if that fails, the decision is taken back. Opening a store re-admits the pods that
+still run, so a process killed at any moment continues where it stood.
+
+The files change one after the other (CPU Manager, then Memory Manager). A kill in between leaves a pod in the first
+only; it was never reported as admitted, so it does not run, and opening the store drops what belongs to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import PodsliceError
+from podslice.core.kubelet import STATE_FILES
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.model import Machine
+from podslice.core.managers.container import DEVICE_STATE_FILE
+from podslice.core.node import Decision, Node
+from podslice.core.pod.spec import Pod
+from podslice.host.statefile import FileOperations, RealFiles, read_state, write_atomically
+
+
+class StateWriteError(PodsliceError):
+    """A decision could not be written and was taken back."""
+
+
+class NodeStore:
+    """A node on a state directory. Raises `StartError` as a kubelet would, and `InputError` for unreadable files.
+
+    `running` are the pods that run on the node, in order of admission: they are admitted again and keep what they
+    have. What the files hold for other pods is freed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        machine: Machine,
+        config: KubeletConfig | None = None,
+        *,
+        running: Iterable[Pod] = (),
+        profile: str = "podslice",
+        devices: DeviceInventory | None = None,
+        files: FileOperations | None = None,
+    ) -> None:
+        self.directory = directory
+        self._operations = files or RealFiles()
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        found = {name: data for name in STATE_FILES if (data := read_state(self._path(name))) is not None}
+        self._written = dict(found)
+        self.node = Node(machine, config, profile=profile, devices=devices, files=found)
+        self.refused = self.node.readmit(running)
+        self._save()
+
+    def admit(self, pod: Pod) -> Decision:
+        """Decide and write. Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged."""
+        decision = self.node.admit(pod)
+        try:
+            self._save()
+        except OSError as error:
+            if decision.admitted:
+                self.node.remove(decision.uid)
+            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
+        return decision
+
+    def remove(self, uid: str) -> None:
+        """The pod is gone. Raises `StateWriteError`; the pod's resources are then free in memory only."""
+        self.node.remove(uid)
+        try:
+            self._save()
+        except OSError as error:
+            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
+
+    def _path(self, name: str) -> Path:
+        """Where a kubelet with this directory as its root keeps the file."""
+        folder = self.directory / "device-plugins" if name == DEVICE_STATE_FILE else self.directory
+        return folder / name
+
+    def _save(self) -> None:
+        for name, data in self.node.files.items():
+            if self._written.get(name) != data:
+                path = self._path(name)
+                path.parent.mkdir(mode=0o750, exist_ok=True)
+                write_atomically(path, data, self._operations)
+                self._written[name] = data

@@ -1,0 +1,298 @@
+"""A machine for human eyes: a few lines of facts, a row for each NUMA node, the distances.
+
+The rows show the kubelet's view, since that decides where pods land; what only the hardware tells (offline CPUs, core
+types, caches) stands beside it. Everything is made to fit a terminal at 8 CPUs and at 512.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from podslice.core.machine.model import Cache, HugePages, KernelNode, Machine, NUMANode
+from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_LONG_LIST = 36
+_LARGEST_MATRIX = 16
+
+
+def to_text(machine: Machine, *, wide: bool = False, colour: bool = False) -> str:
+    """The summary; `wide` adds every core with its threads and caches and writes all CPU lists in full."""
+    paint = _Paint(colour)
+    nodes = sorted(machine.nodes, key=lambda node: node.id) or [_as_node(node) for node in machine.kernel_nodes]
+    parts = [
+        _heading(machine, paint),
+        _facts(machine, nodes, paint),
+        _node_table(machine, nodes, wide, paint),
+        _distances(nodes, paint),
+    ]
+    if wide:
+        parts.append(_core_table(nodes, paint))
+    parts.append([paint.warning(f"! {warning}") for warning in machine.warnings])
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def size_text(value: int) -> str:
+    """A size for people: `192 GiB`, `1.5 TiB`."""
+    amount, unit = float(value), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount /= 1024
+        unit += 1
+    digits = 0 if amount >= 100 or amount == int(amount) else 1
+    return f"{amount:.{digits}f} {_UNITS[unit]}"
+
+
+def cpus_text(cpus: Bits, *, full: bool = False) -> str:
+    """A CPU list; a long one with a constant step as `0,4,…,108`, any other long one cut off."""
+    text = format_bits(cpus)
+    if full or len(text) <= _LONG_LIST:
+        return text or "-"
+    members = list(iter_bits(cpus))
+    if len(set(_steps(members))) == 1:
+        return f"{members[0]},{members[1]},…,{members[-1]}"
+    return text[: text.rindex(",", 0, _LONG_LIST - 1) + 1] + "…"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[int] = (0,)) -> list[str]:
+    """Aligned lines, the header first. Columns are right-aligned but those in `left`."""
+    rows = [tuple(row) for row in rows]
+    widths = [max(len(row[column]) for row in (tuple(header), *rows)) for column in range(len(header))]
+    lefts = set(left)
+    return [
+        "  ".join(
+            cell.ljust(width) if column in lefts else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (tuple(header), *rows)
+    ]
+
+
+class _Paint:
+    def __init__(self, colour: bool) -> None:
+        self.colour = colour
+
+    def _style(self, text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
+        if not self.colour:
+            return text
+        import click
+
+        return click.style(text, fg=fg, bold=bold or None, dim=dim or None)
+
+    def title(self, text: str) -> str:
+        return self._style(text, fg="cyan", bold=True)
+
+    def header(self, text: str) -> str:
+        return self._style(text, bold=True)
+
+    def label(self, text: str) -> str:
+        return self._style(text, dim=True)
+
+    def warning(self, text: str) -> str:
+        return self._style(text, fg="yellow")
+
+
+def _as_node(node: KernelNode) -> NUMANode:
+    return NUMANode(node.id, node.memory, node.hugepages, node.distances)
+
+
+def _steps(numbers: Sequence[int]) -> list[int]:
+    return [second - first for first, second in pairwise(numbers)]
+
+
+def _node_cpus(machine: Machine, node: NUMANode) -> Bits:
+    listed = bits_of(cpu for core in node.cores for cpu in core.threads)
+    if listed or machine.nodes:
+        return listed
+    return next((kernel.cpus.bits for kernel in machine.kernel_nodes if kernel.id == node.id), 0)
+
+
+def _heading(machine: Machine, paint: _Paint) -> list[str]:
+    title = paint.title(machine.name or "machine")
+    return [f"{title} ({machine.architecture})" if machine.architecture else title]
+
+
+def _facts(machine: Machine, nodes: Sequence[NUMANode], paint: _Paint) -> list[str]:
+    facts = [
+        ("Machine", machine.description),
+        ("CPUs", _cpu_fact(machine)),
+        ("Sockets", str(machine.socket_count)),
+        ("Cores", _core_fact(machine)),
+        ("NUMA nodes", _numa_fact(nodes)),
+        ("Memory", size_text(machine.memory) if machine.memory else "unknown"),
+        ("Huge pages", _hugepage_fact(machine.all_hugepages)),
+        ("Caches", _cache_fact(machine.caches)),
+        ("Uncore", _uncore_fact(machine)),
+        ("Offline", cpus_text(machine.offline.bits) if machine.offline else ""),
+        ("Not seen", _unseen_fact(machine)),
+        ("Isolated", cpus_text(machine.isolated.bits) if machine.isolated else ""),
+        ("Core types", "; ".join(f"{t.name} {cpus_text(t.cpus.bits)}" for t in machine.core_types)),
+        ("Source", machine.source if machine.source not in ("/", "") else ""),
+    ]
+    return [f"{paint.label(f'{label:<11}')} {value}" for label, value in facts if value]
+
+
+def _cpu_fact(machine: Machine) -> str:
+    cpus = machine.cpus.bits
+    if not cpus:
+        return "none that a kubelet can see" if machine.cpu_count == 0 else str(machine.cpu_count)
+    return f"{machine.cpu_count} ({cpus_text(cpus)})"
+
+
+def _core_fact(machine: Machine) -> str:
+    widths: dict[int, int] = {}
+    for node in machine.nodes:
+        for core in node.cores:
+            widths[len(core.threads)] = widths.get(len(core.threads), 0) + 1
+    if not widths:
+        return ""
+    kinds = [f"{count} with {_plural(threads, 'thread')}" for threads, count in sorted(widths.items(), reverse=True)]
+    if len(kinds) > 1:
+        return f"{sum(widths.values())}: {', '.join(kinds)}"
+    (threads,) = widths
+    each = "no SMT" if threads == 1 else f"{threads} threads each"
+    return f"{widths[threads]}, {each}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _numa_fact(nodes: Sequence[NUMANode]) -> str:
+    ids = cpus_text(bits_of(node.id for node in nodes if node.id >= 0))
+    return f"{len(nodes)} ({ids})" if nodes else ""
+
+
+def _hugepage_fact(pools: Iterable[HugePages]) -> str:
+    pools = sorted(pools, key=lambda pool: pool.page_size_ki)
+    reserved = [f"{pool.num_pages} × {size_text(pool.page_size_ki * 1024)}" for pool in pools if pool.num_pages]
+    sizes = ", ".join(size_text(pool.page_size_ki * 1024) for pool in pools)
+    return ", ".join(reserved) if reserved else f"none reserved (sizes {sizes})" if sizes else ""
+
+
+def _cache_fact(caches: Sequence[Cache]) -> str:
+    groups: dict[tuple[int, str, int], int] = {}
+    for cache in caches:
+        groups[cache.level, cache.type, cache.size] = groups.get((cache.level, cache.type, cache.size), 0) + 1
+    return ", ".join(
+        f"L{level}{_LETTERS.get(kind, '')} {count} {f'× {size_text(size)}' if size else 'of unknown size'}"
+        for (level, kind, size), count in groups.items()
+    )
+
+
+_LETTERS = {"Data": "d", "Instruction": "i"}
+
+
+def _unseen_fact(machine: Machine) -> str:
+    """Online CPUs that a kubelet's discovery misses."""
+    online = bits_of(cpu for group in machine.groups_of("core") for cpu in group.cpus)
+    unseen = online & ~machine.cpus.bits
+    return f"{cpus_text(unseen)} (online, but a kubelet does not list them)" if unseen else ""
+
+
+def _uncore_fact(machine: Machine) -> str:
+    """How the kubelet groups CPUs by uncore cache, where that is not simply by socket."""
+    groups: dict[int, int] = {}
+    for node in machine.nodes:
+        for core in node.cores:
+            for cache in core.uncore_caches[:1]:
+                groups[cache] = groups.get(cache, 0) + len(core.threads)
+    if not groups:
+        return ""
+    sizes = sorted(set(groups.values()))
+    each = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    return f"{_plural(len(groups), 'cache')} of {each} CPUs"
+
+
+def _node_table(machine: Machine, nodes: Sequence[NUMANode], wide: bool, paint: _Paint) -> list[str]:
+    if not nodes:
+        return []
+    sizes = sorted({pool.page_size_ki for node in nodes for pool in node.hugepages if pool.num_pages})
+    header = ["NUMA", "SOCKET", "CORES", "CPUS", "CPU LIST", "MEMORY", *(size_text(s * 1024) for s in sizes), "L3"]
+    rows = [(str(node.id), *_node_cells(machine, node, sizes, wide)) for node in nodes]
+    lines = table(header, _collapse(rows), left=(0, 1, 4, len(header) - 1))
+    return [paint.header(lines[0]), *lines[1:]]
+
+
+def _node_cells(machine: Machine, node: NUMANode, sizes: Sequence[int], wide: bool) -> list[str]:
+    cpus = _node_cpus(machine, node)
+    pages = {pool.page_size_ki: pool.num_pages for pool in node.hugepages}
+    return [
+        ",".join(map(str, sorted({core.socket for core in node.cores}))) or "-",
+        str(len(node.cores) or "-"),
+        str(cpus.bit_count() or "-"),
+        cpus_text(cpus, full=wide),
+        size_text(node.memory) if node.memory else "-",
+        *(str(pages.get(size, "-")) for size in sizes),
+        _l3_cell(machine, cpus),
+    ]
+
+
+def _l3_cell(machine: Machine, cpus: Bits) -> str:
+    caches = [cache for cache in machine.caches if cache.level == 3 and cache.cpus.bits & cpus]
+    if not caches:
+        return "-"
+    sizes = sorted({cache.size for cache in caches})
+    size = "/".join(size_text(s) if s else "?" for s in sizes)
+    shared = any(cache.cpus.bits & ~cpus for cache in caches)
+    return f"{len(caches)} × {size}{' (shared with other nodes)' if shared else ''}"
+
+
+def _collapse(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Runs of nodes without CPUs that differ in nothing but the id become one row."""
+    merged: list[tuple[list[int], tuple[str, ...]]] = []
+    for number, *cells in rows:
+        same = merged and merged[-1][1] == tuple(cells) and cells[2] == "-"
+        if same and merged[-1][0][-1] + 1 == int(number):
+            merged[-1][0].append(int(number))
+        else:
+            merged.append(([int(number)], tuple(cells)))
+    return [(str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}", *cells) for ids, cells in merged]
+
+
+def _distances(nodes: Sequence[NUMANode], paint: _Paint) -> list[str]:
+    if len(nodes) < 2 or any(node.distances is None or len(node.distances) != len(nodes) for node in nodes):
+        return []
+    shown = list(range(len(nodes)))
+    footer = []
+    if len(nodes) > _LARGEST_MATRIX:
+        far = _uniform_distance(nodes)
+        if far is not None:
+            shown = [place for place, node in enumerate(nodes) if node.cores]
+            footer = [f"Nodes without CPUs: {far} to and from every other node."]
+    header = ["DISTANCE", *(str(nodes[place].id) for place in shown)]
+    rows = [(str(nodes[row].id), *(_distance(nodes[row], column) for column in shown)) for row in shown]
+    lines = table(header, rows) if shown else []
+    return [*(paint.header(line) if i == 0 else line for i, line in enumerate(lines)), *footer]
+
+
+def _distance(node: NUMANode, column: int) -> str:
+    return str(node.distances[column]) if node.distances is not None else "-"
+
+
+def _uniform_distance(nodes: Sequence[NUMANode]) -> int | None:
+    """The one distance between any node without CPUs and any other node."""
+    found = {
+        distance
+        for row, node in enumerate(nodes)
+        for column, distance in enumerate(node.distances or ())
+        if row != column and not (node.cores and nodes[column].cores)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _core_table(nodes: Sequence[NUMANode], paint: _Paint) -> list[str]:
+    cores = sorted(((min(core.threads), node, core) for node in nodes for core in node.cores), key=lambda c: c[0])
+    rows = [
+        (
+            str(first),
+            str(core.core),
+            str(core.socket),
+            str(node.id),
+            ",".join(map(str, core.uncore_caches)) or "-",
+            format_bits(bits_of(core.threads)),
+        )
+        for first, node, core in cores
+    ]
+    lines = table(("CORE", "HARDWARE ID", "SOCKET", "NUMA", "UNCORE", "THREADS"), rows, left=(0, 5))
+    return [paint.header(lines[0]), *lines[1:]] if rows else []
