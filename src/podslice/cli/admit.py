@@ -117,9 +117,8 @@ def _start(make: Callable[[], Node], config: KubeletConfig) -> Node:
     try:
         return make()
     except StartError as error:
-        remedy = "give the machine more memory or reserve less" if error.stage == "nodeAllocatable" else ""
         raise InputError(
-            f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}", remedy=remedy
+            f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}", remedy=error.remedy
         ) from None
 
 

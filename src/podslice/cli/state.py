@@ -48,7 +48,7 @@ def state() -> None:
       podslice state show /var/lib/kubelet
       podslice state verify /var/lib/kubelet --here --reserved-cpus 0-1
       podslice state convert cpu_manager_state --to 1.35            # shows what would be lost
-      podslice state repair /var/lib/kubelet --here --pods pods.yaml --write
+      podslice state repair /var/lib/kubelet --here --running pods.yaml --write
 
     Exit codes: 0 fine, 1 problems found, 2 bad input.
     """
@@ -244,7 +244,13 @@ def convert(
 @_PATH
 @_node_options
 @_release_options("--kubelet-version", "The kubelet that is to read the files.")
-@click.option("--pods", metavar="FILE", help="The pods still running: kubectl get pods -o yaml, or with their CPUs.")
+@click.option(
+    "--running",
+    "--pods",
+    "pods",
+    metavar="FILE",
+    help="The pods still running: kubectl get pods -o yaml, or a short form with their CPUs (docs/state.md).",
+)
 @click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
 @click.option("--out", metavar="FILE", help="Write one repaired file here; - is standard output.")
 @OUTPUT("table")

@@ -51,13 +51,27 @@ class InputError(PodsliceError):
         )
 
 
+_REMEDIES = {
+    "startCPUManager": "undo the change of machine, policy or reservation, or mend the file: podslice state repair",
+    "startMemoryManager": "undo the change of machine, policy or reservation, or mend the file: podslice state repair",
+    "nodeAllocatable": "give the machine more memory or reserve less",
+    "memoryManager": "reservedMemory must add up to systemReserved + kubeReserved + evictionHard of each memory type",
+}
+
+
 class StartError(PodsliceError):
-    """A kubelet with this configuration does not start here. `stage` names the step as in the recorded decisions."""
+    """A kubelet with this configuration does not start here. `stage` names the step as in the recorded decisions;
+    `message` is upstream's text, `remedy` ours."""
 
     def __init__(self, stage: str, message: str) -> None:
         self.stage = stage
         self.message = message
         super().__init__(message)
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, empty where the message says it."""
+        return _REMEDIES.get(self.stage, "")
 
 
 class AdmissionError(PodsliceError):

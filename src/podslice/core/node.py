@@ -50,6 +50,12 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     devices: dict[str, list[str]] = {}
     error: str = ""
 
+    def linux_resources(self) -> dict[str, str]:
+        """What a kubelet writes into the CRI request that creates the container: `cpuset_cpus` as a CPU list,
+        `cpuset_mems` as ids without ranges; what is not written is left out (spec memory-device 3.6)."""
+        request = {"cpuset_cpus": str(self.cpus), "cpuset_mems": ",".join(map(str, self.memory_nodes))}
+        return {name: text for name, text in request.items() if text}
+
 
 class Decision(msgspec.Struct, frozen=True, rename="camel"):
     """The answer for one pod. `reason` and `message` are upstream's; `why` is ours, in plain words.
