@@ -28,6 +28,6 @@ def emit(data: Any, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        import yaml
+        from podslice.k8s.yaml import dump
 
-        click.echo(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(dump(data), nl=False)

@@ -75,6 +75,13 @@ class Quirks(msgspec.Struct, frozen=True):
     """4.13: a state file whose checksum is 0 or missing counts as intact."""
     inexact_memory_is_refused: bool = False
     """4.8: whole amounts of bytes are refused because of how they were written (1.5Gi, 100Ti)."""
+    init_memory_reuse_drifts: bool = False
+    """4.7, 4.9: what init containers leave for reuse is remembered apart from what they hold, so a pod admitted again
+    is booked too little; False asks what they hold."""
+    memory_budget_wraps: bool = False
+    """4.9: containers that ask for more than their pod has wrap the pod's shared memory around at 64 bits."""
+    memory_reservation_wraps: bool = False
+    """4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable memory."""
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))

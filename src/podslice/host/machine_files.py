@@ -19,7 +19,7 @@ from podslice.core.machine.machineinfo import from_machineinfo, to_machineinfo
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, to_synthetic
 from podslice.host.discover import discover_snapshot
-from podslice.k8s.yaml import load_documents
+from podslice.k8s.yaml import Dumper, load_documents
 
 Format = Literal["auto", "snapshot", "yaml", "json", "machineinfo", "hwloc-xml", "synthetic"]
 DumpFormat = Literal["yaml", "json", "machineinfo", "synthetic"]
@@ -129,7 +129,7 @@ class _Line(dict[str, Any]):
     """A mapping written on one line."""
 
 
-class _Dumper(yaml.CSafeDumper):
+class _Dumper(Dumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 

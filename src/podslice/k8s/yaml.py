@@ -83,6 +83,19 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _construct_number)
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_number)
 
 
+class Dumper(yaml.CSafeDumper):
+    """Quotes every text that the loader above would not read as text."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
+def dump(data: Any) -> str:
+    """Plain data as YAML that reads back as the same data."""
+    text = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    assert isinstance(text, str)
+    return text
+
+
 def load_documents(text: str, source: str = "") -> list[Any]:
     """All non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`."""
     if len(text) > MAX_BYTES:

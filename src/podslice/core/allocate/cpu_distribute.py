@@ -12,7 +12,7 @@ from itertools import combinations
 from math import isqrt
 from typing import NamedTuple
 
-from podslice.core.allocate.cpu_take import Accumulator, not_enough, take_packed
+from podslice.core.allocate.cpu_packed import Accumulator, not_enough, take_packed
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import Quirks

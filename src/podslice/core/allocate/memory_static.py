@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from podslice.core.config.reservation import hugepage_resource
-from podslice.core.errors import AdmissionError
+from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint
-from podslice.core.hints.memory import Request, best, free_on, violates_groups
+from podslice.core.hints.memory import Groups, Request, best, free_on
 from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
+from podslice.core.pod.memory_demand import U64
 from podslice.core.values.cpuset import Bits, iter_bits
 
-U64 = (1 << 64) - 1
+
+def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:
+    """Refuse reservations that a NUMA node cannot hold; upstream's arithmetic wraps and invents memory (4.9, 4.10).
+
+    Raises `StartError`.
+    """
+    for node in machine.nodes:
+        capacity = {hugepage_resource(pool.page_size_ki): pool.bytes for pool in node.hugepages}
+        capacity["memory"] = node.memory - sum(pool.bytes for pool in node.hugepages)
+        for name in sorted({"memory", *reserved.get(node.id, ())}):
+            size, room = reserved.get(node.id, {}).get(name, 0), capacity.get(name, 0)
+            if not 0 <= size <= room:
+                raise StartError(
+                    "memoryManager",
+                    f"reservedMemory: {size} bytes of {name} cannot be reserved on NUMA node {node.id}, which has "
+                    f"{max(room, 0)} (reserve between 0 and that many, huge pages do not count as memory)",
+                )
 
 
 def default_machine_state(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> MachineState:
@@ -40,8 +57,9 @@ def resolve(
 ) -> Bits:
     """The nodes an allocation uses: the affinity, a default without one, or a superset that is large enough.
 
-    `whole_groups` refuses a single node of a group as well. Raises `AdmissionError` with upstream's text (spec 1.8).
+    `whole_groups` extends a single node of a group as well. Raises `AdmissionError` with upstream's text (spec 1.8).
     """
+    groups = Groups.of(machine)
     if affinity.mask is None:
         affinity = _checked(
             hints(),
@@ -50,7 +68,8 @@ def resolve(
             "[memorymanager] failed to find the default preferred hint",
         )
     mask = affinity.mask or 0
-    if any(free_on(machine, mask, name) < amount for name, amount in request.items()):
+    short = any(free_on(machine, mask, name) < amount for name, amount in request.items())
+    if short or (whole_groups and groups.broken_by(mask)):
         affinity = _checked(
             [hint for hint in hints() if (hint.mask or 0) & mask == mask],
             affinity.preferred,
@@ -58,8 +77,7 @@ def resolve(
             "[memorymanager] failed to find the extended preferred hint",
         )
         mask = affinity.mask or 0
-    alone_in_group = mask.bit_count() == 1 and len(machine[mask.bit_length() - 1].cells or ()) > 1
-    if violates_groups(machine, mask) or (whole_groups and alone_in_group):
+    if groups.violated_by(mask):
         raise AdmissionError("[memorymanager] preferred hint violates NUMA node allocation")
     return mask
 

@@ -1,7 +1,8 @@
 """The Memory Manager: NUMA nodes for memory and huge pages (spec memory-device 1).
 
 Policy `None` decides nothing but keeps its state file; policy `Static` gives Guaranteed pods memory on the nodes the
-Topology Manager chose. Memory is booked, never moved: `cpuset.mems` is set when a container is created.
+Topology Manager chose. Memory is booked, never moved: `cpuset.mems` is set when a container is created. The
+algorithms live in `core.hints.memory` and `core.allocate`; here is the order of things: clean up, decide, book, count.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from podslice.core.allocate.memory_static import U64, charge, default_machine_state, release, resolve
-from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
+from podslice.core.allocate import memory_pod
+from podslice.core.allocate.memory_static import charge, check_reservation, default_machine_state, release, resolve
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
-from podslice.core.hints.memory import memory_masks
+from podslice.core.hints.memory import MAX_NODES, memory_masks
 from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.managers.context import ContainerMap, NodeContext
-from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.spec import ResourceList
+from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.state.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
 from podslice.core.state.restore_memory import restore_memory_state, validate_memory_state
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
@@ -33,12 +33,12 @@ _ERRORS = "memory_manager_pinning_errors_total"
 _ALLOCATIONS = "resource_manager_allocations_total{resource_name=memory,source=%s}"
 _ALLOCATION_ERRORS = "resource_manager_allocation_errors_total{resource_name=memory,source=%s}"
 _ASSIGNMENTS = "resource_manager_container_assignments{assignment_type=%s,resource_name=memory}"
-_NOT_INT64 = "[memorymanager] failed to represent quantity as int64"
-_NOTHING_FOR_INIT = "pod rejected, pod has shared init containers but no %s available for them"
-_NOTHING_SHARED = (
-    "pod rejected, sum of exclusive container %s requests equals pod budget, leaving no memory for shared containers"
-)
-Amounts = dict[str, int]
+MAX_NODE_ID = 63
+_SLICE_EVENTS = {
+    "request": _REQUESTS,
+    "exclusive": _ASSIGNMENTS % "pod_exclusive",
+    "shared": _ASSIGNMENTS % "pod_shared",
+}
 
 
 class Snapshot(NamedTuple):
@@ -48,6 +48,7 @@ class Snapshot(NamedTuple):
     entries: dict[str, list[Block]] | None
     pod: list[Block] | None
     reusable: dict[str, dict[Bits, Amounts]]
+    revision: int
 
 
 class MemoryManager:
@@ -79,16 +80,20 @@ class MemoryManager:
         cls, machine: Machine, config: KubeletConfig, context: NodeContext, reservation: Mapping[str, Quantity]
     ) -> MemoryManager:
         """The manager a configuration asks for (spec 1.3). Raises `StartError`."""
+        stage = "memoryManager"
         policy = config.memory_manager_policy
         if policy == "None":
             return cls(machine, context, policy, {})
         if policy == "BestEffort":
-            raise StartError("memoryManager", f'policy {quote(policy)} is not available for platform "linux"')
+            raise StartError(stage, f'policy {quote(policy)} is not available for platform "linux"')
         if policy != "Static":
-            raise StartError("memoryManager", f"unknown policy: {quote(policy)}")
+            raise StartError(stage, f"unknown policy: {quote(policy)}")
         reserved = reserved_memory_bytes(config, machine, reservation)
         if not sum(amounts.get("memory", 0) for amounts in reserved.values()) > 0:
-            raise StartError("memoryManager", "[memorymanager] you should specify the system reserved memory")
+            raise StartError(stage, "[memorymanager] you should specify the system reserved memory")
+        if not context.quirks.memory_reservation_wraps:
+            check_reservation(machine, reserved)
+        _check_nodes([node.id for node in machine.nodes])
         return cls(machine, context, policy, reserved)
 
     @property
@@ -99,6 +104,7 @@ class MemoryManager:
 
     def start(self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str) -> None:
         """Restore or create the state, and check it against the machine (spec 1.13.2, 1.14). Raises `StartError`."""
+        quirks = self.context.quirks
         checkpoint = MemoryCheckpoint(policy_name=self.policy)
         if data is None:
             self.revision += 1
@@ -108,7 +114,7 @@ class MemoryManager:
                 policy_name=self.policy,
                 pod_level=self._pod_level,
                 path=path,
-                trust_zero=self.context.quirks.zero_checksum_is_trusted,
+                trust_zero=quirks.zero_checksum_is_trusted,
             )
         if self.static:
             default = default_machine_state(self.machine, self._reserved)
@@ -117,7 +123,8 @@ class MemoryManager:
                 checkpoint,
                 default,
                 pod_level=self._pod_level,
-                tolerate_drift=not self.context.quirks.memory_drift_blocks_start,
+                tolerate_drift=not quirks.memory_drift_blocks_start,
+                tables_may_miss=not quirks.missing_hugepages_crash,
             )
             self.revision += before != [state for _, state in sorted((checkpoint.machine_state or {}).items())]
         self.machine_state = checkpoint.machine_state or {}
@@ -126,6 +133,8 @@ class MemoryManager:
             for pod, named in (checkpoint.entries or {}).items()
         }
         self.pod_assignments = {pod: list(blocks or ()) for pod, blocks in (checkpoint.pod_entries or {}).items()}
+        if not quirks.refused_pods_leave_state:
+            self._drop_unbooked_pods()
         self.containers = ContainerMap(containers)
         if self.static:
             self.allocatable = [
@@ -134,6 +143,12 @@ class MemoryManager:
                 for name, table in sorted((state.memory_map or {}).items())
                 if table.allocatable
             ]
+
+    def _drop_unbooked_pods(self) -> None:
+        """Pod entries without containers are left by an interrupted admission; nothing is booked for them (4.9)."""
+        for uid in [uid for uid in self.pod_assignments if not self.assignments.get(uid)]:
+            del self.pod_assignments[uid]
+            self.revision += 1
 
     def encode(self) -> bytes:
         """The state file a kubelet of this release writes."""
@@ -146,15 +161,17 @@ class MemoryManager:
         return self._encoder.encode(checkpoint, "v2" if self._pod_level else "v1")
 
     def snapshot(self, uid: str) -> Snapshot | None:
-        """What a failed admission of this pod must be undone to."""
+        """What a failed admission of this pod must be undone to; what gone pods held is freed before."""
         if not self.static:
             return None
+        self.remove_stale()
         own = self.assignments.get(uid)
         return Snapshot(
             {node: _copy(state) for node, state in self.machine_state.items()},
             None if own is None else {name: list(blocks) for name, blocks in own.items()},
             self.pod_assignments.get(uid),
             self._reusable,
+            self.revision,
         )
 
     def restore(self, uid: str, before: Snapshot | None) -> None:
@@ -169,44 +186,15 @@ class MemoryManager:
         if before.pod is not None:
             self.pod_assignments[uid] = before.pod
         self._reusable = before.reusable
-        self.revision += 1
+        self.revision = before.revision
 
     # Requests (spec 1.5)
 
-    def _container_request(self, pod: AdmissionPod, container: AdmissionContainer) -> Amounts:
-        if pod.managed and not container.guaranteed:
-            return {}
-        return self._amounts(container.spec.resources.requests)
-
-    def _amounts(self, resources: ResourceList | None) -> Amounts:
-        amounts = {}
-        for name, quantity in (resources or {}).items():
-            if name == "memory" or name.startswith(HUGEPAGES_PREFIX):
-                size = quantity.as_int64()
-                if size is None:
-                    if self.context.quirks.inexact_memory_is_refused or quantity.nano % 10**9:
-                        raise AdmissionError(_NOT_INT64)
-                    size = quantity.value()
-                amounts[name] = size & U64
-        return amounts
+    def _request(self, pod: AdmissionPod, container: AdmissionContainer) -> Amounts:
+        return container_memory(pod, container, exact_text=self.context.quirks.inexact_memory_is_refused)
 
     def _pod_request(self, pod: AdmissionPod) -> Amounts:
-        if pod.managed:
-            resources = pod.spec.spec.resources
-            own = self._amounts(resources.requests if resources else None)
-            return {name: size for name, size in own.items() if 0 < size < 1 << 63}
-        apps: Amounts = {}
-        sidecars: Amounts = {}
-        peak: Amounts = {}
-        for container in pod.containers:
-            for name, size in self._container_request(pod, container).items():
-                if not container.init:
-                    apps[name] = apps.get(name, 0) + size
-                elif container.restartable:
-                    sidecars[name] = sidecars.get(name, 0) + size
-                else:
-                    peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + size)
-        return {name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()}
+        return pod_memory(pod, exact_text=self.context.quirks.inexact_memory_is_refused)
 
     # Hints (spec 1.7)
 
@@ -218,15 +206,15 @@ class MemoryManager:
         if not pod.guaranteed:
             return None
         try:
-            request = self._container_request(pod, container)
+            request = self._request(pod, container)
         except AdmissionError:
             return None
-        if pod.ignored or self._is_over(pod, container):
+        if pod.ignored or self._has_ended(pod, container):
             return None
         held = self.assignments.get(pod.uid, {}).get(container.name)
         if held is not None:
             return _regenerated(held, request)
-        return self._hints(pod.uid, request)
+        return self._hints(request, self._left_by_init(pod, container))
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole."""
@@ -246,49 +234,39 @@ class MemoryManager:
             if own is not None and not self.context.quirks.pod_allocation_repeats:
                 return _regenerated(own, request)
             try:
-                self._check_shared_pool(pod, request)
+                memory_pod.check_shared_pool(pod, request, lambda container: self._request(pod, container))
             except AdmissionError:
                 return {name: [] for name in request}
         if not request:
             return None
-        for container in pod.containers:
-            held = self.assignments.get(pod.uid, {}).get(container.name)
-            if held is not None:
-                return self._regenerated_pod(pod, held, request)
-        return self._hints(pod.uid, request)
-
-    def _regenerated_pod(self, pod: AdmissionPod, first: list[Block], request: Amounts) -> ProviderHints:
+        held = self.assignments.get(pod.uid, {})
+        first = next((held[container.name] for container in pod.containers if container.name in held), None)
+        if first is None:
+            return self._hints(request, self._reusable.get(pod.uid, {}))
         if self.context.quirks.pod_hints_of_one_container:
             return _regenerated(first, request)
-        masks = {bits_of(block.numa_affinity or ()) for held in self.assignments[pod.uid].values() for block in held}
-        if len(masks) != 1:
-            return None
-        hint = Hint(masks.pop(), True)
-        return {name: [hint] for name in request}
+        return _regenerated_pod(held, request)
 
-    def _hints(self, uid: str, request: Amounts) -> dict[str, ResourceHints]:
-        hints = self._masks(uid, request)
+    def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
+        hints = self._masks(request, reuse)
         if hints or self.context.quirks.impossible_memory_is_no_preference:
             return {name: list(hints) for name in request} if hints else {}
         return {name: [] for name in request}
 
-    def _masks(self, uid: str, request: Amounts) -> list[Hint]:
-        reusable = self._reusable.get(uid, {})
-        return memory_masks(
-            self.machine_state,
-            request,
-            lambda mask, name: reusable.get(mask, {}).get(name, 0),
-            crash=self.context.quirks.missing_hugepages_crash,
-        )
+    def _masks(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> list[Hint]:
+        return memory_masks(self.machine_state, request, reuse, crash=self.context.quirks.missing_hugepages_crash)
 
-    def _is_over(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """A plain init container of a pod whose later containers hold memory has ended long ago."""
-        if self.context.quirks.init_memory_again or not container.plain_init:
-            return False
+    def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """A plain init container without memory of its own has ended when a later container has some, or was started
+        (findings 14.9)."""
         held = self.assignments.get(pod.uid, {})
-        return container.name not in held and any(not c.plain_init and c.name in held for c in pod.containers)
+        if self.context.quirks.init_memory_again or not container.plain_init or container.name in held:
+            return False
+        started = self.containers.references()
+        later = pod.containers[pod.containers.index(container) + 1 :]
+        return any(other.name in held or (pod.uid, other.name) in started for other in later)
 
-    # Allocation (spec 1.10, 1.11)
+    # Allocation of containers (spec 1.10)
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         """Give a container memory on the nodes of its affinity. Raises `AdmissionError`."""
@@ -297,51 +275,65 @@ class MemoryManager:
         self.remove_stale()
         if not pod.guaranteed or pod.ignored:
             return
-        count = self.context.count
-        count(_REQUESTS)
+        self.context.count(_REQUESTS)
         try:
-            self._allocate_container(pod, container, affinity)
+            held = self.assignments.get(pod.uid, {}).get(container.name)
+            if held is not None:
+                self._remember_reusable(pod.uid, container, held)
+            else:
+                self._allocate_container(pod, container, affinity)
         except AdmissionError:
-            count(_ERRORS)
-            if self._pod_level:
-                count(_ALLOCATION_ERRORS % "node")
+            self.context.count(_ERRORS)
+            self._count(_ALLOCATION_ERRORS % "node")
             raise
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
-        held = self.assignments.get(pod.uid, {}).get(container.name)
-        if held is not None:
-            self._update_reusable(pod.uid, container, held)
-            return
-        request = self._container_request(pod, container)
-        if self._is_over(pod, container):
+        request = self._request(pod, container)
+        if self._has_ended(pod, container):
             return
         if not request and not self.context.quirks.shared_containers_need_memory:
             return
-        mask = self._resolve(pod.uid, affinity, request)
-        reusable = self._reusable.get(pod.uid, {}).get(mask, {})
+        reuse = self._left_by_init(pod, container)
+        mask = self._resolve(affinity, request, reuse)
+        reusable = reuse.get(mask, {})
         blocks = []
         for name, size in sorted(request.items()):
             blocks.append(Block(tuple(iter_bits(mask)), name, size))
             charge(self.machine_state, mask, name, max(0, size - reusable.get(name, 0)))
-            if self._pod_level:
-                self.context.count(_ALLOCATIONS % "node")
-        self._update_reusable(pod.uid, container, blocks)
+            self._count(_ALLOCATIONS % "node")
+        self._remember_reusable(pod.uid, container, blocks)
         self.assignments.setdefault(pod.uid, {})[container.name] = blocks
         self.revision += 1
         self._shrink_init_blocks(pod, container, blocks)
-        if self._pod_level:
-            self.context.count(_ASSIGNMENTS % "node_exclusive")
+        self._count(_ASSIGNMENTS % "node_exclusive")
 
-    def _resolve(self, uid: str, affinity: Hint, request: Amounts) -> Bits:
+    def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
         return resolve(
             self.machine_state,
             affinity,
             request,
-            lambda: self._masks(uid, request),
+            lambda: self._masks(request, reuse),
             whole_groups=not self.context.quirks.single_node_in_group,
         )
 
-    def _update_reusable(self, uid: str, container: AdmissionContainer, blocks: list[Block]) -> None:
+    def _left_by_init(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
+        """Bytes that plain init containers leave to the container, by mask: what the earlier ones still hold."""
+        if self.context.quirks.init_memory_reuse_drifts:
+            return self._reusable.get(pod.uid, {})
+        entries = self.assignments.get(pod.uid, {})
+        left: dict[Bits, Amounts] = {}
+        for earlier in pod.containers:
+            if not earlier.init or earlier.name == container.name:
+                break
+            for block in entries.get(earlier.name, ()) if earlier.plain_init else ():
+                amounts = left.setdefault(bits_of(block.numa_affinity or ()), {})
+                amounts[block.type] = amounts.get(block.type, 0) + block.size
+        return left
+
+    def _remember_reusable(self, uid: str, container: AdmissionContainer, blocks: list[Block]) -> None:
+        """Upstream's table of reusable memory, which is kept beside the entries and goes out of step with them."""
+        if not self.context.quirks.init_memory_reuse_drifts:
+            return
         table = {mask: dict(amounts) for mask, amounts in self._reusable.get(uid, {}).items()}
         for block in blocks:
             mask = bits_of(block.numa_affinity or ())
@@ -370,6 +362,8 @@ class MemoryManager:
                     shrunk.append(Block(own.numa_affinity, own.type, own.size - taken))
                 entries[container.name] = shrunk
 
+    # Allocation of pods (spec 1.11)
+
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
         """Give a pod with pod-level resources its memory and divide it. Raises `AdmissionError`."""
         if not self.static:
@@ -377,25 +371,32 @@ class MemoryManager:
         self.remove_stale()
         if not pod.guaranteed:
             return
+        quirks = self.context.quirks
+        if not quirks.pod_allocation_repeats and (pod.uid in self.pod_assignments or pod.uid in self.assignments):
+            return
         try:
             request = self._pod_request(pod)
         except AdmissionError:
-            return
-        if pod.uid in self.pod_assignments and not self.context.quirks.pod_allocation_repeats:
-            return
+            if quirks.inexact_memory_is_refused:
+                return
+            raise
         self.context.count(_REQUESTS)
         try:
             self._allocate_pod(pod, request, affinity)
         except AdmissionError:
             self.context.count(_ERRORS)
-            if self._pod_level:
-                self.context.count(_ALLOCATION_ERRORS % "pod")
+            self._count(_ALLOCATION_ERRORS % "pod")
             raise
 
     def _allocate_pod(self, pod: AdmissionPod, request: Amounts, affinity: Hint) -> None:
-        self._check_shared_pool(pod, request)
-        mask = self._resolve(pod.uid, affinity, request)
-        slices = self._partition(pod, request)
+        def own(container: AdmissionContainer) -> Amounts:
+            return self._request(pod, container)
+
+        memory_pod.check_shared_pool(pod, request, own)
+        if not self.context.quirks.memory_budget_wraps:
+            memory_pod.check_budget(pod, request, own)
+        mask = self._resolve(affinity, request, self._reusable.get(pod.uid, {}))
+        slices = memory_pod.partition(pod, request, own, self._count_slice)
         nodes = tuple(iter_bits(mask))
         self.pod_assignments[pod.uid] = [Block(nodes, name, size) for name, size in sorted(request.items())]
         for name, size in sorted(request.items()):
@@ -405,64 +406,17 @@ class MemoryManager:
             entries[container.name] = [
                 Block(nodes, name, size) for name, size in sorted(slices[container.name].items()) if size
             ]
-            if self._pod_level:
-                self.context.count(_ALLOCATIONS % "pod")
+            self._count(_ALLOCATIONS % "pod")
         self.revision += 1
 
-    def _partition(self, pod: AdmissionPod, request: Amounts) -> dict[str, Amounts]:
-        """Bytes for every container (spec 1.11.1, steps 5 to 7); wraps at 64 bits as upstream does."""
-        sidecars: Amounts = {}
-        slices: dict[str, Amounts] = {}
-        for container in pod.containers:
-            if not container.init:
-                continue
-            self.context.count(_REQUESTS)
-            own = self._container_request(pod, container)
-            if own:
-                slices[container.name] = own
-                self._count_assignment("pod_exclusive")
-                if container.restartable:
-                    sidecars = {name: sidecars.get(name, 0) + own.get(name, 0) for name in {**sidecars, **own}}
-            elif not container.restartable:
-                slices[container.name] = {n: (size - sidecars.get(n, 0)) & U64 for n, size in request.items()}
-                self._count_assignment("pod_shared")
-        pool = {name: (request.get(name, 0) - sidecars.get(name, 0)) & U64 for name in {**request, **sidecars}}
-        for container in pod.containers:
-            own = {} if container.init else self._container_request(pod, container)
-            if own:
-                self.context.count(_REQUESTS)
-                slices[container.name] = own
-                self._count_assignment("pod_exclusive")
-                for name, size in own.items():
-                    pool[name] = (pool.get(name, 0) - size) & U64
-        for container in pod.containers:
-            if container.name not in slices:
-                slices[container.name] = pool
-                self._count_assignment("pod_shared")
-        return slices
+    def _count_slice(self, event: str) -> None:
+        if self._pod_level or event == "request":
+            self.context.count(_SLICE_EVENTS[event])
 
-    def _count_assignment(self, kind: str) -> None:
+    def _count(self, metric: str) -> None:
+        """Count a metric that exists only with PodLevelResourceManagers."""
         if self._pod_level:
-            self.context.count(_ASSIGNMENTS % kind)
-
-    def _check_shared_pool(self, pod: AdmissionPod, request: Amounts) -> None:
-        """Refuse a pod whose exclusive containers leave no memory for the others (spec 1.11.2)."""
-        running: Amounts = {}
-        shared = False
-
-        def exhausted() -> str:
-            return next((name for name in sorted(request) if running.get(name, 0) >= request[name]), "")
-
-        for container in pod.containers:
-            own = self._container_request(pod, container)
-            if own and not container.plain_init:
-                running = {name: running.get(name, 0) + own.get(name, 0) for name in {**running, **own}}
-            elif not own and not container.plain_init:
-                shared = True
-            elif not own and exhausted():
-                raise AdmissionError(_NOTHING_FOR_INIT % exhausted(), EMPTY_POD_SHARED_POOL)
-        if shared and exhausted():
-            raise AdmissionError(_NOTHING_SHARED % exhausted(), EMPTY_POD_SHARED_POOL)
+            self.context.count(metric)
 
     # Release (spec 1.12)
 
@@ -532,11 +486,30 @@ class MemoryManager:
         return self.pod_assignments.get(uid, [])
 
 
+def _check_nodes(ids: list[int]) -> None:
+    """Node ids must fit a mask, and hints are listed for every set of nodes."""
+    if any(not 0 <= node <= MAX_NODE_ID for node in ids):
+        raise StartError("memoryManager", f"NUMA node ids must be between 0 and {MAX_NODE_ID}: {ids}")
+    if len(ids) > MAX_NODES:
+        raise StartError(
+            "memoryManager", f"{len(ids)} NUMA nodes; memory hints for more than {MAX_NODES} are not supported yet"
+        )
+
+
 def _regenerated(blocks: list[Block], request: Amounts) -> ProviderHints:
     """Hints from blocks that are held already; None when they do not match the request."""
     if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
         return None
     return {block.type: [Hint(bits_of(block.numa_affinity or ()), True)] for block in blocks}
+
+
+def _regenerated_pod(held: Mapping[str, list[Block]], request: Amounts) -> ProviderHints:
+    """The nodes all containers of the pod are on; None when they are on different ones."""
+    masks = {bits_of(block.numa_affinity or ()) for blocks in held.values() for block in blocks}
+    if len(masks) != 1:
+        return None
+    hint = Hint(masks.pop(), True)
+    return {name: [hint] for name in request}
 
 
 def _copy(state: NUMANodeState) -> NUMANodeState:

@@ -50,12 +50,18 @@ def unusable(error: CheckpointError, path: str) -> StartError:
 
 
 def validate_memory_state(
-    checkpoint: MemoryCheckpoint, default: MachineState, *, pod_level: bool, tolerate_drift: bool = False
+    checkpoint: MemoryCheckpoint,
+    default: MachineState,
+    *,
+    pod_level: bool,
+    tolerate_drift: bool = False,
+    tables_may_miss: bool = False,
 ) -> None:
     """Compare a restored state with the machine plus its assignments; `default` is used up (spec 1.14).
 
     With `tolerate_drift`, NUMA nodes whose memory size changed a little since then take the new size over, as long as
-    what is held still fits (KEP-6232). Raises `StartError`.
+    what is held still fits (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one
+    has it or the block is empty. Raises `StartError`.
     """
     if tolerate_drift:
         _take_drift_over(checkpoint.machine_state or {}, default)
@@ -66,7 +72,8 @@ def validate_memory_state(
         checkpoint.machine_state = default
         return
     for pod, container, block in held_blocks(checkpoint, pod_level=pod_level):
-        _apply(default, pod, container, block)
+        _check_block(default, pod, container, block, tables_may_miss=tables_may_miss)
+        charge(default, bits_of(block.numa_affinity or ()), block.type, block.size)
     same = set(stored) == set(default) and all(_equal(stored, default, node) for node in stored)
     if not same:
         raise _invalid("[memorymanager] the expected machine state is different from the real one")
@@ -87,14 +94,18 @@ def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
             mine.free += drift
 
 
-def _apply(machine: MachineState, pod: str, container: str, block: Block) -> None:
+def _check_block(machine: MachineState, pod: str, container: str, block: Block, *, tables_may_miss: bool) -> None:
     who = f"[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses"
+    known = tables_may_miss and not block.size
     for node in block.numa_affinity or ():
         if node not in machine:
             raise _invalid(f"{who} the NUMA that does not exist")
-        if block.type not in (machine[node].memory_map or {}):
+        here = block.type in (machine[node].memory_map or {})
+        known = known or here
+        if not (here or tables_may_miss):
             raise _invalid(f"{who} memory resource that does not exist")
-    charge(machine, bits_of(block.numa_affinity or ()), block.type, block.size)
+    if block.numa_affinity and not known:
+        raise _invalid(f"{who} memory resource that does not exist")
 
 
 def _equal(stored: MachineState, expected: MachineState, node: int) -> bool:

@@ -189,8 +189,13 @@ def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[F
         path = f"entries.{pod}.{container}" if container else f"podEntries.{pod}"
         missing = misplaced(books, block)
         if missing or not block.numa_affinity:
-            wrong = True
-            yield Finding("error", "misplaced", path, f"uses {missing or 'no NUMA node'}, which machineState lacks")
+            nowhere = not any(
+                block.type in (books[n].memory_map or {}) for n in block.numa_affinity or () if n in books
+            )
+            unusable = nowhere or any(node not in books for node in block.numa_affinity or ())
+            wrong = wrong or unusable
+            level: Level = "error" if unusable else "warning"
+            yield Finding(level, "misplaced", path, f"uses {missing or 'no NUMA node'}, which machineState lacks")
     if not wrong:
         yield from _unbalanced(books, rebuilt(books, checkpoint, pod_level=True))
     if machine is not None and books:

@@ -1,0 +1,194 @@
+"""Packed picking: whole NUMA nodes and sockets, then caches, cores and single CPUs (spec cpu-topology 4.2 to 4.6).
+
+Everything is a set of bits, and every object (NUMA node, socket, uncore cache, core) is a mask, so "how many CPUs of
+this socket are free" is one AND and one popcount. Sort orders are only worked out for the levels a request reaches:
+most requests are smaller than a NUMA node and never look at more than one core list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from podslice.core.errors import AdmissionError
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.quirks import Quirks
+from podslice.core.values.cpuset import Bits
+
+
+def take_packed(
+    topology: CPUTopology,
+    available: Bits,
+    count: int,
+    quirks: Quirks,
+    *,
+    spread: bool = False,
+    uncore: bool = False,
+) -> Bits:
+    """Whole NUMA nodes and sockets first, then uncore caches, cores, and single CPUs (spec 4.6)."""
+    if count < 1:
+        return 0
+    work = Accumulator(topology, available, count, quirks)
+    if work.need > work.free.bit_count():
+        raise not_enough(count, available)
+    levels = (work.take_whole_numa_nodes, work.take_whole_sockets)
+    for take_level in levels if work.numa_first else reversed(levels):
+        take_level()
+        if work.need < 1:
+            return work.result
+    if uncore:
+        work.take_uncore_caches()
+        if work.need < 1:
+            return work.result
+    if not spread:
+        work.take_whole_cores()
+        if work.need < 1:
+            return work.result
+    work.take_single_cpus(spread)
+    if work.need < 1:
+        return work.result
+    raise AdmissionError("failed to allocate cpus")
+
+
+def not_enough(count: int, available: Bits) -> AdmissionError:
+    """The error for a request that no set of CPUs could satisfy."""
+    return AdmissionError(
+        f"not enough cpus available to satisfy request: requested={count}, available={available.bit_count()}"
+    )
+
+
+class Accumulator:
+    """A pick in progress: `free` CPUs, `result` so far, and how many it still `need`s (spec 4.2)."""
+
+    __slots__ = ("free", "need", "numa_first", "quirks", "result", "topology")
+
+    def __init__(self, topology: CPUTopology, available: Bits, count: int, quirks: Quirks) -> None:
+        self.topology = topology
+        self.free: Bits = available & topology.all_cpus
+        self.result: Bits = 0
+        self.need = count
+        self.quirks = quirks
+        self.numa_first = topology.num_sockets >= len(topology.numa_nodes)
+
+    def take(self, cpus: Bits) -> None:
+        """Move CPUs from free to result; all of them count, even ones that were not free."""
+        self.result |= cpus
+        self.free &= ~cpus
+        self.need -= cpus.bit_count()
+
+    # Sort orders (spec 4.3)
+
+    def numas(self) -> list[int]:
+        if self.numa_first:
+            return self._order(self.topology.numa_nodes.items())
+        return self._nested(self.sockets(), "sockets", "numa_nodes")
+
+    def sockets(self) -> list[int]:
+        if self.numa_first:
+            return self._nested(self.numas(), "numa_nodes", "sockets")
+        return self._order(self.topology.sockets.items())
+
+    def cores(self) -> list[int]:
+        if self.numa_first:
+            return self._nested(self.sockets(), "sockets", "cores")
+        return self._nested(self.numas(), "numa_nodes", "cores")
+
+    def uncores(self) -> list[int]:
+        return self._nested(self.numas(), "numa_nodes", "uncore_caches")
+
+    def _order(self, objects: Iterable[tuple[int, Bits]], within: Bits = -1) -> list[int]:
+        free = self.free
+        inside = free & within
+        keyed = [((free & cpus).bit_count(), key) for key, cpus in objects if cpus & inside]
+        keyed.sort()
+        return [key for _, key in keyed]
+
+    def _nested(self, parents: Iterable[int], parent_level: str, level: str) -> list[int]:
+        children = self.topology.children(parent_level, level)
+        parent_cpus: Mapping[int, Bits] = getattr(self.topology, parent_level)
+        ordered: list[int] = []
+        for parent in parents:
+            ordered += self._order(children[parent], parent_cpus[parent])
+        if not self.quirks.straddling_objects:
+            return list(dict.fromkeys(ordered))
+        return ordered
+
+    # Whole objects (spec 4.4)
+
+    def take_whole_numa_nodes(self) -> None:
+        nodes = self.topology.numa_nodes
+        if self._some_fits(nodes):
+            self._take_whole(self.numas(), nodes)
+
+    def take_whole_sockets(self) -> None:
+        sockets = self.topology.sockets
+        average = self.topology.cpus_per_socket if self.quirks.average_sizes else None
+        if self._some_fits(sockets, average):
+            self._take_whole(self.sockets(), sockets, average)
+
+    def take_whole_uncore_caches(self) -> None:
+        self._take_whole(self.uncores(), self.topology.uncore_caches)
+
+    def take_whole_cores(self) -> None:
+        average = self.topology.cpus_per_core if self.quirks.average_sizes else None
+        self._take_whole(self.cores(), self.topology.cores, average)
+
+    def _is_whole(self, cpus: Bits, average: int | None) -> bool:
+        free = cpus & self.free
+        return free == cpus if average is None else free.bit_count() == average
+
+    def _some_fits(self, objects: Mapping[int, Bits], average: int | None = None) -> bool:
+        need = self.need
+        return any(cpus.bit_count() <= need and self._is_whole(cpus, average) for cpus in objects.values())
+
+    def _take_whole(self, order: list[int], objects: Mapping[int, Bits], average: int | None = None) -> None:
+        whole = [objects[key] for key in order if self._is_whole(objects[key], average)]
+        for cpus in whole:
+            if self.need >= cpus.bit_count():
+                self.take(cpus)
+                if self.need < 1:
+                    return
+
+    # Uncore caches (spec 4.5)
+
+    def take_uncore_caches(self) -> None:
+        # A whole cache that does not fit the need once never fits a smaller need, and a partial take ends the pick, so
+        # one look at the whole caches is enough.
+        order = self.uncores()
+        if self.need >= self.topology.cpus_per_uncore:
+            self.take_whole_uncore_caches()
+        for uncore in order:
+            if self.need < 1:
+                return
+            if (self.topology.uncore_caches[uncore] & self.free).bit_count() >= self.need:
+                self._take_part_of_cache(uncore)
+
+    def _take_part_of_cache(self, uncore: int) -> None:
+        per_core = self.topology.cpus_per_core
+        free = self.topology.uncore_caches[uncore] & self.free
+        if not self.quirks.partial_uncore_by_core_id:
+            self.take(take_packed(self.topology, free, self.need, self.quirks))
+            return
+        wanted = -(-self.need // per_core)
+        cores = [core for _, core in self.topology.children("uncore_caches", "cores")[uncore] if core & free][:wanted]
+        part = 0
+        for core in cores:
+            part |= core & self.free
+        if self.need % 2 and per_core > 1 and part.bit_count() > self.need:
+            part ^= 1 << part.bit_length() - 1
+        if part.bit_count() == self.need:
+            self.take(part)
+
+    # Single CPUs (spec 4.6.7)
+
+    def take_single_cpus(self, spread: bool) -> None:
+        if spread:
+            order, objects = self.sockets(), self.topology.sockets
+        else:
+            order, objects = self.cores(), self.topology.cores
+        for cpus in [objects[key] & self.free for key in order]:
+            while cpus and self.need > 0:
+                lowest = cpus & -cpus
+                cpus ^= lowest
+                self.take(lowest)
+            if self.need < 1:
+                return

@@ -1,0 +1,66 @@
+"""What a container or a pod asks of the Memory Manager, in bytes (spec memory-device 1.5).
+
+Requests count, not limits, and only `memory` and huge pages. Amounts are unsigned 64-bit numbers, as upstream's are.
+"""
+
+from __future__ import annotations
+
+from podslice.core.errors import AdmissionError
+from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.spec import ResourceList
+
+Amounts = dict[str, int]
+"""Bytes by resource."""
+U64 = (1 << 64) - 1
+_INT64 = 1 << 63
+_NANO = 10**9
+_NOT_INT64 = "[memorymanager] failed to represent quantity as int64"
+
+
+def container_memory(pod: AdmissionPod, container: AdmissionContainer, *, exact_text: bool) -> Amounts:
+    """Bytes of a container's own request; nothing for the containers that share a pod's memory.
+
+    `exact_text` refuses whole amounts because of how they were written, as upstream does (4.8).
+    Raises `AdmissionError`.
+    """
+    if pod.managed and not container.guaranteed:
+        return {}
+    return _amounts(container.spec.resources.requests, exact_text)
+
+
+def pod_memory(pod: AdmissionPod, *, exact_text: bool) -> Amounts:
+    """Bytes of the pod as a whole: its pod-level request, or the most its containers use at a time.
+
+    Raises `AdmissionError`.
+    """
+    if pod.managed:
+        resources = pod.spec.spec.resources
+        own = _amounts(resources.requests if resources else None, exact_text)
+        return {name: size for name, size in own.items() if 0 < size < _INT64}
+    apps: Amounts = {}
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in pod.containers:
+        for name, size in container_memory(pod, container, exact_text=exact_text).items():
+            if not container.init:
+                apps[name] = apps.get(name, 0) + size
+            elif container.restartable:
+                sidecars[name] = sidecars.get(name, 0) + size
+            else:
+                peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + size)
+    return {name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()}
+
+
+def _amounts(resources: ResourceList | None, exact_text: bool) -> Amounts:
+    amounts: Amounts = {}
+    for name, quantity in (resources or {}).items():
+        if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):
+            continue
+        size = quantity.as_int64()
+        if size is None:
+            size, rest = divmod(quantity.nano, _NANO)
+            if exact_text or rest or not -_INT64 <= size < _INT64:
+                raise AdmissionError(_NOT_INT64)
+        amounts[name] = size & U64
+    return amounts
