@@ -13,11 +13,13 @@ from podslice import KubeletConfig, PodsliceError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
-from podslice.core.state import inspect
-from podslice.core.state.gojson import CheckpointError
-from podslice.core.state.identify import identify
+from podslice.core.state.releases import Release
+from podslice.core.state.repair import repair_cpu
+from podslice.core.state.repair_memory import repair_memory
 from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
 from podslice.core.state.restore_memory import restore_memory_state
+from podslice.core.state.start import NodeFacts, start_consequence
+from podslice.core.state.verify import verify
 from podslice.k8s.manifest import load_pods_text
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=8GiB) core:4 pu:2")
@@ -33,7 +35,8 @@ CONFIG = KubeletConfig(
 
 def state(data: bytes) -> None:
     """A state file of any kind, through every reader."""
-    identify(data)
+    facts = NodeFacts(machine=MACHINE)
+    verify(data, facts)
     for pod_level in (False, True):
         for trust_zero in (False, True):
             try:
@@ -45,12 +48,12 @@ def state(data: bytes) -> None:
                 pass
             with contextlib.suppress(PodsliceError):
                 restore_memory_state(data, policy_name="Static", pod_level=pod_level, path="x", trust_zero=trust_zero)
-    try:
-        content = inspect.read_content(data)
-        inspect.problems(content, TOPOLOGY)
-        inspect.repair(data, TOPOLOGY.all_cpus, None)
-    except CheckpointError:
-        pass
+    for target in (Release(36), Release(37, True)):
+        for repair in (repair_cpu, repair_memory):
+            repair(data, target, facts, None)
+        start_consequence(data, "cpu", target, facts)
+        start_consequence(data, "memory", target, facts)
+        start_consequence(data, "device", target, facts)
 
 
 def pods(data: bytes) -> None:

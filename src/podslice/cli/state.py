@@ -1,240 +1,337 @@
-"""`podslice state`: look at, check, convert and mend the CPU Manager's state file of a node."""
+"""`podslice state`: the kubelet's state files, read, checked, converted and repaired outside of a kubelet."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import click
-import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.output import OUTPUT, emit
 from podslice.core.errors import InputError
-from podslice.core.machine.topology import CPUTopology
-from podslice.core.state import inspect
+from podslice.core.state.content import read_content
+from podslice.core.state.convert import convert as convert_content
 from podslice.core.state.gojson import CheckpointError
-from podslice.core.state.identify import identify
-from podslice.core.state.inspect_memory import VERSIONS, convert_memory, repair_memory
-from podslice.core.values.cpuset import format_bits
-from podslice.host.statefile import read_state, write_atomically
+from podslice.core.state.releases import FileKind, Release, release
+from podslice.core.state.repair import Repaired, RunningPods, repair_cpu
+from podslice.core.state.repair_memory import repair_memory
+from podslice.core.state.start import NodeFacts, start_consequence
+from podslice.core.state.verify import Finding, kind_of_name
+from podslice.core.state.verify import verify as verify_file
+from podslice.core.values.cpuset import CPUSetError, parse_bits
+from podslice.host.statefile import back_up, read_state, write_atomically
+from podslice.render.state_table import content_data, content_text
 
-_FILES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
+F = TypeVar("F", bound=Callable[..., Any])
+_NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
+_PLACES = (*_NAMES, "device-plugins/kubelet_internal_checkpoint")
+_COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+class StateFile(NamedTuple):
+    """A file to work on; `kind` is told by its name, else by its content, else None."""
+
+    path: Path
+    data: bytes
+    kind: FileKind | None
 
 
 @click.group()
 def state() -> None:
-    """Look at the state files of a kubelet: who owns what, are they sound, what would a kubelet do with them.
+    """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint.
 
     \b
     Examples:
       podslice state show /var/lib/kubelet
-      podslice state verify /var/lib/kubelet --machine xeon-6338-2s
-      podslice state convert cpu_manager_state --to v2 --write
-      podslice state repair cpu_manager_state --running pods.yaml --write
+      podslice state verify /var/lib/kubelet --here --reserved-cpus 0-1
+      podslice state convert cpu_manager_state --to 1.35            # shows what would be lost
+      podslice state repair /var/lib/kubelet --here --running pods.yaml --write
+
+    Exit codes: 0 fine, 1 problems found, 2 bad input.
     """
 
 
-def _paths(target: str) -> list[Path]:
-    path = Path(target)
-    if not path.is_dir():
-        return [path]
-    places = [path / name for name in _FILES] + [path / "device-plugins" / _FILES[2]]
-    found = [place for place in places if place.exists()]
-    if not found:
-        raise InputError("holds no state files", source=target, remedy=f"looked for {', '.join(_FILES)}")
-    return found
+def _release_options(flag: str, text: str) -> Callable[[F], F]:
+    def add(command: F) -> F:
+        command = click.option("--pod-level", is_flag=True, help="With the gate PodLevelResourceManagers on.")(command)
+        return click.option(flag, "version", metavar="1.N", default="1.36", show_default=True, help=text)(command)
+
+    return add
 
 
-def _read(path: Path) -> bytes:
-    data = read_state(path)
-    if data is None:
-        raise InputError("does not exist", source=str(path))
-    return data
+def _node_options(command: F) -> F:
+    options = (
+        click.option("--here", is_flag=True, help="Check against this very machine."),
+        click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system."),
+        click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
+        click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return machine_options(command)
 
 
-def _topology(machine: str | None, sysfs: str | None, source: str | None) -> CPUTopology | None:
-    if machine is None and sysfs is None and source is None:
+def _facts(options: dict[str, Any]) -> NodeFacts:
+    """What the node options say. Without any machine option the files are not checked against a machine."""
+    from podslice.k8s.running import load_containers
+
+    chosen = (options["machine"], options["sysfs"], options["source"])
+    known = options["here"] or any(option is not None for option in chosen)
+    try:
+        reserved = parse_bits(options["reserved_cpus"])
+    except CPUSetError as error:
+        raise InputError(str(error), path="--reserved-cpus", remedy="write for example 0-1,64") from None
+    return NodeFacts(
+        machine=resolve_machine(*chosen) if known else None,
+        reserved=reserved,
+        strict=options["strict_reservation"],
+        containers=load_containers(options["containers"]) if options["containers"] else {},
+    )
+
+
+def _files(path: Path) -> list[StateFile]:
+    """The state files of a directory, or the one file. Raises `InputError`."""
+    paths = [path]
+    if path.is_dir():
+        paths = [path / place for place in _PLACES if (path / place).is_file()]
+        if not paths:
+            raise InputError("holds no state file", source=str(path), remedy=f"expected {', '.join(_NAMES)}")
+    files = []
+    for place in paths:
+        data = read_state(place)
+        if data is None:
+            raise InputError("does not exist", source=str(place))
+        files.append(StateFile(place, data, kind_of_name(place.name) or _kind(data)))
+    return files
+
+
+def _kind(data: bytes) -> FileKind | None:
+    try:
+        return read_content(data).kind
+    except CheckpointError:
         return None
-    return CPUTopology(resolve_machine(machine, sysfs, source))
+
+
+_PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Path))
+
+
+# show
 
 
 @state.command()
-@click.argument("target", metavar="DIR|FILE")
+@_PATH
 @OUTPUT("table")
-def show(target: str, output: str) -> None:
-    """Print who owns which CPUs."""
-    rows: list[dict[str, Any]] = []
-    for path in _paths(target):
-        data = _read(path)
-        identity = identify(data)
-        if identity.kind != "cpu":
-            rows += _other_owners(path, data, identity.kind)
-            continue
-        content = _content(data, path)
-        rows.append({"file": path.name, "owner": "shared pool", "cpus": format_bits(content.default)})
-        for owner in content.owners:
-            name = f"{owner.pod}/{owner.container}" if owner.container else f"{owner.pod} (pod)"
-            rows.append({"file": path.name, "owner": name, "cpus": format_bits(owner.cpus)})
-    if output != "table":
-        emit(rows, output)
-        return
-    from podslice.render.table import print_table
-
-    shown = [[r["file"], r["owner"], str(r.get("cpus", r.get("holds", ""))) or "none"] for r in rows]
-    print_table(["FILE", "OWNER", "HOLDS"], shown)
-
-
-def _other_owners(path: Path, data: bytes, kind: str) -> list[dict[str, Any]]:
-    """Rows for memory and device files; a file that cannot be read is one row that says so."""
-    rows: list[dict[str, Any]] = []
-    try:
-        if kind == "memory":
-            for owner, block in inspect.memory_owners(data):
-                nodes = ",".join(map(str, block.numa_affinity or ()))
-                rows.append({"file": path.name, "owner": owner, "holds": f"{block.type} {block.size} on NUMA {nodes}"})
-        elif kind == "devices":
-            for owner, devices in inspect.device_owners(data):
-                rows.append({"file": path.name, "owner": owner, "holds": devices})
-    except CheckpointError as error:
-        return [{"file": path.name, "owner": "unreadable", "holds": str(error)}]
-    return rows or [{"file": path.name, "owner": f"nobody ({kind})", "holds": ""}]
-
-
-def _content(data: bytes, path: Path) -> inspect.Content:
-    try:
-        return inspect.read_content(data)
-    except CheckpointError as error:
-        raise InputError(f"cannot be read: {error}", source=str(path), remedy="podslice state repair") from None
-
-
-@state.command()
-@click.argument("target", metavar="DIR|FILE")
-@machine_options
-@OUTPUT("table")
-def verify(target: str, machine: str | None, sysfs: str | None, source: str | None, output: str) -> None:
-    """Check checksum, structure, overlaps and, with a machine, coverage; say what a kubelet would do at start.
-
-    Exit codes: 0 sound, 1 problems found, 2 bad input.
-    """
-    topology = _topology(machine, sysfs, source)
-    reports = [_report(path, topology) for path in _paths(target)]
-    if output == "table":
-        for report in reports:
-            _print_report(report)
-    else:
-        emit(reports, output)
-    if any(report["problems"] for report in reports):
-        sys.exit(1)
-
-
-def _report(path: Path, topology: CPUTopology | None) -> dict[str, Any]:
-    data = _read(path)
-    identity = identify(data)
-    found = [] if identity.verified else [identity.problem]
-    readings: list[inspect.Reading] = []
-    if identity.kind == "cpu":
+def show(path: Path, output: str) -> None:
+    """Who owns what, in files of every version."""
+    shown, problems = [], False
+    for file in _files(path):
         try:
-            content = inspect.read_content(data)
-            found += inspect.problems(content, topology)
-            readings = inspect.kubelet_readings(data, content.policy, topology)
+            content = read_content(file.data)
         except CheckpointError as error:
-            found.append(str(error))
+            raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
+        problems = problems or not content.intact
+        shown.append((file, content))
+    if output == "table":
+        for place, (file, content) in enumerate(shown):
+            click.echo(f"{'' if place == 0 else chr(10)}{click.style(str(file.path), bold=True)}: {_title(content)}")
+            click.echo(content_text(content))
+    else:
+        emit(
+            [{"file": str(file.path), **_identity(content), **content_data(content)} for file, content in shown], output
+        )
+    sys.exit(1 if problems else 0)
+
+
+def _title(content: Any) -> str:
+    policy = "" if content.device is not None else f", policy {(content.cpu or content.memory).policy_name}"
+    return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
+
+
+def _identity(content: Any) -> dict[str, Any]:
+    identity = content.identity
+    return {"kind": content.kind, "version": content.version, "intact": content.intact, "checksum": identity.stated}
+
+
+# verify
+
+
+@state.command()
+@_PATH
+@_node_options
+@_release_options("--kubelet-version", "The kubelet that would start with the files.")
+@OUTPUT("table")
+def verify(path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
+    """What is wrong with the files, and what a kubelet would do with them at its start."""
+    facts, reader = _facts(options), release(version, pod_level=pod_level)
+    results = []
+    for file in _files(path):
+        content, findings = verify_file(file.data, facts)
+        if content is not None and file.kind is not None and content.kind != file.kind:
+            text = f"the content is a {content.kind} state file"
+            findings.append(Finding("error", "kind", "", text))
+        kind = file.kind or (content.kind if content is not None else None)
+        start = start_consequence(file.data, kind, reader, facts, _kubelet_path(file)) if kind else ""
+        results.append((file, content, findings, start))
+    if output == "table":
+        for result in results:
+            _print_verdict(*result)
+    else:
+        emit([_verdict_data(*result) for result in results], output)
+    bad = any(finding.level != "note" for _, _, findings, _ in results for finding in findings)
+    sys.exit(1 if bad or any("does not start" in start for *_, start in results) else 0)
+
+
+def _kubelet_path(file: StateFile) -> str:
+    return str(file.path) if file.path.is_absolute() else ""
+
+
+def _print_verdict(file: StateFile, content: Any, findings: list[Finding], start: str) -> None:
+    click.echo(f"{click.style(str(file.path), bold=True)}: {'unreadable' if content is None else _title(content)}")
+    for finding in findings:
+        level = click.style(finding.level, fg=_COLOURS[finding.level])
+        click.echo(f"  {level} {finding.code}: {finding.path + ': ' if finding.path else ''}{finding.text}")
+    if not findings:
+        click.echo("  nothing is wrong")
+    if start:
+        click.echo(f"  {start}")
+
+
+def _verdict_data(file: StateFile, content: Any, findings: list[Finding], start: str) -> dict[str, Any]:
     return {
-        "file": str(path),
-        "identity": msgspec.to_builtins(identity),
-        "problems": list(dict.fromkeys(found)),
-        "kubelets": [reading._asdict() for reading in readings],
+        "file": str(file.path),
+        **({} if content is None else _identity(content)),
+        "format": None if content is None else content.identity.matches,
+        "findings": [{"level": f.level, "code": f.code, "path": f.path, "text": f.text} for f in findings],
+        "start": start,
     }
 
 
-def _print_report(report: dict[str, Any]) -> None:
-    identity = report["identity"]
-    verdict = click.style("sound", fg="green") if not report["problems"] else click.style("damaged", fg="red")
-    kind = f"{identity['kind']} {identity['format']}".strip()
-    click.echo(f"{click.style(report['file'], bold=True)}: {kind}, {verdict}")
-    for problem in report["problems"]:
-        click.echo(f"  {problem}")
-    for reading in report["kubelets"]:
-        click.echo(f"  kubelet {reading['kubelet']}: {reading['verdict']}")
+# convert and repair
 
 
 @state.command()
-@click.argument("file", metavar="FILE")
-@click.option(
-    "--to",
-    "version",
-    type=click.Choice(["v1", *inspect.VERSIONS]),
-    required=True,
-    help="CPU: v2, v3 (1.36 with PodLevelResourceManagers), v4 (1.37). Memory: v1, v2 (with that gate).",
-)
-@click.option("--write", is_flag=True, help="Replace FILE; the old one is kept as FILE.bak (.bak.2 …).")
-def convert(file: str, version: str, write: bool) -> None:
-    """Rewrite a state file for another kubelet, without draining the node; says what the format cannot hold."""
-    path = Path(file)
-    data = _read(path)
-    identity = identify(data)
-    versions = {"cpu": inspect.VERSIONS, "memory": VERSIONS}.get(identity.kind, ())
-    if not identity.verified or not versions:
-        problem = identity.problem or "is neither a CPU nor a memory state file"
-        raise InputError(problem, source=file, remedy="podslice state repair")
-    if version not in versions:
-        raise InputError(f"a {identity.kind} state file has no {version}", path="--to", remedy=" or ".join(versions))
-    try:
-        converted = convert_memory(data, version) if identity.kind == "memory" else inspect.convert(data, version)
-    except CheckpointError as error:
-        raise InputError(str(error), source=file) from None
-    _finish(path, data, converted, write, "lost")
-
-
-@state.command()
-@click.argument("file", metavar="FILE")
-@machine_options
-@click.option("--running", metavar="FILE", help="Manifest of the pods that still run (with their UIDs).")
-@click.option("--write", is_flag=True, help="Replace FILE; the old one is kept as FILE.bak (.bak.2 …).")
-def repair(
-    file: str, machine: str | None, sysfs: str | None, source: str | None, running: str | None, write: bool
+@_PATH
+@_release_options("--to", "The kubelet that is to read the files.")
+@click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids.")
+@click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
+@click.option("--out", metavar="FILE", help="Write one converted file here; - is standard output.")
+@OUTPUT("table")
+def convert(
+    path: Path, version: str, pod_level: bool, containers: str | None, write: bool, out: str | None, output: str
 ) -> None:
-    """Make a consistent state file from a damaged one (CPU or memory). Without --write it is only printed."""
-    path = Path(file)
-    data = _read(path)
-    topology = _topology(machine, sysfs, source)
-    uids = None
-    if running is not None:
-        from podslice.k8s.manifest import load_pods
+    """Rewrite intact files for another kubelet, and say exactly what its format cannot hold."""
+    from podslice.k8s.running import load_containers
 
-        uids = {loaded.pod.metadata.uid for loaded in load_pods(running)}
+    target = release(version, pod_level=pod_level)
+    known = load_containers(containers) if containers else {}
+    files = _files(path)
+    changes = []
+    for file in files:
+        try:
+            conversion = convert_content(read_content(file.data), target, known)
+        except CheckpointError as error:
+            raise InputError(str(error), source=str(file.path)) from None
+        except InputError as error:
+            raise error.at(source=str(file.path)) from None
+        changes.append((file, Repaired(conversion.data, conversion.version, conversion.lost)))
+    _finish(changes, target, write, out, output, "lost")
+
+
+@state.command()
+@_PATH
+@_node_options
+@_release_options("--kubelet-version", "The kubelet that is to read the files.")
+@click.option(
+    "--running",
+    "--pods",
+    "pods",
+    metavar="FILE",
+    help="The pods still running: kubectl get pods -o yaml, or a short form with their CPUs (docs/state.md).",
+)
+@click.option("--write", is_flag=True, help="Replace the files; the old ones stay beside them as .bak.")
+@click.option("--out", metavar="FILE", help="Write one repaired file here; - is standard output.")
+@OUTPUT("table")
+def repair(
+    path: Path,
+    version: str,
+    pod_level: bool,
+    pods: str | None,
+    write: bool,
+    out: str | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Make consistent files from damaged ones. Shows what would be done; --write does it.
+
+    Where the checksum does not fit, an owner in the file may be wrong without anyone noticing: give the running pods
+    with their CPUs (crictl inspect shows them) to be sure.
+    """
+    from podslice.k8s.running import load_running_pods
+
+    facts, target = _facts(options), release(version, pod_level=pod_level)
+    running = load_running_pods(pods) if pods else None
+    changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind != "device"]
+    if not changes:
+        raise InputError("holds nothing to repair", source=str(path), remedy="a kubelet makes the device file anew")
+    _finish(changes, target, write, out, output, "actions")
+
+
+def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: RunningPods | None) -> Repaired:
+    if file.kind is None:
+        raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
+    make = repair_cpu if file.kind == "cpu" else repair_memory
+    return make(file.data, target, facts, running)
+
+
+def _finish(
+    changes: list[tuple[StateFile, Repaired]], target: Release, write: bool, out: str | None, output: str, word: str
+) -> None:
+    """Report the changes, and write them where asked. Exit 1 if there is something to say and nothing was written."""
+    if out is not None and (write or len(changes) != 1):
+        raise InputError("works for one file and without --write", path="--out")
+    backups = [_replace(file, change) if write else None for file, change in changes]
+    if out == "-":
+        sys.stdout.buffer.write(changes[0][1].data)
+    elif out is not None:
+        write_atomically(Path(out), changes[0][1].data)
+    report = out == "-"
+    if output == "table":
+        for (file, change), backup in zip(changes, backups, strict=True):
+            _print_change(file, change, target, backup, err=report)
+    elif not report:
+        emit([_change_data(f, c, b, word) for (f, c), b in zip(changes, backups, strict=True)], output)
+    sys.exit(1 if any(change.actions for _, change in changes) and not (write or out) else 0)
+
+
+def _replace(file: StateFile, change: Repaired) -> Path | None:
+    if change.data == file.data:
+        return None
     try:
-        if b'"machineState"' in data:
-            repaired = repair_memory(data, uids)
-        else:
-            content = inspect.read_content(data)
-            everything = topology.all_cpus if topology is not None else inspect.all_cpus_of(content)
-            repaired = inspect.repair(data, everything, uids)
-    except CheckpointError as error:
-        raise InputError(
-            f"nothing can be recovered: {error}", source=file, remedy="delete it; the kubelet writes a fresh one"
-        ) from None
-    _finish(path, data, repaired, write, "changed")
-
-
-def _finish(path: Path, before: bytes, converted: inspect.Converted, write: bool, verb: str) -> None:
-    for note in converted.lost:
-        click.echo(f"{verb}: {note}", err=True)
-    if not write:
-        click.echo(converted.data.decode())
-        return
-    backup = _backup_name(path)
-    write_atomically(backup, before)
-    write_atomically(path, converted.data)
-    click.echo(f"{path} written, the old file is {backup}")
-
-
-def _backup_name(path: Path) -> Path:
-    backup = path.with_name(f"{path.name}.bak")
-    number = 2
-    while backup.exists():
-        backup = path.with_name(f"{path.name}.bak.{number}")
-        number += 1
+        backup = back_up(file.path)
+        write_atomically(file.path, change.data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(file.path)) from None
     return backup
+
+
+def _print_change(file: StateFile, change: Repaired, target: Release, backup: Path | None, *, err: bool) -> None:
+    same = change.data == file.data
+    result = "stays as it is" if same else f"as {change.version} for kubelet {target}"
+    done = f", written; the old file is {backup}" if backup else ""
+    click.echo(f"{click.style(str(file.path), bold=True)}: {result}{done}", err=err)
+    for action in change.actions:
+        click.echo(f"  {action}", err=err)
+
+
+def _change_data(file: StateFile, change: Repaired, backup: Path | None, word: str) -> dict[str, Any]:
+    return {
+        "file": str(file.path),
+        "version": change.version,
+        "changed": change.data != file.data,
+        word: change.actions,
+        "backup": None if backup is None else str(backup),
+        "content": change.data.decode(),
+    }

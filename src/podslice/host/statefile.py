@@ -7,6 +7,7 @@ directory. Whoever reads afterwards finds the old content or the new, never a mi
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Protocol
@@ -54,8 +55,13 @@ def write_atomically(path: Path, data: bytes, files: FileOperations | None = Non
     """Replace `path` by `data`, completely or not at all. Raises `OSError`."""
     files = files or RealFiles()
     temporary = path.with_name(f".{path.name}.new")
-    files.write(temporary, data)
-    files.rename(temporary, path)
+    try:
+        files.write(temporary, data)
+        files.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     files.sync_directory(path.parent)
 
 
@@ -69,3 +75,23 @@ def read_state(path: Path) -> bytes | None:
         return None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+
+
+def back_up(path: Path) -> Path:
+    """Copy a file beside itself as `.bak`, or the first free of `.bak.2`, `.bak.3` …; never overwrites. Raises
+    `OSError`."""
+    data = path.read_bytes()
+    number = 1
+    while True:
+        backup = path.with_name(f"{path.name}.bak.{number}" if number > 1 else f"{path.name}.bak")
+        try:
+            descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            number += 1
+            continue
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        RealFiles().sync_directory(path.parent)
+        return backup

@@ -33,7 +33,7 @@ def _encoded(kind: str, version: str, body: Json) -> Json:
         cpu = checkpoint_cpu.decode(data, version)
         text = checkpoint_cpu.encode(cpu, version)
         return {"text": text.decode(), "dump": checkpoint_cpu.dump_text(cpu, version)}
-    memory = checkpoint_memory.decode(data)
+    memory = checkpoint_memory.decode(data, version)
     return {
         "text": checkpoint_memory.encode(memory, version).decode(),
         "dump": checkpoint_memory.dump_text(memory, version),
@@ -44,4 +44,4 @@ def _verify(kind: str, version: str, data: bytes, pod_level: bool) -> None:
     if kind == "cpu":
         checkpoint_cpu.verify(checkpoint_cpu.decode(data, version), version, pod_level=pod_level)
     else:
-        checkpoint_memory.verify(checkpoint_memory.decode(data), version, pod_level=pod_level)
+        checkpoint_memory.verify(checkpoint_memory.decode(data, version), version, pod_level=pod_level)

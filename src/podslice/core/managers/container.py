@@ -26,7 +26,7 @@ from podslice.core.machine.topology import CPUTopology, TopologyError
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.managers.cpu import CPUManager
 from podslice.core.managers.device_plugin import SimulatedPlugin
-from podslice.core.managers.device_records import DeviceContent, content_from_data, content_to_data
+from podslice.core.managers.device_records import DeviceContent, content_from, encode_content
 from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.topology import HintProvider, TopologyManager
@@ -34,10 +34,8 @@ from podslice.core.merge import options as topology_options
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
-from podslice.core.state.checkpoint_cpu import encode_state
-from podslice.core.state.checkpoint_devices import decode as decode_devices
-from podslice.core.state.checkpoint_devices import encode as encode_devices
-from podslice.core.state.checkpoint_devices import verify as verify_devices
+from podslice.core.state.checkpoint_cpu import CPUStateEncoder
+from podslice.core.state.checkpoint_devices import load as load_devices
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
@@ -76,6 +74,7 @@ class ContainerManager:
         self.cpu_manager: CPUManager | None = None
         self.memory_manager: MemoryManager | None = None
         self._saved: dict[str, int] = {}
+        self._cpu_encoder = CPUStateEncoder()
 
     @property
     def cpu(self) -> CPUManager:
@@ -252,13 +251,13 @@ class ContainerManager:
         if cpu is not None:
             version = "v3" if self.pod_level else "v2"
             files |= self._changed(
-                CPU_STATE_FILE, cpu.state.revision, lambda: encode_state(cpu.state, cpu.policy, version)
+                CPU_STATE_FILE, cpu.state.revision, lambda: self._cpu_encoder.encode(cpu.state, cpu.policy, version)
             )
         if self.memory_manager is not None:
             files |= self._changed(MEMORY_STATE_FILE, self.memory_manager.revision, self.memory_manager.encode)
         if self.inventory:
             files |= self._changed(
-                DEVICE_STATE_FILE, self.device.revision, lambda: encode_devices(content_to_data(self.device.content()))
+                DEVICE_STATE_FILE, self.device.revision, lambda: encode_content(self.device.content())
             )
         return files
 
@@ -268,9 +267,7 @@ class ContainerManager:
         if data is None:
             return None
         try:
-            content, checksum = decode_devices(data)
-            verify_devices(content, checksum)
-            return content_from_data(content)
+            return content_from(load_devices(data))
         except CheckpointError:
             return None
 

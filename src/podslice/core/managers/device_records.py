@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_response import encode_response
+from podslice.core.state import checkpoint_devices
 from podslice.core.values.cpuset import Bits
 
 
@@ -41,33 +41,23 @@ class DeviceContent(NamedTuple):
     registered: dict[str, list[str]]
 
 
-def content_to_data(content: DeviceContent) -> dict[str, Any]:
-    """The member `Data` of the checkpoint file."""
+def encode_content(content: DeviceContent) -> bytes:
+    """The checkpoint file of a content."""
     entries = [
-        {
-            "PodUID": entry.pod,
-            "ContainerName": entry.container,
-            "ResourceName": entry.resource,
-            "DeviceIDs": {str(node): ids for node, ids in entry.by_node.items()},
-            "AllocResp": base64.b64encode(entry.response).decode(),
-        }
-        for entry in content.entries
+        checkpoint_devices.DeviceEntry(e.pod, e.container, e.resource, dict(e.by_node), e.response)
+        for e in content.entries
     ]
-    return {"PodDeviceEntries": entries or None, "RegisteredDevices": dict(content.registered)}
+    return checkpoint_devices.encode(entries or None, content.registered)
 
 
-def content_from_data(data: dict[str, Any]) -> DeviceContent:
-    """The content of a checkpoint's `Data`; records of kubelets before 1.20 have devices without NUMA node."""
+def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceContent:
+    """The content of a checkpoint file; records of kubelets before 1.20 have devices without NUMA node."""
     entries = []
-    for entry in data.get("PodDeviceEntries") or ():
-        devices = entry.get("DeviceIDs") or {}
-        by_node = (
-            {-1: list(devices)} if isinstance(devices, list) else {int(n): list(ids) for n, ids in devices.items()}
-        )
-        response = base64.b64decode(entry.get("AllocResp") or "")
-        entries.append(DeviceEntry(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], by_node, response))
-    registered = {name: list(ids or ()) for name, ids in (data.get("RegisteredDevices") or {}).items()}
-    return DeviceContent(entries, registered)
+    for entry in checkpoint.entries or []:
+        ids = {-1: entry.by_node} if isinstance(entry.by_node, list) else entry.by_node or {}
+        by_node = {node: list(own or ()) for node, own in ids.items()}
+        entries.append(DeviceEntry(entry.pod, entry.container, entry.resource, by_node, entry.response or b""))
+    return DeviceContent(entries, {name: list(ids or ()) for name, ids in (checkpoint.registered or {}).items()})
 
 
 class DeviceRecords:

@@ -22,7 +22,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
-from podslice.core.state.checkpoint_memory import MemoryCheckpoint, encode
+from podslice.core.state.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
 from podslice.core.state.restore_memory import restore_memory_state, validate_memory_state
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.golang import quote
@@ -73,6 +73,7 @@ class MemoryManager:
         self._reusable: dict[str, dict[Bits, Amounts]] = {}
         self._cleaned = 0
         self._pod_level = context.gates["PodLevelResourceManagers"]
+        self._encoder = MemoryStateEncoder()
 
     @classmethod
     def build(
@@ -157,7 +158,7 @@ class MemoryManager:
             entries={pod: dict(named) for pod, named in self.assignments.items()},
             pod_entries=dict(self.pod_assignments),
         )
-        return encode(checkpoint, "v2" if self._pod_level else "v1")
+        return self._encoder.encode(checkpoint, "v2" if self._pod_level else "v1")
 
     def snapshot(self, uid: str) -> Snapshot | None:
         """What a failed admission of this pod must be undone to; what gone pods held is freed before."""

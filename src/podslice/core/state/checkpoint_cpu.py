@@ -1,21 +1,22 @@
-"""`cpu_manager_state`: the CPU Manager's state file in all its versions (spec cpu-topology 8).
+"""`cpu_manager_state` in the versions a kubelet 1.36 knows (spec cpu-topology 8.2 to 8.5).
 
-V2 is what a kubelet without PodLevelResourceManagers writes, V3 one with it; V1 is only read. Each version is a
-struct with its own checksum text. Entries stay text here, because the checksum covers the text as it was written.
+V2 is what a kubelet without PodLevelResourceManagers writes, V3 one with it; V1 (before 1.18) is only read. The newer
+V4 is in `checkpoint_data`. Entries stay text here, because the checksum covers the text as it was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.core.state.godump import dump_map, fnv1a
-from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string, load_object, typed
+from podslice.core.state.godump import Checksum, dump_map, fnv1a
+from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
+from podslice.core.state.gounmarshal import GoInt, GoMap, GoString, GoStruct, GoText, GoType, unmarshal, zero
 from podslice.core.state.model import CPUState
-from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, iter_bits, parse_bits
+from podslice.core.values.cpuset import Bits, format_bits, iter_bits, parse_bits
 
 Entries = dict[str, dict[str, str] | None]
 
@@ -34,20 +35,28 @@ class CPUCheckpoint(msgspec.Struct):
     checksum: int = 0
 
 
+# The text under the checksum
+
+_HEAD = "(*state.{name}){{PolicyName:(string){policy} DefaultCPUSet:(string){default} Entries:({kind})"
+_PODS = " PodEntries:(state.PodCPUAssignments)"
+_TAIL = " Checksum:(checksum.Checksum)0}"
+_V1_KIND = "map[string]string"
+_KIND = "map[string]map[string]string"
+
+
 def dump_text(checkpoint: CPUCheckpoint, version: str, name: str = "CPUManagerCheckpoint") -> str:
     """The exact text whose FNV-1a is the checksum of `version` (v1, v2, v3)."""
     if version == "v1":
-        kind, entries = "map[string]string", dump_map(checkpoint.entries_v1, str)
+        kind, entries = _V1_KIND, dump_map(checkpoint.entries_v1, str)
     else:
-        kind, entries = "map[string]map[string]string", dump_map(checkpoint.entries, lambda c: dump_map(c, str))
-    pods = ""
-    if version == "v3":
-        pods = f" PodEntries:(state.PodCPUAssignments){dump_map(checkpoint.pod_entries, _dump_bubble)}"
-    return (
-        f"(*state.{name}){{PolicyName:(string){checkpoint.policy_name} "
-        f"DefaultCPUSet:(string){checkpoint.default_cpuset} Entries:({kind}){entries}{pods} "
-        "Checksum:(checksum.Checksum)0}"
-    )
+        kind, entries = _KIND, dump_map(checkpoint.entries, _dump_containers)
+    pods = _PODS + dump_map(checkpoint.pod_entries, _dump_bubble) if version == "v3" else ""
+    head = _HEAD.format(name=name, policy=checkpoint.policy_name, default=checkpoint.default_cpuset, kind=kind)
+    return f"{head}{entries}{pods}{_TAIL}"
+
+
+def _dump_containers(containers: dict[str, str] | None) -> str:
+    return dump_map(containers, str)
 
 
 def _dump_bubble(cpus: Bits) -> str:
@@ -55,34 +64,49 @@ def _dump_bubble(cpus: Bits) -> str:
     return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elements}]}}}}"
 
 
+# Writing
+
+
 def encode(checkpoint: CPUCheckpoint, version: str) -> bytes:
     """The file a kubelet writes in `version` (v1, v2, v3), with its checksum."""
+    checksum = fnv1a(dump_text(checkpoint, version))
     if version == "v1":
         entries = {key: dump_string(text) for key, text in (checkpoint.entries_v1 or {}).items()}
+        listed = json_map(entries) if entries else ""
+        members = _members(checkpoint.policy_name, checkpoint.default_cpuset, listed, "")
     else:
-        entries = {
-            pod: json_map({name: dump_string(text) for name, text in (containers or {}).items()})
-            for pod, containers in (checkpoint.entries or {}).items()
-        }
-    members = [
-        f'"policyName":{dump_string(checkpoint.policy_name)}',
-        f'"defaultCpuSet":{dump_string(checkpoint.default_cpuset)}',
-    ]
+        members = json_members(checkpoint, bubbles=version == "v3")
+    return f'{{{members},"checksum":{checksum}}}'.encode()
+
+
+def _members(policy_name: str, default: str, entries: str, pod_entries: str) -> str:
+    text = f'"policyName":{dump_string(policy_name)},"defaultCpuSet":{dump_string(default)}'
     if entries:
-        members.append(f'"entries":{json_map(entries)}')
-    if version == "v3" and checkpoint.pod_entries:
-        bubbles = {
-            pod: f'{{"cpuSet":{dump_string(format_bits(cpus))}}}' if cpus else "{}"
-            for pod, cpus in checkpoint.pod_entries.items()
-        }
-        members.append(f'"podEntries":{json_map(bubbles)}')
-    members.append(f'"checksum":{fnv1a(dump_text(checkpoint, version))}')
-    return f"{{{','.join(members)}}}".encode()
+        text += f',"entries":{entries}'
+    return f'{text},"podEntries":{pod_entries}' if pod_entries else text
 
 
-def encode_state(state: CPUState, policy_name: str, version: str) -> bytes:
-    """The file for a live state."""
-    return encode(from_state(state, policy_name), version)
+def _json_containers(containers: dict[str, str] | None) -> str:
+    if containers is None:
+        return "null"
+    return json_map({name: dump_string(text) for name, text in containers.items()})
+
+
+def json_bubble(cpus: Bits) -> str:
+    """One member of `podEntries`."""
+    return f'{{"cpuSet":"{format_bits(cpus)}"}}' if cpus else "{}"
+
+
+def json_members(checkpoint: CPUCheckpoint, *, bubbles: bool = True) -> str:
+    """The members policyName to entries or, with `bubbles`, to podEntries."""
+    entries = {pod: _json_containers(containers) for pod, containers in (checkpoint.entries or {}).items()}
+    pods = {pod: json_bubble(cpus) for pod, cpus in (checkpoint.pod_entries or {}).items()} if bubbles else {}
+    return _members(
+        checkpoint.policy_name,
+        checkpoint.default_cpuset,
+        json_map(entries) if entries else "",
+        json_map(pods) if pods else "",
+    )
 
 
 def from_state(state: CPUState, policy_name: str) -> CPUCheckpoint:
@@ -98,84 +122,139 @@ def from_state(state: CPUState, policy_name: str) -> CPUCheckpoint:
     )
 
 
-_STRUCT = {"v1": "CPUManagerCheckpointV1", "v2": "CPUManagerCheckpointV2", "v3": "CPUManagerCheckpoint"}
+def encode_state(state: CPUState, policy_name: str, version: str) -> bytes:
+    """The file for a live state; `CPUStateEncoder` is faster for a state that is written again and again."""
+    return encode(from_state(state, policy_name), version)
+
+
+class _Piece(NamedTuple):
+    """One pod's part of a file: what it was made from, its JSON member, and its member of the dump after a blank."""
+
+    source: dict[str, Bits] | Bits
+    json: str
+    dump: str
+
+
+class CPUStateEncoder:
+    """Writes one node's state files (v2, v3); remembers the texts of pods that did not change."""
+
+    def __init__(self) -> None:
+        self._checksum = Checksum()
+        self._pods: dict[str, _Piece] = {}
+        self._bubbles: dict[str, _Piece] = {}
+
+    def encode(self, state: CPUState, policy_name: str, version: str) -> bytes:
+        """The file for a state, as `encode_state` makes it."""
+        default = format_bits(state.default)
+        pods = self._pods = _renew(self._pods, state.assignments, _pod_piece)
+        entries = [pods[pod] for pod in sorted(pods)]
+        bubbles: list[_Piece] = []
+        if version == "v3":
+            pieces = self._bubbles = _renew(self._bubbles, state.bubbles, _bubble_piece)
+            bubbles = [pieces[pod] for pod in sorted(pieces)]
+        checksum = self._checksum.of(_pieces(policy_name, default, entries, bubbles if version == "v3" else None))
+        members = _members(policy_name, default, _joined(entries), _joined(bubbles))
+        return f'{{{members},"checksum":{checksum}}}'.encode()
+
+
+def _renew(known: dict[str, _Piece], sources: Mapping[str, Any], make: Any) -> dict[str, _Piece]:
+    pieces = {}
+    for pod, source in sources.items():
+        piece = known.get(pod)
+        pieces[pod] = piece if piece is not None and piece.source == source else make(pod, source)
+    return pieces
+
+
+def _pod_piece(pod: str, containers: dict[str, Bits]) -> _Piece:
+    texts = {name: format_bits(cpus) for name, cpus in containers.items()}
+    return _Piece(
+        dict(containers), f"{dump_string(pod)}:{_json_containers(texts)}", f" {pod}:{_dump_containers(texts)}"
+    )
+
+
+def _bubble_piece(pod: str, cpus: Bits) -> _Piece:
+    return _Piece(cpus, f"{dump_string(pod)}:{json_bubble(cpus)}", f" {pod}:{_dump_bubble(cpus)}")
+
+
+def _joined(pieces: list[_Piece]) -> str:
+    return f"{{{','.join([piece.json for piece in pieces])}}}" if pieces else ""
+
+
+def _pieces(policy: str, default: str, entries: list[_Piece], bubbles: list[_Piece] | None) -> Iterator[str]:
+    yield _HEAD.format(name="CPUManagerCheckpoint", policy=policy, default=default, kind=_KIND)
+    yield from _map_pieces(entries)
+    if bubbles is not None:
+        yield _PODS
+        yield from _map_pieces(bubbles)
+    yield _TAIL
+
+
+def _map_pieces(pieces: list[_Piece]) -> Iterator[str]:
+    yield "map["
+    if pieces:
+        yield pieces[0].dump[1:]
+    for piece in pieces[1:]:
+        yield piece.dump
+    yield "]"
+
+
+# Reading
+
+_CHECKSUM = GoInt("checksum.Checksum")
+_TEXTS = GoMap(_V1_KIND, GoString())
+_BUBBLE = GoStruct("state.PodEntry", {"cpuSet": GoText("string", parse_bits, 0)})
+_EMPTY = frozenset({"entries", "podEntries"})
+
+
+def _format(name: str, entries: GoMap, **more: GoMap) -> GoStruct:
+    fields: dict[str, GoType] = {
+        "policyName": GoString(),
+        "defaultCpuSet": GoString(),
+        "entries": entries,
+        **more,
+        "checksum": _CHECKSUM,
+    }
+    return GoStruct(f"state.{name}", fields, _EMPTY)
+
+
+FORMATS = {
+    "v1": _format("CPUManagerCheckpointV1", _TEXTS),
+    "v2": _format("CPUManagerCheckpointV2", GoMap(_KIND, _TEXTS)),
+    "v3": _format("CPUManagerCheckpoint", GoMap(_KIND, _TEXTS), podEntries=GoMap("state.PodCPUAssignments", _BUBBLE)),
+}
 
 
 def decode(data: bytes, version: str, partial: CPUCheckpoint | None = None) -> CPUCheckpoint:
-    """Read a file as `version`, without looking at the checksum.
+    """Read a file as `version` (v1, v2, v3), without looking at the checksum.
 
     Raises `CheckpointError` with Go's text. What could be read before an error is left in `partial`.
     """
     checkpoint = partial if partial is not None else CPUCheckpoint()
-    members = load_object(data)
-    struct = _STRUCT[version]
-    error: CheckpointError | None = None
-    for key, value in members.items():
-        try:
-            _decode_member(checkpoint, version, struct, key, value)
-        except CheckpointError as problem:
-            error = error or problem
-    if error is not None:
-        raise error
+    fields = zero(FORMATS[version])
+    try:
+        unmarshal(data, FORMATS[version], fields)
+    finally:
+        _fill(checkpoint, fields, version)
     return checkpoint
 
 
-def _decode_member(checkpoint: CPUCheckpoint, version: str, struct: str, key: str, value: Any) -> None:
-    if value is None and key not in ("entries", "podentries"):
-        return
-    if key == "policyname":
-        checkpoint.policy_name = typed(value, str, struct, "policyName", "string")
-    elif key == "defaultcpuset":
-        checkpoint.default_cpuset = typed(value, str, struct, "defaultCpuSet", "string")
-    elif key == "checksum":
-        checkpoint.checksum = typed(value, int, struct, "checksum", "checksum.Checksum")
-    elif key == "entries":
-        if version == "v1":
-            checkpoint.entries_v1 = _text_map(value, struct, "map[string]string")
-        else:
-            checkpoint.entries = _nested_map(value, struct)
-    elif key == "podentries" and version == "v3":
-        _decode_bubbles(checkpoint, value, struct)
-
-
-def _text_map(value: Any, struct: str, go_type: str) -> dict[str, str] | None:
-    if value is None:
-        return None
-    members = typed(value, dict, struct, "entries", go_type)
-    return {key: typed("" if text is None else text, str, struct, "entries", "string") for key, text in members.items()}
-
-
-def _nested_map(value: Any, struct: str) -> Entries | None:
-    if value is None:
-        return None
-    members = typed(value, dict, struct, "entries", "map[string]map[string]string")
-    return {
-        pod: None
-        if containers is None
-        else _text_map(typed(containers, dict, struct, "entries", "map[string]string"), struct, "")
-        for pod, containers in members.items()
-    }
-
-
-def _decode_bubbles(checkpoint: CPUCheckpoint, value: Any, struct: str) -> None:
-    if value is None:
-        checkpoint.pod_entries = None
-        return
-    bubbles: dict[str, Bits] = {}
-    checkpoint.pod_entries = bubbles
-    for pod, entry in typed(value, dict, struct, "podEntries", "state.PodCPUAssignments").items():
-        fields = {} if entry is None else typed(entry, dict, struct, "podEntries", "state.PodEntry")
-        text = {key.lower(): member for key, member in fields.items()}.get("cpuset")
-        try:
-            bubbles[pod] = parse_bits(typed(text, str, struct, "podEntries.cpuSet", "string")) if text else 0
-        except CPUSetError as error:
-            raise CheckpointError(str(error)) from None
+def _fill(checkpoint: CPUCheckpoint, fields: dict[str, Any], version: str) -> None:
+    checkpoint.policy_name = fields["policyName"]
+    checkpoint.default_cpuset = fields["defaultCpuSet"]
+    checkpoint.checksum = fields["checksum"]
+    if version == "v1":
+        checkpoint.entries_v1 = fields["entries"]
+    else:
+        checkpoint.entries = fields["entries"]
+    bubbles = fields.get("podEntries", {})
+    checkpoint.pod_entries = None if bubbles is None else {pod: entry["cpuSet"] for pod, entry in bubbles.items()}
 
 
 def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:
-    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 8.4).
+    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 8.4); `trust_zero` lets a
+    checksum of 0 pass in versions before V3, as upstream does.
 
-    `trust_zero`: older formats take a checksum of 0 for intact, as upstream does. Raises `CheckpointError`.
+    Raises `CheckpointError`.
     """
     if checkpoint.checksum == 0 and version != "v3" and trust_zero:
         return
@@ -191,67 +270,32 @@ def load(
 ) -> CPUCheckpoint:
     """Read a file as a kubelet does: the gate's version first, then older ones, migrating (spec 8.5).
 
-    Without `trust_zero`, V4 files are read by their own checksum, and nothing is taken without one. Raises
+    `containers` maps the runtime's container ids to (pod UID, name), for V1; `trust_zero` as in `verify`. Raises
     `CheckpointError`; the error of the oldest version is the one reported.
     """
     newest = CPUCheckpoint()
-    if not trust_zero and is_v4(data):
-        checkpoint = decode_v4(data)
-        checkpoint.pod_entries = checkpoint.pod_entries if pod_level else {}
+
+    def read(version: str, into: CPUCheckpoint) -> CPUCheckpoint:
+        checkpoint = decode(data, version, into)
+        verify(checkpoint, version, pod_level=pod_level, trust_zero=trust_zero)
         return checkpoint
+
     if pod_level:
         try:
-            return _load_version(data, "v3", pod_level, trust_zero, newest)
+            return read("v3", newest)
         except CheckpointError:
             pass
     try:
-        checkpoint = _load_version(data, "v2", pod_level, trust_zero, CPUCheckpoint())
+        checkpoint = read("v2", CPUCheckpoint())
     except CheckpointError:
-        checkpoint = _migrate_v1(_load_version(data, "v1", pod_level, trust_zero, CPUCheckpoint()), containers)
+        checkpoint = migrate_v1(read("v1", CPUCheckpoint()), containers)
     checkpoint.pod_entries = dict(newest.pod_entries or {}) if pod_level else {}
     return checkpoint
 
 
-def _load_version(data: bytes, version: str, pod_level: bool, trust_zero: bool, into: CPUCheckpoint) -> CPUCheckpoint:
-    checkpoint = decode(data, version, into)
-    verify(checkpoint, version, pod_level=pod_level, trust_zero=trust_zero)
-    return checkpoint
-
-
-# Version 4 (Kubernetes 1.37): the V3 members for older kubelets, with checksum 0, and everything again as text
-
-
-def is_v4(data: bytes) -> bool:
-    """True for files that carry their content as a text member `data`."""
-    try:
-        return isinstance(load_object(data).get("data"), str)
-    except CheckpointError:
-        return False
-
-
-def decode_v4(data: bytes) -> CPUCheckpoint:
-    """Read a V4 file, or its transitional form with only `data` and `checksum`; only `data` counts (spec 8.7).
-
-    Raises `CheckpointError`.
-    """
-    members = load_object(data)
-    text = typed(members.get("data"), str, "CPUManagerCheckpointV4", "data", "string")
-    stated = members.get("datachecksum", members.get("checksum"))
-    if fnv1a(f"(string){text}") != stated:
-        raise CheckpointError(CORRUPT)
-    return decode(text.encode(), "v3")
-
-
-def encode_v4(checkpoint: CPUCheckpoint) -> bytes:
-    """The file of a 1.37 kubelet: an older one reads it as V2 and forgets the bubbles (spec 8.7)."""
-    plain = encode(checkpoint, "v3").decode()
-    members = plain[1 : plain.rindex(',"checksum":')]
-    text = f"{{{members}}}"
-    return f'{{{members},"checksum":0,"data":{dump_string(text)},"dataChecksum":{fnv1a(f"(string){text}")}}}'.encode()
-
-
-def _migrate_v1(checkpoint: CPUCheckpoint, containers: Mapping[str, tuple[str, str]]) -> CPUCheckpoint:
-    entries: Entries = {}
+def migrate_v1(checkpoint: CPUCheckpoint, containers: Mapping[str, tuple[str, str]]) -> CPUCheckpoint:
+    """Entries by container id become entries by pod and container. Raises `CheckpointError` for an unknown id."""
+    entries: dict[str, dict[str, str]] = {}
     for container_id, cpus in (checkpoint.entries_v1 or {}).items():
         reference = containers.get(container_id)
         if reference is None:
@@ -260,8 +304,6 @@ def _migrate_v1(checkpoint: CPUCheckpoint, containers: Mapping[str, tuple[str, s
                 "not found in initial containers list"
             )
         pod, name = reference
-        named = entries.setdefault(pod, {})
-        assert named is not None
-        named[name] = cpus
-    checkpoint.entries = entries
+        entries.setdefault(pod, {})[name] = cpus
+    checkpoint.entries = dict(entries)
     return checkpoint

@@ -1,92 +1,148 @@
 """`kubelet_internal_checkpoint`: the Device Manager's state file (spec memory-device 2.11).
 
-The file holds a list of records (which container holds which devices, by NUMA node, with the plugin's answer) and the
-healthy devices of every resource. Before Kubernetes 1.20 a record's devices were a plain list.
+Since 1.20 the ids of an entry are grouped by NUMA node; before, they were a plain list (only read here).
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
 
 from podslice.core.state.godump import dump_list, dump_map, fnv1a
-from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string, load_object, typed
+from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
-
-Json = dict[str, Any]
-_STRUCT = "Data"
+from podslice.core.state.gounmarshal import GoBytes, GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal
 
 
-def dump_text(data: Json) -> str:
-    """The exact text whose FNV-1a is the checksum; `data` is the decoded member `Data`."""
-    entries = dump_list(data.get("PodDeviceEntries"), _dump_entry)
-    registered = dump_map(data.get("RegisteredDevices"), dump_list)
+class DeviceEntry(NamedTuple):
+    """Devices of one resource a container was given. `by_node` maps NUMA ids (−1: none) to device ids, or is the
+    plain list of a file from before 1.20; `response` is the protobuf of the plugin's answer."""
+
+    pod: str
+    container: str
+    resource: str
+    by_node: Mapping[int, list[str] | None] | list[str] | None
+    response: bytes | None
+
+    def device_ids(self) -> list[str]:
+        """All ids, whatever their node."""
+        if isinstance(self.by_node, list):
+            return self.by_node
+        return [name for ids in (self.by_node or {}).values() for name in ids or ()]
+
+
+class DeviceCheckpoint(msgspec.Struct):
+    """One file as read; `registered` maps resources to their healthy ids. None stands for JSON null."""
+
+    entries: list[DeviceEntry] | None = None
+    registered: dict[str, list[str] | None] | None = None
+    checksum: int = 0
+
+
+def dump_text(checkpoint: DeviceCheckpoint) -> str:
+    """The exact text whose FNV-1a is the checksum."""
     return (
-        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} "
-        f"RegisteredDevices:(map[string][]string){registered}}}"
+        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
+        f"{dump_list(checkpoint.entries, _dump_entry)} RegisteredDevices:(map[string][]string)"
+        f"{dump_map(checkpoint.registered, dump_list)}}}"
     )
 
 
-def _dump_entry(entry: Json) -> str:
-    devices = entry.get("DeviceIDs")
-    if isinstance(devices, list):
-        held = f"([]string){dump_list(devices)}"
-    elif devices is None:
-        held = "(checkpoint.DevicesPerNUMA)<nil>"
+def _dump_entry(entry: DeviceEntry) -> str:
+    ids = entry.by_node
+    if isinstance(ids, list):
+        devices = f"([]string){dump_list(ids)}"
     else:
-        nodes = " ".join(f"{node}:{dump_list(devices[node])}" for node in sorted(devices, key=int))
-        held = f"(checkpoint.DevicesPerNUMA)map[{nodes}]"
-    response = entry.get("AllocResp")
-    answer = "<nil>" if response is None else dump_list(base64.b64decode(response))
+        devices = f"(checkpoint.DevicesPerNUMA){_dump_nodes(ids)}"
     return (
-        f"{{PodUID:(string){entry.get('PodUID', '')} ContainerName:(string){entry.get('ContainerName', '')} "
-        f"ResourceName:(string){entry.get('ResourceName', '')} DeviceIDs:{held} AllocResp:([]uint8){answer}}}"
+        f"{{PodUID:(string){entry.pod} ContainerName:(string){entry.container} ResourceName:(string){entry.resource} "
+        f"DeviceIDs:{devices} AllocResp:([]uint8){dump_list(entry.response)}}}"
     )
 
 
-def encode(data: Json) -> bytes:
-    """The file for decoded `Data`, with its checksum; keys in upstream's order."""
-    entries = data.get("PodDeviceEntries")
-    shown = "null" if entries is None else f"[{','.join(map(_json_entry, entries))}]"
-    registered = data.get("RegisteredDevices")
-    devices = "null" if registered is None else json_map({name: _json_list(ids) for name, ids in registered.items()})
-    return (
-        f'{{"Data":{{"PodDeviceEntries":{shown},"RegisteredDevices":{devices}}},"Checksum":{fnv1a(dump_text(data))}}}'
-    ).encode()
+def _dump_nodes(by_node: Mapping[int, list[str] | None] | None) -> str:
+    if by_node is None:
+        return "<nil>"
+    return f"map[{' '.join(f'{node}:{dump_list(by_node[node])}' for node in sorted(by_node))}]"
 
 
-def _json_entry(entry: Json) -> str:
-    devices = entry.get("DeviceIDs")
-    if isinstance(devices, list) or devices is None:
-        held = _json_list(devices)
-    else:
-        held = json_map({node: _json_list(ids) for node, ids in devices.items()})
-    texts = ",".join(
-        f'"{key}":{dump_string(entry.get(key, ""))}' for key in ("PodUID", "ContainerName", "ResourceName")
+def encode(entries: Iterable[DeviceEntry] | None, registered: Mapping[str, list[str] | None] | None) -> bytes:
+    """The file a kubelet since 1.20 writes, entries and ids in the order given, with its checksum."""
+    checkpoint = DeviceCheckpoint(
+        None if entries is None else [DeviceEntry(*entry) for entry in entries],
+        None if registered is None else dict(registered),
     )
-    response = entry.get("AllocResp")
-    return f'{{{texts},"DeviceIDs":{held},"AllocResp":{"null" if response is None else dump_string(response)}}}'
+    listed = "null"
+    if checkpoint.entries is not None:
+        listed = f"[{','.join(map(_json_entry, checkpoint.entries))}]"
+    resources = "null"
+    if checkpoint.registered is not None:
+        resources = json_map({name: _json_strings(ids) for name, ids in checkpoint.registered.items()})
+    data = f'{{"PodDeviceEntries":{listed},"RegisteredDevices":{resources}}}'
+    return f'{{"Data":{data},"Checksum":{fnv1a(dump_text(checkpoint))}}}'.encode()
 
 
-def _json_list(ids: list[str] | None) -> str:
-    return "null" if ids is None else f"[{','.join(map(dump_string, ids))}]"
+def _json_entry(entry: DeviceEntry) -> str:
+    assert not isinstance(entry.by_node, list), "the list form is not written any more"
+    ids = "null"
+    if entry.by_node is not None:
+        ids = json_map({str(node): _json_strings(names) for node, names in entry.by_node.items()})
+    response = "null" if entry.response is None else f'"{base64.b64encode(entry.response).decode()}"'
+    return (
+        f'{{"PodUID":{dump_string(entry.pod)},"ContainerName":{dump_string(entry.container)},'
+        f'"ResourceName":{dump_string(entry.resource)},"DeviceIDs":{ids},"AllocResp":{response}}}'
+    )
 
 
-def decode(data: bytes) -> tuple[Json, int]:
-    """`Data` and the checksum of a file, not compared yet. Raises `CheckpointError`."""
-    members = load_object(data)
-    content = typed(members.get("data") or {}, dict, "Checkpoint", _STRUCT, "checkpoint.checkpointData")
-    for entry in content.get("PodDeviceEntries") or ():
-        response = typed(entry, dict, _STRUCT, "PodDeviceEntries", "checkpoint.PodDevicesEntry").get("AllocResp")
-        try:
-            base64.b64decode(response or "", validate=True)
-        except (binascii.Error, TypeError, ValueError):
-            raise CheckpointError(f"illegal base64 data in AllocResp {response!r}") from None
-    return content, int(typed(members.get("checksum") or 0, int, "Checkpoint", "Checksum", "checksum.Checksum"))
+def _json_strings(names: list[str] | None) -> str:
+    return "null" if names is None else f"[{','.join(map(dump_string, names))}]"
 
 
-def verify(content: Json, checksum: int) -> None:
-    """Raises `CheckpointError`; a checksum of 0 is no exception."""
-    if fnv1a(dump_text(content)) != checksum:
+_STRINGS = GoSlice("[]string", GoString())
+
+
+def _format(device_ids: GoType) -> GoStruct:
+    entry = GoStruct(
+        "checkpoint.PodDevicesEntry",
+        {
+            "PodUID": GoString(),
+            "ContainerName": GoString(),
+            "ResourceName": GoString(),
+            "DeviceIDs": device_ids,
+            "AllocResp": GoBytes(),
+        },
+    )
+    data = GoStruct(
+        "checkpoint.checkpointData",
+        {
+            "PodDeviceEntries": GoSlice("[]checkpoint.PodDevicesEntry", entry),
+            "RegisteredDevices": GoMap("map[string][]string", _STRINGS),
+        },
+    )
+    return GoStruct("checkpoint.Data", {"Data": data, "Checksum": GoInt("checksum.Checksum")})
+
+
+FORMATS = {"v1": _format(_STRINGS), "v2": _format(GoMap("checkpoint.DevicesPerNUMA", _STRINGS, numeric=True))}
+
+
+def decode(data: bytes, version: str = "v2") -> DeviceCheckpoint:
+    """Read a file as `v2` (since 1.20) or `v1`, without looking at the checksum. Raises `CheckpointError`."""
+    fields = unmarshal(data, FORMATS[version])
+    content: dict[str, Any] = fields["Data"]
+    entries = content["PodDeviceEntries"]
+    return DeviceCheckpoint(
+        None if entries is None else [DeviceEntry(*entry.values()) for entry in entries],
+        content["RegisteredDevices"],
+        fields["Checksum"],
+    )
+
+
+def load(data: bytes) -> DeviceCheckpoint:
+    """Read a file as a kubelet does, checksum included (0 is not accepted). Raises `CheckpointError`."""
+    checkpoint = decode(data)
+    if fnv1a(dump_text(checkpoint)) != checkpoint.checksum:
         raise CheckpointError(CORRUPT)
+    return checkpoint

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
-from podslice.core.state.godump import dump_list, dump_map, fnv1a
-from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string, load_object, typed
+from podslice.core.machine.memory import Block as Block
+from podslice.core.machine.memory import MachineState as MachineState
+from podslice.core.machine.memory import MemoryTable as MemoryTable
+from podslice.core.machine.memory import NUMANodeState as NUMANodeState
+from podslice.core.state.godump import Checksum, dump_list, dump_map, fnv1a
+from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
-from podslice.core.values.golang import GoSyntaxError, atoi
+from podslice.core.state.gounmarshal import GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal, zero
 
 ContainerBlocks = dict[str, dict[str, list[Block] | None] | None]
 PodBlocks = dict[str, list[Block] | None]
@@ -26,29 +31,44 @@ class MemoryCheckpoint(msgspec.Struct):
     checksum: int = 0
 
 
+# The text under the checksum
+
+_MACHINE = " MachineState:(state.NUMANodeMap)"
+_ENTRIES = " Entries:(state.ContainerMemoryAssignments)"
+_PODS = " PodEntries:(state.PodMemoryAssignments)"
+_TAIL = " Checksum:(checksum.Checksum)0}"
+
+
 def dump_text(checkpoint: MemoryCheckpoint, version: str, name: str = "MemoryManagerCheckpoint") -> str:
     """The exact text whose FNV-1a is the checksum of `version` (v1, v2)."""
     machine = checkpoint.machine_state
     nodes = "<nil>"
     if machine is not None:
         nodes = f"map[{' '.join(f'{node}:{_dump_node(machine[node])}' for node in sorted(machine))}]"
-    pods = ""
-    if version == "v2":
-        entries = dump_map(checkpoint.pod_entries, lambda b: f"{{MemoryBlocks:([]state.Block){_dump_blocks(b)}}}")
-        pods = f" PodEntries:(state.PodMemoryAssignments){entries}"
-    return (
-        f"(*state.{name}){{PolicyName:(string){checkpoint.policy_name} MachineState:(state.NUMANodeMap){nodes} "
-        f"Entries:(state.ContainerMemoryAssignments)"
-        f"{dump_map(checkpoint.entries, lambda c: dump_map(c, _dump_blocks))}{pods} Checksum:(checksum.Checksum)0}}"
-    )
+    pods = _PODS + dump_map(checkpoint.pod_entries, _dump_pod_blocks) if version == "v2" else ""
+    head = f"(*state.{name}){{PolicyName:(string){checkpoint.policy_name}"
+    return f"{head}{_MACHINE}{nodes}{_ENTRIES}{dump_map(checkpoint.entries, _dump_containers)}{pods}{_TAIL}"
 
 
 def _dump_node(node: NUMANodeState) -> str:
-    tables = dump_map(node.memory_map, _dump_table)
-    return (
-        f"<*>{{NumberOfAssignments:(int){node.number_of_assignments} "
-        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){tables} Cells:([]int){dump_list(node.cells)}}}"
+    return "".join(_node_dump(node))
+
+
+def _node_dump(node: NUMANodeState) -> Iterator[str]:
+    """The dump of a node in pieces, one per memory table."""
+    yield (
+        f"<*>{{NumberOfAssignments:(int){node.number_of_assignments} MemoryMap:(map[v1.ResourceName]*state.MemoryTable)"
     )
+    if node.memory_map is None:
+        yield "<nil>"
+    else:
+        yield "map["
+        blank = ""
+        for name in sorted(node.memory_map):
+            yield f"{blank}{name}:{_dump_table(node.memory_map[name])}"
+            blank = " "
+        yield "]"
+    yield f" Cells:([]int){dump_list(node.cells)}}}"
 
 
 def _dump_table(table: MemoryTable) -> str:
@@ -56,6 +76,14 @@ def _dump_table(table: MemoryTable) -> str:
         f"<*>{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.system_reserved} "
         f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} Free:(uint64){table.free}}}"
     )
+
+
+def _dump_containers(containers: Mapping[str, list[Block] | None] | None) -> str:
+    return dump_map(containers, _dump_blocks)
+
+
+def _dump_pod_blocks(blocks: list[Block] | None) -> str:
+    return f"{{MemoryBlocks:([]state.Block){_dump_blocks(blocks)}}}"
 
 
 def _dump_blocks(blocks: list[Block] | None) -> str:
@@ -67,34 +95,43 @@ def _dump_block(block: Block) -> str:
     return f"{{NUMAAffinity:([]int){affinity} Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"
 
 
+# Writing
+
+
 def encode(checkpoint: MemoryCheckpoint, version: str) -> bytes:
     """The file a kubelet writes in `version` (v1, v2), with its checksum."""
+    members = json_members(checkpoint, pods=version == "v2")
+    return f'{{{members},"checksum":{fnv1a(dump_text(checkpoint, version))}}}'.encode()
+
+
+def json_members(checkpoint: MemoryCheckpoint, *, pods: bool = True) -> str:
+    """The members policyName to entries or, with `pods`, to podEntries."""
     machine = "null"
     if checkpoint.machine_state is not None:
         machine = json_map({str(node): _json_node(state) for node, state in checkpoint.machine_state.items()})
-    members = [f'"policyName":{dump_string(checkpoint.policy_name)}', f'"machineState":{machine}']
-    if checkpoint.entries:
-        entries = {
-            pod: "null" if containers is None else json_map({n: _json_blocks(b) for n, b in containers.items()})
-            for pod, containers in checkpoint.entries.items()
-        }
-        members.append(f'"entries":{json_map(entries)}')
-    if version == "v2" and checkpoint.pod_entries:
-        pods = {
-            pod: f'{{"memoryBlocks":{_json_blocks(blocks)}}}' if blocks else "{}"
-            for pod, blocks in checkpoint.pod_entries.items()
-        }
-        members.append(f'"podEntries":{json_map(pods)}')
-    members.append(f'"checksum":{fnv1a(dump_text(checkpoint, version))}')
-    return f"{{{','.join(members)}}}".encode()
+    entries = {pod: _json_containers(containers) for pod, containers in (checkpoint.entries or {}).items()}
+    blocks = {pod: _json_pod_blocks(blocks) for pod, blocks in (checkpoint.pod_entries or {}).items()} if pods else {}
+    return _members(
+        checkpoint.policy_name, machine, json_map(entries) if entries else "", json_map(blocks) if blocks else ""
+    )
+
+
+def _members(policy_name: str, machine: str, entries: str, pods: str) -> str:
+    text = f'"policyName":{dump_string(policy_name)},"machineState":{machine}'
+    if entries:
+        text += f',"entries":{entries}'
+    return f'{text},"podEntries":{pods}' if pods else text
 
 
 def _json_node(node: NUMANodeState) -> str:
     tables = "null"
     if node.memory_map is not None:
         tables = json_map({name: _json_table(table) for name, table in node.memory_map.items()})
-    cells = "null" if node.cells is None else f"[{','.join(map(str, node.cells))}]"
-    return f'{{"numberOfAssignments":{node.number_of_assignments},"memoryMap":{tables},"cells":{cells}}}'
+    return f'{{"numberOfAssignments":{node.number_of_assignments},"memoryMap":{tables},"cells":{_ids(node.cells)}}}'
+
+
+def _ids(ids: Sequence[int] | None) -> str:
+    return "null" if ids is None else f"[{','.join(map(str, ids))}]"
 
 
 def _json_table(table: MemoryTable) -> str:
@@ -104,122 +141,194 @@ def _json_table(table: MemoryTable) -> str:
     )
 
 
-def _json_blocks(blocks: list[Block] | None) -> str:
-    if blocks is None:
+def _json_containers(containers: Mapping[str, list[Block] | None] | None) -> str:
+    if containers is None:
         return "null"
-    return f"[{','.join(map(_json_block, blocks))}]"
+    return json_map({name: _json_blocks(blocks) for name, blocks in containers.items()})
+
+
+def _json_pod_blocks(blocks: list[Block] | None) -> str:
+    return f'{{"memoryBlocks":{_json_blocks(blocks)}}}' if blocks else "{}"
+
+
+def _json_blocks(blocks: list[Block] | None) -> str:
+    return "null" if blocks is None else f"[{','.join(map(_json_block, blocks))}]"
 
 
 def _json_block(block: Block) -> str:
-    affinity = "null" if block.numa_affinity is None else f"[{','.join(map(str, block.numa_affinity))}]"
-    return f'{{"numaAffinity":{affinity},"type":{dump_string(block.type)},"size":{block.size}}}'
+    return f'{{"numaAffinity":{_ids(block.numa_affinity)},"type":{dump_string(block.type)},"size":{block.size}}}'
 
 
-def decode(data: bytes, partial: MemoryCheckpoint | None = None) -> MemoryCheckpoint:
-    """Read a file without looking at the checksum. Raises `CheckpointError` with Go's text; what could be read
-    before an error is left in `partial`."""
+class _Piece(NamedTuple):
+    """One node's or pod's part of a file: a copy of what it was made from, its JSON member, and its member of the
+    dump in pieces, the first of them the blank before it."""
+
+    source: Any
+    json: str
+    dump: tuple[str, ...]
+
+
+class MemoryStateEncoder:
+    """Writes one node's state files; remembers the texts of NUMA nodes and pods that did not change."""
+
+    def __init__(self) -> None:
+        self._checksum = Checksum()
+        self._nodes: dict[int, _Piece] = {}
+        self._pods: dict[str, _Piece] = {}
+        self._pod_blocks: dict[str, _Piece] = {}
+
+    def encode(self, checkpoint: MemoryCheckpoint, version: str) -> bytes:
+        """The file for a state, as the function `encode` makes it; its maps must not be None."""
+        assert checkpoint.machine_state is not None
+        nodes = self._nodes = _renew(self._nodes, checkpoint.machine_state, _node_piece)
+        entries = self._pods = _renew(self._pods, checkpoint.entries or {}, _pod_piece)
+        pods: dict[str, _Piece] | None = None
+        if version == "v2":
+            pods = self._pod_blocks = _renew(self._pod_blocks, checkpoint.pod_entries or {}, _pod_blocks_piece)
+        checksum = self._checksum.of(_pieces(checkpoint.policy_name, nodes, entries, pods))
+        machine = ",".join([nodes[node].json for node in sorted(nodes, key=str)])
+        members = _members(checkpoint.policy_name, f"{{{machine}}}", _joined(entries), _joined(pods or {}))
+        return f'{{{members},"checksum":{checksum}}}'.encode()
+
+
+def _renew(known: dict[Any, _Piece], sources: Mapping[Any, Any], make: Any) -> dict[Any, _Piece]:
+    pieces = {}
+    for key, source in sources.items():
+        piece = known.get(key)
+        pieces[key] = piece if piece is not None and piece.source == source else make(key, source)
+    return pieces
+
+
+def _node_piece(node: int, state: NUMANodeState) -> _Piece:
+    tables = None if state.memory_map is None else {name: copy(table) for name, table in state.memory_map.items()}
+    source = NUMANodeState(state.number_of_assignments, tables, copy(state.cells))
+    return _Piece(source, f'"{node}":{_json_node(state)}', (" ", f"{node}:", *_node_dump(state)))
+
+
+def _pod_piece(pod: str, containers: dict[str, list[Block] | None] | None) -> _Piece:
+    source = containers and {name: blocks and list(blocks) for name, blocks in containers.items()}
+    json, dump = _json_containers(containers), _dump_containers(containers)
+    return _Piece(source, f"{dump_string(pod)}:{json}", (" ", f"{pod}:{dump}"))
+
+
+def _pod_blocks_piece(pod: str, blocks: list[Block] | None) -> _Piece:
+    source = blocks and list(blocks)
+    json, dump = _json_pod_blocks(blocks), _dump_pod_blocks(blocks)
+    return _Piece(source, f"{dump_string(pod)}:{json}", (" ", f"{pod}:{dump}"))
+
+
+def _joined(pieces: dict[Any, _Piece]) -> str:
+    return f"{{{','.join([pieces[key].json for key in sorted(pieces)])}}}" if pieces else ""
+
+
+def _pieces(
+    policy: str, nodes: dict[int, _Piece], entries: dict[str, _Piece], pods: dict[str, _Piece] | None
+) -> Iterator[str]:
+    yield f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){policy}{_MACHINE}"
+    yield from _map_pieces(nodes)
+    yield _ENTRIES
+    yield from _map_pieces(entries)
+    if pods is not None:
+        yield _PODS
+        yield from _map_pieces(pods)
+    yield _TAIL
+
+
+def _map_pieces(pieces: dict[Any, _Piece]) -> Iterator[str]:
+    yield "map["
+    skip = 1
+    for key in sorted(pieces):
+        yield from pieces[key].dump[skip:]
+        skip = 0
+    yield "]"
+
+
+# Reading
+
+_SIZE = GoInt("uint64")
+_IDS = GoSlice("[]int", GoInt("int", signed=True))
+_TABLE = GoStruct(
+    "state.MemoryTable",
+    dict.fromkeys(("total", "systemReserved", "allocatable", "reserved", "free"), _SIZE),
+    pointer=True,
+)
+_NODE = GoStruct(
+    "state.NUMANodeState",
+    {
+        "numberOfAssignments": GoInt("int", signed=True),
+        "memoryMap": GoMap("map[v1.ResourceName]*state.MemoryTable", _TABLE),
+        "cells": _IDS,
+    },
+    pointer=True,
+)
+_BLOCKS = GoSlice(
+    "[]state.Block",
+    GoStruct("state.Block", {"numaAffinity": _IDS, "type": GoString("v1.ResourceName"), "size": _SIZE}),
+)
+_FIELDS: dict[str, GoType] = {
+    "policyName": GoString(),
+    "machineState": GoMap("state.NUMANodeMap", _NODE, numeric=True),
+    "entries": GoMap("state.ContainerMemoryAssignments", GoMap("map[string][]state.Block", _BLOCKS)),
+    "checksum": GoInt("checksum.Checksum"),
+}
+_POD_ENTRIES = GoMap("state.PodMemoryAssignments", GoStruct("state.PodEntry", {"memoryBlocks": _BLOCKS}))
+_EMPTY = frozenset({"machineState", "entries", "podEntries"})
+FORMATS = {
+    "v1": GoStruct("state.MemoryManagerCheckpointV1", _FIELDS, _EMPTY),
+    "v2": GoStruct("state.MemoryManagerCheckpoint", {**_FIELDS, "podEntries": _POD_ENTRIES}, _EMPTY),
+}
+
+
+def decode(data: bytes, version: str = "v2", partial: MemoryCheckpoint | None = None) -> MemoryCheckpoint:
+    """Read a file as `version` (v1, v2) without looking at the checksum. Raises `CheckpointError` with Go's text;
+    what could be read before an error is left in `partial`."""
     checkpoint = partial if partial is not None else MemoryCheckpoint()
-    error: CheckpointError | None = None
-    for key, value in load_object(data).items():
-        try:
-            _decode_member(checkpoint, key, value)
-        except CheckpointError as problem:
-            error = error or problem
-    if error is not None:
-        raise error
+    fields = zero(FORMATS[version])
+    try:
+        unmarshal(data, FORMATS[version], fields)
+    finally:
+        _fill(checkpoint, fields)
     return checkpoint
 
 
-_STRUCT = "MemoryManagerCheckpoint"
+def _fill(checkpoint: MemoryCheckpoint, fields: dict[str, Any]) -> None:
+    checkpoint.policy_name = fields["policyName"]
+    checkpoint.checksum = fields["checksum"]
+    machine, entries, pods = fields["machineState"], fields["entries"], fields.get("podEntries", {})
+    checkpoint.machine_state = _mapped(machine, _read_node)
+    checkpoint.entries = _mapped(entries, lambda containers: _mapped(containers, _read_blocks))
+    checkpoint.pod_entries = _mapped(pods, lambda entry: _read_blocks(entry["memoryBlocks"]))
 
 
-def _decode_member(checkpoint: MemoryCheckpoint, key: str, value: Any) -> None:
-    if key == "policyname" and value is not None:
-        checkpoint.policy_name = typed(value, str, _STRUCT, "policyName", "string")
-    elif key == "checksum" and value is not None:
-        checkpoint.checksum = typed(value, int, _STRUCT, "checksum", "checksum.Checksum")
-    elif key == "machinestate":
-        members = None if value is None else typed(value, dict, _STRUCT, "machineState", "state.NUMANodeMap")
-        checkpoint.machine_state = None if members is None else {_node_id(k): _node(v) for k, v in members.items()}
-    elif key == "entries":
-        members = None if value is None else typed(value, dict, _STRUCT, "entries", "state.ContainerMemoryAssignments")
-        checkpoint.entries = None if members is None else {pod: _containers(c) for pod, c in members.items()}
-    elif key == "podentries":
-        members = None if value is None else typed(value, dict, _STRUCT, "podEntries", "state.PodMemoryAssignments")
-        checkpoint.pod_entries = None if members is None else {pod: _pod_blocks(e) for pod, e in members.items()}
+def _mapped(members: Any, read: Any) -> Any:
+    return None if members is None else {key: read(member) for key, member in members.items()}
 
 
-def _node_id(key: str) -> int:
-    try:
-        return atoi(key)
-    except GoSyntaxError:
-        raise CheckpointError(
-            f"json: cannot unmarshal number {key} into Go struct field {_STRUCT}.machineState of type int"
-        ) from None
+def _read_node(fields: dict[str, Any] | None) -> NUMANodeState:
+    if fields is None:
+        raise CheckpointError("a NUMA node of machineState is null")
+    return NUMANodeState(fields["numberOfAssignments"], _mapped(fields["memoryMap"], _read_table), fields["cells"])
 
 
-def _lowered(value: Any, field: str, go_type: str) -> dict[str, Any]:
-    members = typed({} if value is None else value, dict, _STRUCT, field, go_type)
-    return {key.lower(): member for key, member in members.items()}
+def _read_table(fields: dict[str, int] | None) -> MemoryTable:
+    if fields is None:
+        raise CheckpointError("a memory table of machineState is null")
+    return MemoryTable(*fields.values())
 
 
-def _node(value: Any) -> NUMANodeState:
-    members = _lowered(value, "machineState", "state.NUMANodeState")
-    tables = members.get("memorymap")
-    return NUMANodeState(
-        _integer(members, "numberofassignments"),
-        None if tables is None else {name: _table(table) for name, table in _mapping(tables).items()},
-        _integers(members.get("cells")),
-    )
-
-
-def _table(value: Any) -> MemoryTable:
-    members = _lowered(value, "machineState.memoryMap", "state.MemoryTable")
-    names = ("total", "systemreserved", "allocatable", "reserved", "free")
-    return MemoryTable(*(_integer(members, name) for name in names))
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    members = typed(value, dict, _STRUCT, "machineState.memoryMap", "map[v1.ResourceName]*state.MemoryTable")
-    assert isinstance(members, dict)
-    return members
-
-
-def _integer(members: dict[str, Any], name: str) -> int:
-    return int(typed(members.get(name) or 0, int, _STRUCT, name, "uint64"))
-
-
-def _integers(value: Any) -> list[int] | None:
-    if value is None:
+def _read_blocks(blocks: list[dict[str, Any]] | None) -> list[Block] | None:
+    if blocks is None:
         return None
-    return [int(typed(item, int, _STRUCT, "cells", "int")) for item in typed(value, list, _STRUCT, "cells", "[]int")]
+    return [Block(_tuple(block["numaAffinity"]), block["type"], block["size"]) for block in blocks]
 
 
-def _containers(value: Any) -> dict[str, list[Block] | None] | None:
-    if value is None:
-        return None
-    members = typed(value, dict, _STRUCT, "entries", "map[string][]state.Block")
-    return {name: _blocks(blocks) for name, blocks in members.items()}
-
-
-def _pod_blocks(value: Any) -> list[Block] | None:
-    return _blocks(_lowered(value, "podEntries", "state.PodEntry").get("memoryblocks"))
-
-
-def _blocks(value: Any) -> list[Block] | None:
-    if value is None:
-        return None
-    blocks = []
-    for item in typed(value, list, _STRUCT, "entries", "[]state.Block"):
-        members = _lowered(item, "entries", "state.Block")
-        affinity = _integers(members.get("numaaffinity"))
-        name = typed(members.get("type") or "", str, _STRUCT, "entries.type", "v1.ResourceName")
-        blocks.append(Block(None if affinity is None else tuple(affinity), name, _integer(members, "size")))
-    return blocks
+def _tuple(ids: list[int] | None) -> tuple[int, ...] | None:
+    return None if ids is None else tuple(ids)
 
 
 def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:
-    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 1.13.1).
+    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 1.13.1); `trust_zero` lets a
+    checksum of 0 pass in V1, as upstream does.
 
     Raises `CheckpointError`.
     """
@@ -233,19 +342,20 @@ def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool, trust
 
 
 def load(data: bytes, *, pod_level: bool, trust_zero: bool = True) -> MemoryCheckpoint:
-    """Read a file as a kubelet does: V2 first with the gate on, then V1 over the same bytes (spec 1.13.2).
+    """Read a file as a kubelet does: V2 first with the gate on, then V1 over the same bytes (spec 1.13.2);
+    `trust_zero` as in `verify`.
 
     Raises `CheckpointError`; the V1 error is the one reported.
     """
     newest = MemoryCheckpoint()
     if pod_level:
         try:
-            checkpoint = decode(data, newest)
+            checkpoint = decode(data, "v2", newest)
             verify(checkpoint, "v2", pod_level=True)
             return checkpoint
         except CheckpointError:
             pass
-    checkpoint = decode(data)
+    checkpoint = decode(data, "v1")
     verify(checkpoint, "v1", pod_level=pod_level, trust_zero=trust_zero)
     checkpoint.pod_entries = dict(newest.pod_entries or {}) if pod_level else {}
     return checkpoint

@@ -1,27 +1,111 @@
-"""Checksums of state files: FNV-1a over a one-line dump of Go structs (spec cpu-topology 8.4)."""
+"""Checksums of state files: FNV-1a over a one-line dump of Go structs (spec cpu-topology 8.4).
+
+The checksum is on the way of every admission, and a byte of FNV costs Python 70 ns. But FNV-1a mixes a byte into the
+lowest bits of the hash only; for ASCII text these are seven, so what a piece of text does to a hash depends on them
+alone (mod 2 ** 32):
+
+    fnv(h, text) = (h - low(h)) * PRIME ** len(text) + fnv(low(h), text)
+
+`Checksum` keeps a table of the 128 possible second terms for pieces that recur. A state changes in one pod at a time,
+so nearly all of them do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 V = TypeVar("V")
 
+OFFSET = 2166136261
+PRIME = 16777619
+MASK = 0xFFFFFFFF
 
-def fnv1a(text: str) -> int:
-    """FNV-1a, 32 bit, over the UTF-8 bytes."""
-    value = 2166136261
-    for byte in text.encode("utf-8", errors="surrogatepass"):
-        value = ((value ^ byte) * 16777619) & 0xFFFFFFFF
+
+def fnv1a(text: str, start: int = OFFSET) -> int:
+    """FNV-1a, 32 bit, over the UTF-8 bytes, going on from `start`."""
+    data = text.encode("utf-8", errors="surrogatepass")
+    value = start
+    head = len(data) & 3
+    for byte in data[:head]:
+        value = ((value ^ byte) * PRIME) & MASK
+    rest = iter(data[head:])
+    for a, b, c, d in zip(rest, rest, rest, rest, strict=False):
+        value = ((((((value ^ a) * PRIME) ^ b) * PRIME ^ c) * PRIME ^ d) * PRIME) & MASK
     return value
+
+
+_LANES = 128
+_ONES = sum(1 << 64 * lane for lane in range(_LANES))
+_STARTS = sum(lane << 64 * lane for lane in range(_LANES))
+_MASKS = _ONES * MASK
+_TABLES_PER_CALL = 4
+_TABLE_COST = 8
+
+
+class _Effect(NamedTuple):
+    """What a piece does to a hash: the factor of its upper part, and the result for each value of the lowest bits."""
+
+    factor: int
+    results: memoryview
+
+
+def _effect(piece: str) -> _Effect:
+    """All 128 starts at once, each in 64 bits of one long integer: a lane never grows beyond 57 bits."""
+    lanes = _STARTS
+    for byte in piece.encode():
+        lanes = ((lanes ^ (_ONES * byte)) * PRIME) & _MASKS
+    table = memoryview(lanes.to_bytes(_LANES * 8, "little")).cast("Q")
+    return _Effect(pow(PRIME, len(piece), MASK + 1), table)
+
+
+class Checksum:
+    """FNV-1a of texts that are made of recurring pieces; remembers up to `capacity` pieces, 1 KiB each.
+
+    A table costs about `_TABLE_COST` times as much as hashing its piece, so a piece gets one when it has come that
+    often, and only a few pieces get one in one call.
+    """
+
+    __slots__ = ("_capacity", "_counts", "_effects")
+
+    def __init__(self, capacity: int = 4096) -> None:
+        self._capacity = capacity
+        self._counts: dict[str, int] = {}
+        self._effects: dict[str, _Effect] = {}
+
+    def of(self, pieces: Iterable[str]) -> int:
+        """FNV-1a of the pieces joined."""
+        effects = self._effects
+        budget = _TABLES_PER_CALL
+        value = OFFSET
+        for piece in pieces:
+            effect = effects.get(piece)
+            if effect is None:
+                value = fnv1a(piece, value)
+                if budget and self._is_worth_a_table(piece):
+                    effects[piece] = _effect(piece)
+                    budget -= 1
+            else:
+                low = value & (_LANES - 1)
+                value = ((value - low) * effect.factor + effect.results[low]) & MASK
+        return value
+
+    def _is_worth_a_table(self, piece: str) -> bool:
+        if len(self._counts) + len(self._effects) > self._capacity:
+            self._counts.clear()
+            self._effects.clear()
+        count = self._counts.pop(piece, 0) + 1
+        if count >= _TABLE_COST and piece.isascii():
+            return True
+        self._counts[piece] = count
+        return False
 
 
 def dump_map(members: Mapping[str, V] | None, dump: Callable[[V], str]) -> str:
     """`map[key:value …]` with keys in byte order; `<nil>` for an absent map."""
     if members is None:
         return "<nil>"
-    keys = sorted(members, key=lambda key: key.encode("utf-8", errors="surrogatepass"))
-    return f"map[{' '.join(f'{key}:{dump(members[key])}' for key in keys)}]"
+    return f"map[{' '.join(f'{key}:{dump(members[key])}' for key in sorted(members))}]"
 
 
 def dump_list(items: Iterable[V] | None, dump: Callable[[V], str] = str) -> str:

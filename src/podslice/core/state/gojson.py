@@ -1,20 +1,24 @@
 """JSON as Go's encoding/json writes and reads it, as far as it shows in state files (spec cpu-topology 8.3).
 
-Checksums make every byte count: key order, escapes and spacing must be Go's. When reading, keys match without regard
-to case and the errors of wrong types or broken syntax are part of what a kubelet reports.
+Checksums make every byte count, so keys, escapes and spacing must be Go's. When reading, what is wrong with broken
+text is part of what a kubelet reports, and nothing in a file may crash us. Text goes through the standard library's
+scanner; only where that refuses it, a byte scanner finds Go's words for the fault.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 from podslice.core.errors import PodsliceError
+from podslice.core.values.golang import quote
 
+MAX_DEPTH = 10_000
 _ESCAPED = re.compile("[<>&\u2028\u2029]")
-_WHITESPACE = " \t\r\n"
-_NUMBER_START = "-0123456789"
+_BROKEN_BYTES = re.compile("[\udc80-\udcff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class CheckpointError(PodsliceError):
@@ -24,151 +28,251 @@ class CheckpointError(PodsliceError):
 CORRUPT = "checkpoint is corrupted"
 
 
+class Number:
+    """A JSON number as it was written."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"Number({self.text})"
+
+
+class Members(list[tuple[str, Any]]):
+    """A JSON object: its members in order, repeated keys included."""
+
+
+# Writing
+
+
 def dump_string(text: str) -> str:
     """A JSON string with Go's HTML-safe escapes."""
-    plain = json.dumps(text, ensure_ascii=False)
-    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", plain)
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def dump_map(members: dict[str, str]) -> str:
     """An object from already encoded values, keys in byte order."""
-    inner = ",".join(f"{dump_string(key)}:{members[key]}" for key in sorted(members, key=lambda k: k.encode()))
-    return f"{{{inner}}}"
+    return f"{{{','.join(f'{dump_string(key)}:{members[key]}' for key in sorted(members))}}}"
 
 
-def load_object(data: bytes) -> dict[str, Any]:
-    """The top-level object of a file, keys lower-cased. Raises `CheckpointError` with Go's syntax error."""
-    text = data.decode("utf-8", errors="replace")
-    problem = syntax_error(text)
-    if problem:
-        raise CheckpointError(problem)
-    value = json.loads(text, strict=False)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise CheckpointError(f"json: cannot unmarshal {kind_of(value)} into Go value of type state.checkpoint")
-    return {key.lower(): member for key, member in value.items()}
+def dump_value(value: Any) -> str:
+    """A parsed value (see `parse`) as compact JSON, members in the order they were read."""
+    if isinstance(value, Members):
+        return f"{{{','.join(f'{dump_string(key)}:{dump_value(member)}' for key, member in value)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(dump_value, value))}]"
+    if isinstance(value, Number):
+        return value.text
+    return dump_string(value) if isinstance(value, str) else json.dumps(value)
 
 
-def kind_of(value: Any) -> str:
-    """Go's name for a JSON value's type."""
-    if isinstance(value, bool):
-        return "bool"
+# Reading
+
+
+def parse(data: bytes) -> Any:
+    """The value of a JSON text: `Members`, list, str, `Number`, bool or None.
+
+    Like Go, bytes that are not UTF-8 and lone surrogates become U+FFFD. Raises `CheckpointError` with Go's text.
+    """
+    text = _BROKEN_BYTES.sub("\ufffd", data.decode("utf-8", errors="surrogateescape"))
+    try:
+        value = json.loads(
+            text, object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError):
+        raise CheckpointError(_fault(data) or "the file is nested too deeply for podslice") from None
+    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
-        return "string"
-    if isinstance(value, int | float):
-        return "number"
-    return "array" if isinstance(value, list) else "object"
-
-
-def typed(value: Any, expected: type, struct: str, field: str, go_type: str) -> Any:
-    """`value` if it is of the expected type. Raises `CheckpointError` as Go reports a mismatch."""
-    if isinstance(value, expected) and (expected is bool or not isinstance(value, bool)):
-        return value
-    shown = kind_of(value)
-    if shown == "number" and expected is int:
-        shown = f"number {value}"
-    raise CheckpointError(f"json: cannot unmarshal {shown} into Go struct field {struct}.{field} of type {go_type}")
+        return _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, Members):
+        return Members((_without_surrogates(key), _without_surrogates(member)) for key, member in value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    return value
 
 
 def syntax_error(text: str) -> str:
     """Go's message for broken JSON, empty for valid text."""
+    return _fault(text.encode("utf-8", errors="replace"))
+
+
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_STRING_PART = re.compile(rb'[^"\\\x00-\x1f]*')
+_DIGITS = re.compile(rb"[0-9]*")
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+_SIMPLE_ESCAPES = frozenset(b'bfnrt\\/"')
+_LITERALS = {b"t": b"true", b"f": b"false", b"n": b"null"}
+
+
+class _FaultError(Exception):
+    """The scanner stops; its argument is Go's message."""
+
+
+def _fault(data: bytes) -> str:
+    """Go's message for the first fault in a JSON text, empty for valid text."""
     try:
-        json.loads(text, parse_constant=_refuse_constant)
-    except _ConstantError as constant:
-        return _invalid(str(constant)[:1], "looking for beginning of value")
-    except json.JSONDecodeError as error:
-        return _describe(text, error)
-    except RecursionError:
-        return "exceeded max depth"
+        _Scanner(data).scan()
+    except _FaultError as fault:
+        return str(fault)
     return ""
 
 
-class _ConstantError(Exception):
-    pass
+class _Scanner:
+    """Walks a JSON text the way Go's scanner does, byte by byte where it matters. The end of the text counts as a
+    blank first (which can be a fault of its own, as inside a number) and then as an unexpected end."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data + b" "
+        self.end = len(data)
+        self.at = 0
+
+    def scan(self) -> None:
+        open_objects: list[bool] = []
+        self._value(open_objects)
+        while open_objects:
+            char = self._next()
+            if open_objects[-1]:
+                self._after_member(char, open_objects)
+            elif char == b"]":
+                open_objects.pop()
+            elif char == b",":
+                self._value(open_objects)
+            else:
+                self._stop("after array element")
+        self.at = _match(_SPACE, self.data, self.at)
+        if self.at < self.end:
+            self._stop("after top-level value")
+
+    def _after_member(self, char: bytes, open_objects: list[bool]) -> None:
+        if char == b"}":
+            open_objects.pop()
+        elif char == b",":
+            self._member(self._next(), open_objects)
+        else:
+            self._stop("after object key:value pair")
+
+    def _member(self, char: bytes, open_objects: list[bool]) -> None:
+        if char != b'"':
+            self._stop("looking for beginning of object key string")
+        self._string()
+        if self._next() != b":":
+            self._stop("after object key")
+        self._value(open_objects)
+
+    def _value(self, open_objects: list[bool]) -> None:
+        """One value, or the beginning of one that has parts."""
+        while True:
+            char = self._next()
+            if char not in (b"{", b"["):
+                return self._scalar(char)
+            open_objects.append(char == b"{")
+            if len(open_objects) > MAX_DEPTH:
+                self._stop("exceeded max depth")
+            first = self._next()
+            if first == (b"}" if char == b"{" else b"]"):
+                open_objects.pop()
+                return None
+            if char == b"{":
+                if first != b'"':
+                    self._stop("looking for beginning of object key string")
+                self._string()
+                if self._next() != b":":
+                    self._stop("after object key")
+            else:
+                self.at -= 1
+
+    def _scalar(self, char: bytes) -> None:
+        if char == b'"':
+            self._string()
+        elif char in _LITERALS:
+            self._literal(_LITERALS[char])
+        elif char == b"-" or char.isdigit():
+            self._number(char)
+        else:
+            self._stop("looking for beginning of value")
+
+    def _next(self) -> bytes:
+        """The next byte that is no white space, consumed."""
+        self.at = _match(_SPACE, self.data, self.at)
+        if self.at >= self.end:
+            raise _FaultError("unexpected end of JSON input")
+        self.at += 1
+        return self.data[self.at - 1 : self.at]
+
+    def _take(self) -> int:
+        """The next byte whatever it is, consumed; a blank once the text is over."""
+        char = self.data[self.at]
+        self.at += 1
+        return char
+
+    def _string(self) -> None:
+        while True:
+            self.at = _match(_STRING_PART, self.data, self.at)
+            if self.at > self.end or self.at == len(self.data):
+                raise _FaultError("unexpected end of JSON input")
+            char = self._take()
+            if char == 0x22:
+                return
+            if char < 0x20:
+                self._stop("in string literal")
+            self._escape(self._take())
+
+    def _escape(self, char: int) -> None:
+        if char == 0x75:
+            for _ in range(4):
+                if self._take() not in _HEX:
+                    self._stop("in \\u hexadecimal character escape")
+        elif char not in _SIMPLE_ESCAPES:
+            self._stop("in string escape code")
+
+    def _literal(self, literal: bytes) -> None:
+        for wanted in literal[1:]:
+            if self._take() != wanted:
+                self._stop(f"in literal {literal.decode()} (expecting {_quoted(wanted)})")
+
+    def _number(self, first: bytes) -> None:
+        digit = first[0]
+        if first == b"-":
+            digit = self._take()
+            if not 0x30 <= digit <= 0x39:
+                self._stop("in numeric literal")
+        if digit != 0x30:
+            self.at = _match(_DIGITS, self.data, self.at)
+        if self.data[self.at] == 0x2E:
+            self.at += 1
+            self._digits("after decimal point in numeric literal")
+        if self.data[self.at] in b"eE":
+            self.at += 1
+            if self.data[self.at] in b"+-":
+                self.at += 1
+            self._digits("in exponent of numeric literal")
+
+    def _digits(self, where: str) -> None:
+        if not 0x30 <= self._take() <= 0x39:
+            self._stop(where)
+        self.at = _match(_DIGITS, self.data, self.at)
+
+    def _stop(self, where: str) -> NoReturn:
+        """Refuse the byte consumed last, or the one at hand when it is trailing text."""
+        char = self.data[self.at] if where == "after top-level value" else self.data[self.at - 1]
+        raise _FaultError(f"invalid character {_quoted(char)} {where}")
 
 
-def _refuse_constant(name: str) -> None:
-    raise _ConstantError(name)
+def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    found = pattern.match(data, at)
+    return found.end() if found else at
 
 
-def _describe(text: str, error: json.JSONDecodeError) -> str:
-    position = error.pos
-    if error.msg.startswith(("Unterminated string", "Invalid \\escape", "Invalid \\u")):
-        return "unexpected end of JSON input"
-    while position < len(text) and text[position] in _WHITESPACE:
-        position += 1
-    if position >= len(text):
-        return "unexpected end of JSON input"
-    char = text[position]
-    if error.msg == "Extra data":
-        return _extra_data(text, position, char)
-    if error.msg.startswith("Expecting property name"):
-        return _invalid(char, "looking for beginning of object key string")
-    if error.msg.startswith("Expecting ':'"):
-        return _invalid(char, "after object key")
-    if error.msg.startswith("Expecting ','"):
-        container = "object key:value pair" if _inside_object(text, position) else "array element"
-        return _invalid(char, f"after {container}")
-    if error.msg.startswith("Invalid control character"):
-        return _invalid(char, "in string literal")
-    return _literal_problem(text, position, char)
-
-
-def _extra_data(text: str, position: int, char: str) -> str:
-    following = text[position + 1 : position + 2] or " "
-    before = text[position - 1 : position]
-    if char == "." and before.isdigit() and not following.isdigit():
-        return _invalid(following, "after decimal point in numeric literal")
-    if char in "eE" and before.isdigit() and following not in "+-" and not following.isdigit():
-        return _invalid(following, "in exponent of numeric literal")
-    return _invalid(char, "after top-level value")
-
-
-def _literal_problem(text: str, position: int, char: str) -> str:
-    for literal in ("true", "false", "null"):
-        if literal[0] == char:
-            rest = text[position:]
-            for index, wanted in enumerate(literal):
-                if index >= len(rest):
-                    return "unexpected end of JSON input"
-                if rest[index] != wanted:
-                    return _invalid(rest[index], f"in literal {literal} (expecting {_quoted(wanted)})")
-    if char == "-":
-        return _invalid(text[position + 1 : position + 2] or " ", "in numeric literal")
-    return _invalid(char, "looking for beginning of value")
-
-
-def _inside_object(text: str, position: int) -> bool:
-    depth: list[str] = []
-    in_string = False
-    index = 0
-    while index < position:
-        char = text[index]
-        if in_string:
-            if char == "\\":
-                index += 1
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "{[":
-            depth.append(char)
-        elif char in "}]" and depth:
-            depth.pop()
-        index += 1
-    return bool(depth) and depth[-1] == "{"
-
-
-def _invalid(char: str, where: str) -> str:
-    return f"invalid character {_quoted(char)} {where}"
-
-
-def _quoted(char: str) -> str:
-    if char == "'":
+def _quoted(char: int) -> str:
+    if char == 0x27:
         return "'\\''"
-    if char == '"':
-        return "'\"'"
-    if char.isprintable():
-        return f"'{char}'"
-    return f"'\\x{ord(char):02x}'" if ord(char) < 0x80 else f"'\\u{ord(char):04x}'"
+    return "'\"'" if char == 0x22 else f"'{quote(chr(char))[1:-1]}'"

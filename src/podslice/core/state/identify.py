@@ -1,96 +1,156 @@
-"""What a state file is: which manager wrote it, in which format, and whether its checksum holds."""
+"""Which kubelet wrote a state file, told from the one format under which its checksum is right.
+
+A file says nothing about its version; the hashed text does (spec cpu-topology 8.4, memory-device 1.13.1, 2.11). All
+formats a kubelet ever wrote are tried, including names that only unit tests of Kubernetes used.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-from zlib import crc32
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 
-from podslice.core.state import checkpoint_cpu, checkpoint_devices, checkpoint_memory
+from podslice.core.state import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
 from podslice.core.state.godump import fnv1a
-from podslice.core.state.gojson import CheckpointError, load_object
+from podslice.core.state.gojson import CheckpointError, Members, parse
+from podslice.core.state.gounmarshal import GoInt, GoStruct, unmarshal
 
-CPU, MEMORY, DEVICES, DATA, UNKNOWN = "cpu", "memory", "devices", "data", "unknown"
+Kind = Literal["cpu", "memory", "device", "data"]
+
+FORMATS: dict[tuple[Kind, str], str] = {
+    ("cpu", "v2"): "CPUManagerCheckpoint without podEntries (kubelet 1.18..1.35, and later with "
+    "PodLevelResourceManagers off)",
+    ("cpu", "v3"): "CPUManagerCheckpoint with podEntries (PodLevelResourceManagers on)",
+    ("cpu", "v1"): "CPUManagerCheckpointV1 (entries: container id -> cpus)",
+    ("cpu", "v2raw"): "hashed under the name CPUManagerCheckpointV2",
+    ("cpu", "v3raw"): "hashed under the name CPUManagerCheckpointV3",
+    ("memory", "v1"): "MemoryManagerCheckpoint without podEntries",
+    ("memory", "v2"): "MemoryManagerCheckpoint with podEntries",
+    ("memory", "v1raw"): "hashed under the name MemoryManagerCheckpointV1",
+    ("device", "v1"): "DeviceIDs as a list (before 1.20)",
+    ("device", "v2"): "DeviceIDs by NUMA node (1.20+)",
+    ("data", "data"): "fnv-32a of the spew text of the data string (cpu manager v4, memory manager v3, allocation "
+    "manager)",
+    ("data", "crc32"): "crc32-ieee of Data (DRA manager)",
+}
+"""What each format is; in the order they are tried."""
+
+_CHECKSUM = GoStruct("state.Checksum", {"checksum": GoInt("checksum.Checksum")})
 
 
-class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """`format` is the version whose checksum matches, empty when none does; `problem` says why."""
+class Identity(msgspec.Struct, frozen=True):
+    """What a file is. `stated` is the member `checksum` (None where there is none), `version` the format under which
+    the file is intact (None: no known format), `computed` the checksum it would need in every format it can be read
+    as. Where a file has a `dataChecksum`, that one has to be right."""
 
-    kind: str
-    format: str = ""
-    stated: int | None = None
-    computed: dict[str, int] = {}
-    problem: str = ""
+    kind: Kind
+    stated: int | None
+    version: str | None
+    computed: dict[str, int]
 
     @property
     def verified(self) -> bool:
-        return bool(self.format)
+        """The checksum is right in some known format."""
+        return self.version is not None
+
+    @property
+    def matches(self) -> str | None:
+        """What the matching format is, in words."""
+        return None if self.version is None else FORMATS[self.kind, self.version]
 
 
 def identify(data: bytes) -> Identity:
-    """Look at a state file without trusting anything in it. Never raises."""
+    """Identify a state file by content and checksum. Raises `CheckpointError` for what is no JSON object."""
+    value = parse(data)
+    if not isinstance(value, Members):
+        raise CheckpointError("a state file is a JSON object")
+    keys = {key.lower(): member for key, member in value}
+    kind = _kind(keys)
+    stated = None
+    if "checksum" in keys:
+        stated = unmarshal(data, _CHECKSUM)["checksum"]
+    computed = _COMPUTE[kind](data)
+    valid = checkpoint_data.decode_data(data).stated if kind == "data" else stated
+    version = None
+    if stated is not None:
+        version = next((v for k, v in FORMATS if k == kind and computed.get(v) == valid), None)
+    return Identity(kind, stated, version, computed)
+
+
+def _kind(keys: dict[str, Any]) -> Kind:
+    if isinstance(keys.get("data"), str):
+        return "data"
+    if isinstance(keys.get("data"), Members):
+        return "device"
+    return "memory" if "machinestate" in keys else "cpu"
+
+
+def _readable(computed: dict[str, int], read: Callable[[], dict[str, str]]) -> None:
     try:
-        members = load_object(data)
-    except (CheckpointError, RecursionError) as error:
-        return Identity(UNKNOWN, problem=str(error) or "nested too deeply")
-    try:
-        return _identify(data, members)
-    except (CheckpointError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        return Identity(UNKNOWN, problem=f"not a state file: {error}")
+        texts = read()
+    except CheckpointError:
+        return
+    computed |= {version: fnv1a(text) for version, text in texts.items()}
 
 
-def _identify(data: bytes, members: dict[str, Any]) -> Identity:
-    if isinstance(members.get("data"), str):
-        return _data(members)
-    if isinstance(members.get("data"), dict):
-        content, checksum = checkpoint_devices.decode(data)
-        return _verdict(DEVICES, checksum, {"devices": fnv1a(checkpoint_devices.dump_text(content))})
-    if "machinestate" in members:
-        memory = checkpoint_memory.decode(data)
-        computed = {
-            "v2": fnv1a(checkpoint_memory.dump_text(memory, "v2")),
-            "v1": fnv1a(checkpoint_memory.dump_text(memory, "v1")),
-            "v1 (named)": fnv1a(checkpoint_memory.dump_text(memory, "v1", "MemoryManagerCheckpointV1")),
-        }
-        return _verdict(MEMORY, memory.checksum, computed)
-    if "policyname" in members or "defaultcpuset" in members:
-        return _cpu(data)
-    return Identity(UNKNOWN, problem="neither a CPU, memory nor device state file")
-
-
-def _cpu(data: bytes) -> Identity:
+def _cpu(data: bytes) -> dict[str, int]:
     computed: dict[str, int] = {}
-    stated = 0
-    problem = ""
-    for version in ("v3", "v2", "v1"):
-        try:
-            checkpoint = checkpoint_cpu.decode(data, version)
-        except CheckpointError as error:
-            problem = str(error)
-            continue
-        stated = checkpoint.checksum
-        computed[version] = fnv1a(checkpoint_cpu.dump_text(checkpoint, version))
-        if version != "v1":
-            name = f"CPUManagerCheckpoint{version.upper()}"
-            computed[f"{version} (named)"] = fnv1a(checkpoint_cpu.dump_text(checkpoint, version, name))
-    if not computed:
-        return Identity(CPU, problem=problem)
-    return _verdict(CPU, stated, computed)
+
+    def old() -> dict[str, str]:
+        return {"v1": checkpoint_cpu.dump_text(checkpoint_cpu.decode(data, "v1"), "v1")}
+
+    def new() -> dict[str, str]:
+        dump = checkpoint_cpu.dump_text
+        checkpoint = checkpoint_cpu.decode(data, "v3")
+        return {
+            "v2": dump(checkpoint, "v2"),
+            "v2raw": dump(checkpoint, "v2", "CPUManagerCheckpointV2"),
+            "v3": dump(checkpoint, "v3"),
+            "v3raw": dump(checkpoint, "v3", "CPUManagerCheckpointV3"),
+        }
+
+    _readable(computed, old)
+    _readable(computed, new)
+    return computed
 
 
-def _data(members: dict[str, Any]) -> Identity:
-    text = members["data"]
-    own = fnv1a(f"(string){text}")
-    if "datachecksum" in members:
-        return _verdict(CPU, int(members["datachecksum"]), {"v4": own})
-    computed = {"data": own, "crc32": crc32(text.encode("utf-8", errors="surrogatepass"))}
-    return _verdict(DATA, int(members.get("checksum") or 0), computed)
+def _memory(data: bytes) -> dict[str, int]:
+    computed: dict[str, int] = {}
+
+    def read() -> dict[str, str]:
+        dump = checkpoint_memory.dump_text
+        checkpoint = checkpoint_memory.decode(data)
+        return {
+            "v1": dump(checkpoint, "v1"),
+            "v1raw": dump(checkpoint, "v1", "MemoryManagerCheckpointV1"),
+            "v2": dump(checkpoint, "v2"),
+        }
+
+    _readable(computed, read)
+    return computed
 
 
-def _verdict(kind: str, stated: int, computed: dict[str, int]) -> Identity:
-    match = next((name for name, checksum in computed.items() if checksum == stated), "")
-    if match:
-        return Identity(kind, match, stated, computed)
-    problem = "has no checksum" if stated == 0 else f"checksum {stated} fits none of its formats"
-    return Identity(kind, "", stated, computed, problem)
+def _device(data: bytes) -> dict[str, int]:
+    computed: dict[str, int] = {}
+    for version in ("v1", "v2"):
+        _readable(
+            computed,
+            lambda version=version: {  # type: ignore[misc]  # binds the loop variable
+                version: checkpoint_devices.dump_text(checkpoint_devices.decode(data, version))
+            },
+        )
+    return computed
+
+
+def _data(data: bytes) -> dict[str, int]:
+    content = checkpoint_data.decode_data(data).data
+    return {"data": checkpoint_data.data_checksum(content), "crc32": checkpoint_data.crc_checksum(content)}
+
+
+_COMPUTE: dict[Kind, Callable[[bytes], dict[str, int]]] = {
+    "cpu": _cpu,
+    "memory": _memory,
+    "device": _device,
+    "data": _data,
+}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from podslice.core.errors import StartError
 from podslice.core.machine.topology import CPUTopology
-from podslice.core.state import checkpoint_cpu
+from podslice.core.state import checkpoint_cpu, checkpoint_data
 from podslice.core.state.checkpoint_cpu import CPUCheckpoint
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.model import CPUState
@@ -27,25 +27,33 @@ def restore_cpu_state(
 ) -> CPUState:
     """The state a state file holds, or a fresh one without a file (spec 8.5).
 
-    `containers` maps the runtime's container ids to (pod UID, name), for V1 files. Raises `StartError`.
+    `containers` maps the runtime's container ids to (pod UID, name), for V1 files. Without `trust_zero` a checksum of
+    0, which upstream lets pass in older formats, is refused, and V4 is read by its own. Raises `StartError`.
     """
     if data is None:
         state = CPUState()
         state.revision += 1
         return state
     try:
-        return _adopt(
-            checkpoint_cpu.load(data, pod_level=pod_level, containers=containers, trust_zero=trust_zero), policy_name
-        )
+        if not trust_zero and checkpoint_data.is_data_file(data):
+            return adopt(checkpoint_data.load_v4(data, pod_level=pod_level), policy_name)
+        checkpoint = checkpoint_cpu.load(data, pod_level=pod_level, containers=containers, trust_zero=trust_zero)
+        return adopt(checkpoint, policy_name)
     except CheckpointError as error:
-        raise StartError(
-            _STAGE,
-            f"start cpu manager error: could not restore state from checkpoint: {error}, please drain this node and "
-            f"delete the CPU manager checkpoint file {quote(path)} before restarting Kubelet",
-        ) from None
+        raise unusable(error, path) from None
 
 
-def _adopt(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
+def unusable(error: CheckpointError, path: str) -> StartError:
+    """What a kubelet says when it cannot use the file at `path`."""
+    return StartError(
+        _STAGE,
+        f"start cpu manager error: could not restore state from checkpoint: {error}, please drain this node and "
+        f"delete the CPU manager checkpoint file {quote(path)} before restarting Kubelet",
+    )
+
+
+def adopt(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
+    """The state a checkpoint holds. Raises `CheckpointError` for another policy's and for bad CPU lists."""
     if checkpoint.policy_name != policy_name:
         raise CheckpointError(
             f"configured policy {quote(policy_name)} differs from state checkpoint policy "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from podslice.core.allocate.memory_static import charge
 from podslice.core.errors import StartError
 from podslice.core.machine.memory import Block, MachineState, NUMANodeState
+from podslice.core.state.books import held_blocks
+from podslice.core.state.checkpoint_data import is_data_file, load_memory_v3
 from podslice.core.state.checkpoint_memory import MemoryCheckpoint, load
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import bits_of
@@ -20,21 +20,33 @@ DRIFT = 64 << 20
 def restore_memory_state(
     data: bytes, *, policy_name: str, pod_level: bool, path: str, trust_zero: bool = True
 ) -> MemoryCheckpoint:
-    """The state a file holds. Raises `StartError`."""
+    """The state a file holds. Without `trust_zero` a checksum of 0, which upstream lets pass in V1, is refused, and V3
+    is read by its own. Raises `StartError`."""
     try:
-        checkpoint = load(data, pod_level=pod_level, trust_zero=trust_zero)
-        if checkpoint.policy_name != policy_name:
-            raise CheckpointError(
-                f"[memorymanager] configured policy {quote(policy_name)} differs from state checkpoint policy "
-                f"{quote(checkpoint.policy_name)}"
-            )
+        if not trust_zero and is_data_file(data):
+            return adopt(load_memory_v3(data, pod_level=pod_level), policy_name)
+        return adopt(load(data, pod_level=pod_level, trust_zero=trust_zero), policy_name)
     except CheckpointError as error:
-        raise StartError(
-            _STAGE,
-            f"start memory manager error: could not restore state from checkpoint: {error}, please drain this "
-            f"node and delete the memory manager checkpoint file {quote(path)} before restarting Kubelet",
-        ) from None
+        raise unusable(error, path) from None
+
+
+def adopt(checkpoint: MemoryCheckpoint, policy_name: str) -> MemoryCheckpoint:
+    """The checkpoint if it is this policy's. Raises `CheckpointError`."""
+    if checkpoint.policy_name != policy_name:
+        raise CheckpointError(
+            f"[memorymanager] configured policy {quote(policy_name)} differs from state checkpoint policy "
+            f"{quote(checkpoint.policy_name)}"
+        )
     return checkpoint
+
+
+def unusable(error: CheckpointError, path: str) -> StartError:
+    """What a kubelet says when it cannot use the file at `path`."""
+    return StartError(
+        _STAGE,
+        f"start memory manager error: could not restore state from checkpoint: {error}, please drain this "
+        f"node and delete the memory manager checkpoint file {quote(path)} before restarting Kubelet",
+    )
 
 
 def validate_memory_state(
@@ -59,7 +71,7 @@ def validate_memory_state(
             raise _invalid("[memorymanager] machine state can not be empty when it has memory assignments")
         checkpoint.machine_state = default
         return
-    for pod, container, block in _held(checkpoint, pod_level):
+    for pod, container, block in held_blocks(checkpoint, pod_level=pod_level):
         _check_block(default, pod, container, block, tables_may_miss=tables_may_miss)
         charge(default, bits_of(block.numa_affinity or ()), block.type, block.size)
     same = set(stored) == set(default) and all(_equal(stored, default, node) for node in stored)
@@ -80,16 +92,6 @@ def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
             mine.total += drift
             mine.allocatable += drift
             mine.free += drift
-
-
-def _held(checkpoint: MemoryCheckpoint, pod_level: bool) -> Iterator[tuple[str, str, Block]]:
-    for pod, containers in (checkpoint.entries or {}).items():
-        own = (checkpoint.pod_entries or {}).get(pod) if pod_level else None
-        if own:
-            yield from ((pod, "", block) for block in own)
-            continue
-        for name, blocks in (containers or {}).items():
-            yield from ((pod, name, block) for block in blocks or ())
 
 
 def _check_block(machine: MachineState, pod: str, container: str, block: Block, *, tables_may_miss: bool) -> None:

@@ -1,0 +1,124 @@
+"""State files as people read them: who owns what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podslice.core.state.checkpoint_cpu import CPUCheckpoint
+from podslice.core.state.checkpoint_devices import DeviceCheckpoint
+from podslice.core.state.checkpoint_memory import Block, MemoryCheckpoint
+from podslice.core.state.content import Content
+from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
+from podslice.render.table import format_bytes, format_table
+
+
+def content_text(content: Content) -> str:
+    """Tables of one file's content."""
+    if content.cpu is not None:
+        return _cpu_text(content.cpu)
+    if content.memory is not None:
+        return _memory_text(content.memory)
+    assert content.device is not None
+    return _device_text(content.device)
+
+
+def _cpu_text(checkpoint: CPUCheckpoint) -> str:
+    rows = [("(node's shared pool)", "", checkpoint.default_cpuset, _count(checkpoint.default_cpuset))]
+    for pod in sorted({*(checkpoint.pod_entries or {}), *(checkpoint.entries or {})}):
+        bubble = (checkpoint.pod_entries or {}).get(pod)
+        if bubble is not None:
+            rows.append((pod, "(whole pod)", format_bits(bubble), str(bubble.bit_count())))
+        for name, text in sorted(((checkpoint.entries or {}).get(pod) or {}).items()):
+            rows.append((pod, name, text, _count(text)))
+    rows += [(name, "", text, _count(text)) for name, text in sorted((checkpoint.entries_v1 or {}).items())]
+    return format_table(("POD", "CONTAINER", "CPUS", "COUNT"), rows, right=(3,))
+
+
+def _count(text: str) -> str:
+    try:
+        return str(parse_bits(text).bit_count())
+    except CPUSetError:
+        return "?"
+
+
+def _memory_text(checkpoint: MemoryCheckpoint) -> str:
+    nodes = [
+        (str(node), ",".join(map(str, state.cells or ())), name, *map(format_bytes, (t.total, t.reserved, t.free)))
+        for node, state in sorted((checkpoint.machine_state or {}).items())
+        for name, t in sorted((state.memory_map or {}).items())
+    ]
+    owners = [
+        (pod, "(whole pod)", *_block(block))
+        for pod, blocks in sorted((checkpoint.pod_entries or {}).items())
+        for block in blocks or ()
+    ]
+    owners += [
+        (pod, name, *_block(block))
+        for pod, named in sorted((checkpoint.entries or {}).items())
+        for name, blocks in sorted((named or {}).items())
+        for block in blocks or ()
+    ]
+    text = format_table(("NODE", "GROUP", "TYPE", "TOTAL", "RESERVED", "FREE"), nodes, right=(3, 4, 5))
+    if not owners:
+        return f"{text}\n\nNo memory is assigned."
+    return f"{text}\n\n{format_table(('POD', 'CONTAINER', 'TYPE', 'NODES', 'SIZE'), owners, right=(4,))}"
+
+
+def _block(block: Block) -> tuple[str, str, str]:
+    return block.type, ",".join(map(str, block.numa_affinity or ())), format_bytes(block.size)
+
+
+def _device_text(checkpoint: DeviceCheckpoint) -> str:
+    rows = [
+        (entry.pod, entry.container, entry.resource, ", ".join(entry.device_ids()))
+        for entry in checkpoint.entries or []
+    ]
+    healthy = [(name, str(len(ids or ()))) for name, ids in sorted((checkpoint.registered or {}).items())]
+    text = format_table(("RESOURCE", "HEALTHY"), healthy, right=(1,))
+    if not rows:
+        return f"{text}\n\nNo device is assigned."
+    return f"{text}\n\n{format_table(('POD', 'CONTAINER', 'RESOURCE', 'DEVICES'), rows)}"
+
+
+def content_data(content: Content) -> dict[str, Any]:
+    """One file's content as plain data, the same for every version."""
+    if content.cpu is not None:
+        cpu = content.cpu
+        data: dict[str, Any] = {"policyName": cpu.policy_name, "defaultCpuSet": cpu.default_cpuset}
+        data["entries"] = cpu.entries_v1 if content.by_container_id else cpu.entries
+        data["podEntries"] = {pod: format_bits(cpus) for pod, cpus in (cpu.pod_entries or {}).items()}
+        return data
+    if content.memory is not None:
+        return _memory_data(content.memory)
+    assert content.device is not None
+    return {
+        "entries": [
+            {"pod": e.pod, "container": e.container, "resource": e.resource, "devices": e.device_ids()}
+            for e in content.device.entries or []
+        ],
+        "registered": content.device.registered or {},
+    }
+
+
+def _memory_data(memory: MemoryCheckpoint) -> dict[str, Any]:
+    return {
+        "policyName": memory.policy_name,
+        "nodes": {
+            str(node): {
+                "cells": list(state.cells or ()),
+                "assignments": state.number_of_assignments,
+                "memory": {
+                    name: {"total": t.total, "allocatable": t.allocatable, "reserved": t.reserved, "free": t.free}
+                    for name, t in sorted((state.memory_map or {}).items())
+                },
+            }
+            for node, state in sorted((memory.machine_state or {}).items())
+        },
+        "entries": {
+            pod: {name: [block.to_json() for block in blocks or ()] for name, blocks in (named or {}).items()}
+            for pod, named in (memory.entries or {}).items()
+        },
+        "podEntries": {
+            pod: [block.to_json() for block in blocks or ()] for pod, blocks in (memory.pod_entries or {}).items()
+        },
+    }

@@ -1,0 +1,167 @@
+"""`podslice state`: output, exit codes, and that no file is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from podslice import Node
+from podslice.cli.state import state
+from podslice.core.errors import InputError
+from tests.conftest import make_pod
+from tests.state import samples
+from tests.state.test_crash import CONFIG, MACHINE
+
+_MACHINE = ["--from", f"numa:2(memory={16 * samples.GIB}) core:4 pu:2"]
+
+
+def _run(*arguments: object) -> Result:
+    result = CliRunner().invoke(state, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path) -> Path:
+    """A kubelet's directory with intact files of 1.36 with pod-level managers."""
+    files = samples.files()
+    (tmp_path / "device-plugins").mkdir()
+    (tmp_path / "cpu_manager_state").write_bytes(files["cpu-v3"])
+    (tmp_path / "memory_manager_state").write_bytes(files["memory-v2"])
+    (tmp_path / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(files["device-v2"])
+    return tmp_path
+
+
+def test_show_names_every_owner(kubelet: Path) -> None:
+    """A directory shows its three files, and who owns what in each."""
+    result = _run("show", kubelet)
+    assert result.exit_code == 0
+    for text in ("0-3,12-15", "pod-a", "(whole pod)", "8 GiB", "example.com/gpu", "g0, g1"):
+        assert text in result.output
+
+
+def test_show_as_data(kubelet: Path) -> None:
+    """JSON has the same members for every version of a file."""
+    (shown,) = json.loads(_run("show", kubelet / "cpu_manager_state", "-o", "json").output)
+    assert shown["kind"] == "cpu"
+    assert shown["version"] == "v3"
+    assert shown["entries"]["pod-a"] == {"app": "4-5"}
+    assert shown["podEntries"] == {"pod-b": "6-11"}
+
+
+def test_verify_says_what_the_kubelet_would_do(kubelet: Path) -> None:
+    """Intact files are fine for their kubelet (0) and stop an older one (1)."""
+    fine = _run("verify", kubelet, "--pod-level", *_MACHINE)
+    assert fine.exit_code == 0
+    assert "a kubelet 1.36 with PodLevelResourceManagers starts with this state" in fine.output
+    older = _run("verify", kubelet / "cpu_manager_state", "--kubelet-version", "1.35")
+    assert older.exit_code == 1
+    assert "does not start: start cpu manager error: could not restore state from checkpoint: json:" in older.output
+
+
+def test_verify_finds_damage(kubelet: Path) -> None:
+    """A changed owner is an error with exit code 1, also as data."""
+    path = kubelet / "cpu_manager_state"
+    path.write_bytes(path.read_bytes().replace(b'"4-5"', b'"4-6"'))
+    result = _run("verify", path, "-o", "json")
+    assert result.exit_code == 1
+    (verdict,) = json.loads(result.output)
+    assert {finding["code"] for finding in verdict["findings"]} == {"checksum", "owned-twice"}
+
+
+def test_convert_shows_before_it_writes(kubelet: Path) -> None:
+    """Without --write nothing changes; with it, the old files stay as backups and the older kubelet starts."""
+    before = (kubelet / "cpu_manager_state").read_bytes()
+    shown = _run("convert", kubelet, "--to", "1.35")
+    assert shown.exit_code == 1
+    assert "pod pod-b: that CPUs 6-11 belong to the pod as a whole" in shown.output
+    assert (kubelet / "cpu_manager_state").read_bytes() == before
+    assert _run("convert", kubelet, "--to", "1.35", "--write").exit_code == 0
+    assert (kubelet / "cpu_manager_state.bak").read_bytes() == before
+    assert _run("verify", kubelet, "--kubelet-version", "1.35", *_MACHINE).exit_code == 0
+    assert not (kubelet / "device-plugins" / "kubelet_internal_checkpoint.bak").exists()
+
+
+def test_convert_to_standard_output(kubelet: Path) -> None:
+    """--out - gives the bytes and nothing else."""
+    result = _run("convert", kubelet / "cpu_manager_state", "--to", "1.36", "--pod-level", "--out", "-")
+    assert result.stdout_bytes == samples.files()["cpu-v3"]
+
+
+def test_repair_with_running_pods(kubelet: Path, tmp_path: Path) -> None:
+    """A damaged file is made consistent from it and the pods that run; the damaged one stays as .bak."""
+    path = kubelet / "cpu_manager_state"
+    damaged = path.read_bytes()[:-40]
+    path.write_bytes(damaged)
+    pods = tmp_path / "pods.yaml"
+    pods.write_text("pods:\n- uid: pod-a\n  containers: {app: {cpus: 4-5}}\n")
+    arguments = ("repair", path, "--pods", pods, *_MACHINE)
+    dry = _run(*arguments)
+    assert dry.exit_code == 1
+    assert "entries.pod-b.one: does not run any more; dropped" in dry.output
+    assert path.read_bytes() == damaged
+    assert _run(*arguments, "--write").exit_code == 0
+    assert (kubelet / "cpu_manager_state.bak").read_bytes() == damaged
+    assert _run("verify", path, *_MACHINE).exit_code == 0
+    assert _run(*arguments).exit_code == 0
+
+
+def test_running_pods_as_kubectl_gives_them(kubelet: Path, tmp_path: Path) -> None:
+    """A pod list names what runs; pods that have ended do not count."""
+    pods = tmp_path / "pods.json"
+    items = [
+        {"metadata": {"uid": "pod-a"}, "spec": {"containers": [{"name": "app"}]}},
+        {"metadata": {"uid": "pod-b"}, "spec": {"containers": [{"name": "one"}]}, "status": {"phase": "Failed"}},
+    ]
+    pods.write_text(json.dumps({"kind": "List", "items": items}))
+    result = _run("repair", kubelet / "cpu_manager_state", "--pods", pods, "-o", "json")
+    (change,) = json.loads(result.output)
+    assert json.loads(change["content"])["entries"] == {"pod-a": {"app": "4-5"}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("show", "{dir}/empty"), "holds no state file"),
+        (("show", "{dir}/none"), "does not exist"),
+        (("show", "{dir}/broken"), "unexpected end of JSON input"),
+        (("verify", "{dir}", "--kubelet-version", "x"), "no Kubernetes version"),
+        (("verify", "{dir}", "--reserved-cpus", "1-"), "--reserved-cpus"),
+        (("convert", "{dir}/broken", "--to", "1.35"), "unexpected end of JSON input"),
+        (("repair", "{dir}/broken"), "is not recognisable"),
+        (("repair", "{dir}", "--out", "x"), "works for one file"),
+        (("repair", "{dir}", "--pods", "{dir}/broken"), "broken"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_line(kubelet: Path, arguments: tuple[str, ...], problem: str) -> None:
+    """Unusable input is an `InputError` that says where and what, which the command prints with exit code 2."""
+    (kubelet / "empty").mkdir()
+    (kubelet / "broken").write_text('{"a":')
+    with pytest.raises(InputError) as caught:
+        _run(*(argument.format(dir=kubelet) for argument in arguments))
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_node_starts_with_converted_and_repaired_files(tmp_path: Path) -> None:
+    """What a live node wrote, converted for an older kubelet or repaired after damage, is good for a node's start."""
+    node = Node(MACHINE, CONFIG)
+    for uid, budget in (("solo", None), ("budget", "4")):
+        assert node.admit(make_pod(uid, ("c", "2"), budget=budget)).admitted
+    for name, data in node.files.items():
+        (tmp_path / name).write_bytes(data)
+    assert _run("convert", tmp_path, "--to", "1.36", "--write").exit_code == 0
+    converted = {name: (tmp_path / name).read_bytes() for name in node.files}
+    assert Node(MACHINE, msgspec.structs.replace(CONFIG, feature_gates={}), files=converted)
+    memory = tmp_path / "memory_manager_state"
+    memory.write_bytes(
+        node.files["memory_manager_state"].replace(b'"numberOfAssignments":1', b'"numberOfAssignments":7')
+    )
+    assert _run("repair", memory, "--pod-level", "--write").exit_code == 0
+    assert memory.read_bytes() == node.files["memory_manager_state"]

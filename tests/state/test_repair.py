@@ -1,0 +1,91 @@
+"""What `repair` keeps, drops and says."""
+
+from __future__ import annotations
+
+import pytest
+
+from podslice.core.errors import InputError
+from podslice.core.state import checkpoint_cpu, checkpoint_memory
+from podslice.core.state.checkpoint_cpu import CPUCheckpoint
+from podslice.core.state.releases import Release
+from podslice.core.state.repair import RunningContainer, repair_cpu
+from podslice.core.state.repair_memory import repair_memory
+from podslice.core.state.start import NodeFacts
+from tests.state import samples
+
+_NODE = NodeFacts(machine=samples.machine())
+_FILES = samples.files()
+
+
+@pytest.mark.parametrize(("name", "target"), [("cpu-v2", Release(36)), ("cpu-v3", Release(36, True))])
+def test_intact_files_stay(name: str, target: Release) -> None:
+    """There is nothing to repair in a good file."""
+    assert repair_cpu(_FILES[name], target, _NODE, None)[::2] == (_FILES[name], [])
+
+
+@pytest.mark.parametrize(("name", "target"), [("memory-v1", Release(36)), ("memory-v2", Release(36, True))])
+def test_intact_memory_files_stay(name: str, target: Release) -> None:
+    """There is nothing to repair in a good memory file."""
+    assert repair_memory(_FILES[name], target, _NODE, None)[::2] == (_FILES[name], [])
+
+
+def test_a_truncated_file_keeps_what_is_before_the_fault() -> None:
+    """Owners before the cut stay; CPUs of the lost ones go to the shared pool, and both is said."""
+    cut = _FILES["cpu-v2"].index(b'"pod-b"')
+    repaired = repair_cpu(_FILES["cpu-v2"][:cut], Release(36), _NODE, None)
+    assert repaired.data == checkpoint_cpu.encode(CPUCheckpoint("static", "0-3,6-15", {"pod-a": {"app": "4-5"}}), "v2")
+    assert repaired.actions == [
+        "the file is broken; what comes before the fault is used",
+        "defaultCpuSet: '0-3,10-15' becomes '0-3,6-15': all CPUs that nobody owns",
+    ]
+
+
+def test_running_pods_go_before_the_file() -> None:
+    """Pods that are gone lose their CPUs, containers that run keep theirs whatever the file says."""
+    running = {"pod-b": {"one": RunningContainer(3 << 8), "two": RunningContainer(3 << 6), "new": RunningContainer(0)}}
+    repaired = repair_cpu(_FILES["cpu-v2"], Release(36), _NODE, running)
+    expected = CPUCheckpoint("static", "0-5,10-15", {"pod-b": {"one": "8-9", "two": "6-7"}})
+    assert repaired.data == checkpoint_cpu.encode(expected, "v2")
+    assert repaired.actions == [
+        "entries.pod-a.app: does not run any more; dropped",
+        "entries.pod-b.one: the file says 6-7, the container runs on 8-9; so it is written",
+        "entries.pod-b.two: the file says 8-9, the container runs on 6-7; so it is written",
+        "defaultCpuSet: '0-3,10-15' becomes '0-5,10-15': all CPUs that nobody owns",
+    ]
+
+
+def test_nothing_is_owned_twice_afterwards() -> None:
+    """Of two pods with the same CPUs the first keeps them; reserved and unknown CPUs are given to nobody."""
+    entries: checkpoint_cpu.Entries = {"p": {"a": "4-7"}, "q": {"a": "7-8"}, "r": {"a": "0"}, "s": {"a": "99"}}
+    data = checkpoint_cpu.encode(CPUCheckpoint("static", "", entries), "v2")
+    facts = NodeFacts(machine=samples.machine(), reserved=3)
+    repaired = repair_cpu(data, Release(36), facts, None)
+    assert checkpoint_cpu.decode(repaired.data, "v2").entries == {"p": {"a": "4-7"}}
+    assert [action.partition(": ")[2] for action in repaired.actions[:3]] == [
+        "CPUs 7 belong to another pod; dropped",
+        "CPUs 0 are reserved for the system; dropped",
+        "CPUs 99 are not on the machine; dropped",
+    ]
+
+
+def test_an_unreadable_file_becomes_an_empty_state() -> None:
+    """With nothing to go by, all CPUs are shared."""
+    repaired = repair_cpu(b"\x00\x01", Release(36), _NODE, None)
+    assert repaired.data == checkpoint_cpu.encode(CPUCheckpoint("static", "0-15"), "v2")
+    assert repaired.actions[0] == "the file is unreadable; nothing of it is used"
+
+
+def test_memory_that_does_not_fit_is_dropped() -> None:
+    """The books are made anew; blocks beyond the node's memory go, with a word."""
+    checkpoint = samples.memory_without_pods()
+    assert checkpoint.entries is not None
+    checkpoint.entries["pod-z"] = {"big": [checkpoint_memory.Block((0,), "memory", 12 * samples.GIB)]}
+    repaired = repair_memory(checkpoint_memory.encode(checkpoint, "v1"), Release(36), _NODE, None)
+    assert repaired.data == _FILES["memory-v1"]
+    assert repaired.actions == ["entries.pod-z.big: 12884901888 bytes of memory do not fit; dropped"]
+
+
+def test_releases_before_1_18_are_refused() -> None:
+    """V1 needs container ids, which a repair does not have."""
+    with pytest.raises(InputError, match=r"before 1\.18"):
+        repair_cpu(_FILES["cpu-v2"], Release(17), _NODE, None)
