@@ -1,0 +1,10 @@
+"""Sections about updates and resizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from podslice.replay.api.case import ApiCase
+
+SECTIONS: dict[str, Callable[[ApiCase], Any]] = {}

@@ -1,0 +1,26 @@
+"""API-level cases: every section of a pod's life between the API server and the cgroup (FORMAT.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from podslice.core.quirks import Quirks
+from podslice.replay.api import change, cluster, limits, node, server
+from podslice.replay.api.case import ApiCase, Json
+
+TYPES = ("pod", "gates", "cpuconv", "eviction")
+
+SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
+    **server.SECTIONS,
+    **change.SECTIONS,
+    **limits.SECTIONS,
+    **node.SECTIONS,
+    **cluster.SECTIONS,
+}
+
+
+def run(case: Json, quirks: Quirks) -> Json:
+    """The complete result of one case."""
+    api_case = ApiCase(case, quirks)
+    return {"name": case["name"], **{name: section(api_case) for name, section in SECTIONS.items()}}
