@@ -64,6 +64,42 @@ def test_verify_says_what_the_kubelet_would_do(kubelet: Path) -> None:
     assert "does not start: start cpu manager error: could not restore state from checkpoint: json:" in older.output
 
 
+_CONFIG = """apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: {policy}
+reservedSystemCPUs: 0-1
+memoryManagerPolicy: Static
+kubeReserved: {{memory: {total}Gi}}
+evictionHard: {{memory.available: "0"}}
+reservedMemory:
+- {{numaNode: 0, limits: {{memory: 1Gi}}}}
+- {{numaNode: 1, limits: {{memory: {second}Gi}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "second", "outcome"),
+    [
+        ("static", 1, "starts with this state"),
+        ("static", 2, "the expected machine state is different from the real one"),
+        ("none", 1, 'configured policy "none" differs from state checkpoint policy "static"'),
+    ],
+)
+def test_verify_with_the_configuration(kubelet: Path, tmp_path: Path, policy: str, second: int, outcome: str) -> None:
+    """With its configuration, the kubelet's own policies and reservations decide whether it starts."""
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(_CONFIG.format(policy=policy, total=1 + second, second=second))
+    result = _run("verify", kubelet, "--pod-level", "--config", config, *_MACHINE)
+    assert outcome in result.output
+    assert result.exit_code == (0 if outcome.startswith("starts") else 1)
+
+
+def test_configuration_needs_a_machine(kubelet: Path, tmp_path: Path) -> None:
+    """A configuration says nothing about files without a machine."""
+    with pytest.raises(InputError, match="--config: needs a machine"):
+        _run("verify", kubelet, "--config", tmp_path / "kubelet.yaml")
+
+
 def test_verify_finds_damage(kubelet: Path) -> None:
     """A changed owner is an error with exit code 1, also as data."""
     path = kubelet / "cpu_manager_state"
