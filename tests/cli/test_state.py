@@ -201,3 +201,15 @@ def test_a_node_starts_with_converted_and_repaired_files(tmp_path: Path) -> None
     )
     assert _run("repair", memory, "--pod-level", "--write").exit_code == 0
     assert memory.read_bytes() == node.files["memory_manager_state"]
+
+
+def test_repair_books_what_the_configuration_reserves(kubelet: Path, tmp_path: Path) -> None:
+    """With a configuration, a memory file that lost its reservations is mended to one its kubelet starts with."""
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(_CONFIG.format(policy="static", total=2, second=1))
+    path = kubelet / "memory_manager_state"
+    path.write_bytes(path.read_bytes().replace(f'"systemReserved":{samples.GIB}'.encode(), b'"systemReserved":0'))
+    arguments = ("--pod-level", "--config", config, *_MACHINE)
+    assert _run("verify", path, *arguments).exit_code == 1
+    assert _run("repair", path, "--write", *arguments).exit_code == 0
+    assert _run("verify", path, *arguments).exit_code == 0

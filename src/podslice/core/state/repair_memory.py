@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from podslice.core.allocate.memory_static import charge, default_machine_state
-from podslice.core.machine.model import Machine
 from podslice.core.state import checkpoint_data, checkpoint_memory
 from podslice.core.state.books import emptied, misplaced
 from podslice.core.state.checkpoint_memory import Block, MachineState, MemoryCheckpoint, MemoryTable, NUMANodeState
@@ -26,7 +25,7 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
     checkpoint = MemoryCheckpoint(policy)
     version = target.writes("memory")
     if policy == "Static":
-        books = _machine(members, facts.machine)
+        books = _machine(members, facts)
         pods = nested(members.get("podentries")) if target.pod_level else {}
         _take_memory(checkpoint, books, nested(members.get("entries")), pods, running, actions)
         checkpoint.machine_state = books
@@ -35,18 +34,20 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
     return Repaired(checkpoint_memory.encode(checkpoint, version), version, actions)
 
 
-def _machine(members: dict[str, Any], machine: Machine | None) -> MachineState:
+def _machine(members: dict[str, Any], facts: NodeFacts) -> MachineState:
     stored: MachineState = {}
     for node, record in nested(members.get("machinestate")).items():
         lowered = {key.lower(): value for key, value in record.items()}
         tables = {name: _table(entry) for name, entry in nested(lowered.get("memorymap")).items()}
         if node.isdecimal() and len(node) < 5:
             stored[int(node)] = NUMANodeState(0, tables, [int(node)])
-    if machine is None:
+    if facts.machine is None:
         return emptied(stored)
-    known = {node.id for node in machine.nodes}
-    kept = reservations(MemoryCheckpoint("Static", {node: state for node, state in stored.items() if node in known}))
-    return default_machine_state(machine, kept)
+    known = {node.id for node in facts.machine.nodes}
+    kept = facts.memory_reserved or reservations(
+        MemoryCheckpoint("Static", {node: state for node, state in stored.items() if node in known})
+    )
+    return default_machine_state(facts.machine, kept)
 
 
 def _table(entry: dict[str, Any]) -> MemoryTable:
