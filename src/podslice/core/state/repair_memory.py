@@ -14,6 +14,7 @@ from podslice.core.state.repair import Repaired, RunningPods, known_policy, salv
 from podslice.core.state.salvage import nested
 from podslice.core.state.start import NodeFacts, reservations
 from podslice.core.values.cpuset import bits_of
+from podslice.core.values.quantity import bytes_text
 
 _U64 = (1 << 64) - 1
 
@@ -113,7 +114,7 @@ def _book(books: MachineState, blocks: list[Block], path: str, actions: list[str
         needed[place] = needed.get(place, 0) + block.size
     for (nodes, name), size in needed.items():
         if sum((books[node].memory_map or {})[name].free for node in nodes) < size:
-            actions.append(f"{path}: {size} bytes of {name} do not fit; dropped")
+            actions.append(f"{path}: {bytes_text(size)} of {name} do not fit; dropped")
             return False
     for block in blocks:
         charge(books, bits_of(block.numa_affinity or ()), block.type, block.size)

@@ -285,3 +285,8 @@ def _binary(number: _Number, power: int) -> Quantity:
     return Quantity(
         -nano if number.negative else nano, fmt, scale if nano else -min(len(number.fraction), 9), small=False
     )
+
+
+def bytes_text(amount: int) -> str:
+    """An amount of bytes as a manifest would say it, for people: 8Gi."""
+    return Quantity.of(amount, BINARY_SI).canonical()
