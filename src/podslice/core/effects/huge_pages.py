@@ -1,0 +1,46 @@
+"""Huge page limits of cgroups (spec pod-level-resources 8.2, 8.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.spec import ResourceList
+from podslice.core.values.quantity import Quantity
+
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def page_size_of(resource: str) -> int:
+    """Bytes per page of a resource such as `hugepages-2Mi`. Raises `QuantityError`."""
+    return Quantity.parse(resource.removeprefix(HUGEPAGES_PREFIX)).value()
+
+
+def page_size_name(size: int) -> str:
+    """A page size as file names and the runtime interface write it: 2097152 is `2MB`."""
+    unit = 0
+    while size >= 1024 and size % 1024 == 0 and unit < len(_UNITS) - 1:
+        size //= 1024
+        unit += 1
+    return f"{size}{_UNITS[unit]}"
+
+
+def page_size_from_name(name: str) -> int:
+    """The inverse of `page_size_name`. Raises `ValueError`."""
+    number = name.rstrip("BKMGTP")
+    return int(number) << 10 * _UNITS.index(name[len(number) :])
+
+
+def huge_page_limits(amounts: ResourceList) -> dict[int, int]:
+    """Bytes by page size; two names of one size add up."""
+    limits: dict[int, int] = {}
+    for name, quantity in amounts.items():
+        if name.startswith(HUGEPAGES_PREFIX):
+            size = page_size_of(name)
+            limits[size] = limits.get(size, 0) + quantity.value()
+    return limits
+
+
+def on_machine(limits: dict[int, int], sizes: Iterable[int]) -> dict[int, int]:
+    """A limit for every page size of the machine, 0 by default; other sizes are left out."""
+    return {size: limits.get(size, 0) for size in sizes}
