@@ -29,14 +29,11 @@ def pod_memory_qos(qos: str, request: int, policy: str) -> dict[str, int]:
 
 def container_memory_qos(container: Container, qos: str, settings: CgroupSettings) -> dict[str, int]:
     """Values of a container's cgroup. Only its own request and limit count, never those of the pod."""
-    request = own_requests(container).get("memory", ZERO)
-    limit = own_limits(container).get("memory", ZERO)
-    if settings.reservation_policy == TIERED and not request.is_zero():
-        values = {protecting_file(qos): request.value()}
-    else:
-        values = {MIN: 0, LOW: 0}
+    request = own_requests(container).get("memory", ZERO).value()
+    limit = own_limits(container).get("memory", ZERO).value()
+    values = {protecting_file(qos): request} if settings.reservation_policy == TIERED and request else {MIN: 0, LOW: 0}
     if request != limit:
-        high = memory_high(request.value(), limit.value(), settings)
+        high = memory_high(request, limit, settings)
         if high is not None:
             values[HIGH] = high
     return values

@@ -29,7 +29,7 @@ def oom_score_adjustments(pod: Pod, gates: Mapping[str, bool], memory_capacity: 
         return [BEST_EFFORT_SCORE] * len(containers)
     if memory_capacity == 0:
         raise UpstreamDefectError("node_without_memory", "OOM scores are shares of the node's memory")
-    share = remaining_memory_per_container(pod, gates)
+    share = remaining_memory_per_container(pod) if gates["PodLevelResources"] else 0
     sidecar_most = _score(smallest_app_request(pod) + share, memory_capacity)
     inits = len(pod.spec.init_containers)
     scores = []
@@ -41,16 +41,16 @@ def oom_score_adjustments(pod: Pod, gates: Mapping[str, bool], memory_capacity: 
     return scores
 
 
-def remaining_memory_per_container(pod: Pod, gates: Mapping[str, bool]) -> int:
+def remaining_memory_per_container(pod: Pod) -> int:
     """Bytes of the pod-level memory request that no container asked for, spread over app and init containers."""
     resources = pod.spec.resources
-    if resources is None or not gates["PodLevelResources"]:
+    if resources is None:
         return 0
     request = requests_of(resources).get("memory", ZERO)
     if request.is_zero():
         return 0
     asked = aggregate(pod, own_requests).get("memory", ZERO)
-    return divide(request.value() - asked.value(), len(pod.spec.containers) + len(pod.spec.init_containers))
+    return divide(wrap_int64(request.value() - asked.value()), len(pod.spec.containers) + len(pod.spec.init_containers))
 
 
 def smallest_app_request(pod: Pod) -> int:
@@ -63,7 +63,7 @@ def _memory_request(container: Container) -> int:
 
 
 def _score(memory: int, capacity: int) -> int:
-    return 1000 - divide(wrap_int64(1000 * memory), capacity)
+    return 1000 - divide(wrap_int64(1000 * wrap_int64(memory)), capacity)
 
 
 def _clamped(score: int) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from podslice.core.effects.cgroup import PodCgroup
 from podslice.core.effects.container_cgroup import LinuxResources, linux_resources
+from podslice.core.effects.cpu_weight import milli_cpu_to_quota, milli_cpu_to_shares, shares_to_milli_cpu
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.demand import pod_limits, pod_requests
 from podslice.core.pod.spec import Pod
@@ -45,12 +46,19 @@ def sandbox_overhead(pod: Pod, gates: Mapping[str, bool], settings: CgroupSettin
     return linux_resources(cpu, cpu or ZERO, overhead.get("memory", ZERO), settings, gates)
 
 
-def sandbox_update(cgroup: PodCgroup, overhead: LinuxResources) -> Sandbox:
-    """Values that a resize announces to the runtime: the pod cgroup's less the overhead."""
-    own = LinuxResources(
-        cpu_period=cgroup.cpu_period or 0,
-        cpu_quota=(cgroup.cpu_quota or 0) - overhead.cpu_quota,
-        cpu_shares=cgroup.cpu_shares - overhead.cpu_shares,
-        memory_limit=(cgroup.memory or 0) - overhead.memory_limit,
-    )
-    return Sandbox(own, overhead)
+def sandbox_update(pod: Pod, cgroup: PodCgroup, gates: Mapping[str, bool], settings: CgroupSettings) -> Sandbox:
+    """Values that a resize announces to the runtime: what is set in the pod's cgroup, less the overhead.
+
+    Upstream subtracts even where the quota means "no limit", so CFS quota off gives numbers below -1.
+    """
+    overhead = pod.spec.overhead or {}
+    milli = overhead.get("cpu", ZERO).milli_value()
+    shares, quota, memory = cgroup.cpu_shares, cgroup.cpu_quota or 0, cgroup.memory or 0
+    if milli:
+        shares = milli_cpu_to_shares(shares_to_milli_cpu(shares) - milli)
+    if cgroup.cpu_quota is not None:
+        quota -= milli_cpu_to_quota(milli, settings.quota_period(gates))
+    if cgroup.memory is not None:
+        memory -= overhead.get("memory", ZERO).value()
+    own = LinuxResources(cpu_period=cgroup.cpu_period or 0, cpu_quota=quota, cpu_shares=shares, memory_limit=memory)
+    return Sandbox(own, sandbox_overhead(pod, gates, settings))

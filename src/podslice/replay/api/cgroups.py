@@ -10,16 +10,17 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_unified
 from podslice.core.effects.container_cgroup import LinuxResources, container_resources, container_unified
 from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
-from podslice.core.effects.huge_pages import on_machine, page_size_from_name, page_size_name
+from podslice.core.effects.huge_pages import applied, page_size_from_name, page_size_name
 from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
 from podslice.core.effects.sandbox import Sandbox, sandbox, sandbox_update
 from podslice.core.effects.settings import RESERVATION_POLICIES, CgroupSettings
-from podslice.core.errors import UpstreamDefectError
+from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.hints.hint import NO_AFFINITY
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import Core, Machine, NUMANode
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Container, is_restartable_init
-from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.core.values.cpuset import format_bits
 from podslice.core.values.duration import parse_duration
 from podslice.core.values.quantity import Quantity
 from podslice.replay.api.case import ApiCase, Json
@@ -65,12 +66,12 @@ class NodeCase:
     def exclusive(self) -> Mapping[str, str]:
         """CPU lists of the containers that own CPUs, by name."""
         if "cpuManager" in self.node:
-            return {name: cpus for name, cpus in self.assigned.items() if cpus}
+            return {name: cpus for name, (cpus, _) in self.assigned.items() if cpus}
         return {name: cpus for name, cpus in (self.node.get("exclusiveCPUs") or {}).items() if cpus}
 
     @cached_property
-    def assigned(self) -> Mapping[str, str]:
-        """What the static policy gives init and app containers on a machine of one socket and single-thread cores."""
+    def assigned(self) -> Mapping[str, tuple[str, str]]:
+        """What the static policy gives each container, and its error, on one socket of single-thread cores."""
         manager = self.node["cpuManager"]
         cores = tuple(Core(socket=0, core=cpu, threads=(cpu,)) for cpu in range(manager["numCPUs"]))
         kubelet = Kubelet(
@@ -83,12 +84,18 @@ class NodeCase:
             self.quirks,
         )
         kubelet.start()
-        kubelet.admit(self.pod)
-        uid = self.pod.metadata.uid
-        return {
-            container.name: format_bits(kubelet.manager.cpu.exclusive_cpus(uid, container.name))
-            for container in (*self.pod.spec.init_containers, *self.pod.spec.containers)
-        }
+        pod = kubelet.admission(self.pod)
+        kubelet.manager.context.activate(pod)
+        cpu = kubelet.manager.cpu
+        results = {}
+        for container in pod.containers:
+            error = ""
+            try:
+                cpu.allocate(pod, container, NO_AFFINITY)
+            except AdmissionError as refusal:
+                error = refusal.message
+            results[container.name] = format_bits(cpu.exclusive_cpus(pod.uid, container.name)), error
+        return results
 
     def owns_cpus(self, container: Container) -> bool:
         return container.name in self.exclusive
@@ -155,7 +162,7 @@ def _oom_score_adj(node: NodeCase) -> Any:
 
 def _oom_detail(node: NodeCase) -> Any:
     return {
-        "remainingPerContainer": remaining_memory_per_container(node.pod, node.gates),
+        "remainingPerContainer": remaining_memory_per_container(node.pod),
         "minRegularContainerMemory": smallest_app_request(node.pod),
     }
 
@@ -181,8 +188,7 @@ def _pod_cgroup(node: NodeCase) -> Any:
             "cpuPeriod": cgroup.cpu_period or 0,
             "memory": cgroup.memory or 0,
             "hugetlb": {
-                page_size_name(size): limit
-                for size, limit in on_machine(cgroup.huge_pages, settings.huge_pages).items()
+                page_size_name(size): limit for size, limit in applied(cgroup.huge_pages, settings.huge_pages).items()
             },
             "unified": None,
         },
@@ -226,7 +232,7 @@ def _container(node: NodeCase, kind: str, container: Container, score: int) -> J
 
 def _sandbox(node: NodeCase) -> Any:
     created = sandbox(node.pod, node.gates, node.settings(), quota_disabled=node.pod_quota_disabled)
-    update = sandbox_update(node.pod_cgroup(), created.overhead)
+    update = sandbox_update(node.pod, node.pod_cgroup(), node.gates, node.settings())
     return {**_sandbox_to_json(created), "updateSandbox": _sandbox_to_json(update)}
 
 
@@ -238,7 +244,10 @@ def _sandbox_to_json(one: Sandbox) -> Json:
 
 
 def _cpu_manager(node: NodeCase) -> Any:
-    return {name: {"cpus": str(CPUSet.parse(cpus))} for name, cpus in node.assigned.items()}
+    return {
+        name: {"cpus": cpus, "error": error} if error else {"cpus": cpus}
+        for name, (cpus, error) in node.assigned.items()
+    }
 
 
 SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
