@@ -134,4 +134,5 @@ def _swap_share(pod: Pod, container: Container, gates: Mapping[str, bool], setti
         return 0
     if pod_qos(pod, gates) != BURSTABLE:
         return 0
-    return int(request.value() / settings.memory_capacity * settings.swap_capacity)
+    memory = request.value()
+    return int(memory / settings.memory_capacity * settings.swap_capacity) if memory <= settings.memory_capacity else 0

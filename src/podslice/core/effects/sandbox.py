@@ -11,6 +11,7 @@ from podslice.core.effects.cpu_weight import milli_cpu_to_quota, milli_cpu_to_sh
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.demand import pod_limits, pod_requests
 from podslice.core.pod.spec import Pod
+from podslice.core.values.golang import wrap_int64
 from podslice.core.values.quantity import ZERO
 
 
@@ -49,7 +50,8 @@ def sandbox_overhead(pod: Pod, gates: Mapping[str, bool], settings: CgroupSettin
 def sandbox_update(pod: Pod, cgroup: PodCgroup, gates: Mapping[str, bool], settings: CgroupSettings) -> Sandbox:
     """Values that a resize announces to the runtime: what is set in the pod's cgroup, less the overhead.
 
-    Upstream subtracts even where the quota means "no limit", so CFS quota off gives numbers below -1.
+    Upstream subtracts even where the quota means "no limit", so CFS quota off gives numbers below -1, and leaves out a
+    memory overhead that is written with a fraction.
     """
     overhead = pod.spec.overhead or {}
     milli = overhead.get("cpu", ZERO).milli_value()
@@ -59,6 +61,6 @@ def sandbox_update(pod: Pod, cgroup: PodCgroup, gates: Mapping[str, bool], setti
     if cgroup.cpu_quota is not None:
         quota -= milli_cpu_to_quota(milli, settings.quota_period(gates))
     if cgroup.memory is not None:
-        memory -= overhead.get("memory", ZERO).value()
+        memory = wrap_int64(memory - (overhead.get("memory", ZERO).as_int64() or 0))
     own = LinuxResources(cpu_period=cgroup.cpu_period or 0, cpu_quota=quota, cpu_shares=shares, memory_limit=memory)
     return Sandbox(own, sandbox_overhead(pod, gates, settings))
