@@ -56,6 +56,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
     priority: int | None = None
+    active_deadline_seconds: int | None = None
     priority_class_name: str = ""
     node_name: str = ""
     node_selector: dict[str, str] | None = None

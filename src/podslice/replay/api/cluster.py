@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podslice.core.pod.spec import ResourceList
-from podslice.core.scheduling import fit, scoring
-from podslice.core.values.quantity import Quantity
+from podslice.core.scheduling import eviction, fit, quota, scoring
+from podslice.core.values.quantity import ZERO, Quantity
 from podslice.replay.api.case import ApiCase, Json
+from podslice.replay.api.node import amount, amounts
 
 _ALLOCATABLE = {
     "cpu": "4",
@@ -101,4 +102,39 @@ def _scheduler(case: ApiCase) -> Json:
     }
 
 
-SECTIONS: dict[str, Callable[[ApiCase], Any]] = {"scheduler": _scheduler}
+_REQUIRED_SETS = (
+    "cpu",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+    "limits.cpu",
+    "limits.memory",
+    "cpu,memory,limits.cpu,limits.memory,pods",
+)
+_SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating")
+
+
+def _quota_usage(case: ApiCase) -> Json:
+    return {
+        "usage": amounts(quota.pod_usage(case.pod, case.gates, case.quirks)),
+        "constraints": {
+            names: quota.missing_requirements(case.pod, names.split(","), case.gates, case.quirks) or None
+            for names in _REQUIRED_SETS
+        },
+        "scopes": {scope: quota.matches_scope(case.pod, scope, case.gates) for scope in _SCOPES},
+    }
+
+
+_EVICTION_RESOURCES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi")
+
+
+def _eviction_request(case: ApiCase) -> Json:
+    requests = eviction.eviction_requests(case.pod, case.gates, case.quirks)
+    return {name: amount(requests.get(name, ZERO)) for name in _EVICTION_RESOURCES}
+
+
+SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
+    "quotaUsage": _quota_usage,
+    "scheduler": _scheduler,
+    "evictionRequest": _eviction_request,
+}
