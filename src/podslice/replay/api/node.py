@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from podslice.core.effects import cpu_weight
+from podslice.core.effects.memory_qos import RESERVATION_POLICIES
+from podslice.core.effects.qos_cgroup import qos_cgroups
 from podslice.core.pod.demand import (
     StatusUse,
     aggregate,
@@ -17,7 +20,9 @@ from podslice.core.pod.demand import (
     pod_requests,
 )
 from podslice.core.pod.qos import compute_qos, pod_qos
-from podslice.core.pod.spec import ResourceList
+from podslice.core.pod.spec import Pod, ResourceList
+from podslice.core.quirks import Quirks
+from podslice.core.values.gates import FeatureGates
 from podslice.core.values.quantity import Quantity
 from podslice.replay.api.case import ApiCase, Json
 
@@ -82,6 +87,53 @@ def _pod_limits(case: ApiCase) -> Json:
         "aggregate": amounts(aggregate(pod, own_limits)),
     }
     return shown
+
+
+def qos_cgroups_to_json(pods: Sequence[Pod], gates: FeatureGates) -> Json:
+    """Part `qosCgroups` of type `eviction`."""
+    return {
+        policy: {
+            qos: {
+                "cpuShares": cgroup.cpu_shares,
+                "cpuWeight": cgroup.cpu_weight or 0,
+                "unifiedMemoryQoS": unified(cgroup.memory_qos),
+            }
+            for qos, cgroup in qos_cgroups(pods, gates, policy).items()
+        }
+        for policy in RESERVATION_POLICIES
+    }
+
+
+def unified(values: Mapping[str, int | str]) -> Json | None:
+    """cgroup v2 files as they are handed on: texts, nothing for an empty set."""
+    return {name: str(value) for name, value in values.items()} or None
+
+
+def run_cpuconv(case: Json, quirks: Quirks) -> Json:
+    """A case of type `cpuconv`: CPU amounts through every conversion and back."""
+    gates = FeatureGates.from_overrides(case.get("featureGates") or {}, fixes=quirks.fix_gates)
+    milli, period = case["milliCPU"], case.get("period") or cpu_weight.DEFAULT_PERIOD_US
+    shares = cpu_weight.milli_cpu_to_shares(milli)
+    weight = cpu_weight.shares_to_weight(shares)
+    custom = gates["CustomCPUCFSQuotaPeriod"]
+    quota = cpu_weight.milli_cpu_to_quota(milli, period if custom else cpu_weight.DEFAULT_PERIOD_US)
+    back = cpu_weight.weight_to_shares(weight)
+    return {
+        "name": case["name"],
+        "type": case["type"],
+        "milliCPU": milli,
+        "period": period,
+        "result": {
+            "shares": shares,
+            "quota": quota,
+            "kubeletWeight": weight,
+            "runtimeWeight": cpu_weight.shares_to_runtime_weight(shares),
+            "sharesBackFromWeight": back,
+            "milliBackFromShares": cpu_weight.shares_to_milli_cpu(shares),
+            "milliBackFromWeightShares": cpu_weight.shares_to_milli_cpu(back),
+            "milliBackFromQuota": cpu_weight.quota_to_milli_cpu(quota, period),
+        },
+    }
 
 
 SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
