@@ -98,6 +98,10 @@ class Quirks(msgspec.Struct, frozen=True):
     """10, obs. 6: eviction and preemption rank a pod by its pod-level requests alone; what these do not name counts as
     not requested. With the gate off they still count."""
 
+    overhead_accumulates: bool = False
+    """vectors only: pod overhead is added into a pod-level amount in the big representation (1.5Gi, 1Ei) each time
+    requests or limits are computed."""
+
     @property
     def fix_gates(self) -> tuple[str, ...]:
         """The gates of KEP-2837's fixes that exist in this profile; v1.36.2 knows none of them."""

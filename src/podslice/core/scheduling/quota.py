@@ -71,7 +71,7 @@ def _status_use(gates: Mapping[str, bool], quirks: Quirks) -> StatusUse:
 
 
 def missing_requirements(pod: Pod, required: Iterable[str], gates: Mapping[str, bool], quirks: Quirks) -> str:
-    """What a quota on `required` resources misses in the pod, empty when every container or the pod level names them."""
+    """What a quota on `required` resources misses in the pod; empty when all containers or the pod level name them."""
     pod_level = pod.spec.resources if gates["PodLevelResources"] and is_pod_level_resources_set(pod) else None
     if pod_level is not None and quirks.quota_requires_nothing_of_pod_level:
         return ""

@@ -24,6 +24,12 @@ def wrap_int64(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
+def truncated_division(dividend: int, divisor: int) -> int:
+    """Quotient rounded toward zero, as Go divides integers."""
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
 class GoSyntaxError(ValueError):
     """A `strconv` failure; its text is Go's."""
 
@@ -62,14 +68,3 @@ def parse_bool(text: str) -> bool:
     if text in _FALSE:
         return False
     raise GoSyntaxError(f"strconv.ParseBool: parsing {quote(text)}: invalid syntax")
-
-
-def wrap_int64(value: int) -> int:
-    """`value` as a signed 64-bit integer keeps it when it overflows."""
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def truncated_division(dividend: int, divisor: int) -> int:
-    """Quotient rounded toward zero, as Go divides integers."""
-    quotient = abs(dividend) // abs(divisor)
-    return quotient if (dividend < 0) == (divisor < 0) else -quotient

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podslice.core.pod.spec import ResourceList
-from podslice.core.scheduling import eviction, fit, quota, scoring
+from podslice.core.quirks import Quirks
+from podslice.core.scheduling import fit, quota, scoring
+from podslice.core.scheduling.eviction import Usage, eviction_requests, rank_for_memory
 from podslice.core.values.quantity import ZERO, Quantity
 from podslice.replay.api.case import ApiCase, Json
-from podslice.replay.api.node import amount, amounts
+from podslice.replay.api.node import amount, amounts, qos_cgroups_to_json
+from podslice.replay.api.repeated import pod_after
 
 _ALLOCATABLE = {
     "cpu": "4",
@@ -53,18 +56,18 @@ def _load(pods: list[dict[str, int]], allocatable: dict[str, int]) -> scoring.No
 
 
 def _scheduler(case: ApiCase) -> Json:
-    pod, gates = case.pod, case.gates
+    gates = case.gates
     allocatable = fit.amounts(_quantities(case.node.get("allocatable") or _ALLOCATABLE))
     pods = _pods_on_node(case.node)
-    requests = fit.filter_requests(pod, gates)
-    lacking = fit.insufficient_resources(requests, pods, allocatable)
+    lacking = fit.insufficient_resources(fit.filter_requests(pod_after(case, requests=9), gates), pods, allocatable)
     load = _load(pods, allocatable)
-    non_zero = fit.non_zero_requests(pod, gates)
-    fitting = scoring.fit_scoring_requests(pod, gates, case.quirks)
-    balanced = scoring.balanced_scoring_requests(pod, gates)
+    non_zero = fit.non_zero_requests(pod_after(case, requests=10), gates)
+    fitting = scoring.fit_scoring_requests(case.pod, gates, case.quirks)
+    balanced = scoring.balanced_scoring_requests(pod_after(case, requests=14), gates)
+    scored = scoring.balanced_scoring_requests(pod_after(case, requests=16), gates)
     answer = {"code": fit.filter_code(lacking), "reasons": sorted(lack.reason for lack in lacking)}
     return {
-        "request": _resource(requests),
+        "request": _resource(fit.filter_requests(pod_after(case, requests=8), gates)),
         "fits": not lacking,
         "insufficient": [
             {
@@ -78,7 +81,7 @@ def _scheduler(case: ApiCase) -> Json:
             for lack in lacking
         ],
         "podInfo": {
-            "resource": _resource(fit.accounted_requests(pod, gates)),
+            "resource": _resource(fit.accounted_requests(pod_after(case, requests=10), gates)),
             "non0CPU": non_zero[fit.CPU],
             "non0Mem": non_zero[fit.MEMORY],
         },
@@ -96,7 +99,7 @@ def _scheduler(case: ApiCase) -> Json:
         },
         "balancedAllocation": {
             "preScore": "Success" if any(balanced.values()) else "Skip",
-            "score": scoring.balanced_allocation_score(balanced, load) if any(balanced.values()) else 0,
+            "score": scoring.balanced_allocation_score(scored, load) if any(balanced.values()) else 0,
             "scoringRequest": balanced,
         },
     }
@@ -116,7 +119,7 @@ _SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating")
 
 def _quota_usage(case: ApiCase) -> Json:
     return {
-        "usage": amounts(quota.pod_usage(case.pod, case.gates, case.quirks)),
+        "usage": amounts(quota.pod_usage(pod_after(case, requests=7, limits=5), case.gates, case.quirks)),
         "constraints": {
             names: quota.missing_requirements(case.pod, names.split(","), case.gates, case.quirks) or None
             for names in _REQUIRED_SETS
@@ -129,8 +132,26 @@ _EVICTION_RESOURCES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi")
 
 
 def _eviction_request(case: ApiCase) -> Json:
-    requests = eviction.eviction_requests(case.pod, case.gates, case.quirks)
+    requests = eviction_requests(pod_after(case, requests=17), case.gates, case.quirks)
     return {name: amount(requests.get(name, ZERO)) for name in _EVICTION_RESOURCES}
+
+
+def run_eviction(case: Json, quirks: Quirks) -> Json:
+    """A case of type `eviction`: pods on one node, in the order they are evicted."""
+    shared = {"featureGates": case.get("featureGates") or {}}
+    gates = ApiCase(shared, quirks).gates
+    pods = [ApiCase({**shared, "pod": entry["pod"]}, quirks).pod for entry in case["pods"]]
+    usages = [Usage(pod, entry.get("memoryUsage")) for pod, entry in zip(pods, case["pods"], strict=True)]
+    requests = [eviction_requests(pod, gates, quirks).get(fit.MEMORY, ZERO) for pod in pods]
+    return {
+        "name": case["name"],
+        "type": case["type"],
+        "rank": {
+            "order": [str(index) for index in rank_for_memory(usages, gates, quirks)],
+            "requests": {str(index): amount(request) for index, request in enumerate(requests)},
+        },
+        "qosCgroups": qos_cgroups_to_json(pods, gates),
+    }
 
 
 SECTIONS: dict[str, Callable[[ApiCase], Any]] = {

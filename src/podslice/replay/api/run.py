@@ -20,7 +20,7 @@ SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
 }
 
 
-RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {"cpuconv": node.run_cpuconv}
+RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {"cpuconv": node.run_cpuconv, "eviction": cluster.run_eviction}
 """Types that are no pods."""
 
 
