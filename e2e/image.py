@@ -19,7 +19,17 @@ from e2e.packages import FetchError, Index
 SUITE, KERNEL_SUITE = "forky", "bookworm"
 PYTHON = "3.13"
 _PACKAGES = ("containerd", "runc", f"python{PYTHON}", "busybox-static", "libstdc++6")
-_LEFT_OUT = ("debconf", "perl-base", "init-system-helpers", "systemd", "dpkg", "tar", "tzdata", "media-types", "netbase")
+_LEFT_OUT = (
+    "debconf",
+    "perl-base",
+    "init-system-helpers",
+    "systemd",
+    "dpkg",
+    "tar",
+    "tzdata",
+    "media-types",
+    "netbase",
+)
 _MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "ext4", "overlay")
 _WHEELS = ("msgspec", "pyyaml", "click", "rich", "grpcio", "protobuf", "prometheus-client", "structlog", "lightkube")
 _GUEST = Path(__file__).parent / "guest"
@@ -60,7 +70,7 @@ def _with_needs(name: str, modules: dict[str, Path], ordered: list[str]) -> None
     if name not in modules or name in ordered:
         return
     match = _DEPENDS.search(modules[name].read_bytes())
-    for needed in (match[1].decode().split(",") if match else []):
+    for needed in match[1].decode().split(",") if match else []:
         _with_needs(needed.replace("-", "_"), modules, ordered)
     if name == "ext4":
         _with_needs("crc32c_generic", modules, ordered)

@@ -21,7 +21,9 @@ class Runtime:
 
     def _call(self, method: str, request: Any, answer: Any = pb.Empty) -> Any:
         send = self._channel.unary_unary(
-            _SERVICE + method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
+            _SERVICE + method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
         )
         try:
             return send(request, timeout=180, wait_for_ready=True)

@@ -32,7 +32,9 @@ def wait_ready() -> dict[str, object]:
     """containerd runs and its images are there."""
     start_containerd()
     done = subprocess.run(
-        ["ctr", "-n", "k8s.io", "images", "import", "--no-unpack", "/opt/e2e/images.tar"], capture_output=True, text=True
+        ["ctr", "-n", "k8s.io", "images", "import", "--no-unpack", "/opt/e2e/images.tar"],
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -135,7 +137,9 @@ def update_container(container: str, resources: dict[str, object]) -> None:
 
 def facts(pid: int) -> dict[str, str]:
     """What holds for a running process: its allowed CPUs and memory nodes, and its cgroup's files."""
-    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+    )
     group = Path(f"/proc/{pid}/cgroup").read_text().strip().split("::", 1)[1]
     found = {"cpus": status["Cpus_allowed_list"], "mems": status["Mems_allowed_list"], "cgroup": group}
     for name in ("cpuset.cpus", "cpuset.cpus.effective", "cpuset.mems", "cpu.max", "cpu.weight", "memory.max"):

@@ -1,0 +1,136 @@
+"""One scenario's world: the resumed machine, the agent under test with its configuration, and the checks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from e2e.kubelet import Kubelet, RefusedError, Running
+from e2e.vm import Shape, VirtualMachine
+from podslice.core.values.cpuset import format_bits, parse_bits
+
+Json = dict[str, Any]
+STATE, CONFIG = "/var/lib/podslice", "/etc/podslice/kubelet.yaml"
+
+
+class CheckError(AssertionError):
+    """What was expected is not so."""
+
+
+def check(condition: bool, message: str) -> None:
+    """Raise `CheckError` with a sentence that names what was found."""
+    if not condition:
+        raise CheckError(message)
+
+
+class World:
+    """A machine with the agent running. Sets of CPUs and NUMA nodes are masks."""
+
+    def __init__(self, vm: VirtualMachine, config: Json, *, cfs_period_us: int = 100_000) -> None:
+        self.vm = vm
+        self.shape: Shape = vm.shape
+        self.config = config
+        self.kubelet = Kubelet(vm, cfs_period_us=cfs_period_us)
+        self.nodes = [parse_bits(cpus) for cpus in self.shape.nodes]
+        self.online = sum(self.nodes)
+        self.threads = int(re.search(r"threads=(\d+)", self.shape.smp)[1])  # type: ignore[index]
+        self.reserved = parse_bits(config.get("reservedSystemCPUs", ""))
+        vm.call("unpack_checkout")
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        """Start the agent and wait until the runtime knows it."""
+        self.vm.call("write", path=CONFIG, text=json.dumps(self.config))
+        command = ["python3.13", "-m", "podslice.cli.main", "agent", "--config", CONFIG, "--state-dir", STATE]
+        self.vm.call("start", name="agent", command=[*command, "--manifests", "/etc/kubernetes/manifests"])
+        self.wait_for_agent()
+
+    def wait_for_agent(self) -> None:
+        """Until the agent says that it is ready."""
+        self.vm.call("shell", command=f"i=0; until [ -S {STATE}/agent.sock ]; do i=$((i+1)); [ $i -gt 300 ] && "
+                     "{ cat /run/agent.log; exit 1; }; sleep 0.2; done")  # fmt: skip
+
+    def kill_agent(self) -> None:
+        """SIGKILL."""
+        self.vm.call("kill", name="agent")
+        self.vm.call("shell", command=f"rm -f {STATE}/agent.sock")
+
+    # Pods
+
+    def run(self, manifest: Json) -> Running:
+        return self.kubelet.run(manifest)
+
+    def refuse(self, manifest: Json, *texts: str) -> None:
+        """The pod must be refused, with all the texts in the message."""
+        try:
+            self.run(manifest)
+        except RefusedError as refused:
+            for text in texts:
+                check(text in str(refused), f"the refusal lacks {text!r}: {refused}")
+        else:
+            raise CheckError(f"pod {manifest['metadata']['name']} was admitted")
+
+    def remove(self, *pods: Running) -> None:
+        for one in pods:
+            self.kubelet.remove(one)
+
+    # Checks
+
+    def shared(self, pod: Running, name: str, expected: int) -> None:
+        """A container runs on exactly these CPUs."""
+        found = pod.cpus(name)
+        check(found == expected, f"{name} runs on {_text(found)}, expected {_text(expected)}")
+
+    def exclusive(self, pod: Running, name: str, count: int) -> int:
+        """A container owns `count` CPUs, none of them reserved or anybody else's; they are returned."""
+        found = pod.cpus(name)
+        check(found.bit_count() == count, f"{name} runs on {_text(found)}, expected {count} CPUs")
+        check(not found & self.reserved, f"{name} has reserved CPUs {_text(found & self.reserved)}")
+        for other in self.kubelet.pods.values():
+            for neighbour in other.containers:
+                if (other.uid, neighbour) != (pod.uid, name):
+                    common = other.cpus(neighbour) & found
+                    check(not common, f"{neighbour} of {other.uid} also runs on {_text(common)}")
+        return found
+
+    def whole_cores(self, cpus: int) -> None:
+        """Siblings are in or out together."""
+        step = self.threads
+        for core in range(0, self.online.bit_length(), step):
+            part = cpus >> core & ((1 << step) - 1)
+            check(part in (0, (1 << step) - 1), f"{_text(cpus)} has part of the core of CPU {core}")
+
+    def on_nodes(self, cpus: int) -> int:
+        """The NUMA nodes of CPUs."""
+        return sum(1 << node for node, own in enumerate(self.nodes) if own & cpus)
+
+    def quota(self, pod: Running, name: str, container: str, whole: str) -> None:
+        """`cpu.max` of the container and of its pod."""
+        facts = pod.facts(name)
+        check(facts["cpu.max"] == container, f"cpu.max of {name} is {facts['cpu.max']}, expected {container}")
+        found = facts["pod cpu.max"]
+        check(found.split()[0] == whole.split()[0], f"cpu.max of the pod is {found}, expected {whole}")
+
+    def disjoint(self, *sets: int) -> None:
+        for place, one in enumerate(sets):
+            for other in sets[place + 1 :]:
+                check(not one & other, f"{_text(one)} and {_text(other)} overlap")
+
+    def nothing_left(self) -> None:
+        """Without pods the state is as after the first start."""
+        state = json.loads(self.vm.call("read", path=f"{STATE}/cpu_manager_state"))
+        check(not state.get("entries") and not state.get("podEntries"), f"the state still has owners: {state}")
+
+
+def _text(cpus: int) -> str:
+    return f"{{{format_bits(cpus)}}}"
+
+
+def union(sets: Iterable[int]) -> int:
+    """All members of all sets."""
+    total = 0
+    for one in sets:
+        total |= one
+    return total
