@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from e2e.packages import FetchError, Index
@@ -173,7 +174,7 @@ def oci_archive(busybox: bytes, names: tuple[str, ...]) -> bytes:
     return _tar(files)
 
 
-def _tar(files: dict[str, bytes | None]) -> bytes:
+def _tar(files: Mapping[str, bytes | None]) -> bytes:
     """A tar of executable files; None stands for a link to busybox."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
@@ -185,6 +186,11 @@ def _tar(files: dict[str, bytes | None]) -> bytes:
             member.size = len(data or b"")
             archive.addfile(member, io.BytesIO(data or b""))
     return out.getvalue()
+
+
+def snapshot_name(shape: object, initramfs: Path, root: Path) -> str:
+    """The file that holds a booted machine; another shape or image is another machine."""
+    return f"snapshot-{_digest(repr(shape).encode(), initramfs.name.encode(), root.name.encode())}"
 
 
 def checkout_archive(repository: Path) -> bytes:

@@ -73,7 +73,7 @@ class Kubelet:
         qos = pod_qos(pod, self.gates)
         parent = "/kubepods" + ("" if qos == GUARANTEED else f"/{qos.lower()}") + f"/pod{uid}"
         self.vm.call("write", path=f"{MANIFESTS}/{uid}.json", text=json.dumps(manifest))
-        self._pod_cgroup(parent, pod_cgroup(pod, self.gates, self.settings))
+        self._pod_cgroup(parent, pod_cgroup(pod, self.gates, period=self.settings.cfs_period_us))
         data = {
             "name": pod.metadata.name,
             "uid": uid,

@@ -1,4 +1,5 @@
-"""Memory Manager scenarios M* and MP* of the checklist. A NUMA node of the guest has 512 MiB less what the kernel keeps."""
+"""Memory Manager scenarios M* and MP* of the checklist. A NUMA node of the guest has 512 MiB less what its kernel
+keeps."""
 
 from __future__ import annotations
 

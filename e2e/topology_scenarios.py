@@ -83,11 +83,9 @@ def whole_pod_on_one_node(world: World) -> None:
     where=lambda shape: bool(shape.near),
 )
 def closest_nodes_first(world: World) -> None:
-    size = _node_size(world)
+    count = 2 * _node_size(world) - 1
     for name in ("p", "q"):
-        nodes = world.on_nodes(
-            world.exclusive(world.run(pod(name, gu("a", 2 * size - 2 or 2))), "a", 2 * size - 2 or 2)
-        )
+        nodes = world.on_nodes(world.exclusive(world.run(pod(name, gu("a", count))), "a", count))
         members = [node for node in range(len(world.nodes)) if nodes >> node & 1]
         near = [(a, b) for a in members for b in members if a < b]
         check(all(pair in world.shape.near for pair in near), f"NUMA nodes {members} are not near each other")

@@ -146,11 +146,11 @@ class VirtualMachine:
         self._rpc = _connect(self._folder / "rpc.sock")
         self._buffer = b""
 
-    def call(self, name: str, timeout: float = 300, **arguments: Any) -> Any:
+    def call(self, function: str, timeout: float = 300, **arguments: Any) -> Any:
         """Call a function of the guest's runner. Raises `GuestError`, also after `timeout` seconds."""
         assert self._rpc is not None
         self._number += 1
-        request = {"id": self._number, "call": name, "arguments": arguments}
+        request = {"id": self._number, "call": function, "arguments": arguments}
         self._rpc.settimeout(timeout)
         self._rpc.sendall(json.dumps(request).encode() + b"\n")
         try:
@@ -165,9 +165,9 @@ class VirtualMachine:
                 if answer.get("id") == self._number:
                     break
         except TimeoutError:
-            raise GuestError(f"{name}: no answer in {timeout:.0f} s: {self._last_words()}") from None
+            raise GuestError(f"{function}: no answer in {timeout:.0f} s: {self._last_words()}") from None
         if "error" in answer:
-            raise GuestError(f"{name}: {answer['error']}")
+            raise GuestError(f"{function}: {answer['error']}")
         return answer["result"]
 
     def _last_words(self) -> str:
