@@ -20,6 +20,8 @@ from podslice.core.values.gates import FeatureGates
 
 Json = dict[str, Any]
 MANIFESTS = "/etc/kubernetes/manifests"
+NODE = "e2e"
+"""The guest's name; a kubelet appends it to the names of static pods."""
 
 
 class RefusedError(Exception):
@@ -75,7 +77,7 @@ class Kubelet:
         self.vm.call("write", path=f"{MANIFESTS}/{uid}.json", text=json.dumps(manifest))
         self._pod_cgroup(parent, pod_cgroup(pod, self.gates, period=self.settings.cfs_period_us))
         data = {
-            "name": pod.metadata.name,
+            "name": f"{pod.metadata.name}-{NODE}",
             "uid": uid,
             "cgroup_parent": parent,
             "annotations": pod.metadata.annotations or {},

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from e2e.kubelet import Kubelet, RefusedError, Running
+from e2e.kubelet import MANIFESTS, Kubelet, RefusedError, Running
 from e2e.vm import Shape, VirtualMachine
 from podslice.core.values.cpuset import format_bits, parse_bits
 
 Json = dict[str, Any]
-STATE, CONFIG = "/var/lib/podslice", "/etc/podslice/kubelet.yaml"
+STATE, CONFIG, SOCKET = "/var/lib/podslice", "/etc/podslice/agent.yaml", "/run/podslice/agent.sock"
+PODSLICE = ("python3.13", "-m", "podslice.cli.main")
 
 
 class CheckError(AssertionError):
@@ -42,20 +43,29 @@ class World:
 
     def start_agent(self) -> None:
         """Start the agent and wait until the runtime knows it."""
-        self.vm.call("write", path=CONFIG, text=json.dumps(self.config))
-        command = ["python3.13", "-m", "podslice.cli.main", "agent", "--config", CONFIG, "--state-dir", STATE]
-        self.vm.call("start", name="agent", command=[*command, "--manifests", "/etc/kubernetes/manifests"])
+        settings = {
+            "apiVersion": "podslice.io/v1alpha1",
+            "kind": "AgentConfiguration",
+            "resources": self.config,
+            "sources": {"manifests": MANIFESTS},
+            "stateDirectory": STATE,
+            "statusSocket": SOCKET,
+            "metricsAddress": "",
+            "reconcileSeconds": 2,
+        }
+        self.vm.call("write", path=CONFIG, text=json.dumps(settings))
+        self.vm.call("shell", command=f"mkdir -p {MANIFESTS}; rm -f {SOCKET}")
+        self.vm.call("start", name="agent", command=[*PODSLICE, "agent", "--config", CONFIG])
         self.wait_for_agent()
 
     def wait_for_agent(self) -> None:
         """Until the agent says that it is ready."""
-        self.vm.call("shell", command=f"i=0; until [ -S {STATE}/agent.sock ]; do i=$((i+1)); [ $i -gt 300 ] && "
-                     "{ cat /run/agent.log; exit 1; }; sleep 0.2; done")  # fmt: skip
+        asked = " ".join([*PODSLICE, "status", "--socket", SOCKET, "--wait", "60"])
+        self.vm.call("shell", command=f"{asked} >/run/status.txt 2>&1 || {{ tail -n 20 /run/agent.log; exit 1; }}")
 
     def kill_agent(self) -> None:
         """SIGKILL."""
         self.vm.call("kill", name="agent")
-        self.vm.call("shell", command=f"rm -f {STATE}/agent.sock")
 
     # Pods
 
