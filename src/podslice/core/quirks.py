@@ -101,6 +101,12 @@ class Quirks(msgspec.Struct, frozen=True):
     overhead_accumulates: bool = False
     """vectors only: pod overhead is added into a pod-level amount in the big representation (1.5Gi, 1Ei) each time
     requests or limits are computed."""
+    pod_limits_not_defaulted: bool = False
+    """pod-level 3.5, obs. 1: a pod with pod-level requests gets no pod-level limits from its containers; False has the
+    gate PodLevelResourcesFixUpdateDefaulting, on by default."""
+    limit_range_without_pod_defaults: bool = False
+    """pod-level 11.1, obs. 10: a LimitRange has no defaults for whole pods; False has the gate
+    PodLevelResourcesLimitRange, off by default."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:
@@ -108,7 +114,11 @@ class Quirks(msgspec.Struct, frozen=True):
         return tuple(gate for gate, quirk in _FIX_GATES.items() if not getattr(self, quirk))
 
 
-_FIX_GATES = {"PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers"}
+_FIX_GATES = {
+    "PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers",
+    "PodLevelResourcesFixUpdateDefaulting": "pod_limits_not_defaulted",
+    "PodLevelResourcesLimitRange": "limit_range_without_pod_defaults",
+}
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))
