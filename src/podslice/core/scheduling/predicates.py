@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.core.machine.devices import is_extended_resource_name
+from podslice.core.pod.critical import is_critical
 from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
@@ -30,8 +31,6 @@ from podslice.core.values.quantity import Quantity
 
 OS_LABEL = "kubernetes.io/os"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
-_CRITICAL_PRIORITY = 2_000_000_000
-_SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 
 
 class Refusal(NamedTuple):
@@ -123,14 +122,6 @@ def _may_be_unknown(name: str) -> bool:
     """Resources that are not checked where the node does not report them: extended ones, because another component
     may provide them (spec 3.4, step 6), and local storage, which a simulated node need not have."""
     return name == EPHEMERAL_STORAGE or is_extended_resource_name(name)
-
-
-def is_critical(pod: Pod) -> bool:
-    """True for static and mirror pods, and from the priority of system-cluster-critical on."""
-    annotations = pod.metadata.annotations or {}
-    if annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations:
-        return True
-    return pod.spec.priority is not None and pod.spec.priority >= _CRITICAL_PRIORITY
 
 
 def _wrong_os(pod: Pod, node: NodeFacts) -> Refusal | None:

@@ -13,7 +13,7 @@ from podslice.core.pod.demand import pod_requests
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.fit import CPU, MEMORY, NON_ZERO_REQUESTS, accounted_requests, non_zero_requests
-from podslice.core.values.golang import truncated_division, wrap_int64
+from podslice.core.values.golang import divide, wrap_int64
 from podslice.core.values.quantity import ZERO, Quantity
 
 MAX_NODE_SCORE = 100
@@ -73,12 +73,12 @@ def balanced_allocation_score(requests: Amounts, node: NodeLoad) -> int:
     before = _balance({name: node.requested[name] for name in SCORED}, node)
     after = _balance({name: wrap_int64(node.requested[name] + requests[name]) for name in SCORED}, node)
     half = MAX_NODE_SCORE // 2
-    return half + truncated_division(half + after - before, 2)
+    return half + divide(half + after - before, 2)
 
 
 def _mean(node: NodeLoad, shares: Mapping[str, int]) -> int:
     counted = [share for name, share in shares.items() if node.allocatable.get(name, 0)]
-    return truncated_division(sum(counted), len(counted)) if counted else 0
+    return divide(sum(counted), len(counted)) if counted else 0
 
 
 def _free_share(requested: int, node: NodeLoad, name: str) -> int:
@@ -86,13 +86,13 @@ def _free_share(requested: int, node: NodeLoad, name: str) -> int:
     return (
         0
         if not capacity or requested > capacity
-        else truncated_division(wrap_int64((capacity - requested) * MAX_NODE_SCORE), capacity)
+        else divide(wrap_int64((capacity - requested) * MAX_NODE_SCORE), capacity)
     )
 
 
 def _used_share(requested: int, node: NodeLoad, name: str) -> int:
     capacity = node.allocatable.get(name, 0)
-    return truncated_division(wrap_int64(min(requested, capacity) * MAX_NODE_SCORE), capacity) if capacity else 0
+    return divide(wrap_int64(min(requested, capacity) * MAX_NODE_SCORE), capacity) if capacity else 0
 
 
 def _balance(requested: Amounts, node: NodeLoad) -> int:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import ResourceList
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling import fit, quota, scoring
 from podslice.core.scheduling.eviction import Usage, eviction_requests, rank_for_memory
 from podslice.core.values.quantity import ZERO, Quantity
-from podslice.replay.api.case import ApiCase, Json
+from podslice.replay.api.case import ApiCase, Json, decode_pod, effective_gates
 from podslice.replay.api.node import amount, amounts, qos_cgroups_to_json
 from podslice.replay.api.repeated import pod_after
+from podslice.replay.api.server import gates_to_json
 
 _ALLOCATABLE = {
     "cpu": "4",
@@ -138,14 +140,15 @@ def _eviction_request(case: ApiCase) -> Json:
 
 def run_eviction(case: Json, quirks: Quirks) -> Json:
     """A case of type `eviction`: pods on one node, in the order they are evicted."""
-    shared = {"featureGates": case.get("featureGates") or {}}
-    gates = ApiCase(shared, quirks).gates
-    pods = [ApiCase({**shared, "pod": entry["pod"]}, quirks).pod for entry in case["pods"]]
+    overrides = case.get("featureGates") or {}
+    gates = effective_gates(overrides, quirks)
+    pods = [default_pod(decode_pod(entry["pod"]), gates) for entry in case["pods"]]
     usages = [Usage(pod, entry.get("memoryUsage")) for pod, entry in zip(pods, case["pods"], strict=True)]
     requests = [eviction_requests(pod, gates, quirks).get(fit.MEMORY, ZERO) for pod in pods]
     return {
         "name": case["name"],
         "type": case["type"],
+        "gates": gates_to_json(overrides, quirks),
         "rank": {
             "order": [str(index) for index in rank_for_memory(usages, gates, quirks)],
             "requests": {str(index): amount(request) for index, request in enumerate(requests)},
