@@ -103,9 +103,6 @@ class Quirks(msgspec.Struct, frozen=True):
     hpa_sums_differ: bool = False
     """14, obs. 13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all resources of a
     pod with any pod-level request."""
-    overhead_accumulates: bool = False
-    """vectors only: pod overhead is added into a pod-level amount in the big representation (1.5Gi, 1Ei) each time
-    requests or limits are computed."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:
