@@ -98,9 +98,11 @@ class Quirks(msgspec.Struct, frozen=True):
     """10, obs. 6: eviction and preemption rank a pod by its pod-level requests alone; what these do not name counts as
     not requested. With the gate off they still count."""
 
-    overhead_accumulates: bool = False
-    """vectors only: pod overhead is added into a pod-level amount in the big representation (1.5Gi, 1Ei) each time
-    requests or limits are computed."""
+    fit_score_ignores_pod_level: bool = False
+    """13.3, obs. 12: the scheduler's fit scores count the incoming pod by its containers alone."""
+    hpa_sums_differ: bool = False
+    """14, obs. 13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all resources of a
+    pod with any pod-level request."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:
