@@ -85,6 +85,20 @@ class Quirks(msgspec.Struct, frozen=True):
     """4.9: containers that ask for more than their pod has wrap the pod's shared memory around at 64 bits."""
     memory_reservation_wraps: bool = False
     """4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable memory."""
+    pod_level_resize_outgrows_managers: bool = False
+    """pod-level 17.14: the request of a whole pod can be resized although a static manager holds CPUs or memory for the
+    pod and keeps the old amount; False refuses it as it does for containers."""
+    resize_memory_check_gaps: bool = False
+    """pod-level 17.15: lowering only the pod's memory limit is not checked against its usage, a first limit is no
+    decrease, and a container's message names the pod's usage."""
+    resize_events_omit_pod_level: bool = False
+    """pod-level 17.18: events about resizes say nothing about the pod's own resources."""
+    negative_sandbox_quota: bool = False
+    """findings-api B11: with CFS quota off the runtime is told a quota of -1 less the overhead's."""
+    pod_level_on_cgroup_v1: bool = False
+    """pod-level 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
+    ignored_pods_without_event: bool = False
+    """memory-device 3.10: nobody is told when the resource managers ignore a pod with pod-level resources."""
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))

@@ -26,12 +26,20 @@ class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
     claims: list[Any] | None = None
 
 
+class ResizePolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """Whether a container must restart for an in-place resize of a resource to take effect."""
+
+    resource_name: str
+    restart_policy: str
+
+
 class Container(msgspec.Struct, frozen=True, rename="camel"):
     """An app, init or ephemeral container."""
 
     name: str
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
+    resize_policy: tuple[ResizePolicy, ...] = ()
     restart_policy: str | None = None
 
 
@@ -39,6 +47,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    generation: int = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
