@@ -7,14 +7,15 @@ specification is a wish; it becomes the allocation when the checks here and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from podslice.core.pod.demand import is_pod_level_resources_set, pod_requests
 from podslice.core.pod.qos import BURSTABLE, GUARANTEED, pod_qos
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
+from podslice.core.pod.resizable import resizable_containers, restarts_for
+from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.scheduling.predicates import Refusal, is_critical
 from podslice.core.state.checkpoint_allocation import PodAllocation
@@ -101,14 +102,6 @@ def allocated_pod(pod: Pod, allocation: PodAllocation | None, gates: Mapping[str
     if gates["InPlacePodLevelResourcesVerticalScaling"]:
         spec = replace(spec, resources=allocation.pod_level)
     return replace(pod, spec=spec)
-
-
-def resizable_containers(pod: Pod, gates: Mapping[str, bool]) -> Iterator[Container]:
-    """Containers that a resize can change: apps and sidecars, with their gate plain init containers too."""
-    for container in pod.spec.init_containers:
-        if is_restartable_init(container) or gates["InPlacePodVerticalScalingInitContainers"]:
-            yield container
-    yield from pod.spec.containers
 
 
 # The resize check: first handler of the admission chain
@@ -206,14 +199,6 @@ def _request(container: Container, resource: str) -> Quantity:
 def _stanza(pod: Pod) -> tuple[ResourceList, ResourceList]:
     resources = pod.spec.resources or ResourceRequirements()
     return resources.requests or {}, resources.limits or {}
-
-
-def restarts_for(container: Container, resource: str) -> bool:
-    """True when the container's resize policy wants a restart for this resource."""
-    return any(
-        policy.resource_name == resource and policy.restart_policy == "RestartContainer"
-        for policy in container.resize_policy
-    )
 
 
 def may_swap(pod: Pod, container: Container, gates: Mapping[str, bool]) -> bool:
