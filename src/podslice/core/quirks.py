@@ -89,8 +89,12 @@ class Quirks(msgspec.Struct, frozen=True):
     """pod-level 17.14: the request of a whole pod can be resized although a static manager holds CPUs or memory for the
     pod and keeps the old amount; False refuses it as it does for containers."""
     resize_memory_check_gaps: bool = False
-    """pod-level 17.15: lowering only the pod's memory limit is not checked against its usage, a first limit is no
-    decrease, and a container's message names the pod's usage."""
+    """pod-level 17.15: lowering only the pod's memory limit is not checked against its usage, and a container's message
+    names the pod's usage."""
+    unlimited_is_least: bool = False
+    """pod-level 17.15: a resize compares an unlimited cgroup value as −1, so a first limit counts as an increase."""
+    resize_update_drops_shares: bool = False
+    """pod-level 17.16: any in-place update of a container without CPU request lowers its shares to the minimum."""
     resize_events_omit_pod_level: bool = False
     """pod-level 17.18: events about resizes say nothing about the pod's own resources."""
     negative_sandbox_quota: bool = False
