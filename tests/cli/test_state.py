@@ -64,6 +64,42 @@ def test_verify_says_what_the_kubelet_would_do(kubelet: Path) -> None:
     assert "does not start: start cpu manager error: could not restore state from checkpoint: json:" in older.output
 
 
+_CONFIG = """apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: {policy}
+reservedSystemCPUs: 0-1
+memoryManagerPolicy: Static
+kubeReserved: {{memory: {total}Gi}}
+evictionHard: {{memory.available: "0"}}
+reservedMemory:
+- {{numaNode: 0, limits: {{memory: 1Gi}}}}
+- {{numaNode: 1, limits: {{memory: {second}Gi}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "second", "outcome"),
+    [
+        ("static", 1, "starts with this state"),
+        ("static", 2, "the expected machine state is different from the real one"),
+        ("none", 1, 'configured policy "none" differs from state checkpoint policy "static"'),
+    ],
+)
+def test_verify_with_the_configuration(kubelet: Path, tmp_path: Path, policy: str, second: int, outcome: str) -> None:
+    """With its configuration, the kubelet's own policies and reservations decide whether it starts."""
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(_CONFIG.format(policy=policy, total=1 + second, second=second))
+    result = _run("verify", kubelet, "--pod-level", "--config", config, *_MACHINE)
+    assert outcome in result.output
+    assert result.exit_code == (0 if outcome.startswith("starts") else 1)
+
+
+def test_configuration_needs_a_machine(kubelet: Path, tmp_path: Path) -> None:
+    """A configuration says nothing about files without a machine."""
+    with pytest.raises(InputError, match="--config: needs a machine"):
+        _run("verify", kubelet, "--config", tmp_path / "kubelet.yaml")
+
+
 def test_verify_finds_damage(kubelet: Path) -> None:
     """A changed owner is an error with exit code 1, also as data."""
     path = kubelet / "cpu_manager_state"
@@ -165,3 +201,15 @@ def test_a_node_starts_with_converted_and_repaired_files(tmp_path: Path) -> None
     )
     assert _run("repair", memory, "--pod-level", "--write").exit_code == 0
     assert memory.read_bytes() == node.files["memory_manager_state"]
+
+
+def test_repair_books_what_the_configuration_reserves(kubelet: Path, tmp_path: Path) -> None:
+    """With a configuration, a memory file that lost its reservations is mended to one its kubelet starts with."""
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(_CONFIG.format(policy="static", total=2, second=1))
+    path = kubelet / "memory_manager_state"
+    path.write_bytes(path.read_bytes().replace(f'"systemReserved":{samples.GIB}'.encode(), b'"systemReserved":0'))
+    arguments = ("--pod-level", "--config", config, *_MACHINE)
+    assert _run("verify", path, *arguments).exit_code == 1
+    assert _run("repair", path, "--write", *arguments).exit_code == 0
+    assert _run("verify", path, *arguments).exit_code == 0

@@ -12,7 +12,8 @@ from podslice.cli.topology import topology
 from podslice.core.errors import InputError
 from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import parse_machine
-from podslice.render.machine_table import cpus_text, size_text, to_text
+from podslice.render.machine_table import cpus_text, to_text
+from podslice.render.table import format_bytes
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
@@ -129,7 +130,7 @@ def test_errors(arguments: tuple[str, ...], problem: str) -> None:
 
 def test_sizes_and_lists() -> None:
     """Sizes and CPU lists are short and exact where they can be."""
-    assert [size_text(v) for v in (0, 1023, 48 << 10, 1536 << 30, 3 << 20)] == [
+    assert [format_bytes(v) for v in (0, 1023, 48 << 10, 1536 << 30, 3 << 20)] == [
         "0 B", "1023 B", "48 KiB", "1.5 TiB", "3 MiB",
     ]  # fmt: skip
     strided = sum(1 << cpu for cpu in range(0, 112, 4))

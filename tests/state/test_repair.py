@@ -82,7 +82,7 @@ def test_memory_that_does_not_fit_is_dropped() -> None:
     checkpoint.entries["pod-z"] = {"big": [checkpoint_memory.Block((0,), "memory", 12 * samples.GIB)]}
     repaired = repair_memory(checkpoint_memory.encode(checkpoint, "v1"), Release(36), _NODE, None)
     assert repaired.data == _FILES["memory-v1"]
-    assert repaired.actions == ["entries.pod-z.big: 12884901888 bytes of memory do not fit; dropped"]
+    assert repaired.actions == ["entries.pod-z.big: 12Gi of memory do not fit; dropped"]
 
 
 def test_releases_before_1_18_are_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,7 +11,8 @@ import click
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.output import OUTPUT, emit
-from podslice.core.errors import InputError
+from podslice.core.errors import InputError, StartError
+from podslice.core.machine.model import Machine
 from podslice.core.state.content import read_content
 from podslice.core.state.convert import convert as convert_content
 from podslice.core.state.gojson import CheckpointError
@@ -46,7 +47,7 @@ def state() -> None:
     \b
     Examples:
       podslice state show /var/lib/kubelet
-      podslice state verify /var/lib/kubelet --here --reserved-cpus 0-1
+      podslice state verify /var/lib/kubelet --here --config kubelet.yaml
       podslice state convert cpu_manager_state --to 1.35            # shows what would be lost
       podslice state repair /var/lib/kubelet --here --running pods.yaml --write
 
@@ -65,6 +66,7 @@ def _release_options(flag: str, text: str) -> Callable[[F], F]:
 def _node_options(command: F) -> F:
     options = (
         click.option("--here", is_flag=True, help="Check against this very machine."),
+        click.option("--config", "config_path", metavar="FILE", help="The kubelet's configuration; needs a machine."),
         click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system."),
         click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
         click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids."),
@@ -80,6 +82,9 @@ def _facts(options: dict[str, Any]) -> NodeFacts:
 
     chosen = (options["machine"], options["sysfs"], options["source"])
     known = options["here"] or any(option is not None for option in chosen)
+    containers = load_containers(options["containers"]) if options["containers"] else {}
+    if options["config_path"] is not None:
+        return _configured_facts(options, resolve_machine(*chosen) if known else None, containers)
     try:
         reserved = parse_bits(options["reserved_cpus"])
     except CPUSetError as error:
@@ -88,8 +93,26 @@ def _facts(options: dict[str, Any]) -> NodeFacts:
         machine=resolve_machine(*chosen) if known else None,
         reserved=reserved,
         strict=options["strict_reservation"],
-        containers=load_containers(options["containers"]) if options["containers"] else {},
+        containers=containers,
     )
+
+
+def _configured_facts(
+    options: dict[str, Any], machine: Machine | None, containers: Mapping[str, tuple[str, str]]
+) -> NodeFacts:
+    from podslice.core.managers.facts import node_facts
+    from podslice.k8s.kubeletconfig import load_kubelet_config
+
+    path = options["config_path"]
+    if machine is None:
+        raise InputError("needs a machine", path="--config", remedy="--here, --machine, --sysfs or --from")
+    if options["reserved_cpus"] or options["strict_reservation"]:
+        raise InputError("says what is reserved", path="--config", remedy="leave out the other options")
+    try:
+        return node_facts(machine, load_kubelet_config(path).config, containers)
+    except StartError as error:
+        problem = f"a kubelet would not start even without state files: {error.message}"
+        raise InputError(problem, path=error.stage, remedy=error.remedy).at(source=path) from None
 
 
 def _files(path: Path) -> list[StateFile]:

@@ -68,7 +68,8 @@ def _colour() -> bool:
 
 def _list_gallery(output: str) -> None:
     from podslice.gallery import gallery_names, load_gallery
-    from podslice.render.machine_table import size_text, table
+    from podslice.render.machine_table import table
+    from podslice.render.table import format_bytes
 
     machines = [load_gallery(name) for name in gallery_names()]
     if output in ("json", "yaml"):
@@ -78,7 +79,7 @@ def _list_gallery(output: str) -> None:
         )
         return
     rows = [
-        (m.name, str(m.cpu_count), str(m.socket_count), str(len(m.nodes)), size_text(m.memory), m.description)
+        (m.name, str(m.cpu_count), str(m.socket_count), str(len(m.nodes)), format_bytes(m.memory), m.description)
         for m in machines
     ]
     header = ("NAME", "CPUS", "SOCKETS", "NUMA", "MEMORY", "DESCRIPTION")

@@ -103,6 +103,17 @@ class Quirks(msgspec.Struct, frozen=True):
     """pod-level 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
     ignored_pods_without_event: bool = False
     """memory-device 3.10: nobody is told when the resource managers ignore a pod with pod-level resources."""
+    empty_resources_hide_containers: bool = False
+    """pod-level-resources 6.3: an empty `spec.resources` makes the QoS class BestEffort whatever the containers have;
+    False has the gate PodLevelResourcesFixKubeletQOSClass, on by default."""
+
+    @property
+    def fix_gates(self) -> tuple[str, ...]:
+        """The gates of KEP-2837's fixes that exist in this profile; v1.36.2 knows none of them."""
+        return tuple(gate for gate, quirk in _FIX_GATES.items() if not getattr(self, quirk))
+
+
+_FIX_GATES = {"PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers"}
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from podslice.core.machine.model import Cache, HugePages, KernelNode, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits
+from podslice.render.table import format_bytes
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _LONG_LIST = 36
 _LARGEST_MATRIX = 16
 
@@ -31,16 +31,6 @@ def to_text(machine: Machine, *, wide: bool = False, colour: bool = False) -> st
         parts.append(_core_table(nodes, paint))
     parts.append([paint.warning(f"! {warning}") for warning in machine.warnings])
     return "\n\n".join("\n".join(part) for part in parts if part)
-
-
-def size_text(value: int) -> str:
-    """A size for people: `192 GiB`, `1.5 TiB`."""
-    amount, unit = float(value), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount /= 1024
-        unit += 1
-    digits = 0 if amount >= 100 or amount == int(amount) else 1
-    return f"{amount:.{digits}f} {_UNITS[unit]}"
 
 
 def cpus_text(cpus: Bits, *, full: bool = False) -> str:
@@ -119,7 +109,7 @@ def _facts(machine: Machine, nodes: Sequence[NUMANode], paint: _Paint) -> list[s
         ("Sockets", str(machine.socket_count)),
         ("Cores", _core_fact(machine)),
         ("NUMA nodes", _numa_fact(nodes)),
-        ("Memory", size_text(machine.memory) if machine.memory else "unknown"),
+        ("Memory", format_bytes(machine.memory) if machine.memory else "unknown"),
         ("Huge pages", _hugepage_fact(machine.all_hugepages)),
         ("Caches", _cache_fact(machine.caches)),
         ("Uncore", _uncore_fact(machine)),
@@ -165,8 +155,8 @@ def _numa_fact(nodes: Sequence[NUMANode]) -> str:
 
 def _hugepage_fact(pools: Iterable[HugePages]) -> str:
     pools = sorted(pools, key=lambda pool: pool.page_size_ki)
-    reserved = [f"{pool.num_pages} × {size_text(pool.page_size_ki * 1024)}" for pool in pools if pool.num_pages]
-    sizes = ", ".join(size_text(pool.page_size_ki * 1024) for pool in pools)
+    reserved = [f"{pool.num_pages} × {format_bytes(pool.page_size_ki * 1024)}" for pool in pools if pool.num_pages]
+    sizes = ", ".join(format_bytes(pool.page_size_ki * 1024) for pool in pools)
     return ", ".join(reserved) if reserved else f"none reserved (sizes {sizes})" if sizes else ""
 
 
@@ -175,7 +165,7 @@ def _cache_fact(caches: Sequence[Cache]) -> str:
     for cache in caches:
         groups[cache.level, cache.type, cache.size] = groups.get((cache.level, cache.type, cache.size), 0) + 1
     return ", ".join(
-        f"L{level}{_LETTERS.get(kind, '')} {count} {f'× {size_text(size)}' if size else 'of unknown size'}"
+        f"L{level}{_LETTERS.get(kind, '')} {count} {f'× {format_bytes(size)}' if size else 'of unknown size'}"
         for (level, kind, size), count in groups.items()
     )
 
@@ -208,7 +198,7 @@ def _node_table(machine: Machine, nodes: Sequence[NUMANode], wide: bool, paint: 
     if not nodes:
         return []
     sizes = sorted({pool.page_size_ki for node in nodes for pool in node.hugepages if pool.num_pages})
-    header = ["NUMA", "SOCKET", "CORES", "CPUS", "CPU LIST", "MEMORY", *(size_text(s * 1024) for s in sizes), "L3"]
+    header = ["NUMA", "SOCKET", "CORES", "CPUS", "CPU LIST", "MEMORY", *(format_bytes(s * 1024) for s in sizes), "L3"]
     rows = [(str(node.id), *_node_cells(machine, node, sizes, wide)) for node in nodes]
     lines = table(header, _collapse(rows), left=(0, 1, 4, len(header) - 1))
     return [paint.header(lines[0]), *lines[1:]]
@@ -222,7 +212,7 @@ def _node_cells(machine: Machine, node: NUMANode, sizes: Sequence[int], wide: bo
         str(len(node.cores) or "-"),
         str(cpus.bit_count() or "-"),
         cpus_text(cpus, full=wide),
-        size_text(node.memory) if node.memory else "-",
+        format_bytes(node.memory) if node.memory else "-",
         *(str(pages.get(size, "-")) for size in sizes),
         _l3_cell(machine, cpus),
     ]
@@ -233,7 +223,7 @@ def _l3_cell(machine: Machine, cpus: Bits) -> str:
     if not caches:
         return "-"
     sizes = sorted({cache.size for cache in caches})
-    size = "/".join(size_text(s) if s else "?" for s in sizes)
+    size = "/".join(format_bytes(s) if s else "?" for s in sizes)
     shared = any(cache.cpus.bits & ~cpus for cache in caches)
     return f"{len(caches)} × {size}{' (shared with other nodes)' if shared else ''}"
 

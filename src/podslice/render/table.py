@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 _GAP = "  "
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def format_table(
@@ -32,10 +33,10 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right
 
 
 def format_bytes(amount: int) -> str:
-    """Bytes with a binary unit and at most one decimal, for people."""
-    value = float(amount)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.1f}".removesuffix(".0") + f" {unit}"
+    """A size for people: `192 GiB`, `1.5 TiB`."""
+    value, unit = float(amount), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
         value /= 1024
-    return f"{value:.1f}".removesuffix(".0") + " TiB"
+        unit += 1
+    digits = 0 if value >= 100 or value == int(value) else 1
+    return f"{value:.{digits}f} {_UNITS[unit]}"

@@ -23,7 +23,7 @@ from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import Quirks
 from podslice.core.state import checkpoint_memory
-from podslice.core.state.convert import rewrite
+from podslice.core.state.convert import Containers, rewrite
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import format_bits, iter_bits
 from podslice.replay.hints import hint_to_json
@@ -113,7 +113,7 @@ class _History:
         for kind, version in (operation.get("convert") or {}).items():
             name = STATE_FILES[0 if kind == "cpu" else 1]
             if name in kubelet.files:
-                kubelet.files[name] = rewrite(kind, kubelet.files[name], version, kubelet.container_ids())
+                kubelet.files[name] = _rewritten(kind, kubelet.files[name], version, kubelet.container_ids())
         for name, text in (operation.get("files") or {}).items():
             if text is None:
                 kubelet.files.pop(name, None)
@@ -317,6 +317,14 @@ def _devices(source: Json) -> DeviceInventory:
 
 def _config(kubelet: Json) -> KubeletConfig:
     return msgspec.convert({"evictionHard": {}, **kubelet}, KubeletConfig)
+
+
+def _rewritten(kind: str, data: bytes, version: str, containers: Containers) -> bytes:
+    """The file in another version; a damaged one, which a profile may have left lying, stays as it is."""
+    try:
+        return rewrite(kind, data, version, containers)
+    except CheckpointError:
+        return data
 
 
 def _text(data: bytes | None) -> str | None:

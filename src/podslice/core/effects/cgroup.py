@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, MIN_SHARES, milli_cpu_to_quota, milli_cpu_to_shares
 from podslice.core.pod.demand import (
     HUGEPAGES_PREFIX,
     is_pod_level_resources_set,
@@ -15,20 +16,6 @@ from podslice.core.pod.demand import (
 from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod, is_restartable_init
 from podslice.core.values.quantity import ZERO, Quantity
-
-MIN_SHARES, MAX_SHARES = 2, 262144
-MIN_QUOTA_US = 1000
-DEFAULT_PERIOD_US = 100_000
-
-
-def milli_cpu_to_shares(milli: int) -> int:
-    """cgroup v1 cpu.shares of a request in millicores."""
-    return min(max(milli * 1024 // 1000, MIN_SHARES), MAX_SHARES) if milli else MIN_SHARES
-
-
-def milli_cpu_to_quota(milli: int, period: int = DEFAULT_PERIOD_US) -> int:
-    """CFS quota in microseconds of a limit in millicores; 0 stands for no limit."""
-    return max(milli * period // 1000, MIN_QUOTA_US) if milli else 0
 
 
 def pod_resource_config(

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from podslice.core.effects.cgroup import shares_to_weight
+from podslice.core.effects.cpu_weight import shares_to_weight
 from podslice.core.quirks import PODSLICE, Quirks
 
 replace = msgspec.structs.replace

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.core.effects.cgroup import MAX_SHARES, MIN_SHARES
+from podslice.core.effects.cpu_weight import shares_to_milli_cpu, weight_to_shares
 from podslice.core.pod.demand import aggregate, pod_limits, pod_requests, requests_of
 from podslice.core.pod.resizable import cpu_and_memory, effective, resizable_containers
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
@@ -18,7 +18,6 @@ from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
 _SMALLEST_REQUEST_MILLI, _SMALLEST_LIMIT_MILLI = 2, 10
-_MAX_WEIGHT = 10_000
 
 
 class PodCgroup(msgspec.Struct, frozen=True):
@@ -29,12 +28,6 @@ class PodCgroup(msgspec.Struct, frozen=True):
     cpu_quota: int | None = None
     cpu_period: int | None = None
     memory_max: int | None = None
-
-
-def weight_to_milli_cpu(weight: int) -> int:
-    """The request a kubelet reads out of a pod cgroup's cpu.weight (spec 8.1), in millicores."""
-    shares = (weight - 1) * (MAX_SHARES - MIN_SHARES) // (_MAX_WEIGHT - 1) + MIN_SHARES
-    return -(-shares * 1000 // 1024)
 
 
 def allocated_resources(allocated: Pod, gates: Mapping[str, bool]) -> dict[str, Quantity]:
@@ -67,7 +60,7 @@ def _running_requests(
     if cgroup.cpu_weight is None:
         _take(requests, before, "cpu")
     else:
-        milli = weight_to_milli_cpu(cgroup.cpu_weight)
+        milli = shares_to_milli_cpu(weight_to_shares(cgroup.cpu_weight))
         if max(milli, requests.get("cpu", ZERO).milli_value()) > _SMALLEST_REQUEST_MILLI:
             requests["cpu"] = Quantity.milli(milli)
     if "memory" not in requests:

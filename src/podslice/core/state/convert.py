@@ -19,6 +19,7 @@ from podslice.core.state.checkpoint_memory import Block, MemoryCheckpoint
 from podslice.core.state.content import Content
 from podslice.core.state.releases import Release
 from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
+from podslice.core.values.quantity import bytes_text
 
 Containers = Mapping[str, tuple[str, str]]
 """The runtime's container ids, each with (pod UID, container name)."""
@@ -160,7 +161,7 @@ def _without_pod_entries(source: MemoryCheckpoint) -> tuple[MemoryCheckpoint, li
         entries[pod] = _shared_out(named, blocks or []) if named else None
         if entries[pod] is None:
             del entries[pod]
-        sizes = ", ".join(f"{block.size} bytes of {block.type}" for block in blocks or ())
+        sizes = ", ".join(f"{bytes_text(block.size)} of {block.type}" for block in blocks or ())
         lost.append(f"pod {pod}: that {sizes or 'nothing'} belongs to the pod as a whole; its containers book it now")
     checkpoint = MemoryCheckpoint(source.policy_name, source.machine_state, entries)
     if not lost:

@@ -66,7 +66,12 @@ def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningP
     members, actions = salvaged(data)
     book = _CPUBook(members, facts, actions)
     book.take_running(running)
-    book.take_pods(nested(members.get("podentries")), running if target.pod_level else {})
+    pods = nested(members.get("podentries"))
+    if target.pod_level:
+        book.take_pods(pods, running)
+    else:
+        reason = f"a kubelet {target} knows no CPUs of whole pods; its containers keep theirs"
+        actions += [f"podEntries.{pod}: {reason}" for pod in sorted(pods)]
     book.take_entries(nested(members.get("entries")), running)
     checkpoint = book.checkpoint(known_policy(members, ("none", "static"), "static", actions))
     version = target.writes("cpu")

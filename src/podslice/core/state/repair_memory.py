@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from podslice.core.allocate.memory_static import charge, default_machine_state
-from podslice.core.machine.model import Machine
 from podslice.core.state import checkpoint_data, checkpoint_memory
 from podslice.core.state.books import emptied, misplaced
 from podslice.core.state.checkpoint_memory import Block, MachineState, MemoryCheckpoint, MemoryTable, NUMANodeState
@@ -15,6 +14,7 @@ from podslice.core.state.repair import Repaired, RunningPods, known_policy, salv
 from podslice.core.state.salvage import nested
 from podslice.core.state.start import NodeFacts, reservations
 from podslice.core.values.cpuset import bits_of
+from podslice.core.values.quantity import bytes_text
 
 _U64 = (1 << 64) - 1
 
@@ -26,7 +26,7 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
     checkpoint = MemoryCheckpoint(policy)
     version = target.writes("memory")
     if policy == "Static":
-        books = _machine(members, facts.machine)
+        books = _machine(members, facts)
         pods = nested(members.get("podentries")) if target.pod_level else {}
         _take_memory(checkpoint, books, nested(members.get("entries")), pods, running, actions)
         checkpoint.machine_state = books
@@ -35,18 +35,20 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
     return Repaired(checkpoint_memory.encode(checkpoint, version), version, actions)
 
 
-def _machine(members: dict[str, Any], machine: Machine | None) -> MachineState:
+def _machine(members: dict[str, Any], facts: NodeFacts) -> MachineState:
     stored: MachineState = {}
     for node, record in nested(members.get("machinestate")).items():
         lowered = {key.lower(): value for key, value in record.items()}
         tables = {name: _table(entry) for name, entry in nested(lowered.get("memorymap")).items()}
         if node.isdecimal() and len(node) < 5:
             stored[int(node)] = NUMANodeState(0, tables, [int(node)])
-    if machine is None:
+    if facts.machine is None:
         return emptied(stored)
-    known = {node.id for node in machine.nodes}
-    kept = reservations(MemoryCheckpoint("Static", {node: state for node, state in stored.items() if node in known}))
-    return default_machine_state(machine, kept)
+    known = {node.id for node in facts.machine.nodes}
+    kept = facts.memory_reserved or reservations(
+        MemoryCheckpoint("Static", {node: state for node, state in stored.items() if node in known})
+    )
+    return default_machine_state(facts.machine, kept)
 
 
 def _table(entry: dict[str, Any]) -> MemoryTable:
@@ -112,7 +114,7 @@ def _book(books: MachineState, blocks: list[Block], path: str, actions: list[str
         needed[place] = needed.get(place, 0) + block.size
     for (nodes, name), size in needed.items():
         if sum((books[node].memory_map or {})[name].free for node in nodes) < size:
-            actions.append(f"{path}: {size} bytes of {name} do not fit; dropped")
+            actions.append(f"{path}: {bytes_text(size)} of {name} do not fit; dropped")
             return False
     for block in blocks:
         charge(books, bits_of(block.numa_affinity or ()), block.type, block.size)

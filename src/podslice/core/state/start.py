@@ -30,16 +30,19 @@ PATHS: dict[FileKind, str] = {
 class NodeFacts(msgspec.Struct, frozen=True):
     """What is known about the node beside its files. Without `machine`, nothing is checked against it; `reserved` are
     the system's CPUs, kept out of the default set when `strict`; `containers` are the runtime's container ids with
-    (pod UID, name), which V1 files need."""
+    (pod UID, name), which V1 files need. The kubelet's configuration, if known, gives the `policies` by kind of file
+    and `memory_reserved`, bytes by NUMA node and memory type; else both are taken from the files."""
 
     machine: Machine | None = None
     reserved: Bits = 0
     strict: bool = False
     containers: Mapping[str, tuple[str, str]] = {}
+    policies: Mapping[FileKind, str] = {}
+    memory_reserved: Mapping[int, Mapping[str, int]] | None = None
 
 
 def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
-    """Why a kubelet of that release, configured with the policy in the file, would not start; empty when it would."""
+    """Why a kubelet of that release would not start; empty when it would."""
     path = path or PATHS[kind]
     if kind == "device":
         return ""
@@ -73,7 +76,7 @@ def start_consequence(data: bytes, kind: FileKind, reader: Release, facts: NodeF
 def _start_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
     try:
         checkpoint = load_cpu(data, reader, facts.containers)
-        state = restore.adopt(checkpoint, checkpoint.policy_name)
+        state = restore.adopt(checkpoint, facts.policies.get("cpu", checkpoint.policy_name))
         if checkpoint.policy_name not in ("none", "static"):
             restore.adopt(checkpoint, "static")
     except CheckpointError as error:
@@ -88,12 +91,13 @@ def _start_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> Non
 def _start_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
     try:
         checkpoint = load_memory(data, reader)
+        restore_memory.adopt(checkpoint, facts.policies.get("memory", checkpoint.policy_name))
         if checkpoint.policy_name not in ("None", "Static"):
             restore_memory.adopt(checkpoint, "Static")
     except CheckpointError as error:
         raise restore_memory.unusable(error, path) from None
     if facts.machine is not None and checkpoint.policy_name == "Static":
-        default = default_machine_state(facts.machine, reservations(checkpoint))
+        default = default_machine_state(facts.machine, facts.memory_reserved or reservations(checkpoint))
         restore_memory.validate_memory_state(checkpoint, default, pod_level=reader.pod_level)
 
 

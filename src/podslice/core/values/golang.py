@@ -19,6 +19,11 @@ _ESCAPES = {
 }  # fmt: skip
 
 
+def wrap_int64(value: int) -> int:
+    """`value` as it is left in a signed 64-bit integer, which Go lets overflow silently."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 class GoSyntaxError(ValueError):
     """A `strconv` failure; its text is Go's."""
 

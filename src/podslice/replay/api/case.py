@@ -24,7 +24,9 @@ class ApiCase:
     @cached_property
     def gates(self) -> FeatureGates:
         """The effective gates. Raises `GateError` where the component would not start."""
-        return FeatureGates.from_overrides(with_dependencies(self.json.get("featureGates") or {}))
+        return FeatureGates.from_overrides(
+            with_dependencies(self.json.get("featureGates") or {}), fixes=self.quirks.fix_gates
+        )
 
     @cached_property
     def raw(self) -> Pod:

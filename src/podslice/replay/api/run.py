@@ -20,7 +20,13 @@ SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
 }
 
 
+RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {"cpuconv": node.run_cpuconv}
+"""Types that are no pods."""
+
+
 def run(case: Json, quirks: Quirks) -> Json:
     """The complete result of one case."""
+    if case.get("type") in RUNNERS:
+        return RUNNERS[case["type"]](case, quirks)
     api_case = ApiCase(case, quirks)
     return {"name": case["name"], **{name: section(api_case) for name, section in SECTIONS.items()}}
