@@ -2,9 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from podslice.replay.api.case import ApiCase
+import msgspec
 
-SECTIONS: dict[str, Callable[[ApiCase], Any]] = {}
+from podslice.core.pod.create import prepare_for_create, stored
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.field_error import FieldError
+from podslice.core.pod.qos import compute_qos, pod_qos
+from podslice.core.pod.resize import node_capacity_error, prepare_for_resize, resize_errors
+from podslice.core.pod.spec import Pod
+from podslice.core.pod.update import comparable, prepare_for_update, update_errors
+from podslice.core.values.quantity import Quantity
+from podslice.replay.api.case import ABSENT, ApiCase, Json, decode_pod, effective_gates
+from podslice.replay.api.server import resources_to_json
+
+replace = msgspec.structs.replace
+
+DEFAULT_ALLOCATABLE = {"cpu": "4", "memory": "16Gi"}
+
+
+def old_pod(case: ApiCase) -> Pod:
+    """The stored pod: created under the gates of its time, then with the status the case gives."""
+    overrides = case.json.get("oldFeatureGates")
+    gates = case.gates if overrides is None else effective_gates(overrides, case.quirks)
+    given = decode_pod(case.json["oldPod"])
+    created = prepare_for_create(default_pod(given, gates), gates)
+    status = replace(given.status, qos_class=given.status.qos_class or created.status.qos_class)
+    return default_pod(stored(replace(created, status=status)), case.gates)
+
+
+def _errors(errors: Iterable[FieldError]) -> list[Json]:
+    return [
+        {"field": error.field, "type": error.type, "detail": error.detail, "badValue": error.bad_value}
+        for error in sorted(errors)
+    ]
+
+
+def _update(case: ApiCase) -> Any:
+    if "oldPod" not in case.json:
+        return ABSENT
+    old = old_pod(case)
+    new = prepare_for_update(case.defaulted, old, case.gates)
+    return {"errors": _errors(update_errors(new, old)), "generationChanged": _changed(new, old)}
+
+
+def _changed(new: Pod, old: Pod) -> bool:
+    return comparable(new.spec) != comparable(old.spec)
+
+
+def _resize(case: ApiCase) -> Any:
+    if "oldPod" not in case.json:
+        return ABSENT
+    old = old_pod(case)
+    new = prepare_for_resize(case.mutated, old, case.gates)
+    shown: Json = {
+        "errors": _errors(resize_errors(new, old, case.gates)),
+        "generationChanged": _changed(new, old),
+        "prepared": resources_to_json(new),
+        "oldQOS": pod_qos(old, case.gates),
+        "newQOS": compute_qos(new, case.gates),
+    }
+    allocatable = case.node.get("allocatable") or DEFAULT_ALLOCATABLE
+    refusal = node_capacity_error(new, {name: Quantity.parse(amount) for name, amount in allocatable.items()})
+    if refusal:
+        shown["allocatableError"] = refusal
+    return shown
+
+
+SECTIONS: dict[str, Callable[[ApiCase], Any]] = {"update": _update, "resize": _resize}
