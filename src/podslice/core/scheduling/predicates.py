@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.core.machine.devices import is_extended_resource_name
+from podslice.core.pod.critical import is_critical
 from podslice.core.pod.demand import (
     HUGEPAGES_PREFIX,
     is_pod_level_resources_set,
@@ -27,8 +28,6 @@ from podslice.core.values.quantity import ZERO, Quantity
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 OS_LABEL = "kubernetes.io/os"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
-_CRITICAL_PRIORITY = 2_000_000_000
-_SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 _BASIC = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
@@ -155,14 +154,6 @@ def _may_be_unknown(name: str) -> bool:
     """Resources that are not checked where the node does not report them: extended ones, because another component
     may provide them (spec 3.4, step 6), and local storage, which a simulated node need not have."""
     return name == EPHEMERAL_STORAGE or is_extended_resource_name(name)
-
-
-def is_critical(pod: Pod) -> bool:
-    """True for static and mirror pods, and from the priority of system-cluster-critical on."""
-    annotations = pod.metadata.annotations or {}
-    if annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations:
-        return True
-    return pod.spec.priority is not None and pod.spec.priority >= _CRITICAL_PRIORITY
 
 
 def _wrong_os(pod: Pod, node: NodeFacts) -> Refusal | None:
