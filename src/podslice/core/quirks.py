@@ -97,8 +97,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """pod-level 17.16: any in-place update of a container without CPU request lowers its shares to the minimum."""
     resize_events_omit_pod_level: bool = False
     """pod-level 17.18: events about resizes say nothing about the pod's own resources."""
-    negative_sandbox_quota: bool = False
-    """findings-api B11: with CFS quota off the runtime is told a quota of -1 less the overhead's."""
+    negative_sandbox_limits: bool = False
+    """findings-api B11: with CFS quota off the runtime is told a quota of -1 less the overhead's, and the like."""
     pod_level_on_cgroup_v1: bool = False
     """pod-level 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
     ignored_pods_without_event: bool = False

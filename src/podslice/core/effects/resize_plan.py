@@ -8,12 +8,13 @@ cgroup is announced to the runtime before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from podslice.core.effects.cpu_weight import shares_to_weight
+from podslice.core.effects.sandbox import Sandbox
 from podslice.core.quirks import PODSLICE, Quirks
 
 replace = msgspec.structs.replace
@@ -44,14 +45,13 @@ class ContainerResize(msgspec.Struct, frozen=True):
 
 
 class PodResize(msgspec.Struct, frozen=True):
-    """All of one resize. `current` is what the pod's cgroup says, `target` what it shall say; `overhead` are the same
-    values of the pod's overhead, which the runtime counts apart; `memory_usage` as in `ContainerResize`."""
+    """All of one resize. `current` is what the pod's cgroup says, `target` what it shall say; `memory_usage` as in
+    `ContainerResize`."""
 
     pod: str
     current: LinuxValues
     target: LinuxValues
     containers: tuple[ContainerResize, ...] = ()
-    overhead: LinuxValues = LinuxValues()
     memory_usage: int | None = None
 
 
@@ -66,10 +66,10 @@ class RestartContainer(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotifyRuntime(msgspec.Struct, frozen=True, tag=True):
-    """UpdatePodSandboxResources: the pod's values to be, without overhead. If it fails the resize is rejected."""
+    """UpdatePodSandboxResources: the pod's values to be. If it fails the resize is rejected."""
 
     resource: Resource
-    values: LinuxValues
+    sandbox: Sandbox
 
     def failure(self, error: str) -> str:
         """What the pod's condition says when the runtime refuses."""
@@ -119,8 +119,11 @@ class ResizePlan(msgspec.Struct, frozen=True):
         return (step.undo,) if isinstance(step, WritePodCgroup) else ()
 
 
-def plan_resize(resize: PodResize, quirks: Quirks = PODSLICE) -> ResizePlan:
-    """The plan of one resize. It has no steps when a memory limit would fall below what is in use."""
+def plan_resize(resize: PodResize, announce: Callable[[LinuxValues], Sandbox], quirks: Quirks = PODSLICE) -> ResizePlan:
+    """The plan of one resize. It has no steps when a memory limit would fall below what is in use.
+
+    `announce` makes the runtime's message from the values of the pod's cgroup.
+    """
     error = memory_check(resize, quirks)
     if error:
         return ResizePlan(error=error)
@@ -128,7 +131,7 @@ def plan_resize(resize: PodResize, quirks: Quirks = PODSLICE) -> ResizePlan:
     running = tuple(one for one in resize.containers if not one.restart)
     state = resize.current
     for resource in ("memory", "cpu"):
-        planner = _ResourcePlanner(resize, running, resource, state, quirks)
+        planner = _ResourcePlanner(resize, running, resource, state, announce, quirks)
         steps.extend(planner.steps())
         state = planner.state
     return ResizePlan(tuple(steps))
@@ -151,8 +154,10 @@ class _ResourcePlanner:
         containers: tuple[ContainerResize, ...],
         resource: Resource,
         state: LinuxValues,
+        announce: Callable[[LinuxValues], Sandbox],
         quirks: Quirks,
     ) -> None:
+        self.announce = announce
         self.resize = resize
         self.containers = containers
         self.resource: Resource = resource
@@ -195,23 +200,10 @@ class _ResourcePlanner:
             yield from self._write("cpu.weight", str(shares_to_weight(shares)), cpu_shares=shares)
 
     def _write(self, file: str, content: str, **values: int | None) -> Iterator[Step]:
-        before = self.state
-        self.state = replace(before, **values)
-        undo = NotifyRuntime(self.resource, self._without_overhead(before))
-        yield NotifyRuntime(self.resource, self._without_overhead(self.state))
+        undo = NotifyRuntime(self.resource, self.announce(self.state))
+        self.state = replace(self.state, **values)
+        yield NotifyRuntime(self.resource, self.announce(self.state))
         yield WritePodCgroup(self.resource, file, content, LinuxValues(**values), undo)
-
-    def _without_overhead(self, values: LinuxValues) -> LinuxValues:
-        overhead = self.resize.overhead
-        quota = _less(values.cpu_quota, overhead.cpu_quota)
-        if values.cpu_quota == UNLIMITED and self.quirks.negative_sandbox_quota:
-            quota = UNLIMITED - (overhead.cpu_quota or 0)
-        return replace(
-            values,
-            cpu_shares=_less(values.cpu_shares, overhead.cpu_shares),
-            cpu_quota=quota,
-            memory=_less(values.memory, overhead.memory),
-        )
 
     def _containers(self) -> Iterator[Step]:
         """Updates of this resource: by the limit where it changes, else by the request; what shrinks comes first."""
@@ -251,10 +243,6 @@ def _compare(target: int | None, current: int | None, quirks: Quirks) -> int:
 
 def _text(limit: int | None) -> str:
     return "max" if limit is None or limit == UNLIMITED else str(limit)
-
-
-def _less(value: int | None, overhead: int | None) -> int | None:
-    return value if value is None or value == UNLIMITED else value - (overhead or 0)
 
 
 # Before anything is written

@@ -12,12 +12,14 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from podslice.core.effects.container_cgroup import SWAP_MAX, container_resources
+from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.demand import is_pod_level_resources_set, pod_requests
-from podslice.core.pod.qos import BURSTABLE, GUARANTEED, pod_qos
+from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.resizable import resizable_containers, restarts_for
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.core.quirks import PODSLICE, Quirks
-from podslice.core.scheduling.predicates import Refusal, is_critical
+from podslice.core.scheduling.predicates import Refusal
 from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.values.quantity import ZERO, Quantity
 
@@ -34,13 +36,13 @@ _OTHER_PLATFORM = ("In-place pod resize is not supported on this node", "unsuppo
 
 
 class ResizeNode(msgspec.Struct, frozen=True):
-    """What of a node decides about resizes. `limited_swap`: containers may swap (memorySwap.swapBehavior is
-    LimitedSwap and the machine has swap). `cpu_policy`, `memory_policy` are the managers' policy names."""
+    """What of a node decides about resizes. `cpu_policy`, `memory_policy` are the managers' policy names; `cgroups`
+    say which containers swap (None: none does)."""
 
     gates: Mapping[str, bool]
     cpu_policy: str = "none"
     memory_policy: str = "None"
-    limited_swap: bool = False
+    cgroups: CgroupSettings | None = None
     os: str = "linux"
     quirks: Quirks = PODSLICE
 
@@ -130,14 +132,15 @@ def _gate(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | Non
 
 
 def _swap(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
-    if not node.limited_swap:
+    cgroups = node.cgroups
+    if cgroups is None:
         return None
     before = {container.name: container for container in resizable_containers(allocated, node.gates)}
     for container in resizable_containers(desired, node.gates):
         old = before.get(container.name)
         if old is None or _request(container, _MEMORY) == _request(old, _MEMORY) or restarts_for(container, _MEMORY):
             continue
-        if may_swap(desired, container, node.gates) or may_swap(allocated, old, node.gates):
+        if _swaps(desired, container, node, cgroups) or _swaps(allocated, old, node, cgroups):
             return _infeasible("In-place resize of containers with swap is not supported.", "swap_limitation")
     return None
 
@@ -201,12 +204,9 @@ def _stanza(pod: Pod) -> tuple[ResourceList, ResourceList]:
     return resources.requests or {}, resources.limits or {}
 
 
-def may_swap(pod: Pod, container: Container, gates: Mapping[str, bool]) -> bool:
-    """True for a container that gets swap under LimitedSwap (spec 8.3): in a Burstable pod that is not critical, with
-    a memory request below its limit or without one. Pod-level values do not count."""
-    request = _request(container, _MEMORY)
-    limit = (container.resources.limits or {}).get(_MEMORY, ZERO)
-    return pod_qos(pod, gates) == BURSTABLE and not is_critical(pod) and not request.is_zero() and request != limit
+def _swaps(pod: Pod, container: Container, node: ResizeNode, cgroups: CgroupSettings) -> bool:
+    resources = container_resources(pod, container, node.gates, cgroups, oom_score_adj=0)
+    return resources.unified.get(SWAP_MAX, 0) > 0
 
 
 # One try
