@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from podslice.core.effects.pod_event import PodEvent
 from podslice.core.pod.resizable import resizable_containers
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.core.quirks import Quirks
@@ -16,14 +17,6 @@ from podslice.core.values.quantity import Quantity
 
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"
-
-
-class PodEvent(msgspec.Struct, frozen=True):
-    """An event on a pod."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
 
 
 class ResizeCondition(msgspec.Struct, frozen=True, rename="camel"):
