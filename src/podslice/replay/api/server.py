@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from podslice.core.pod.decode import decode_warnings
+from podslice.core.pod.field_error import FieldError
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.validate import validate_create
 from podslice.core.quirks import Quirks
 from podslice.core.values.gates import GATES, FeatureGates, GateError, dependents_to_disable
 from podslice.replay.api.case import ABSENT, ApiCase, Json, effective_gates
@@ -123,6 +125,15 @@ def _defaulted(case: ApiCase) -> Json:
     return resources_to_json(case.defaulted)
 
 
+def errors_to_json(errors: Iterable[FieldError]) -> list[Json]:
+    """Field errors in the order of the recordings: upstream's own is random."""
+    return [msgspec.to_builtins(error) for error in sorted(errors)]
+
+
+def _validation_errors(case: ApiCase) -> list[Json]:
+    return errors_to_json(validate_create(case.prepared_unmutated, case.gates))
+
+
 def _decode_warnings(case: ApiCase) -> Any:
     return decode_warnings(case.json["pod"]) or ABSENT
 
@@ -131,4 +142,5 @@ SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
     "gates": _gates,
     "decodeWarnings": _decode_warnings,
     "defaulted": _defaulted,
+    "validationErrors": _validation_errors,
 }
