@@ -12,13 +12,13 @@ from podslice.core.pod.field_error import FieldError, forbidden, invalid
 from podslice.core.pod.qos import compute_qos, pod_qos
 from podslice.core.pod.resizable import restarts_for
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
-from podslice.core.pod.update import comparable, drop_disabled, uses_pod_level_resources
+from podslice.core.pod.update import comparable, drop_disabled, has_whole_pages, uses_pod_level_resources
+from podslice.core.pod.validate import MIRROR_ANNOTATION, validate_pod
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import ZERO, Quantity
 
 replace = msgspec.structs.replace
 
-MIRROR_POD = "kubernetes.io/config.mirror"
 PLR_RESIZE, INIT_RESIZE = "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"
 _RESIZABLE = ("cpu", "memory")
 _ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
@@ -57,15 +57,17 @@ def _with_resources(old: Sequence[Container], new: Sequence[Container]) -> tuple
 # Validation
 
 
-def resize_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
-    """What keeps a prepared pod from replacing the old one, besides the validity of its own specification.
-
-    Some findings end the search for others.
-    """
-    if MIRROR_POD in (old.metadata.annotations or {}):
+def validate_resize(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    """Why a prepared pod may not be stored."""
+    if MIRROR_ANNOTATION in (old.metadata.annotations or {}):
         return [forbidden("[]", "static pods cannot be resized")]
     if new.spec.os is not None and new.spec.os.name == "windows":
         return [forbidden("[]", "windows pods cannot be resized")]
+    return [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old, gates)]
+
+
+def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    """What in the step from the old pod to the new one is no resize. Some findings end the search for others."""
     errors = []
     if pod_qos(old, gates) != compute_qos(new, gates):
         errors.append(invalid("spec", new.status.qos_class, "Pod QOS Class may not change as a result of resizing"))

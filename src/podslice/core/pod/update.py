@@ -10,7 +10,10 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.core.pod.field_error import FieldError, forbidden, invalid
+from podslice.core.pod.resource_names import is_hugepages
 from podslice.core.pod.spec import Container, Pod, PodSpec, ResourceList, ResourceRequirements
+from podslice.core.pod.validate import validate_pod
+from podslice.core.pod.validate_resources import is_whole_pages
 
 replace = msgspec.structs.replace
 
@@ -44,8 +47,23 @@ def uses_pod_level_resources(pod: Pod) -> bool:
     return resources is not None and bool(resources.requests or resources.limits)
 
 
-def update_errors(new: Pod, old: Pod) -> list[FieldError]:
-    """What keeps a prepared pod from replacing the old one, besides the validity of its own specification."""
+def validate_update(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    """Why a prepared pod may not replace the old one."""
+    return [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old)]
+
+
+def has_whole_pages(pod: Pod) -> bool:
+    """True when no amount of huge pages in the pod breaks the rule that it be a multiple of the page size."""
+    stanzas = [one.resources for one in (*pod.spec.containers, *pod.spec.init_containers)]
+    if pod.spec.resources is not None:
+        stanzas.append(pod.spec.resources)
+    amounts = [*(pod.spec.overhead or {}).items()]
+    for stanza in stanzas:
+        amounts += [*(stanza.requests or {}).items(), *(stanza.limits or {}).items()]
+    return all(not is_hugepages(name) or is_whole_pages(name, amount) for name, amount in amounts)
+
+
+def _change_errors(new: Pod, old: Pod) -> list[FieldError]:
     counts = _count_errors(new, old)
     if counts:
         return counts
@@ -71,7 +89,7 @@ def _deadline_errors(new: int | None, old: int | None) -> list[FieldError]:
         return []
     if new is None:
         return [invalid(path, "null", "must not update from a positive integer to nil value")]
-    return [invalid(path, str(new), "must be less than or equal to previous value")] if new > old else []
+    return [invalid(path, new, "must be less than or equal to previous value")] if new > old else []
 
 
 def _with_mutable_fields_of(old: PodSpec, new: PodSpec) -> PodSpec:

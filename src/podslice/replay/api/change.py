@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from podslice.core.pod.create import prepare_for_create, stored
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.field_error import FieldError
 from podslice.core.pod.qos import compute_qos, pod_qos
-from podslice.core.pod.resize import node_capacity_error, prepare_for_resize, resize_errors
+from podslice.core.pod.resize import node_capacity_error, prepare_for_resize, validate_resize
 from podslice.core.pod.spec import Pod
-from podslice.core.pod.update import comparable, prepare_for_update, update_errors
+from podslice.core.pod.update import comparable, prepare_for_update, validate_update
 from podslice.core.values.quantity import Quantity
 from podslice.replay.api.case import ABSENT, ApiCase, Json, decode_pod, effective_gates
-from podslice.replay.api.server import resources_to_json
+from podslice.replay.api.server import errors_to_json, resources_to_json
 
 replace = msgspec.structs.replace
 
@@ -33,19 +32,12 @@ def old_pod(case: ApiCase) -> Pod:
     return default_pod(stored(replace(created, status=status)), case.gates)
 
 
-def _errors(errors: Iterable[FieldError]) -> list[Json]:
-    return [
-        {"field": error.field, "type": error.type, "detail": error.detail, "badValue": error.bad_value}
-        for error in sorted(errors)
-    ]
-
-
 def _update(case: ApiCase) -> Any:
     if "oldPod" not in case.json:
         return ABSENT
     old = old_pod(case)
     new = prepare_for_update(case.defaulted, old, case.gates)
-    return {"errors": _errors(update_errors(new, old)), "generationChanged": _changed(new, old)}
+    return {"errors": errors_to_json(validate_update(new, old, case.gates)), "generationChanged": _changed(new, old)}
 
 
 def _changed(new: Pod, old: Pod) -> bool:
@@ -58,7 +50,7 @@ def _resize(case: ApiCase) -> Any:
     old = old_pod(case)
     new = prepare_for_resize(case.mutated, old, case.gates)
     shown: Json = {
-        "errors": _errors(resize_errors(new, old, case.gates)),
+        "errors": errors_to_json(validate_resize(new, old, case.gates)),
         "generationChanged": _changed(new, old),
         "prepared": resources_to_json(new),
         "oldQOS": pod_qos(old, case.gates),
