@@ -36,8 +36,7 @@ class FieldError(msgspec.Struct, frozen=True, rename="camel", order=True):
     def __str__(self) -> str:
         parts = [self.field or "[]", _TITLES[self.type]]
         if self.type not in _WITHOUT_VALUE:
-            value = self.bad_value if self.bad_value.startswith("<") else f'"{self.bad_value}"'
-            parts[1] += f": {value}"
+            parts[1] += f': "{self.bad_value}"'
         return ": ".join([*parts, self.detail] if self.detail else parts)
 
 

@@ -133,9 +133,7 @@ def _other_errors(pod: Pod) -> Iterator[FieldError]:
         if not spec.os.name:
             yield required("spec.os.name")
         elif spec.os.name not in ("linux", "windows"):
-            yield FieldError(
-                "spec.os", "FieldValueNotSupported", 'supported values: "linux", "windows"', "<core.OSName>"
-            )
+            yield not_supported("spec.os", spec.os.name, ("linux", "windows"))
     deadline = spec.active_deadline_seconds
     if deadline is not None and not 1 <= deadline <= _LONGEST_DEADLINE:
         detail = f"must be between 1 and {_LONGEST_DEADLINE}, inclusive"
