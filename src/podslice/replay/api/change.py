@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from podslice.core.pod.create import prepare_for_create, stored
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.limitrange_check import limit_range_refusals
 from podslice.core.pod.qos import compute_qos, pod_qos
 from podslice.core.pod.resize import node_capacity_error, prepare_for_resize, validate_resize
 from podslice.core.pod.spec import Pod
@@ -56,6 +58,9 @@ def _resize(case: ApiCase) -> Any:
         "oldQOS": pod_qos(old, case.gates),
         "newQOS": compute_qos(new, case.gates),
     }
+    if case.limit_ranges:
+        refusals = (limit_range_refusals(new, one, case.gates) for one in case.limit_ranges)
+        shown["limitRangerErrors"] = sorted(chain.from_iterable(refusals))
     allocatable = case.node.get("allocatable") or DEFAULT_ALLOCATABLE
     refusal = node_capacity_error(new, {name: Quantity.parse(amount) for name, amount in allocatable.items()})
     if refusal:
