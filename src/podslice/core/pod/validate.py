@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from podslice.core.pod.demand import aggregate, own_limits, own_requests
-from podslice.core.pod.field_error import FieldError, duplicate, forbidden, invalid, required
+from podslice.core.pod.field_error import FieldError, duplicate, forbidden, invalid, not_supported, required
 from podslice.core.pod.resource_names import is_hugepages
 from podslice.core.pod.spec import Container, Pod, PodSpec, ResourceList, ResourceRequirements
 from podslice.core.pod.validate_resources import is_plain, requirements_errors
