@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -46,7 +46,8 @@ def is_news(condition: ResizeCondition, previous: ResizeCondition | None) -> boo
     return (condition.reason, condition.observed_generation) != (previous.reason, previous.observed_generation)
 
 
-_EVENTS: dict[str, tuple[Literal["Normal", "Warning"], str]] = {
+ResizeStep: TypeAlias = Literal["Started", "Completed", "Deferred", "Infeasible", "Error"]
+_EVENTS: dict[ResizeStep, tuple[Literal["Normal", "Warning"], str]] = {
     "Started": ("Normal", "Pod resize started"),
     "Completed": ("Normal", "Pod resize completed"),
     "Deferred": ("Warning", "Pod resize Deferred"),
@@ -56,7 +57,7 @@ _EVENTS: dict[str, tuple[Literal["Normal", "Warning"], str]] = {
 
 
 def resize_event(
-    kind: Literal["Started", "Completed", "Deferred", "Infeasible", "Error"],
+    kind: ResizeStep,
     pod: Pod,
     gates: Mapping[str, bool],
     quirks: Quirks,

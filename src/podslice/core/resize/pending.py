@@ -24,11 +24,15 @@ class PendingResize(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One try of one pod, and what started it."""
+    """One try of one pod as it wants to be, and what started it."""
 
-    uid: str
+    pod: Pod
     verdict: ResizeVerdict
     trigger: RetryTrigger
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
 
 
 def in_order(pending: Iterable[PendingResize], gates: Mapping[str, bool]) -> list[PendingResize]:
@@ -83,7 +87,7 @@ class ResizeQueue:
             trigger, again = again, None
             for uid, resize in list(self._pending.items()):
                 verdict = attempt(resize)
-                attempts.append(Attempt(uid, verdict, trigger))
+                attempts.append(Attempt(resize.desired, verdict, trigger))
                 self._settle(uid, verdict, trigger)
                 if verdict.outcome == "Allocated" and shrinks(resize.desired, resize.allocated, self.gates):
                     again = "pod_resized" if self._pending else None
