@@ -74,3 +74,8 @@ class Finding(msgspec.Struct, frozen=True, rename="camel"):
 def at_least(severity: str, least: str) -> bool:
     """True when `severity` is as grave as `least`."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(least)
+
+
+def count_cpus(number: int, kind: str = "") -> str:
+    """`1 exclusive CPU`, `2 exclusive CPUs`."""
+    return f"{number} {kind}{' ' if kind else ''}CPU{'s' if number != 1 else ''}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule
+from podslice.core.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.core.lint.subject import PodSubject
 from podslice.core.managers.container import ContainerManager
 from podslice.core.merge.options import RESTRICTED, SINGLE_NUMA_NODE
+from podslice.core.node import Decision
 from podslice.core.pod.memory_demand import container_memory, pod_memory
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
@@ -28,9 +29,16 @@ def _refused(subject: PodSubject) -> Iterator[Problem]:
     if not decision.admitted:
         yield Problem(
             "spec",
-            f"refused on the empty node with {decision.reason}: {decision.message}. {decision.why}".rstrip(". ") + ".",
+            f"refused on the empty node with {decision.reason}: {decision.message}{_why(decision)}",
             "ask for less, or choose another machine or configuration",
         )
+
+
+def _why(decision: Decision) -> str:
+    """Our explanation of a refusal; of a lack of resources the message says all on an empty node."""
+    if decision.reason.startswith("OutOf") or not decision.why:
+        return ""
+    return f". {decision.why.rstrip('.')}"
 
 
 def _takes_all(subject: PodSubject) -> Iterator[Problem]:
@@ -46,7 +54,8 @@ def _takes_all(subject: PodSubject) -> Iterator[Problem]:
         left = node.kubelet.manager.cpu.state.default.bit_count()
         yield Problem(
             "spec",
-            f"the pod takes all {before} CPUs that can be exclusive; every other pod runs on the {left} reserved CPUs",
+            f"the pod takes all {before} CPUs that can be exclusive; every other pod shares the "
+            f"{count_cpus(left, 'reserved')}",
             "leave some CPUs to the shared pool, or keep other pods off this node",
         )
 
@@ -117,7 +126,7 @@ def _too_wide(subject: PodSubject, path: str, owner: str, numbers: tuple[str, in
 
 
 def _show(name: str, amount: int) -> str:
-    return f"{amount} CPUs" if name == _CPU else f"{Quantity.of(amount, BINARY_SI)} {name}"
+    return count_cpus(amount) if name == _CPU else f"{Quantity.of(amount, BINARY_SI)} {name}"
 
 
 RULES: tuple[Rule[PodSubject], ...] = (

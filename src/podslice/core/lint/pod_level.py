@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL, check_shared_pool
 from podslice.core.errors import AdmissionError
-from podslice.core.lint.model import ERROR, INFO, WARNING, Problem, Rule
+from podslice.core.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
 from podslice.core.lint.subject import Place, PodSubject
 from podslice.core.pod.demand import aggregate, is_pod_level_resources_set, limits_of, requests_of
 from podslice.core.pod.eligibility import AdmissionPod, integral_cpus
@@ -37,7 +37,7 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
         sharers = ", ".join(c.name for c in admission.containers if not c.exclusive_cpus)
         yield Problem(
             "spec.resources.requests[cpu]",
-            f"the budget of {admission.cpus} CPUs goes to exclusive containers ({sum_text}) and leaves none for "
+            f"the budget of {count_cpus(admission.cpus)} goes to exclusive containers ({sum_text}) and leaves none for "
             f"{sharers}: refused with {EMPTY_POD_SHARED_POOL} where the gate PodLevelResourceManagers is on",
             f"raise the budget to at least {admission.cpus + 1} CPUs, or give every container whole CPUs",
             ERROR if subject.node is not None else WARNING,
@@ -160,9 +160,9 @@ def _weight_from_pod_limit(subject: PodSubject) -> Iterator[Problem]:
     names = ", ".join(place.container.name for place in bare)
     yield Problem(
         f"{bare[0].path}.resources",
-        f"without a cpu request of their own, {names} get the CPU weight of the pod's whole limit ({limit}) and "
-        f"outweigh {lighter.container.name} (request {lighter.requests['cpu']})",
-        f"give {names} cpu requests of their own",
+        f"no cpu request: {names} has the CPU weight of the pod's whole limit ({limit}), more than "
+        f"{lighter.container.name} with its request of {lighter.requests['cpu']}",
+        f"give {names} a cpu request",
     )
 
 
@@ -292,7 +292,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "With the gate PodLevelResources off the kubelet refuses every pod that has spec.resources, with reason "
         "PodLevelResourcesNotSupported.",
         _not_supported,
-        needs="config",
+        needs=CONFIG,
         replaces=("PS501",),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.core.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
+from podslice.core.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
 from podslice.core.lint.subject import Place, PodSubject
 from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.eligibility import integral_cpus
@@ -55,8 +55,7 @@ def _nearly_guaranteed(subject: PodSubject) -> Iterator[Problem]:
     if subject.qos != BURSTABLE:
         return
     sets = _sets(subject)
-    gaps = [(gap, owner, requests, limits) for path, requests, limits, owner in sets
-            for gap in _gaps(path, requests, limits)]  # fmt: skip
+    gaps = [(gap, owner, req, lim) for path, req, lim, owner in sets for gap in _gaps(path, req, lim)]
     if len(gaps) != 1:
         return
     gap, owner, requests, limits = gaps[0]
@@ -100,8 +99,8 @@ def _integral_cpus_other_memory(subject: PodSubject) -> Iterator[Problem]:
         if cpus and len(gaps) == 1:
             yield Problem(
                 gaps[0].path,
-                f"{owner} asks for {cpus} whole CPUs but {gaps[0].message.removeprefix('has ')}: the pod is Burstable "
-                "and the CPUs will not be exclusive",
+                f"{owner} asks for {count_cpus(cpus, 'whole')} but {gaps[0].message.removeprefix('has ')}: the pod is "
+                "Burstable and the CPUs will not be exclusive",
                 gaps[0].fix,
                 _severity(subject, wants_cpus=True),
             )
@@ -156,8 +155,8 @@ def _partial(path: str, owner: str, cpus: int, threads: int, known: str) -> Prob
     choices = f"{below} or {below + threads}" if below else str(threads)
     return Problem(
         path,
-        f"{owner} asks for {cpus} exclusive CPUs, not a multiple of {threads} threads per core{known}: full-pcpus-only "
-        "refuses the pod with SMTAlignmentError",
+        f"{owner} asks for {count_cpus(cpus, 'exclusive')}, not a multiple of {threads} threads per core{known}: "
+        "full-pcpus-only refuses the pod with SMTAlignmentError",
         f"ask for {choices} CPUs",
     )
 
@@ -170,8 +169,8 @@ def _pod_level_ignored(subject: PodSubject) -> Iterator[Problem]:
     if cpus:
         yield Problem(
             "spec.resources.requests[cpu]",
-            f"the pod's {cpus} CPUs are not exclusive: without the gate PodLevelResourceManagers the CPU, memory and "
-            "topology managers leave pods with spec.resources alone, without an event",
+            f"the pod's {count_cpus(cpus)} will not be exclusive: without the gate PodLevelResourceManagers the CPU, "
+            "memory and topology managers leave pods with spec.resources alone, without an event",
             "enable the kubelet's feature gate PodLevelResourceManagers, or move the resources to the containers",
         )
 
@@ -186,7 +185,7 @@ def _quota_on_exclusive_cpus(subject: PodSubject) -> Iterator[Problem]:
         if container.exclusive_cpus:
             yield Problem(
                 f"{place.path}.resources.limits[cpu]",
-                f"{container.name} owns {container.exclusive_cpus} CPUs and is throttled on them by CFS quota, because "
+                f"{container.name} owns {count_cpus(container.exclusive_cpus)} and is throttled by CFS quota, because "
                 "the kubelet's gate DisableCPUQuotaWithExclusiveCPUs is off",
                 "leave the gate DisableCPUQuotaWithExclusiveCPUs on",
             )
@@ -194,7 +193,10 @@ def _quota_on_exclusive_cpus(subject: PodSubject) -> Iterator[Problem]:
 
 RULES: tuple[Rule[PodSubject], ...] = (
     Rule(
-        "PS101", "nearly-guaranteed", INFO, "Guaranteed but for one field",
+        "PS101",
+        "nearly-guaranteed",
+        INFO,
+        "Guaranteed but for one field",
         "A pod is Guaranteed when every container (or spec.resources) has cpu and memory limits and equal requests. "
         "This pod misses it by one field, so it is Burstable: it gets no exclusive CPUs, no NUMA alignment, and is "
         "evicted earlier. Leaving out the CPU limit on purpose is common; then ignore this. It is a warning on a "
@@ -202,46 +204,68 @@ RULES: tuple[Rule[PodSubject], ...] = (
         _nearly_guaranteed,
     ),
     Rule(
-        "PS102", "fractional-cpus", WARNING, "Fractional CPUs are not exclusive",
+        "PS102",
+        "fractional-cpus",
+        WARNING,
+        "Fractional CPUs are not exclusive",
         "The static CPU manager gives CPUs of their own only to containers of Guaranteed pods that ask for a whole "
         "number. A container that asks for 1500m runs in the shared pool with everyone else. Without a kubelet "
         "configuration this is only an information; below one CPU nothing is reported.",
         _fractional_cpus,
     ),
     Rule(
-        "PS103", "whole-cpus-other-memory", WARNING, "Whole CPUs, but memory request and limit differ",
+        "PS103",
+        "whole-cpus-other-memory",
+        WARNING,
+        "Whole CPUs, but memory request and limit differ",
         "The container asks for whole CPUs with request equal to limit, as one does for exclusive CPUs. Its memory "
-        "request and limit differ (or the limit is missing), which makes the pod Burstable, so no CPU is exclusive. Without a "
-        "kubelet configuration this is an information; pods with resource claims are passed over, because a DRA "
-        "driver may give them CPUs.",
+        "request and limit differ (or the limit is missing), which makes the pod Burstable, so no CPU is exclusive. "
+        "Without a kubelet configuration this is an information; pods with resource claims are passed over, because a "
+        "DRA driver may give them CPUs.",
         _integral_cpus_other_memory,
     ),
     Rule(
-        "PS104", "spoiled-by-container", INFO, "One container without resources spoils Guaranteed",
+        "PS104",
+        "spoiled-by-container",
+        INFO,
+        "One container without resources spoils Guaranteed",
         "All containers but one have equal requests and limits. The one without (often a sidecar or an init container "
         "that was added later) makes the whole pod Burstable. It is a warning on a "
         "node with the static CPU manager when a container asks for whole CPUs.",
         _spoiled_by_container,
     ),
     Rule(
-        "PS105", "partial-cores", ERROR, "CPU count does not fill whole cores",
+        "PS105",
+        "partial-cores",
+        ERROR,
+        "CPU count does not fill whole cores",
         "With the CPU manager option full-pcpus-only a container gets whole physical cores. A count that is not a "
         "multiple of the threads per core is refused at admission with SMTAlignmentError. Without a machine two "
         "threads per core are assumed.",
-        _partial_cores, CONFIG, ("PS501",),
+        _partial_cores,
+        CONFIG,
+        ("PS501",),
     ),
     Rule(
-        "PS106", "pod-level-ignored", WARNING, "The managers ignore pods with pod-level resources",
+        "PS106",
+        "pod-level-ignored",
+        WARNING,
+        "The managers ignore pods with pod-level resources",
         "A Guaranteed pod with spec.resources asks for whole CPUs on a node with the static CPU manager, but the "
         "alpha gate PodLevelResourceManagers is off. The kubelet then runs the pod in the shared pool and says "
         "nothing.",
-        _pod_level_ignored, CONFIG,
+        _pod_level_ignored,
+        CONFIG,
     ),
     Rule(
-        "PS107", "quota-on-exclusive-cpus", WARNING, "CFS quota throttles exclusive CPUs",
+        "PS107",
+        "quota-on-exclusive-cpus",
+        WARNING,
+        "CFS quota throttles exclusive CPUs",
         "The quota of a container that owns all its CPUs can only do harm: short overruns of the accounting throttle "
         "it although nobody else may run there. Kubernetes switches the quota off since 1.33; the gate "
         "DisableCPUQuotaWithExclusiveCPUs brings the old behaviour back.",
-        _quota_on_exclusive_cpus, CONFIG,
+        _quota_on_exclusive_cpus,
+        CONFIG,
     ),
-)  # fmt: skip
+)
