@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.explain import explain_refusal
+from podslice.core.explain.refusal import explain_refusal
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.machine.devices import DeviceInventory

@@ -89,6 +89,24 @@ class Quirks(msgspec.Struct, frozen=True):
     """pod-level-resources 6.3: an empty `spec.resources` makes the QoS class BestEffort whatever the containers have;
     False has the gate PodLevelResourcesFixKubeletQOSClass, on by default."""
 
+    quota_requires_nothing_of_pod_level: bool = False
+    """pod-level-resources 12, obs. 11: one pod-level value of any resource lifts all of a quota's requirements."""
+    quota_frees_pod_level_early: bool = False
+    """12, obs. 11: a pod-level resize that is still pending already counts as done."""
+
+    eviction_pod_level_hides_containers: bool = False
+    """10, obs. 6: eviction and preemption rank a pod by its pod-level requests alone; what these do not name counts as
+    not requested. With the gate off they still count."""
+
+    fit_score_ignores_pod_level: bool = False
+    """13.3, obs. 12: the scheduler's fit scores count the incoming pod by its containers alone."""
+    hpa_sums_differ: bool = False
+    """14, obs. 13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all resources of a
+    pod with any pod-level request."""
+    overhead_accumulates: bool = False
+    """vectors only: pod overhead is added into a pod-level amount in the big representation (1.5Gi, 1Ei) each time
+    requests or limits are computed."""
+
     @property
     def fix_gates(self) -> tuple[str, ...]:
         """The gates of KEP-2837's fixes that exist in this profile; v1.36.2 knows none of them."""

@@ -7,27 +7,14 @@ slows a container down before it reaches its limit. Values are bytes, keyed by t
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+from podslice.core.effects.settings import TIERED, CgroupSettings
 from podslice.core.pod.demand import own_limits, own_requests
 from podslice.core.pod.qos import GUARANTEED
 from podslice.core.pod.spec import Container
 from podslice.core.values.quantity import ZERO
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
-RESERVATION_POLICIES = NO_RESERVATION, TIERED = "None", "TieredReservation"
-DEFAULT_THROTTLING_FACTOR = 0.9
-PAGE_SIZE = 4096
-
-
-class MemoryQoSSettings(NamedTuple):
-    """The kubelet's settings: `memoryReservationPolicy`, `memoryThrottlingFactor`, and the node's allocatable memory
-    in bytes (None: unknown)."""
-
-    policy: str = NO_RESERVATION
-    throttling_factor: float = DEFAULT_THROTTLING_FACTOR
-    node_allocatable: int | None = None
-    page_size: int = PAGE_SIZE
 
 
 def protecting_file(qos: str) -> str:
@@ -40,27 +27,24 @@ def pod_memory_qos(qos: str, request: int, policy: str) -> dict[str, int]:
     return {protecting_file(qos): request} if policy == TIERED and request > 0 else {}
 
 
-def container_memory_qos(container: Container, qos: str, settings: MemoryQoSSettings) -> dict[str, int]:
+def container_memory_qos(container: Container, qos: str, settings: CgroupSettings) -> dict[str, int]:
     """Values of a container's cgroup. Only its own request and limit count, never those of the pod."""
-    request = own_requests(container).get("memory", ZERO)
-    limit = own_limits(container).get("memory", ZERO)
-    if settings.policy == TIERED and not request.is_zero():
-        values = {protecting_file(qos): request.value()}
-    else:
-        values = {MIN: 0, LOW: 0}
+    request = own_requests(container).get("memory", ZERO).value()
+    limit = own_limits(container).get("memory", ZERO).value()
+    values = {protecting_file(qos): request} if settings.reservation_policy == TIERED and request else {MIN: 0, LOW: 0}
     if request != limit:
-        high = memory_high(request.value(), limit.value(), settings)
+        high = memory_high(request, limit, settings)
         if high is not None:
             values[HIGH] = high
     return values
 
 
-def memory_high(request: int, limit: int, settings: MemoryQoSSettings) -> int | None:
+def memory_high(request: int, limit: int, settings: CgroupSettings) -> int | None:
     """memory.high between a request and a limit in bytes, a whole number of pages; None where it is not set.
 
     Without a limit (0) the node's allocatable memory is the top.
     """
-    top = limit or settings.node_allocatable
+    top = limit or settings.memory_allocatable
     if not top:
         return None
     high = math.floor(request + (top - request) * settings.throttling_factor)

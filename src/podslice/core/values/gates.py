@@ -30,6 +30,7 @@ GATES: dict[str, Gate] = {
     "DRANodeAllocatableResources": Gate(False, _ALPHA, depends_on=("DynamicResourceAllocation",)),
     "DisableCPUQuotaWithExclusiveCPUs": Gate(True, _DEPRECATED),
     "DynamicResourceAllocation": Gate(True, locked=True),
+    "ExtendWebSocketsToKubelet": Gate(True, _BETA, depends_on=("NodeDeclaredFeatures",)),
     "InPlacePodLevelResourcesVerticalScaling": Gate(
         True, _BETA, depends_on=("InPlacePodVerticalScaling", "NodeDeclaredFeatures", "PodLevelResources")
     ),
@@ -49,6 +50,7 @@ GATES: dict[str, Gate] = {
     "PodLevelResourcesFixKubeletQOSClass": Gate(True, _BETA, later=True),
     "QOSReserved": Gate(False, _ALPHA),
     "ResourceHealthStatus": Gate(True, _BETA),
+    "RestartAllContainersOnContainerExits": Gate(True, _BETA, depends_on=("NodeDeclaredFeatures",)),
     "SidecarContainers": Gate(True, locked=True),
     "TopologyManagerPolicyAlphaOptions": Gate(False, _ALPHA),
     "TopologyManagerPolicyBetaOptions": Gate(True, _BETA),
@@ -120,10 +122,27 @@ class FeatureGates(Mapping[str, bool]):
 
 
 def _check_dependencies(effective: Mapping[str, bool]) -> None:
+    problems = []
     for name, gate in GATES.items():
-        if effective[name]:
-            missing = [needed for needed in gate.depends_on if not effective[needed]]
-            if missing:
-                raise GateError(
-                    f"{name} is enabled, but depends on features that are disabled: [{' '.join(sorted(missing))}]"
-                )
+        missing = [needed for needed in gate.depends_on if not effective[needed]] if effective[name] else []
+        if missing:
+            listed = " ".join(sorted(missing))
+            problems.append(f"{name} is enabled, but depends on features that are disabled: [{listed}]")
+    if problems:
+        raise GateError("; ".join(problems))
+
+
+def dependents_to_disable(overrides: Mapping[str, bool]) -> tuple[str, ...]:
+    """Gates that are on by default, not named in `overrides`, and need a gate that `overrides` turns off, sorted.
+
+    A component does not start until these are off too.
+    """
+    return tuple(
+        sorted(
+            name
+            for name, gate in GATES.items()
+            if gate.default
+            and name not in overrides
+            and any(overrides.get(needed) is False for needed in gate.depends_on)
+        )
+    )

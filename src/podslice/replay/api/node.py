@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from podslice.core.effects import cpu_weight
-from podslice.core.effects.memory_qos import RESERVATION_POLICIES
 from podslice.core.effects.qos_cgroup import qos_cgroups
+from podslice.core.effects.settings import RESERVATION_POLICIES
 from podslice.core.pod.demand import (
     StatusUse,
     aggregate,
@@ -24,6 +24,7 @@ from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.quirks import Quirks
 from podslice.core.values.gates import FeatureGates
 from podslice.core.values.quantity import Quantity
+from podslice.replay.api import cgroups
 from podslice.replay.api.case import ApiCase, Json
 
 SCORING_DEFAULTS: ResourceList = {"cpu": Quantity.parse("100m"), "memory": Quantity.of(209715200)}
@@ -96,17 +97,12 @@ def qos_cgroups_to_json(pods: Sequence[Pod], gates: FeatureGates) -> Json:
             qos: {
                 "cpuShares": cgroup.cpu_shares,
                 "cpuWeight": cgroup.cpu_weight or 0,
-                "unifiedMemoryQoS": unified(cgroup.memory_qos),
+                "unifiedMemoryQoS": cgroups.unified(cgroup.memory_qos),
             }
             for qos, cgroup in qos_cgroups(pods, gates, policy).items()
         }
         for policy in RESERVATION_POLICIES
     }
-
-
-def unified(values: Mapping[str, int | str]) -> Json | None:
-    """cgroup v2 files as they are handed on: texts, nothing for an empty set."""
-    return {name: str(value) for name, value in values.items()} or None
 
 
 def run_cpuconv(case: Json, quirks: Quirks) -> Json:
@@ -140,4 +136,5 @@ SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
     "qosClass": _qos_class,
     "podRequests": _pod_requests,
     "podLimits": _pod_limits,
+    **cgroups.SECTIONS,
 }
