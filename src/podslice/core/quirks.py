@@ -85,6 +85,30 @@ class Quirks(msgspec.Struct, frozen=True):
     """4.9: containers that ask for more than their pod has wrap the pod's shared memory around at 64 bits."""
     memory_reservation_wraps: bool = False
     """4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable memory."""
+    empty_resources_hide_containers: bool = False
+    """pod-level-resources 6.3: an empty `spec.resources` makes the QoS class BestEffort whatever the containers have;
+    False has the gate PodLevelResourcesFixKubeletQOSClass, on by default."""
+
+    quota_requires_nothing_of_pod_level: bool = False
+    """pod-level-resources 12, obs. 11: one pod-level value of any resource lifts all of a quota's requirements."""
+    quota_frees_pod_level_early: bool = False
+    """12, obs. 11: a pod-level resize that is still pending already counts as done."""
+
+    eviction_pod_level_hides_containers: bool = False
+    """10, obs. 6: eviction and preemption rank a pod by its pod-level requests alone; what these do not name counts as
+    not requested. With the gate off they still count."""
+
+    overhead_accumulates: bool = False
+    """vectors only: pod overhead is added into a pod-level amount in the big representation (1.5Gi, 1Ei) each time
+    requests or limits are computed."""
+
+    @property
+    def fix_gates(self) -> tuple[str, ...]:
+        """The gates of KEP-2837's fixes that exist in this profile; v1.36.2 knows none of them."""
+        return tuple(gate for gate, quirk in _FIX_GATES.items() if not getattr(self, quirk))
+
+
+_FIX_GATES = {"PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers"}
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))

@@ -12,10 +12,10 @@ from podslice.core.explain.fix import COSTS, DRAIN, Edit, Fix, text_of
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import HugePages, Machine
 from podslice.core.merge.options import POLICIES, SCOPES
+from podslice.core.pod.critical import is_critical
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, pod_requests
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
-from podslice.core.scheduling.predicates import is_critical
 from podslice.core.values.cpuset import CPUSetError, format_bits, iter_bits, parse_bits
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
 

@@ -67,6 +67,7 @@ def _rounded(pod: Pod) -> Pod:
             spec,
             containers=tuple(map(container, spec.containers)),
             init_containers=tuple(map(container, spec.init_containers)),
+            ephemeral_containers=tuple(map(container, spec.ephemeral_containers)),
             resources=None if spec.resources is None else _rounded_requirements(spec.resources),
             overhead=_rounded_list(spec.overhead),
         ),

@@ -27,7 +27,7 @@ def compute_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
     if (
         resources is not None
         and gates["PodLevelResources"]
-        and (not gates.get(_FIX_GATE, False) or is_pod_level_resources_set(pod))
+        and (is_pod_level_resources_set(pod) or not gates[_FIX_GATE])
     ):
         requests = _positive(resources.requests)
         limits = _positive(resources.limits)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from podslice.core.values.golang import INT64_MAX, INT64_MIN
+from podslice.core.values.golang import INT64_MAX, INT64_MIN, wrap_int64
 
 DECIMAL_SI = "DecimalSI"
 BINARY_SI = "BinarySI"
@@ -212,10 +212,6 @@ class _Number(NamedTuple):
     fraction: str
 
 
-def _wrap(value: int) -> int:
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
 def _ten(power: int) -> int:
     """10 to a non-negative power; typed as an int, which `**` is not."""
     return int(10**power)
@@ -230,14 +226,14 @@ def _overflowed(unscaled: int, shift: int, small: bool) -> int:
     some paths wrap, some give 0, and negative big values are truncated and then raised by one."""
     if shift >= 0:
         if not small:
-            return _wrap(unscaled * _ten(shift))
+            return wrap_int64(unscaled * _ten(shift))
         value = unscaled * _ten(shift)
-        return _wrap(value) if shift in _UNCHECKED_SCALES or INT64_MIN <= value <= INT64_MAX else 0
+        return wrap_int64(value) if shift in _UNCHECKED_SCALES or INT64_MIN <= value <= INT64_MAX else 0
     if unscaled < INT64_MAX:
-        wrapped = _wrap(unscaled)
+        wrapped = wrap_int64(unscaled)
         quotient, rest = divmod(abs(wrapped), _ten(-shift))
         return (quotient if wrapped >= 0 else -quotient) + (rest != 0)
-    return _wrap(-(-unscaled // _ten(-shift)))
+    return wrap_int64(-(-unscaled // _ten(-shift)))
 
 
 def _decimal(number: _Number, exponent: int, fmt: str) -> Quantity:

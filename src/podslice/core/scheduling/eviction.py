@@ -1,0 +1,56 @@
+"""Which pods a node under memory pressure evicts first, and how it explains that (spec pod-level-resources 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from podslice.core.pod.demand import (
+    aggregate,
+    is_pod_level_resources_set,
+    is_supported_pod_level_resource,
+    own_requests,
+    requests_of,
+)
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
+from podslice.core.values.quantity import ZERO, Quantity
+
+
+class Usage(NamedTuple):
+    """A pod and the bytes it uses; None when the node has no statistics of it."""
+
+    pod: Pod
+    memory: int | None
+
+
+def eviction_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, Quantity]:
+    """What a pod is held to have requested when pods are ranked for eviction or preemption, overhead included.
+
+    In v1.36.2 any pod-level value hides all containers' requests; with the gate off pod-level requests still count,
+    over the containers'. False of the quirk takes effective requests.
+    """
+    resources = pod.spec.resources
+    pod_level = {} if resources is None else requests_of(resources)
+    if quirks.eviction_pod_level_hides_containers:
+        total = {} if gates["PodLevelResources"] and is_pod_level_resources_set(pod) else aggregate(pod, own_requests)
+    else:
+        total = aggregate(pod, own_requests)
+        pod_level = pod_level if gates["PodLevelResources"] else {}
+    total |= {name: amount for name, amount in pod_level.items() if is_supported_pod_level_resource(name)}
+    for name, amount in (pod.spec.overhead or {}).items():
+        if not total.get(name, ZERO).is_zero():
+            total[name] = total[name].add(amount)
+    return {name: ZERO.add(amount) for name, amount in total.items()}
+
+
+def rank_for_memory(pods: Sequence[Usage], gates: Mapping[str, bool], quirks: Quirks) -> list[int]:
+    """Indexes of the pods, first to be evicted first: no statistics, use above request, low priority, most above."""
+
+    def key(index: int) -> tuple[bool, bool, int, int]:
+        pod, memory = pods[index]
+        request = eviction_requests(pod, gates, quirks).get("memory", ZERO).nano
+        excess = 0 if memory is None else memory * 10**9 - request
+        return memory is not None, excess <= 0, pod.spec.priority or 0, -excess
+
+    return sorted(range(len(pods)), key=key)
