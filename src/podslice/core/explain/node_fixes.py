@@ -184,16 +184,20 @@ def _manager_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
 def _tried(
     kubelet: Kubelet, pod: Pod, code: str, configs: Iterable[KubeletConfig], *, extra: float = 0.0
 ) -> Iterator[Fix]:
-    """Each configuration that helps, with the running pods where they are if possible, else on a drained node."""
+    """Each configuration that helps, with the running pods where they are if possible, else on a drained node.
+    What only adds to a change that helps alone is left out."""
+    enough: list[set[Edit]] = []
     for config in configs:
-        if kubelet.active and not possible(kubelet, pod, config):
+        edits = config_differences(kubelet.config, config)
+        if any(fewer < set(edits) for fewer in enough) or (kubelet.active and not possible(kubelet, pod, config)):
             continue
         drained = not admits(kubelet, pod, Reconfigure(config))
         if drained and not (kubelet.active and admits(kubelet, pod, Reconfigure(config, drained=True))):
             continue
-        edits = config_differences(kubelet.config, config)
         changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
         how = _after_change(kubelet, drained)
+        if not drained:
+            enough.append(set(edits))
         cost = COSTS[code] + extra + 0.1 * (len(edits) - 1) + DRAIN * drained
         yield Fix(code, f"Set {changes} {how}", round(cost, 3), Reconfigure(config, drained), edits)
 
