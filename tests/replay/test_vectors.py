@@ -11,7 +11,7 @@ from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import compare, first_difference, read_cases
 
 SAMPLE = Path(__file__).parents[1] / "vectors"
-KINDS = ("cpuset", "quantity", "take", "hints", "merge", "checkpoint", "managers-cpu", "managers")
+KINDS = ("cpuset", "quantity", "take", "hints", "merge", "checkpoint", "managers-cpu", "managers", "api")
 SLICES = 8
 
 
