@@ -114,7 +114,9 @@ def test_nothing_at_pod_level_without_the_gate() -> None:
             id="every resource that all containers limit",
         ),
         pytest.param(
-            pod(resources(None, {"cpu": "1"}), {}, resources=resources({"cpu": "2"})), None, id="not if one has no limit"
+            pod(resources(None, {"cpu": "1"}), {}, resources=resources({"cpu": "2"})),
+            None,
+            id="not if one has no limit",
         ),
         pytest.param(
             pod(resources(None, {"cpu": "1"}), resources(None, {"cpu": "0"}), resources=resources({"cpu": "2"})),
@@ -127,7 +129,9 @@ def test_nothing_at_pod_level_without_the_gate() -> None:
             id="init containers count",
         ),
         pytest.param(
-            pod(resources(None, {"cpu": "1"}), resources=resources(None, {"cpu": "3"})), {"cpu": "3"}, id="never overwrites"
+            pod(resources(None, {"cpu": "1"}), resources=resources(None, {"cpu": "3"})),
+            {"cpu": "3"},
+            id="never overwrites",
         ),
         pytest.param(pod(resources(None, {"cpu": "1"}), resources={}), None, id="only pods that use the pod level"),
         pytest.param(
@@ -159,7 +163,9 @@ def test_the_fix_can_be_switched_off() -> None:
         pytest.param(resources(None, {"cpu": "1"}), {"cpu": "1"}, id="no requests"),
         pytest.param(resources({}, {"cpu": "1"}), {"cpu": "1"}, id="empty requests"),
         pytest.param(resources(None, {}), {}, id="empty limits make empty requests"),
-        pytest.param(resources({"cpu": "1"}, {"cpu": "2", "memory": "1Gi"}), {"cpu": "1", "memory": "1Gi"}, id="per key"),
+        pytest.param(
+            resources({"cpu": "1"}, {"cpu": "2", "memory": "1Gi"}), {"cpu": "1", "memory": "1Gi"}, id="per key"
+        ),
         pytest.param(resources({"cpu": "1"}), {"cpu": "1"}, id="no limits"),
         pytest.param({}, None, id="nothing"),
         pytest.param(resources(None, {"cpu": "100u"}), {"cpu": "1m"}, id="rounded up to a thousandth"),
@@ -174,7 +180,9 @@ def test_container_requests(given: dict[str, Any], requests: Any) -> None:
 
 def test_ephemeral_containers_are_only_rounded() -> None:
     """Ephemeral containers get no requests; their amounts and the overhead are rounded like all others."""
-    raw = pod({}, ephemeralContainers=[{"name": "e", "resources": resources(None, {"cpu": "1u"})}], overhead={"cpu": "1n"})
+    raw = pod(
+        {}, ephemeralContainers=[{"name": "e", "resources": resources(None, {"cpu": "1u"})}], overhead={"cpu": "1n"}
+    )
     spec = default_pod(raw, gates()).spec
     assert spec.ephemeral_containers[0].resources.requests is None
     assert texts(spec.ephemeral_containers[0].resources.limits) == {"cpu": "1m"}
