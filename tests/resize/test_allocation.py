@@ -116,13 +116,14 @@ def test_swapping_containers(old: Pod, new: Pod, refused: bool) -> None:
 def test_what_is_held_for_the_whole_pod(resource: str) -> None:
     """Upstream resizes a pod under the managers that hold CPUs or memory for it; profile podslice refuses."""
     new = whole("2", "8Gi") if resource == "memory" else whole("4")
-    upstream = ResizeNode(MANAGED, "static", "Static", quirks=KUBELET_1_36)
+    upstream = ResizeNode(MANAGED, "static", "Static", pod_scope=True, quirks=KUBELET_1_36)
     assert check_resize(new, whole("2"), upstream) is None
     verdict = check_resize(new, whole("2"), msgspec.structs.replace(upstream, quirks=PODSLICE))
     assert verdict is not None
     assert verdict.message == (STATIC_CPU if resource == "cpu" else STATIC_MEMORY)
-    ignored = msgspec.structs.replace(upstream, quirks=PODSLICE, gates=GATES)
-    assert check_resize(new, whole("2"), ignored) is None
+    for fact in ({"gates": GATES}, {"pod_scope": False}):
+        nothing_held = msgspec.structs.replace(upstream, quirks=PODSLICE, **fact)
+        assert check_resize(new, whole("2"), nothing_held) is None
 
 
 def test_one_try() -> None:
