@@ -76,7 +76,9 @@ class Kubelet:
         devices: DeviceInventory | None = None,
         files: Mapping[str, bytes] | None = None,
         predicates: bool = False,
+        cgroup_version: int = 2,
     ) -> None:
+        self.cgroup_version = cgroup_version
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
         self._seen: dict[str, PodOnNode] = {}
@@ -146,6 +148,8 @@ class Kubelet:
             raise AdmissionError(verdict.refusal.message, verdict.refusal.reason)
         if pod.pod_level and not gates["PodLevelResources"]:
             raise AdmissionError("PodLevelResources feature gate is disabled", "PodLevelResourcesNotSupported")
+        if pod.pod_level and self.cgroup_version == 1 and not self.quirks.pod_level_on_cgroup_v1:
+            raise AdmissionError("pod-level resources need cgroup v2", "PodLevelResourcesNotSupported")
         self.preempted = verdict.victims
         for uid in verdict.victims:
             self.remove_pod(uid)

@@ -83,7 +83,7 @@ class Node:
 
     `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
     like) to the resource managers' decision. `files` are state files by name as a kubelet left them; `Node.files` are
-    the current ones.
+    the current ones. On `cgroup_version` 1, `predicates` also refuse pods with pod-level resources.
     """
 
     def __init__(
@@ -95,9 +95,16 @@ class Node:
         devices: DeviceInventory | None = None,
         predicates: bool = True,
         files: Mapping[str, bytes] | None = None,
+        cgroup_version: int = 2,
     ) -> None:
         self.kubelet = Kubelet(
-            machine, config or KubeletConfig(), quirks_of(profile), devices=devices, predicates=predicates, files=files
+            machine,
+            config or KubeletConfig(),
+            quirks_of(profile),
+            devices=devices,
+            predicates=predicates,
+            files=files,
+            cgroup_version=cgroup_version,
         )
         self.kubelet.start()
 

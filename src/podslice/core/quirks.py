@@ -89,6 +89,14 @@ class Quirks(msgspec.Struct, frozen=True):
     """pod-level-resources 6.3: an empty `spec.resources` makes the QoS class BestEffort whatever the containers have;
     False has the gate PodLevelResourcesFixKubeletQOSClass, on by default."""
 
+    implied_limit_becomes_weight: bool = False
+    """17.2, findings A7: a container without a CPU request and limit gets the weight of the whole pod's limit; False
+    gives the least weight, as KEP-2837 says (rows 5 and 13)."""
+    sandbox_limits_are_partial_sums: bool = False
+    """17.20: the sandbox is told the sum of the limits that some containers have, though the others have none."""
+    pod_level_on_cgroup_v1: bool = False
+    """17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
+
     @property
     def fix_gates(self) -> tuple[str, ...]:
         """The gates of KEP-2837's fixes that exist in this profile; v1.36.2 knows none of them."""
