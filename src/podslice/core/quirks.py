@@ -85,6 +85,24 @@ class Quirks(msgspec.Struct, frozen=True):
     """4.9: containers that ask for more than their pod has wrap the pod's shared memory around at 64 bits."""
     memory_reservation_wraps: bool = False
     """4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable memory."""
+    pod_level_resize_outgrows_managers: bool = False
+    """pod-level 17.14: the request of a whole pod can be resized although a static manager holds CPUs or memory for the
+    pod and keeps the old amount; False refuses it as it does for containers."""
+    resize_memory_check_gaps: bool = False
+    """pod-level 17.15: lowering only the pod's memory limit is not checked against its usage, and a container's message
+    names the pod's usage."""
+    unlimited_is_least: bool = False
+    """pod-level 17.15: a resize compares an unlimited cgroup value as −1, so a first limit counts as an increase."""
+    resize_update_drops_shares: bool = False
+    """pod-level 17.16: any in-place update of a container without CPU request lowers its shares to the minimum."""
+    resize_events_omit_pod_level: bool = False
+    """pod-level 17.18: events about resizes say nothing about the pod's own resources."""
+    negative_sandbox_limits: bool = False
+    """findings-api B11: with CFS quota off the runtime is told a quota of -1 less the overhead's, and the like."""
+    pod_level_on_cgroup_v1: bool = False
+    """pod-level 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
+    ignored_pods_without_event: bool = False
+    """memory-device 3.10: nobody is told when the resource managers ignore a pod with pod-level resources."""
     empty_resources_hide_containers: bool = False
     """pod-level-resources 6.3: an empty `spec.resources` makes the QoS class BestEffort whatever the containers have;
     False has the gate PodLevelResourcesFixKubeletQOSClass, on by default."""
@@ -103,9 +121,6 @@ class Quirks(msgspec.Struct, frozen=True):
     hpa_sums_differ: bool = False
     """14, obs. 13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all resources of a
     pod with any pod-level request."""
-    overhead_accumulates: bool = False
-    """vectors only: pod overhead is added into a pod-level amount in the big representation (1.5Gi, 1Ei) each time
-    requests or limits are computed."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:

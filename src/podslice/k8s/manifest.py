@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,16 +220,17 @@ def _check_amounts(amounts: ResourceList | None, path: str) -> None:
             raise InputError(f"{amount} is beyond 64 bits", path=f"{path}[{name}]", remedy="write a smaller amount")
 
 
-def unique(pods: list[LoadedPod]) -> list[LoadedPod]:
-    """Give every pod a name, a namespace and a UID of its own; the same input gives the same names."""
-    taken: set[str] = set()
+def unique(pods: list[LoadedPod], taken: Iterable[str] = ()) -> list[LoadedPod]:
+    """Give every pod a name, a namespace and a UID of its own, none of them `taken`; same input, same names."""
+    taken = set(taken)
+    first = len(taken)
     result = []
     for number, loaded in enumerate(pods):
         metadata = loaded.pod.metadata
         name = metadata.name or f"pod-{number}"
         uid = metadata.uid or f"{metadata.namespace or 'default'}.{name}"
         if uid in taken:
-            uid = next(f"{uid}.{i}" for i in range(2, len(pods) + 2) if f"{uid}.{i}" not in taken)
+            uid = next(f"{uid}.{i}" for i in range(2, first + len(pods) + 2) if f"{uid}.{i}" not in taken)
         taken.add(uid)
         result.append(loaded._replace(pod=_renamed(loaded.pod, name, uid)))
     return result

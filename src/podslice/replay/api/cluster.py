@@ -12,14 +12,14 @@ from podslice.core.scheduling import fit, quota, scoring
 from podslice.core.scheduling.eviction import Usage, eviction_requests, rank_for_memory
 from podslice.core.values.quantity import ZERO, Quantity
 from podslice.replay.api.case import ApiCase, Json, decode_pod, effective_gates
+from podslice.replay.api.growing import grown
 from podslice.replay.api.node import amount, amounts, qos_cgroups_to_json
-from podslice.replay.api.repeated import pod_after
 from podslice.replay.api.server import gates_to_json
 
 Count = Callable[[Pod, Mapping[str, bool]], dict[str, int]]
 
 _QUOTA, _REQUEST, _FIT, _ACCOUNTED, _PRE_SCORE, _SCORE, _EVICTION = 7, 8, 9, 10, 14, 16, 17
-"""How many computations of the pod's requests went before (see `repeated`)."""
+"""How many computations of the pod's requests went before (see `growing`)."""
 _QUOTA_LIMITS = 5
 
 _ALLOCATABLE = {
@@ -64,7 +64,7 @@ def _load(pods: list[dict[str, int]], allocatable: dict[str, int]) -> scoring.No
 
 
 def _requests_before(case: ApiCase, computations: int, count: Count) -> dict[str, int]:
-    return count(pod_after(case, requests=computations), case.gates)
+    return count(grown(case.pod, computations, 0), case.gates)
 
 
 def _insufficient(lack: fit.InsufficientResource) -> Json:
@@ -130,9 +130,7 @@ _SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating")
 
 def _quota_usage(case: ApiCase) -> Json:
     return {
-        "usage": amounts(
-            quota.pod_usage(pod_after(case, requests=_QUOTA, limits=_QUOTA_LIMITS), case.gates, case.quirks)
-        ),
+        "usage": amounts(quota.pod_usage(grown(case.pod, _QUOTA, _QUOTA_LIMITS), case.gates, case.quirks)),
         "constraints": {
             names: quota.missing_requirements(case.pod, names.split(","), case.gates, case.quirks) or None
             for names in _REQUIRED_SETS
@@ -145,7 +143,7 @@ _EVICTION_RESOURCES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi")
 
 
 def _eviction_request(case: ApiCase) -> Json:
-    requests = eviction_requests(pod_after(case, requests=_EVICTION), case.gates, case.quirks)
+    requests = eviction_requests(grown(case.pod, _EVICTION, 0), case.gates, case.quirks)
     return {name: amount(requests.get(name, ZERO)) for name in _EVICTION_RESOURCES}
 
 
