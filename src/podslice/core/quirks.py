@@ -121,6 +121,12 @@ class Quirks(msgspec.Struct, frozen=True):
     hpa_sums_differ: bool = False
     """14, obs. 13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all resources of a
     pod with any pod-level request."""
+    pod_limits_not_defaulted: bool = False
+    """pod-level 3.5, obs. 1: a pod with pod-level requests gets no pod-level limits from its containers; False has the
+    gate PodLevelResourcesFixUpdateDefaulting, on by default."""
+    limit_range_without_pod_defaults: bool = False
+    """pod-level 11.1, obs. 10: a LimitRange has no defaults for whole pods; False has the gate
+    PodLevelResourcesLimitRange, off by default."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:
@@ -128,7 +134,11 @@ class Quirks(msgspec.Struct, frozen=True):
         return tuple(gate for gate, quirk in _FIX_GATES.items() if not getattr(self, quirk))
 
 
-_FIX_GATES = {"PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers"}
+_FIX_GATES = {
+    "PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers",
+    "PodLevelResourcesFixUpdateDefaulting": "pod_limits_not_defaulted",
+    "PodLevelResourcesLimitRange": "limit_range_without_pod_defaults",
+}
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))
