@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from podslice.core.pod.demand import (
     aggregate,
+    containers_in_order,
     is_pod_level_resources_set,
     is_supported_pod_level_resource,
     own_requests,
@@ -14,14 +15,22 @@ from podslice.core.pod.demand import (
 )
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
 
 class Usage(NamedTuple):
-    """A pod and the bytes it uses; None when the node has no statistics of it."""
+    """A pod and the bytes it uses; None when the node has no statistics of it. `containers` by name."""
 
     pod: Pod
     memory: int | None
+    containers: Mapping[str, int] = {}
+
+
+class Threshold(NamedTuple):
+    """The eviction threshold that was crossed, and what was still available."""
+
+    quantity: Quantity
+    available: Quantity
 
 
 def eviction_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, Quantity]:
@@ -48,9 +57,48 @@ def rank_for_memory(pods: Sequence[Usage], gates: Mapping[str, bool], quirks: Qu
     """Indexes of the pods, first to be evicted first: no statistics, use above request, low priority, most above."""
 
     def key(index: int) -> tuple[bool, bool, int, int]:
-        pod, memory = pods[index]
+        pod, memory = pods[index].pod, pods[index].memory
         request = eviction_requests(pod, gates, quirks).get("memory", ZERO).nano
         excess = 0 if memory is None else memory * 10**9 - request
         return memory is not None, excess <= 0, pod.spec.priority or 0, -excess
 
     return sorted(range(len(pods)), key=key)
+
+
+def memory_eviction_message(
+    usage: Usage, gates: Mapping[str, bool], threshold: Threshold | None = None
+) -> tuple[str, dict[str, str]]:
+    """The status message of a pod evicted for memory, and the annotations of its event.
+
+    A pod with a pod-level memory request is always named, even if it uses less; containers when they use more than
+    they request themselves.
+    """
+    pod = usage.pod
+    message = "The node was low on resource: memory. "
+    annotations: dict[str, str] = {}
+    if threshold is not None:
+        message += f"Threshold quantity: {threshold.quantity}, available: {threshold.available}. "
+    request = requests_of(pod.spec.resources).get("memory") if pod.spec.resources is not None else None
+    if gates["PodLevelResources"] and request is not None and usage.memory is not None:
+        used = _bytes(usage.memory)
+        message += _offender("Pod", pod.metadata.name, used, request)
+        annotations |= {"offending_pod": pod.metadata.name, "offending_pod_usage": str(used)}
+    offenders = {}
+    for container in containers_in_order(pod):
+        request = own_requests(container).get("memory", ZERO)
+        used = _bytes(usage.containers.get(container.name, 0))
+        if used > request:
+            message += _offender("Container", container.name, used, request)
+            offenders[container.name] = str(used)
+    if offenders:
+        annotations["offending_containers"] = ",".join(offenders)
+        annotations["offending_containers_usage"] = ",".join(offenders.values())
+    return message, annotations
+
+
+def _offender(kind: str, name: str, used: Quantity, request: Quantity) -> str:
+    return f"{kind} {name} was using {used}, request is {request}, has larger consumption of memory. "
+
+
+def _bytes(amount: int) -> Quantity:
+    return Quantity.of(amount, BINARY_SI)

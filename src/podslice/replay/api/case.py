@@ -63,6 +63,11 @@ class ApiCase:
         return prepare_for_create(self.mutated, self.gates)
 
     @cached_property
+    def prepared_unmutated(self) -> Pod:
+        """The pod that would be validated without any LimitRange."""
+        return prepare_for_create(self.defaulted, self.gates)
+
+    @cached_property
     def admitted(self) -> Pod:
         """The pod as read back from storage."""
         return default_pod(stored(self.prepared), self.gates)
