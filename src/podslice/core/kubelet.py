@@ -213,7 +213,7 @@ class Kubelet:
         """The predicates' view of a pod, worked out once per specification."""
         known = self._seen.get(pod.uid)
         if known is None or known.pod is not pod.spec:
-            known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates)
+            known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates, self.quirks)
         return known
 
     def _node_resources(self) -> NodeResources:

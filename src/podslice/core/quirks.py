@@ -116,9 +116,17 @@ class Quirks(msgspec.Struct, frozen=True):
     """10, obs. 6: eviction and preemption rank a pod by its pod-level requests alone; what these do not name counts as
     not requested. With the gate off they still count."""
 
-    overhead_accumulates: bool = False
-    """vectors only: pod overhead is added into a pod-level amount in the big representation (1.5Gi, 1Ei) each time
-    requests or limits are computed."""
+    fit_score_ignores_pod_level: bool = False
+    """13.3, obs. 12: the scheduler's fit scores count the incoming pod by its containers alone."""
+    hpa_sums_differ: bool = False
+    """14, obs. 13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all resources of a
+    pod with any pod-level request."""
+    pod_limits_not_defaulted: bool = False
+    """pod-level 3.5, obs. 1: a pod with pod-level requests gets no pod-level limits from its containers; False has the
+    gate PodLevelResourcesFixUpdateDefaulting, on by default."""
+    limit_range_without_pod_defaults: bool = False
+    """pod-level 11.1, obs. 10: a LimitRange has no defaults for whole pods; False has the gate
+    PodLevelResourcesLimitRange, off by default."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:
@@ -126,7 +134,11 @@ class Quirks(msgspec.Struct, frozen=True):
         return tuple(gate for gate, quirk in _FIX_GATES.items() if not getattr(self, quirk))
 
 
-_FIX_GATES = {"PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers"}
+_FIX_GATES = {
+    "PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers",
+    "PodLevelResourcesFixUpdateDefaulting": "pod_limits_not_defaulted",
+    "PodLevelResourcesLimitRange": "limit_range_without_pod_defaults",
+}
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from podslice.core.pod.demand import pod_requests
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.fit import CPU, MEMORY, NON_ZERO_REQUESTS, accounted_requests
+from podslice.core.scheduling.fit import CPU, MEMORY, NON_ZERO_REQUESTS, accounted_requests, non_zero_requests
 from podslice.core.values.golang import divide, wrap_int64
 from podslice.core.values.quantity import ZERO, Quantity
 
@@ -36,8 +36,11 @@ class NodeLoad(NamedTuple):
 def fit_scoring_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, int]:
     """What LeastAllocated, MostAllocated and RequestedToCapacityRatio count for the incoming pod.
 
-    Containers that request nothing count as 100m and 200Mi. v1.36.2 does not see the pod level here.
+    Containers that request nothing count as 100m and 200Mi. v1.36.2 sees neither the pod level nor the status here,
+    although the node's own pods are counted with them.
     """
+    if not quirks.fit_score_ignores_pod_level:
+        return non_zero_requests(pod, gates)
     return scored_amounts(pod_requests(pod, pod_level=False, missing=NON_ZERO_REQUESTS))
 
 

@@ -23,16 +23,22 @@ from podslice.core.pod.spec import Container, is_restartable_init
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.duration import parse_duration
 from podslice.core.values.quantity import Quantity
-from podslice.replay.api.case import ApiCase, Json
+from podslice.replay.api.case import ABSENT, ApiCase, Json
+from podslice.replay.api.growing import grown
 
 _GI = 1 << 30
 
 
 class NodeCase:
-    """The case's pod on its node: settings, who owns CPUs, containers in the order of the recordings."""
+    """The case's pod on its node: settings, who owns CPUs, containers in the order of the recordings.
 
-    def __init__(self, case: ApiCase) -> None:
-        self.pod, self.gates, self.node, self.quirks = case.pod, case.gates, case.node, case.quirks
+    `pod_cgroups` says how often the recorder asked for the pod's cgroup before (see `growing`).
+    """
+
+    def __init__(self, case: ApiCase, pod_cgroups: int = 0) -> None:
+        self.gates, self.node, self.quirks = case.gates, case.node, case.quirks
+        asked = (4 + pod_cgroups, 2 + pod_cgroups) if self.gates["PodLevelResources"] else (2, 1)
+        self.pod = grown(case.pod, *asked)
 
     @property
     def containers(self) -> list[tuple[str, Container]]:
@@ -141,12 +147,12 @@ def _scores(node: NodeCase) -> list[int]:
     return oom_score_adjustments(node.pod, node.gates, node.settings().memory_capacity)
 
 
-def _defect(section: Callable[[NodeCase], Any]) -> Callable[[ApiCase], Any]:
+def _section(show: Callable[[NodeCase], Any], pod_cgroups: int = 0) -> Callable[[ApiCase], Any]:
     """The section of a case, or the name of upstream's defect where the kubelet crashes."""
 
     def run(case: ApiCase) -> Any:
         try:
-            return section(NodeCase(case))
+            return show(NodeCase(case, pod_cgroups))
         except UpstreamDefectError as defect:
             return {"defect": defect.name}
 
@@ -169,6 +175,7 @@ def _oom_detail(node: NodeCase) -> Any:
 
 def _pod_cgroup(node: NodeCase) -> Any:
     cgroup = node.pod_cgroup()
+    gate = node.gates["PodLevelResources"]
     settings = node.settings()
     weight = shares_to_weight(cgroup.cpu_shares)
     v2 = settings.cgroup_version == 2
@@ -195,8 +202,10 @@ def _pod_cgroup(node: NodeCase) -> Any:
         "cpuWeight": weight,
         "enforceCPULimits": node.enforced(),
         **{
-            f"unifiedMemoryQoS{key}": unified(pod_unified(node.pod, node.gates, node.settings(policy)))
-            for key, policy in _POLICY_KEYS
+            f"unifiedMemoryQoS{key}": unified(
+                pod_unified(grown(node.pod, asked * gate, 0), node.gates, node.settings(policy))
+            )
+            for asked, (key, policy) in enumerate(_POLICY_KEYS, 1)
         },
     }
 
@@ -230,9 +239,10 @@ def _container(node: NodeCase, kind: str, container: Container, score: int) -> J
     return shown
 
 
-def _sandbox(node: NodeCase) -> Any:
+def _sandbox(case: ApiCase) -> Any:
+    node, before = NodeCase(case, pod_cgroups=3), NodeCase(case)
     created = sandbox(node.pod, node.gates, node.settings(), quota_disabled=node.pod_quota_disabled)
-    update = sandbox_update(node.pod, node.pod_cgroup(), node.gates, node.settings())
+    update = sandbox_update(node.pod, before.pod_cgroup(), node.gates, node.settings())
     return {**_sandbox_to_json(created), "updateSandbox": _sandbox_to_json(update)}
 
 
@@ -250,11 +260,15 @@ def _cpu_manager(node: NodeCase) -> Any:
     }
 
 
+def _cpu_manager_of(case: ApiCase) -> Any:
+    return _section(_cpu_manager)(case) if "cpuManager" in case.node else ABSENT
+
+
 SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
-    "oomScoreAdj": _defect(_oom_score_adj),
-    "oomDetail": _defect(_oom_detail),
-    "podCgroup": _defect(_pod_cgroup),
-    "containerCgroups": _defect(_container_cgroups),
-    "sandbox": _defect(_sandbox),
-    "cpuManager": _defect(_cpu_manager),
+    "oomScoreAdj": _section(_oom_score_adj),
+    "oomDetail": _section(_oom_detail),
+    "podCgroup": _section(_pod_cgroup),
+    "containerCgroups": _section(_container_cgroups, pod_cgroups=3),
+    "cpuManager": _cpu_manager_of,
+    "sandbox": _sandbox,
 }
