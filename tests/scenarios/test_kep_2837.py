@@ -180,6 +180,14 @@ def test_rows_as_the_kep_has_them(row: int) -> None:
     assert what_becomes_of(pod, gates) == expected
 
 
+def test_limits_of_all_containers_become_the_pods() -> None:
+    """KEP-2837-10: with the fix gate a pod that requests what its containers may use at most is Guaranteed."""
+    limits = {"limits": {"cpu": "250m", "memory": "256Mi"}}
+    pod = pod_of(limits, limits, requests={"cpu": "500m", "memory": "512Mi"})
+    assert compute_qos(default_pod(pod, gates_of(PODSLICE)), gates_of(PODSLICE)) == "Guaranteed"
+    assert compute_qos(default_pod(pod, gates_of(KUBELET_1_36)), gates_of(KUBELET_1_36)) == "Burstable"
+
+
 def test_weights_of_a_row() -> None:
     """KEP-2837-5: the kubelet converts linearly, the runtime along its own curve."""
     assert (shares_to_weight(1024), shares_to_runtime_weight(1024)) == (39, 100)
@@ -305,8 +313,6 @@ FULL = {"cpu": "1", "memory": "1Gi"}
 @pytest.mark.parametrize("quirks", BOTH)
 def test_pod_level_decides_about_qos(resources: dict[str, Any], qos: str, quirks: Quirks) -> None:
     """Containers that would make the pod Guaranteed do not count once the pod level says something."""
-    gates = gates_of(quirks)
-    if resources == {"requests": FULL, "limits": {"cpu": "1"}} and quirks is PODSLICE:
-        qos = "Guaranteed"
+    gates = gates_of(quirks, PodLevelResourcesFixUpdateDefaulting=False)
     pod = default_pod(pod_of({"requests": FULL, "limits": FULL}, **resources), gates)
     assert compute_qos(pod, gates) == qos
