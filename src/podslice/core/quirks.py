@@ -86,8 +86,8 @@ class Quirks(msgspec.Struct, frozen=True):
     memory_reservation_wraps: bool = False
     """4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable memory."""
     pod_level_resize_outgrows_managers: bool = False
-    """pod-level 17.14: the request of a whole pod can be resized although a static manager holds CPUs or memory for the
-    pod and keeps the old amount; False refuses it as it does for containers."""
+    """pod-level 17.14: the resize of a pod as a whole is tried although a static manager holds CPUs or memory for it, and
+    allocates a second set; False refuses it as for containers."""
     resize_memory_check_gaps: bool = False
     """pod-level 17.15: lowering only the pod's memory limit is not checked against its usage, and a container's message
     names the pod's usage."""
