@@ -127,7 +127,7 @@ def what_becomes_of(pod: Pod, gates: FeatureGates) -> Expected:
     cgroup = pod_cgroup(pod, gates)
     container = pod.spec.containers[0]
     score = oom_score_adjustments(pod, gates, SETTINGS.memory_capacity)[0]
-    written = container_resources(pod, container, gates, SETTINGS, oom_score_adj=score)
+    written = container_resources(pod, container, gates, SETTINGS, PODSLICE, oom_score_adj=score)
     effective = pod_requests(pod, pod_level=gates["PodLevelResources"])
     return Expected(
         shown(pod.spec.resources, "requests"),
@@ -255,7 +255,7 @@ def test_implied_limit(quirks: Quirks) -> None:
     assert shown_memory(pod.spec.resources, "requests") == "50Gi"
     second = pod.spec.containers[1]
     assert second.resources.limits is None
-    written = container_resources(pod, second, gates, SETTINGS, oom_score_adj=0)
+    written = container_resources(pod, second, gates, SETTINGS, PODSLICE, oom_score_adj=0)
     assert written.memory_limit == 100 * GI
 
 
