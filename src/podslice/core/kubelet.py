@@ -184,6 +184,7 @@ class Kubelet:
             gates=self.manager.context.gates,
             cpu_policy=self.config.cpu_manager_policy,
             memory_policy=self.config.memory_manager_policy,
+            pod_scope=self.manager.topology.merger is not None and self.manager.topology.scope == "pod",
             quirks=self.quirks,
         )
         return try_resize(desired, self.active[desired.metadata.uid].spec, node, self._admit_resized)
