@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,3 +132,12 @@ def test_gates_that_must_go_too(overrides: dict[str, bool], dependents: tuple[st
     """Switching a gate off needs its dependents off, which can be told."""
     assert dependents_to_disable(overrides) == dependents
     FeatureGates.from_overrides({**overrides, **dict.fromkeys(dependents, False)})
+
+
+def test_the_documented_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """The example of docs/api-server.md runs, and its comments are its output."""
+    text = (Path(__file__).parents[2] / "docs" / "api-server.md").read_text(encoding="utf-8")
+    code = text.split("```python\n")[1].split("```")[0]
+    exec(compile(code, "docs/api-server.md", "exec"), {})
+    shown = [line.removeprefix("# ") for line in code.splitlines() if line.startswith("# ")]
+    assert capsys.readouterr().out.splitlines() == shown
