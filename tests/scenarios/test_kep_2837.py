@@ -127,7 +127,7 @@ def what_becomes_of(pod: Pod, gates: FeatureGates) -> Expected:
     cgroup = pod_cgroup(pod, gates)
     container = pod.spec.containers[0]
     score = oom_score_adjustments(pod, gates, SETTINGS.memory_capacity)[0]
-    written = container_resources(pod, container, gates, SETTINGS, oom_score_adj=score)
+    written = container_resources(pod, container, gates, SETTINGS, PODSLICE, oom_score_adj=score)
     effective = pod_requests(pod, pod_level=gates["PodLevelResources"])
     return Expected(
         shown(pod.spec.resources, "requests"),
@@ -178,6 +178,14 @@ def test_rows_as_the_kep_has_them(row: int) -> None:
     else:
         assert errors == []
     assert what_becomes_of(pod, gates) == expected
+
+
+def test_limits_of_all_containers_become_the_pods() -> None:
+    """KEP-2837-10: with the fix gate a pod that requests what its containers may use at most is Guaranteed."""
+    limits = {"limits": {"cpu": "250m", "memory": "256Mi"}}
+    pod = pod_of(limits, limits, requests={"cpu": "500m", "memory": "512Mi"})
+    assert compute_qos(default_pod(pod, gates_of(PODSLICE)), gates_of(PODSLICE)) == "Guaranteed"
+    assert compute_qos(default_pod(pod, gates_of(KUBELET_1_36)), gates_of(KUBELET_1_36)) == "Burstable"
 
 
 def test_weights_of_a_row() -> None:
@@ -247,7 +255,7 @@ def test_implied_limit(quirks: Quirks) -> None:
     assert shown_memory(pod.spec.resources, "requests") == "50Gi"
     second = pod.spec.containers[1]
     assert second.resources.limits is None
-    written = container_resources(pod, second, gates, SETTINGS, oom_score_adj=0)
+    written = container_resources(pod, second, gates, SETTINGS, PODSLICE, oom_score_adj=0)
     assert written.memory_limit == 100 * GI
 
 
@@ -305,8 +313,6 @@ FULL = {"cpu": "1", "memory": "1Gi"}
 @pytest.mark.parametrize("quirks", BOTH)
 def test_pod_level_decides_about_qos(resources: dict[str, Any], qos: str, quirks: Quirks) -> None:
     """Containers that would make the pod Guaranteed do not count once the pod level says something."""
-    gates = gates_of(quirks)
-    if resources == {"requests": FULL, "limits": {"cpu": "1"}} and quirks is PODSLICE:
-        qos = "Guaranteed"
+    gates = gates_of(quirks, PodLevelResourcesFixUpdateDefaulting=False)
     pod = default_pod(pod_of({"requests": FULL, "limits": FULL}, **resources), gates)
     assert compute_qos(pod, gates) == qos

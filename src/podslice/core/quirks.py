@@ -127,6 +127,11 @@ class Quirks(msgspec.Struct, frozen=True):
     limit_range_without_pod_defaults: bool = False
     """pod-level 11.1, obs. 10: a LimitRange has no defaults for whole pods; False has the gate
     PodLevelResourcesLimitRange, off by default."""
+    implied_limit_becomes_weight: bool = False
+    """17.2, findings A7: a container without a CPU request and limit gets the weight of the whole pod's limit; False
+    gives the least weight, as KEP-2837 says (rows 5 and 13)."""
+    sandbox_limits_are_partial_sums: bool = False
+    """17.20: the sandbox is told the sum of the limits that some containers have, though the others have none."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:

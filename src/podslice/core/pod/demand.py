@@ -80,7 +80,10 @@ def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[st
     """The KEP-753 aggregate of all app and init containers: long-running sum against the init peak (spec 7.1)."""
     total: dict[str, Quantity] = {}
     for container in pod.spec.containers:
-        add_into(total, amounts(container))
+        if total:
+            add_into(total, amounts(container))
+        else:
+            total = dict(amounts(container))
     if not pod.spec.init_containers:
         return total
     sidecars: dict[str, Quantity] = {}

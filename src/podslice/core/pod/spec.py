@@ -124,6 +124,16 @@ def is_restartable_init(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
+def containers_with_kind(pod: Pod) -> list[tuple[str, Container]]:
+    """All containers with their kind: `init` and `sidecar`, then `container`, then `ephemeral`."""
+    spec = pod.spec
+    return [
+        *(("sidecar" if is_restartable_init(container) else "init", container) for container in spec.init_containers),
+        *(("container", container) for container in spec.containers),
+        *(("ephemeral", container) for container in spec.ephemeral_containers),
+    ]
+
+
 _RESOURCE_LISTS = frozenset(
     {"requests", "limits", "overhead", "allocatedResources", "max", "min", "default", "defaultRequest",
      "maxLimitRequestRatio"}

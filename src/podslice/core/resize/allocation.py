@@ -207,7 +207,7 @@ def _stanza(pod: Pod) -> tuple[ResourceList, ResourceList]:
 
 
 def _swaps(pod: Pod, container: Container, node: ResizeNode, cgroups: CgroupSettings) -> bool:
-    resources = container_resources(pod, container, node.gates, cgroups, oom_score_adj=0)
+    resources = container_resources(pod, container, node.gates, cgroups, node.quirks, oom_score_adj=0)
     return resources.unified.get(SWAP_MAX, 0) > 0
 
 
