@@ -188,8 +188,7 @@ def _cell(picture: Picture, cell: CellPlace, pitch: float, prefix: str) -> htpy.
         (cpu.bubble is not None and _bubble(picture, cpu, cell, pitch)) or None,
         _square(cpu, square, prefix),
         _label(cpu, cell, pitch),
-        (cpu.changed
-        and _box(Place(square.x + 1, square.y + 1, square.width - 2, square.height - 2), "m", rx="2"))
+        (cpu.changed and _box(Place(square.x + 1, square.y + 1, square.width - 2, square.height - 2), "m", rx="2"))
         or None,
     ]
 
