@@ -163,3 +163,19 @@ def test_started_event_lists_resources() -> None:
         assert words == "Pod resize started"
         assert list(json.loads(detail)) == members
         assert json.loads(detail)["generation"] == 7
+
+
+def test_waiting_outlives_a_restart() -> None:
+    """A resize that waits when the kubelet restarts still waits, and is granted later."""
+    here = node()
+    here.admit(pod(burstable("8")))
+    here.admit(pod(burstable("4"), name="other"))
+    assert here.resize(pod(burstable("12"))).outcome == "Deferred"
+    kubelet = here.kubelet
+    kubelet.restart()
+    assert all(one.refusal is None for one in kubelet.readmit())
+    kubelet.sources_ready()
+    kubelet.collect()
+    assert here.pending_resizes == ["uid-p"]
+    here.remove("uid-other")
+    assert [one.outcome for one in here.retry_resizes("pods_removed")] == ["Allocated"]

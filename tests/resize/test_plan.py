@@ -304,7 +304,7 @@ def test_a_pod_limit_reaches_containers_without_one() -> None:
         "notify cpu", "cpu.max 225000 100000", "notify cpu", "cpu.weight 88", "a cpu", "record cpu",
     ]  # fmt: skip
     update = next(step for step in plan.steps if isinstance(step, UpdateContainer))
-    assert update.values == LinuxValues(2048, 200_000, 100_000)
+    assert update.values == LinuxValues(2, 200_000, 100_000)
 
 
 def test_the_runtime_hears_values_without_overhead() -> None:
@@ -322,15 +322,11 @@ def test_no_limit_is_announced_as_such() -> None:
     assert actuation(KUBELET_1_36).announce(cgroup).resources.cpu_quota == -25_001
 
 
-def test_updates_keep_shares() -> None:
-    """A container without CPU request keeps its weight; v1.36.2 drops it to the minimum with any update."""
-
-    def target(quirks: Quirks) -> LinuxValues:
+def test_updates_and_weights() -> None:
+    """A container without CPU request ends with the least weight; in v1.36.2 it started with that of the limit."""
+    for quirks, shares in ((PODSLICE, 2), (KUBELET_1_36, 1024)):
         (one,) = actuation(quirks).resize().containers
-        return one.target
-
-    assert target(PODSLICE).cpu_shares == 2048
-    assert target(KUBELET_1_36).cpu_shares == 2
+        assert (one.current.cpu_shares, one.target.cpu_shares) == (shares, 2)
 
 
 def test_resize_policy_restarts() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from podslice.core.pod.spec import Pod, ResourceRequirements
 from podslice.core.resize.allocation import allocation_of
-from podslice.core.resize.status import PodCgroup, allocated_resources, in_progress, status_resources
+from podslice.core.resize.status import ObservedCgroup, allocated_resources, in_progress, status_resources
 from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.values.quantity import Quantity
 from tests.resize.helpers import GATES, burstable, pod, resources
@@ -33,14 +33,14 @@ def test_pods_that_do_not_run() -> None:
     """Before a pod runs its status shows effective requests and limits."""
     one = sized()
     waiting = msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, phase="Pending"))
-    assert status_resources(waiting, GATES, PodCgroup(), None) == ResourceRequirements(
+    assert status_resources(waiting, GATES, ObservedCgroup(), None) == ResourceRequirements(
         amounts(cpu="1", memory="256Mi"), amounts(cpu="2", memory="1Gi")
     )
 
 
 def test_running_pods_report_their_cgroup() -> None:
     """A running pod shows what its cgroup says; weights are coarse, so 1 CPU reads 975m."""
-    cgroup = PodCgroup(cpu_weight=39, cpu_quota=150_000, cpu_period=100_000, memory_max=2 * GI)
+    cgroup = ObservedCgroup(cpu_weight=39, cpu_quota=150_000, cpu_period=100_000, memory_max=2 * GI)
     shown = status_resources(sized(), GATES, cgroup, None)
     assert shown.requests == amounts(cpu="975m", memory="256Mi")
     assert shown.limits == amounts(cpu="1500m", memory="2Gi")
@@ -50,8 +50,8 @@ def test_running_pods_report_their_cgroup() -> None:
 def test_what_cannot_be_read() -> None:
     """The previous status stands in for files that cannot be read; a memory request once shown never changes."""
     before = ResourceRequirements(amounts(cpu="3", memory="9Gi"), amounts(cpu="4", memory="5Gi"))
-    assert status_resources(sized(), GATES, PodCgroup(), before) == before
-    readable = PodCgroup(cpu_weight=39, cpu_quota=-1, cpu_period=100_000, memory_max=-1)
+    assert status_resources(sized(), GATES, ObservedCgroup(), before) == before
+    readable = ObservedCgroup(cpu_weight=39, cpu_quota=-1, cpu_period=100_000, memory_max=-1)
     shown = status_resources(sized(), GATES, readable, before)
     assert shown.requests == amounts(cpu="975m", memory="9Gi")
     assert shown.limits == amounts(cpu="2", memory="1Gi")
@@ -61,7 +61,7 @@ def test_what_cannot_be_read() -> None:
 def test_the_smallest_requests(weight: int, cpu: str, expected: str) -> None:
     """Up to 2m the cgroup cannot tell requests apart, so the specification counts."""
     one = pod(burstable("1m"), pod_level=resources({"cpu": cpu}))
-    shown = status_resources(one, GATES, PodCgroup(cpu_weight=weight), None)
+    shown = status_resources(one, GATES, ObservedCgroup(cpu_weight=weight), None)
     assert (shown.requests or {})["cpu"] == Quantity.parse(expected)
 
 
@@ -69,7 +69,7 @@ def test_the_smallest_requests(weight: int, cpu: str, expected: str) -> None:
 def test_the_smallest_limits(quota: int, limit: str, expected: str) -> None:
     """Up to 10m the quota is the smallest one there is, so the specification counts."""
     one = pod(burstable("1m"), pod_level=resources({"cpu": "1m"}, {"cpu": limit}))
-    shown = status_resources(one, GATES, PodCgroup(cpu_quota=quota, cpu_period=100_000), None)
+    shown = status_resources(one, GATES, ObservedCgroup(cpu_quota=quota, cpu_period=100_000), None)
     assert (shown.limits or {})["cpu"] == Quantity.parse(expected)
 
 

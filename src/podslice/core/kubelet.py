@@ -352,6 +352,7 @@ class Kubelet:
         self.running = False
         self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
         context = self.manager.context
+        self.resizes.gates = context.gates
         context.active = dict(old.context.active)
         context.sources_ready = False
         running = {

@@ -93,8 +93,6 @@ class Quirks(msgspec.Struct, frozen=True):
     names the pod's usage."""
     unlimited_is_least: bool = False
     """pod-level 17.15: a resize compares an unlimited cgroup value as −1, so a first limit counts as an increase."""
-    resize_update_drops_shares: bool = False
-    """pod-level 17.16: any in-place update of a container without CPU request lowers its shares to the minimum."""
     resize_events_omit_pod_level: bool = False
     """pod-level 17.18: events about resizes say nothing about the pod's own resources."""
     negative_sandbox_limits: bool = False
