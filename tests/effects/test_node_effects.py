@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+from pathlib import Path
+
 import pytest
 
 from podslice import KubeletConfig, Node
@@ -44,3 +47,9 @@ def test_unknown_pod() -> None:
     """A pod that is not on the node has no effects."""
     with pytest.raises(KeyError):
         static_node().effects("elsewhere")
+
+
+def test_documentation() -> None:
+    """The example of docs/cgroups.md runs and prints what it shows."""
+    results = doctest.testfile(str(Path(__file__).parents[2] / "docs" / "cgroups.md"), module_relative=False)
+    assert (results.failed, results.attempted > 5) == (0, True)
