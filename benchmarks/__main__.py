@@ -11,11 +11,13 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks.api import PODS_PER_SECOND, pipeline, recorded_pods
 from podslice import KubeletConfig, Node
 from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.config.kubelet import MemoryReservation
@@ -24,7 +26,7 @@ from podslice.core.machine.model import HugePages
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from podslice.core.quirks import KUBELET_1_36, PODSLICE, PROFILES
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import bits_of
 
@@ -174,6 +176,10 @@ def cases() -> Iterator[Case]:
     for name, options in STRATEGIES.items():
         yield Case(f"pick 64 of 180, 8 NUMA x 256 CPUs, {name}", picking(options, KUBELET_1_36), None, 200)
     yield Case("pick 64 of 180, profile podslice, packed", picking(CPUPolicyOptions(), PODSLICE), None, 200)
+    pods = recorded_pods()
+    for name in PROFILES:
+        target = len(pods) / PODS_PER_SECOND * 1_000_000
+        yield Case(f"API server's work on {len(pods)} pods, {name}", partial(pipeline, pods, name), None, target)
 
 
 def measure(case: Case, repeat: int) -> dict[str, Any]:

@@ -20,7 +20,11 @@ SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
 }
 
 
-RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {"cpuconv": node.run_cpuconv, "gates": server.run_gates}
+RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {
+    "cpuconv": node.run_cpuconv,
+    "eviction": cluster.run_eviction,
+    "gates": server.run_gates,
+}
 """Types that are no pods."""
 
 
