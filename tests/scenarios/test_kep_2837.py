@@ -21,7 +21,7 @@ from podslice.core.pod.demand import pod_limits, pod_requests
 from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Pod, ResourceRequirements, pod_from_dict
 from podslice.core.pod.validate import validate_pod
-from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
+from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks, Quirks
 from podslice.core.scheduling.fit import filter_requests, non_zero_requests
 from podslice.core.values.gates import FeatureGates
 
@@ -122,12 +122,12 @@ def mebibytes(amount: int | None) -> int | None:
     return amount // (1 << 20) if amount else None
 
 
-def what_becomes_of(pod: Pod, gates: FeatureGates) -> Expected:
+def what_becomes_of(pod: Pod, gates: FeatureGates, quirks: Quirks) -> Expected:
     """The outcome of a defaulted pod in the shape of the table."""
     cgroup = pod_cgroup(pod, gates)
     container = pod.spec.containers[0]
     score = oom_score_adjustments(pod, gates, SETTINGS.memory_capacity)[0]
-    written = container_resources(pod, container, gates, SETTINGS, PODSLICE, oom_score_adj=score)
+    written = container_resources(pod, container, gates, SETTINGS, quirks, oom_score_adj=score)
     effective = pod_requests(pod, pod_level=gates["PodLevelResources"])
     return Expected(
         shown(pod.spec.resources, "requests"),
@@ -151,7 +151,7 @@ def test_rows_as_v1_36_does_them(row: int) -> None:
     """Defaults, effective requests, QoS, cgroups and OOM score of each row, as v1.36.2 decides."""
     gates = gates_of(KUBELET_1_36)
     pod = default_pod(row_pod(row), gates)
-    assert what_becomes_of(pod, gates) == ROWS[row][1]
+    assert what_becomes_of(pod, gates, KUBELET_1_36) == ROWS[row][1]
     assert validate_pod(prepare_for_create(pod, gates), gates) == []
 
 
@@ -177,7 +177,7 @@ def test_rows_as_the_kep_has_them(row: int) -> None:
         assert errors == ["spec.resources.requests", "spec.resources.requests"]
     else:
         assert errors == []
-    assert what_becomes_of(pod, gates) == expected
+    assert what_becomes_of(pod, gates, PODSLICE) == expected
 
 
 def test_limits_of_all_containers_become_the_pods() -> None:
