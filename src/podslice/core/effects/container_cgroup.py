@@ -20,7 +20,7 @@ from podslice.core.values.quantity import ZERO, Quantity
 OOM_GROUP, SWAP_MAX = "memory.oom.group", "memory.swap.max"
 
 
-class LinuxResources(msgspec.Struct, frozen=True):
+class LinuxResources(msgspec.Struct, frozen=True, rename="camel"):
     """CRI LinuxContainerResources. 0 stands for what is not set; a quota of -1 for no limit.
 
     Microseconds and bytes; `huge_pages` by page size, in the machine's order; `unified` by cgroup v2 file.

@@ -82,7 +82,7 @@ class Actuation(msgspec.Struct, frozen=True):
         message = sandbox_update(self.allocated, cgroup, self.gates, self.settings)
         if quota is not None or values.cpu_quota is None:
             return message
-        return message._replace(resources=replace(message.resources, cpu_quota=UNLIMITED))
+        return replace(message, resources=replace(message.resources, cpu_quota=UNLIMITED))
 
     def _containers(self) -> Iterator[ContainerResize]:
         stanza = self.allocated.spec.resources

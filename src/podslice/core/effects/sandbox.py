@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.effects.cgroup import PodCgroup, declares_limit
 from podslice.core.effects.container_cgroup import LinuxResources, linux_resources
@@ -16,7 +17,7 @@ from podslice.core.values.golang import wrap_int64
 from podslice.core.values.quantity import ZERO
 
 
-class Sandbox(NamedTuple):
+class Sandbox(msgspec.Struct, frozen=True):
     """The pod's resources without overhead, and the overhead."""
 
     resources: LinuxResources

@@ -33,7 +33,9 @@ def is_supported_pod_level_resource(name: str) -> bool:
 
 
 def _any_supported(resources: ResourceList | None) -> bool:
-    return resources is not None and any(is_supported_pod_level_resource(name) for name in resources)
+    if not resources:
+        return False
+    return "cpu" in resources or "memory" in resources or any(name.startswith(HUGEPAGES_PREFIX) for name in resources)
 
 
 def is_pod_level_requests_set(pod: Pod) -> bool:
