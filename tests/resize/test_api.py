@@ -112,14 +112,20 @@ def test_everything_but_resources_is_reset() -> None:
 
 def test_a_node_without_support() -> None:
     """A running container whose status has no resources tells of an old kubelet."""
-    old = pod(PLAIN)
     running = ContainerStatus("c0", state=ContainerState(running={}))
-    old = _with_status(old, running)
+    old = _with_status(pod(PLAIN), container_statuses=(running,))
     assert "spec: Forbidden: Pod running on node without support for resize" in messages(pod(burstable("2")), old)
 
 
-def _with_status(one: Pod, *statuses: ContainerStatus) -> Pod:
-    return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, container_statuses=statuses))
+def test_claims_on_node_allocatable_resources() -> None:
+    """A pod that holds cpu or memory through a resource claim cannot be resized."""
+    old = _with_status(pod(PLAIN), node_allocatable_resource_claim_statuses=({"resourceClaimName": "c"},))
+    expected = ["spec: Forbidden: pods with node allocatable resource claims cannot be resized"]
+    assert messages(pod(burstable("2", "1Gi")), old) == expected
+
+
+def _with_status(one: Pod, **fields: Any) -> Pod:
+    return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, **fields))
 
 
 def test_pod_level_resize_without_its_gate() -> None:

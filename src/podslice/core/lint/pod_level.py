@@ -179,8 +179,8 @@ def _partial_budget(subject: PodSubject) -> Iterator[Problem]:
     if not memory.is_zero():
         yield Problem(
             "spec.resources.requests",
-            f"names no memory, so eviction and preemption count 0 for this pod although its containers request "
-            f"{memory}: it is evicted first under memory pressure",
+            f"names no memory, so v1.36.2 counts 0 when it ranks pods for eviction although the containers request "
+            f"{memory}: the pod is evicted first under memory pressure",
             f"set spec.resources.requests.memory: {memory}",
         )
 

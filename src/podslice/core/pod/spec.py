@@ -108,6 +108,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
+    node_allocatable_resource_claim_statuses: tuple[Any, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, rename="camel"):
