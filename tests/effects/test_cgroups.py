@@ -8,8 +8,9 @@ import pytest
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.cgroup import declares_limit, pod_cgroup
+from podslice.core.effects.cgroup_path import pod_cgroup_path
 from podslice.core.effects.exclusive import pod_quota_disabled
-from podslice.core.effects.files import cpu_max, huge_page_files, pod_path, qos_files
+from podslice.core.effects.files import cpu_max, huge_page_files, qos_files
 from podslice.core.effects.huge_pages import page_size_from_name, page_size_name, page_size_of
 from podslice.core.effects.qos_cgroup import qos_cgroups
 from podslice.core.effects.sandbox import sandbox, sandbox_update
@@ -254,23 +255,23 @@ def test_cpu_max(quota: int, period: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("qos", "systemd", "cgroupfs"),
     [
-        ("Guaranteed", "kubepods.slice/kubepods-pod0_1.slice", "kubepods/pod0-1"),
+        ("Guaranteed", "/kubepods.slice/kubepods-pod0_1.slice", "/kubepods/pod0-1"),
         (
             "Burstable",
-            "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0_1.slice",
-            "kubepods/burstable/pod0-1",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0_1.slice",
+            "/kubepods/burstable/pod0-1",
         ),
         (
             "BestEffort",
-            "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0_1.slice",
-            "kubepods/besteffort/pod0-1",
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0_1.slice",
+            "/kubepods/besteffort/pod0-1",
         ),
     ],
 )
 def test_pod_path(qos: str, systemd: str, cgroupfs: str) -> None:
     """Both cgroup drivers' names of a pod's cgroup."""
-    assert pod_path(qos, "0-1") == systemd
-    assert pod_path(qos, "0-1", systemd=False) == cgroupfs
+    assert pod_cgroup_path("0-1", qos) == systemd
+    assert pod_cgroup_path("0-1", qos, systemd=False) == cgroupfs
 
 
 def test_settings_of_a_configuration() -> None:

@@ -145,7 +145,7 @@ class Kubelet:
         verdict = general_predicates(
             self._on_node(pod),
             [self._on_node(other) for uid, other in self.active.items() if uid != pod.uid],
-            NodeFacts(self._node_resources().allocatable),
+            NodeFacts(self.node_resources().allocatable),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
         )
         if verdict.refusal is not None:
@@ -216,7 +216,8 @@ class Kubelet:
             known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates, self.quirks)
         return known
 
-    def _node_resources(self) -> NodeResources:
+    def node_resources(self) -> NodeResources:
+        """Capacity and allocatable as the Node object shows them."""
         report = self.manager.device.capacity()
         return node_resources(
             self.machine,

@@ -83,14 +83,3 @@ def huge_page_files(limits: Mapping[int, int]) -> Files:
 
 def _pages(amount: int, page: int) -> str:
     return str(amount // page * page)
-
-
-def pod_path(qos: str, uid: str, *, systemd: bool = True) -> str:
-    """The pod's cgroup below the root, as the cgroup drivers systemd and cgroupfs name it (spec 8.2)."""
-    parent = "" if qos == "Guaranteed" else qos.lower()
-    if not systemd:
-        return "/".join(filter(None, ("kubepods", parent, f"pod{uid}")))
-    slices = ["kubepods"]
-    for part in filter(None, (parent, f"pod{uid.replace('-', '_')}")):
-        slices.append(f"{slices[-1]}-{part}")
-    return "/".join(f"{one}.slice" for one in slices)

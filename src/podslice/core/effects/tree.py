@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_unified
+from podslice.core.effects.cgroup_path import pod_cgroup_path
 from podslice.core.effects.container_cgroup import LinuxResources, container_resources, container_unified
 from podslice.core.effects.exclusive import pod_quota_disabled, quota_disabled
-from podslice.core.effects.files import Files, container_files, pod_files, pod_path
+from podslice.core.effects.files import Files, container_files, pod_files
 from podslice.core.effects.oom import oom_score_adjustments
 from podslice.core.effects.sandbox import Sandbox, sandbox
 from podslice.core.effects.settings import CgroupSettings
@@ -88,7 +89,7 @@ def pod_effects(
 
     return PodEffects(
         qos=qos,
-        path=pod_path(qos, pod.metadata.uid),
+        path=pod_cgroup_path(pod.metadata.uid, qos),
         cgroup=cgroup,
         files=pod_files(cgroup, memory_qos, settings),
         sandbox=sandbox(pod, gates, settings, quirks, quota_disabled=pod_off),
