@@ -1,183 +1,137 @@
-"""KEP-2837: the sixteen rows with numbers, the worked cases, OOM scores and QoS, by id.
+"""KEP-2837: its sixteen rows, the worked cases, OOM scores and QoS, by id.
 
-The numbers: two equal containers that request 200m and 200Mi and are limited to 250m and 256Mi; the pod requests 600m
-and 600Mi and is limited to 1 CPU and 1Gi; the node has 8Gi.
+The rows are the KEP's table in its own symbols, as profile podslice does them; what v1.36.2 makes of them, in numbers,
+is `tests/effects/test_sixteen_rows.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from podslice.core.effects.cgroup import pod_cgroup
 from podslice.core.effects.container_cgroup import container_resources
-from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
+from podslice.core.effects.cpu_weight import milli_cpu_to_quota, milli_cpu_to_shares
 from podslice.core.effects.oom import oom_score_adjustments
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.demand import pod_limits, pod_requests
+from podslice.core.pod.demand import pod_limits
 from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Pod, ResourceRequirements, pod_from_dict
 from podslice.core.pod.validate import validate_pod
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
 from podslice.core.scheduling.fit import filter_requests, non_zero_requests
 from podslice.core.values.gates import FeatureGates
+from podslice.core.values.quantity import Quantity
 
 GI = 1 << 30
 SETTINGS = CgroupSettings(memory_capacity=8 * GI)
 AMOUNTS = {
     "CR": {"cpu": "200m", "memory": "200Mi"},
     "CL": {"cpu": "250m", "memory": "256Mi"},
-    "PR": {"cpu": "600m", "memory": "600Mi"},
+    "PR": {"cpu": "500m", "memory": "512Mi"},
     "PL": {"cpu": "1", "memory": "1Gi"},
+    "f(CR)": {"cpu": "400m", "memory": "400Mi"},
+    "f(CL)": {"cpu": "500m", "memory": "512Mi"},
 }
-
-
-class Expected(NamedTuple):
-    """What a row comes to: amounts as `cpu/memory` after defaulting, then cgroup values and the OOM score.
-
-    `cpu.max` quotas in microseconds of 100 ms, memory in Mi; None is no limit.
-    """
-
-    requests: str | None
-    limits: str | None
-    container_requests: str | None
-    container_limits: str | None
-    effective: str | None
-    qos: str
-    shares: int
-    quota: int | None
-    memory: int | None
-    container_shares: int
-    container_quota: int | None
-    container_memory: int | None
-    oom: int
-
+"""Of the pod and of each of two equal containers; f() is what both come to."""
 
 TABLE = """
-row set         PR         PL    CR         CL         effective  QoS        sh   quota  mem  sh   quota  mem  oom
-1   -           -          -     -          -          -          BestEffort 2    -      -    2    -      -    1000
-2   CL          -          -     250m/256Mi 250m/256Mi 500m/512Mi Guaranteed 512  50000  512  256  25000  256  -997
-3   CR          -          -     200m/200Mi -          400m/400Mi Burstable  409  -      -    204  -      -    976
-4   CR,CL       -          -     200m/200Mi 250m/256Mi 400m/400Mi Burstable  409  50000  512  204  25000  256  976
-5   PL          1/1Gi      1/1Gi -          -          1/1Gi      Guaranteed 1024 100000 1024 1024 100000 1024 -997
-6   PL,CL       500m/512Mi 1/1Gi 250m/256Mi 250m/256Mi 500m/512Mi Burstable  512  100000 1024 256  25000  256  969
-7   PL,CR       400m/400Mi 1/1Gi 200m/200Mi -          400m/400Mi Burstable  409  100000 1024 204  100000 1024 976
-8   PL,CR,CL    400m/400Mi 1/1Gi 200m/200Mi 250m/256Mi 400m/400Mi Burstable  409  100000 1024 204  25000  256  976
-9   PR          600m/600Mi -     -          -          600m/600Mi Burstable  614  -      -    2    -      -    964
-10  PR,CL       600m/600Mi -     250m/256Mi 250m/256Mi 600m/600Mi Burstable  614  50000  512  256  25000  256  964
-11  PR,CR       600m/600Mi -     200m/200Mi -          600m/600Mi Burstable  614  -      -    204  -      -    964
-12  PR,CR,CL    600m/600Mi -     200m/200Mi 250m/256Mi 600m/600Mi Burstable  614  50000  512  204  25000  256  964
-13  PR,PL       600m/600Mi 1/1Gi -          -          600m/600Mi Burstable  614  100000 1024 1024 100000 1024 964
-14  PR,PL,CL    600m/600Mi 1/1Gi 250m/256Mi 250m/256Mi 600m/600Mi Burstable  614  100000 1024 256  25000  256  964
-15  PR,PL,CR    600m/600Mi 1/1Gi 200m/200Mi -          600m/600Mi Burstable  614  100000 1024 204  100000 1024 964
-16  PR,PL,CR,CL 600m/600Mi 1/1Gi 200m/200Mi 250m/256Mi 600m/600Mi Burstable  614  100000 1024 204  25000  256  964
+row set         scheduler  PR    PL    CR CL  pod-min pod-max min max
+1   -           -          -     -     -  -   min     max     min max
+2   CL          f(CL)      -     -     CL CL  f(CL)   f(CL)   CL  CL
+3   CR          f(CR)      -     -     CR -   f(CR)   max     CR  max
+4   CR,CL       f(CR)      -     -     CR CL  f(CR)   f(CL)   CR  CL
+5   PL          PL         PL    PL    -  -   PL      PL      min PL
+6   PL,CL       f(CL)      f(CL) PL    CL CL  f(CL)   PL      CL  CL
+7   PL,CR       f(CR)      f(CR) PL    CR -   f(CR)   PL      CR  PL
+8   PL,CR,CL    f(CR)      f(CR) PL    CR CL  f(CR)   PL      CR  CL
+9   PR          PR         PR    -     -  -   PR      max     min max
+10  PR,CL       PR         PR    f(CL) CL CL  PR      f(CL)   CL  CL
+11  PR,CR       PR         PR    -     CR -   PR      max     CR  max
+12  PR,CR,CL    PR         PR    f(CL) CR CL  PR      f(CL)   CR  CL
+13  PR,PL       PR         PR    PL    -  -   PR      PL      min PL
+14  PR,PL,CL    PR         PR    PL    CL CL  PR      PL      CL  CL
+15  PR,PL,CR    PR         PR    PL    CR -   PR      PL      CR  PL
+16  PR,PL,CR,CL PR         PR    PL    CR CL  PR      PL      CR  CL
 """
-"""As v1.36.2 does it: pod shares, quota and memory (Mi), then a container's. What is set: requests and limits
-of the pod (P) and of its containers (C); `-` is nothing."""
-
-
-def number(text: str) -> int | None:
-    return None if text == "-" else int(text)
-
-
-def rows() -> dict[int, tuple[str, Expected]]:
-    """What is set and what it comes to, by row."""
-    found = {}
-    for line in TABLE.strip().splitlines()[1:]:
-        row, given, *cells = line.split()
-        texts = [None if cell == "-" else cell for cell in cells[:5]]
-        values = [number(cell) for cell in cells[6:]]
-        found[int(row)] = (given, Expected(*texts, cells[5], *values))  # type: ignore[arg-type]
-    return found
-
-
-ROWS = rows()
+"""What is set; what the scheduler counts; the specification after defaulting; the cgroups of pod and container, where
+min and max are the kernel's own values."""
+ROWS = {int(line.split()[0]): line.split()[1:] for line in TABLE.strip().splitlines()[1:]}
 
 
 def gates_of(quirks: Quirks, **overrides: bool) -> FeatureGates:
     return FeatureGates.from_overrides(overrides, fixes=quirks.fix_gates)
 
 
-def stanza(level: str, given: str) -> dict[str, Any] | None:
-    named = {"R": "requests", "L": "limits"}
-    found = {named[one[1]]: AMOUNTS[one] for one in given.split(",") if one.startswith(level)}
-    return found or None
+def resources(request: str, limit: str) -> dict[str, Any] | None:
+    """A stanza from two symbols, `-` or nothing for what it lacks."""
+    named = {"requests": AMOUNTS.get(request), "limits": AMOUNTS.get(limit)}
+    return {name: amounts for name, amounts in named.items() if amounts} or None
 
 
-def row_pod(row: int) -> Pod:
-    containers = [{"name": name, "resources": stanza("C", ROWS[row][0])} for name in ("a", "b")]
-    spec = {"containers": containers, "resources": stanza("P", ROWS[row][0])}
-    return pod_from_dict({"metadata": {"name": "p", "namespace": "default"}, "spec": spec})
-
-
-def shown(resources: ResourceRequirements | None, which: str) -> str | None:
-    amounts = None if resources is None else getattr(resources, which)
-    return f"{amounts['cpu']}/{amounts['memory']}" if amounts else None
-
-
-def mebibytes(amount: int | None) -> int | None:
-    return amount // (1 << 20) if amount else None
-
-
-def what_becomes_of(pod: Pod, gates: FeatureGates, quirks: Quirks) -> Expected:
-    """The outcome of a defaulted pod in the shape of the table."""
-    cgroup = pod_cgroup(pod, gates)
-    container = pod.spec.containers[0]
-    score = oom_score_adjustments(pod, gates, SETTINGS.memory_capacity)[0]
-    written = container_resources(pod, container, gates, SETTINGS, quirks, oom_score_adj=score)
-    effective = pod_requests(pod, pod_level=gates["PodLevelResources"])
-    return Expected(
-        shown(pod.spec.resources, "requests"),
-        shown(pod.spec.resources, "limits"),
-        shown(container.resources, "requests"),
-        shown(container.resources, "limits"),
-        f"{effective['cpu']}/{effective['memory']}" if effective else None,
-        compute_qos(pod, gates),
-        cgroup.cpu_shares,
-        cgroup.cpu_quota,
-        mebibytes(cgroup.memory),
-        written.cpu_shares,
-        written.cpu_quota or None,
-        mebibytes(written.memory_limit),
-        written.oom_score_adj,
+def given(row: int) -> Pod:
+    """The pod as the row writes it."""
+    symbols = ROWS[row][0].split(",")
+    request, limit, own_request, own_limit = (
+        symbol if symbol in symbols else "-" for symbol in ("PR", "PL", "CR", "CL")
     )
+    own = resources(own_request, own_limit)
+    return pod_of(own, own, **resources(request, limit) or {})
+
+
+def symbolic(stanza: ResourceRequirements | None) -> dict[str, Any] | None:
+    """Requests and limits as texts, None for a stanza without any."""
+    lists = {} if stanza is None else {"requests": stanza.requests, "limits": stanza.limits}
+    return {
+        name: {resource: str(amount) for resource, amount in amounts.items()}
+        for name, amounts in lists.items()
+        if amounts
+    } or None
+
+
+def counted(symbol: str) -> dict[str, int]:
+    """What a symbol comes to in milli CPUs and bytes."""
+    return {
+        name: Quantity.parse(text).milli_value() if name == "cpu" else Quantity.parse(text).value()
+        for name, text in AMOUNTS.get(symbol, {}).items()
+    }
+
+
+def shares(symbol: str) -> int:
+    return milli_cpu_to_shares(counted(symbol).get("cpu", 0))
+
+
+def maxima(symbol: str) -> tuple[int, int]:
+    """CFS quota in microseconds and memory limit in bytes; 0 for none."""
+    amounts = counted(symbol)
+    return milli_cpu_to_quota(amounts.get("cpu", 0)), amounts.get("memory", 0)
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"KEP-2837-{row}") for row in ROWS])
-def test_rows_as_v1_36_does_them(row: int) -> None:
-    """Defaults, effective requests, QoS, cgroups and OOM score of each row, as v1.36.2 decides."""
-    gates = gates_of(KUBELET_1_36)
-    pod = default_pod(row_pod(row), gates)
-    assert what_becomes_of(pod, gates, KUBELET_1_36) == ROWS[row][1]
+def test_rows(row: int) -> None:
+    """Defaults, the scheduler's request and the cgroups of each row are the KEP's, and the pod is valid."""
+    gates = gates_of(PODSLICE)
+    pod = default_pod(given(row), gates)
     assert validate_pod(prepare_for_create(pod, gates), gates) == []
+    _, request, *stanza, pod_min, pod_max, own_min, own_max = ROWS[row]
+    assert filter_requests(pod, gates) == counted(request)
+    assert symbolic(pod.spec.resources) == resources(*stanza[:2])
+    container = pod.spec.containers[1]
+    assert symbolic(container.resources) == resources(*stanza[2:])
+    cgroup = pod_cgroup(pod, gates)
+    assert cgroup.cpu_shares == shares(pod_min)
+    assert (cgroup.cpu_quota or 0, cgroup.memory or 0) == maxima(pod_max)
+    written = container_resources(pod, container, gates, SETTINGS, PODSLICE, oom_score_adj=0)
+    assert written.cpu_shares == shares(own_min)
+    assert (written.cpu_quota, written.memory_limit) == maxima(own_max)
 
 
 def test_row_1_counts_a_little_where_nodes_are_compared() -> None:
-    """KEP-2837-1: a pod without any resources counts with the scheduler's defaults, and fits everywhere."""
-    gates = gates_of(PODSLICE)
-    assert filter_requests(row_pod(1), gates) == {}
-    assert non_zero_requests(row_pod(1), gates) == {"cpu": 200, "memory": 400 << 20}
-
-
-@pytest.mark.parametrize("row", [pytest.param(row, id=f"KEP-2837-{row}") for row in ROWS])
-def test_rows_as_the_kep_has_them(row: int) -> None:
-    """Profile podslice follows the KEP's table: containers without request get the least weight, and limits of all
-    containers become the pod's (rows 10 and 12, refused with these numbers: the pod requests more)."""
-    gates = gates_of(PODSLICE)
-    expected = ROWS[row][1]
-    if row in (5, 13):
-        expected = expected._replace(container_shares=2)
-    pod = default_pod(row_pod(row), gates)
-    errors = [error.field for error in validate_pod(prepare_for_create(pod, gates), gates)]
-    if row in (10, 12):
-        expected = expected._replace(limits="500m/512Mi")
-        assert errors == ["spec.resources.requests", "spec.resources.requests"]
-    else:
-        assert errors == []
-    assert what_becomes_of(pod, gates, PODSLICE) == expected
+    """KEP-2837-1: the scheduler spreads pods without requests as if each container asked for 100m and 200Mi."""
+    assert non_zero_requests(given(1), gates_of(PODSLICE)) == {"cpu": 200, "memory": 400 << 20}
 
 
 def test_limits_of_all_containers_become_the_pods() -> None:
@@ -186,11 +140,6 @@ def test_limits_of_all_containers_become_the_pods() -> None:
     pod = pod_of(limits, limits, requests={"cpu": "500m", "memory": "512Mi"})
     assert compute_qos(default_pod(pod, gates_of(PODSLICE)), gates_of(PODSLICE)) == "Guaranteed"
     assert compute_qos(default_pod(pod, gates_of(KUBELET_1_36)), gates_of(KUBELET_1_36)) == "Burstable"
-
-
-def test_weights_of_a_row() -> None:
-    """KEP-2837-5: the kubelet converts linearly, the runtime along its own curve."""
-    assert (shares_to_weight(1024), shares_to_runtime_weight(1024)) == (39, 100)
 
 
 def pod_of(*containers: dict[str, Any] | None, init: tuple[str, ...] = (), **resources: Any) -> Pod:
@@ -274,7 +223,9 @@ def test_myide(quirks: Quirks) -> None:
     gates = gates_of(quirks)
     ide = {"requests": {"memory": "128Mi", "cpu": "0.5"}, "limits": {"memory": "256Mi", "cpu": "1"}}
     pod = default_pod(pod_of(ide, init=("shell", "tool1", "tool2"), limits={"memory": "1024Mi", "cpu": "4"}), gates)
-    assert shown(pod.spec.resources, "requests") == "500m/128Mi"
+    stanza = symbolic(pod.spec.resources)
+    assert stanza is not None
+    assert stanza["requests"] == {"cpu": "500m", "memory": "128Mi"}
     assert compute_qos(pod, gates) == "Burstable"
     assert str(pod_limits(pod)["cpu"]) == "4"
     assert validate_pod(pod, gates) == []

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podslice.core.errors import InputError
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
 from podslice.core.scheduling.quota import (
     QuotaError,
@@ -16,6 +17,7 @@ from podslice.core.scheduling.quota import (
     matches_scope,
     missing_requirements,
     pod_usage,
+    resource_quota_from_dict,
 )
 from podslice.core.values.quantity import Quantity
 from tests.scheduling.pods import OFF, ON, asks, pod, quantities, texts
@@ -95,6 +97,26 @@ def test_scopes() -> None:
     assert [matches_scope(best_effort, scope, ON) for scope in ("BestEffort", "NotBestEffort")] == [True, False]
     stored = pod({}, status={"qosClass": "Burstable"})
     assert [matches_scope(stored, scope, ON) for scope in ("BestEffort", "NotBestEffort")] == [False, True]
+
+
+def test_decoding() -> None:
+    """A ResourceQuota as kubectl prints it; one whose scopes cannot be told from the pod alone is refused by name."""
+    data: dict[str, Any] = {
+        "metadata": {"name": "team"},
+        "spec": {"hard": {"requests.cpu": "10", "pods": 5}, "scopes": ["NotTerminating"]},
+        "status": {"used": {"requests.cpu": "9500m", "pods": "1"}},
+    }
+    decoded = resource_quota_from_dict(data)
+    assert (decoded.name, decoded.scopes) == ("team", ("NotTerminating",))
+    with pytest.raises(
+        QuotaError, match=r"requested: requests.cpu=1, used: requests.cpu=9500m, limited: requests.cpu=10"
+    ):
+        check_quotas(pod(asks("1")), [decoded], ON, PODSLICE)
+    assert resource_quota_from_dict({"spec": {"hard": {"pods": "1"}}}).used is None
+    with pytest.raises(InputError, match=r"spec.scopes\[0\]: 'PriorityClass' is not a scope known here \(use one of"):
+        resource_quota_from_dict({"spec": {"scopes": ["PriorityClass"]}})
+    with pytest.raises(InputError, match=r"spec.scopeSelector: scope selectors are not supported"):
+        resource_quota_from_dict({"spec": {"scopeSelector": {"matchExpressions": []}}})
 
 
 def quota(*scopes: str, used: dict[str, str] | None = None, **hard: str) -> ResourceQuota:
