@@ -38,8 +38,9 @@ def inspect_pod(
 ) -> Page:
     """The page about a pod as it was written.
 
-    `kind` is the object it came from, `data` the pod's plain data, for amounts as they were spelled. `view` is what is known of the node; with `node`, an empty one, the pod is
-    admitted on it (and leaves again), which decides about exclusive CPUs.
+    `kind` is the object it came from, `data` the pod's plain data, for amounts as they were spelled. `view` is what is
+    known of the node; with `node`, an empty one, the pod is admitted on it (and leaves again), which decides about
+    exclusive CPUs.
     """
     view = view or NodeView()
     stages = _stages(pod, gates, limit_ranges)

@@ -169,7 +169,8 @@ def _quota_notes(settings: CgroupSettings, quota_off: QuotaOff) -> Iterator[str]
     if not settings.cfs_quota:
         yield "cpuCFSQuota is false: no CPU limit is enforced"
     elif quota_off.containers:
-        yield f"CFS quota is off for {', '.join(sorted(quota_off.containers))}, who own their CPUs"
+        pod = " and so for the pod" if quota_off.pod else ""
+        yield f"CFS quota is off for {', '.join(sorted(quota_off.containers))} (CPUs of their own){pod}"
 
 
 def _pod_notes(pod: Pod, gates: Gates) -> Iterator[str]:
