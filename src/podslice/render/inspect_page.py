@@ -67,7 +67,7 @@ def _head(page: Page, console: Console) -> None:
     else:
         verdict.append("refuses it", "bold red")
     console.print(verdict)
-    for text in page.errors:
+    for text in dict.fromkeys(page.errors):
         console.print(_bullet(text, "red"))
     for text in page.refusals:
         console.print(_bullet(text, "red"))
