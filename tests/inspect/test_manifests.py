@@ -31,8 +31,8 @@ REFUSED = {
 NO_QUANTITY = "keps/sig-node/2625-cpumanager-policies-thread-placement/README.md.block1.yaml"
 """A proposal that invents the quantity `3p`."""
 OTHER_CLASS = {
-    "kubelet-1.36": {"README.md.block0.yaml": "Burstable"},
-    "podslice": {"README.md.block0.yaml": "Burstable", "pod_with_pod_level_resources.yaml": "Guaranteed"},
+    "kubelet-1.36": {"myide": "Burstable"},
+    "podslice": {"myide": "Burstable", "pod-with-pod-level-resources": "Guaranteed"},
 }
 """Where the index, which was made by a simpler rule, is wrong about pods with pod-level resources: limits beside
 container requests (row 7 of the KEP's table), and pod limits filled in by the KEP's fix (row 12)."""
@@ -85,7 +85,7 @@ def test_all_workloads(shared: Path, profile: str) -> None:
         for text in page.errors:
             assert REFUSED[name] in text
             refused.add(workload["file"])
-        expected = OTHER_CLASS[profile].get(name, workload["qos"]) if workload["podResources"] else workload["qos"]
+        expected = OTHER_CLASS[profile].get(workload["name"], workload["qos"])
         assert page.qos.qos_class == expected, workload["file"]
         assert len(page.cgroups) == 1 + len(workload["containers"])
         if profile == "podslice":
