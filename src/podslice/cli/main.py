@@ -12,6 +12,7 @@ from podslice.core.errors import PodsliceError
 _COMMANDS = {
     "admit": "Decide where pods land on a node, and show it.",
     "explain": "Say why a pod is refused, and what would make it fit.",
+    "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
     "replay": "Run recorded decisions of Kubernetes and compare.",
     "state": "Show, verify, convert and repair state files.",
