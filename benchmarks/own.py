@@ -11,6 +11,7 @@ import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -55,16 +56,13 @@ def machine(nodes: int, *, cpus_per_node: int = 16, without_cpus: int = 0, huge:
     pools = (HugePages(2048, 4096), HugePages(1 << 20, 8)) if huge else ()
     listed = [msgspec.structs.replace(node, memory=64 * GIB, hugepages=pools) for node in made.nodes]
     listed += [msgspec.structs.replace(listed[0], id=nodes + i, cores=(), hugepages=pools) for i in range(without_cpus)]
-    count = len(listed)
+    number = len(listed)
     distances = [
-        tuple(10 if i == j else 12 if i * 2 // count == j * 2 // count else 32 for j in range(count))
-        for i in range(count)
+        tuple(10 if i == j else 12 if i * 2 // number == j * 2 // number else 32 for j in range(number))
+        for i in range(number)
     ]
-    return msgspec.structs.replace(
-        made,
-        nodes=tuple(msgspec.structs.replace(n, distances=row) for n, row in zip(listed, distances, strict=True)),
-        memory_capacity=None,
-    )
+    listed = [msgspec.structs.replace(node, distances=distances[node.id]) for node in listed]
+    return msgspec.structs.replace(made, nodes=tuple(listed), memory_capacity=None)
 
 
 def config(*, memory: bool, policy: str = "restricted", scope: str = "container") -> KubeletConfig:
@@ -121,14 +119,14 @@ def _pick(made: Machine, cpus: int, options: CPUPolicyOptions) -> Prepare:
     return lambda: lambda: take_by_topology(topology, free, cpus // 4, options, PODSLICE)
 
 
-def _sets(nodes: int, count: int, *, preferred: bool) -> list[ResourceHints]:
-    """Hints of `count` resources. Preferred: one node would do; otherwise the first one needs two."""
+def _sets(nodes: int, number: int, *, preferred: bool) -> list[ResourceHints]:
+    """Hints of `number` resources. Preferred: one node would do; otherwise the first one needs two."""
     topology = CPUTopology(machine(nodes))
     wide = 16 if preferred else 24
     hints: list[ResourceHints] = [cpu_topology_hints(topology, topology.all_cpus, 0, wide, False) or []]
     on_node: dict[int, Bits] = {node: 0b1111 << 4 * node for node in range(nodes)}
     free = bits_of(range(4 * nodes))
-    for place in range(1, count):
+    for place in range(1, number):
         hints.append(Coverage(on_node, tuple(range(nodes))).hints(free, 1 + place % 3) or [])
     return hints
 
@@ -219,22 +217,24 @@ def admission(
 
 def _cycle(profile: str) -> Prepare:
     node = Node(machine(2, cpus_per_node=32), config(memory=True), profile=profile, predicates=False)
-    kubelet, one = node.kubelet, pod()
-    uid = one.metadata.uid
+    kubelet = node.kubelet
+    pods = [pod(f"p{i}") for i in range(16)]
+    turn = count()
 
     def cycle() -> None:
-        kubelet.admit(one)
-        kubelet.remove_pod(uid)
+        one = pods[next(turn) % len(pods)]
+        assert kubelet.admit(one) is None
+        kubelet.remove_pod(one.metadata.uid)
 
     return lambda: cycle
 
 
-def _readmission(count: int) -> Prepare:
+def _readmission(number: int) -> Prepare:
     """Pods after a restart, state files included."""
     made = machine(8, cpus_per_node=64)
     settings = config(memory=True, policy="best-effort")
     node = Node(made, settings)
-    pods = [pod(f"p{i}", cpus=1) for i in range(count)]
+    pods = [pod(f"p{i}", cpus=1) for i in range(number)]
     assert all(node.admit(one).admitted for one in pods)
     files = dict(node.files)
     return lambda: lambda: Node(made, settings, files=files).readmit(pods)
@@ -273,18 +273,18 @@ def figures() -> Iterator[Result]:
     yield from _replay_rate()
 
 
-def _memory_of_a_node(count: int = 200) -> Result:
+def _memory_of_a_node(number: int = 200) -> Result:
     """Idle simulated nodes that share their machine."""
     made, settings = machine(2, cpus_per_node=32), config(memory=True)
     nodes = [Node(made, settings)]
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    nodes += [Node(made, settings) for _ in range(count)]
+    nodes += [Node(made, settings) for _ in range(number)]
     gc.collect()
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    size = (after - before) / 1024 / count
+    size = (after - before) / 1024 / number
     return Result("figures", "idle node, 2 NUMA x 64 CPUs, shared machine", round(size, 1), target=20, unit="KiB")
 
 
