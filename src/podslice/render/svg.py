@@ -17,9 +17,9 @@ from podslice.render.table import format_bytes
 _TOP = 58
 _STYLE = """
 svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8fa;--inner:#fff;--shared:#e3e8ed;
---reserved:#8c959f;--used:#0072b2;--mark:#1b1f24;background:var(--paper);font-family:system-ui,sans-serif}
+--reserved:#8c959f;--used:#424a53;--mark:#1b1f24;background:var(--paper);font-family:system-ui,sans-serif}
 @media (prefers-color-scheme:dark){svg.podslice{--paper:#0d1117;--ink:#e6edf3;--dim:#9198a1;--line:#484f58;
---box:#161b22;--inner:#0d1117;--shared:#30363d;--reserved:#6e7681;--used:#56b4e9;--mark:#fff}}
+--box:#161b22;--inner:#0d1117;--shared:#30363d;--reserved:#6e7681;--used:#c9d1d9;--mark:#fff}}
 .podslice text{fill:var(--ink);font-size:11px}.podslice .h{font-size:17px;font-weight:600}
 .podslice .b{font-weight:600;font-size:12px}.podslice .d{fill:var(--dim)}
 .podslice .box{fill:var(--box);stroke:var(--line)}
@@ -132,7 +132,7 @@ def _node(picture: Picture, layout: Layout, placed: NodePlace, prefix: str) -> h
             for cache in placed.caches
             if cache.cache.shown
         ],
-        [_cell(picture, cell, layout.cell, prefix) for cell in placed.cells],
+        [_cell(picture, layout, cell, prefix) for cell in placed.cells],
     ]
 
 
@@ -178,18 +178,17 @@ def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
     return _g[_title[f"{device.resource} {device.id}: {holder}"], box, label]
 
 
-def _cell(picture: Picture, cell: CellPlace, pitch: float, prefix: str) -> htpy.Element:
+def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htpy.Element:
     """A CPU: its square, its number where there is room, its bubble behind it, a frame if it changed hands."""
-    cpu = cell.cpu
+    cpu, pitch = cell.cpu, layout.cell
     inset = 3 if cpu.bubble is not None else 1
     square = Place(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
     return _g(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
         _title[tip(picture, cpu)],
         (cpu.bubble is not None and _bubble(picture, cpu, cell, pitch)) or None,
         _square(cpu, square, prefix),
-        _label(cpu, cell, pitch),
-        (cpu.changed
-        and _box(Place(square.x + 1, square.y + 1, square.width - 2, square.height - 2), "m", rx="2"))
+        _label(cell, layout),
+        (cpu.changed and _box(Place(square.x + 1, square.y + 1, square.width - 2, square.height - 2), "m", rx="2"))
         or None,
     ]
 
@@ -204,18 +203,24 @@ def _square(cpu: CPU, place: Place, prefix: str) -> htpy.Element:
         return _box(place, "r" if cpu.kind == RESERVED else "s", rx="2")
     fill = _fill(cpu.owner, style_of(cpu.owner), prefix)
     if cpu.kind == POD_SHARED:
-        return _box(place, "in", rx="2", style=f"stroke:{style_of(cpu.owner).fill};stroke-width:2")
+        colour = style_of(cpu.owner).fill
+        return _g[
+            _box(place, "in", rx="2"),
+            _box(place, None, rx="2", fill=colour, fill_opacity=".3", stroke=colour, stroke_width="2"),
+        ]
     return _box(place, None, rx="2", fill=fill)
 
 
-def _label(cpu: CPU, cell: CellPlace, pitch: float) -> htpy.Element | None:
-    digits = len(str(cpu.id))
-    size = min(12.0, (pitch - 4) / (0.6 * digits))
-    if size < 5.5:
+def _label(cell: CellPlace, layout: Layout) -> htpy.Element | None:
+    cpu, pitch, size = cell.cpu, layout.cell, layout.digits
+    if not size:
         return None
     style = f"font-size:{size:.3g}px"
     if cpu.owner is not None and cpu.kind != POD_SHARED:
-        style += f";fill:{style_of(cpu.owner).ink}"
+        look = style_of(cpu.owner)
+        style += f";fill:{look.ink}"
+        if look.pattern:
+            style += f";paint-order:stroke;stroke:{look.fill};stroke-width:{size / 3:.2g}px"
     x, y = cell.x + pitch / 2, cell.y + pitch / 2 + size * 0.36
     return _text({"x": f"{x:.6g}", "y": f"{y:.6g}"}, class_="n", style=style)[str(cpu.id)]
 
@@ -253,7 +258,7 @@ def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, p
             cpu = CPU(0, picture.owners[index].kind, index, None, False)
             square = _square(cpu, swatch, prefix)
         room = int((width - 24) / 6.1)
-        shown = f"{text}  {cpus}"
+        shown = f"{text} · {cpus}"
         if len(shown) > room:
             shown = shown[: max(8, room - 1)] + "…"
         return _g(class_="c", data_o=None if index is None else str(index))[
