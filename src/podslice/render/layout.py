@@ -14,6 +14,7 @@ PAD = 10
 _HEADER = 36
 _BAR = 26
 CHIP = 18
+LOOSE = 170
 _LARGEST_CELL, _SMALLEST_CELL = 40, 15
 _CORES_PER_ROW = 16
 _SMALLEST_DIGITS = 5.5
@@ -73,6 +74,7 @@ class Layout(NamedTuple):
     cell: float
     digits: float
     sockets: tuple[SocketPlace, ...]
+    loose: tuple[ChipPlace, ...]
 
 
 def lay_out(picture: Picture, top: float) -> Layout:
@@ -97,7 +99,11 @@ def lay_out(picture: Picture, top: float) -> Layout:
         title = "Memory without CPUs" if socket.id is None else f"Socket {socket.id}"
         places.append(SocketPlace(title, Place(x, y, wide, bottom + PAD - y), nodes))
         row_bottom = max(row_bottom, bottom + PAD)
-    return Layout(width, row_bottom, cell, _digit_size(picture, cell), tuple(places))
+    if picture.loose_devices:
+        loose, row_bottom = _chips(picture.loose_devices, PAD + LOOSE, row_bottom + GAP, width - 2 * PAD - LOOSE)
+    else:
+        loose = ()
+    return Layout(width, row_bottom, cell, _digit_size(picture, cell), tuple(places), loose)
 
 
 def _node_width(socket_width: float, columns: int) -> float:

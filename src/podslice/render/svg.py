@@ -26,7 +26,7 @@ svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8
 .podslice .in{fill:var(--inner);stroke:var(--line)}.podslice .l3{fill:none;stroke:var(--line);stroke-dasharray:3 2}
 .podslice .s{fill:var(--shared)}.podslice .r{fill:var(--reserved)}.podslice .n{text-anchor:middle;pointer-events:none}
 .podslice .t{fill:var(--shared)}.podslice .u{fill:var(--used)}
-.podslice .m{fill:none;stroke:var(--mark);stroke-width:2.5}
+.podslice .m{fill:none;stroke:var(--mark)}
 .podslice .f{fill:none;stroke:var(--line)}.podslice .x{stroke:#d55e00;stroke-dasharray:3 2}
 .podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
 """
@@ -67,6 +67,7 @@ def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
         _words(PAD, 24, picture.title, "h"),
         _words(PAD, 43, " · ".join(picture.details), "d"),
         [_socket(picture, layout, place, prefix) for place in layout.sockets],
+        _loose(picture, layout, prefix),
         legend,
         distances,
     ]
@@ -178,18 +179,26 @@ def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
     return _g[_title[f"{device.resource} {device.id}: {holder}"], box, label]
 
 
+def _loose(picture: Picture, layout: Layout, prefix: str) -> htpy.Element | None:
+    """Devices that belong to no NUMA node."""
+    if not layout.loose:
+        return None
+    y = layout.loose[0].place.y + 13
+    return _g[_words(PAD, y, "Devices without NUMA node", "b"), [_chip(picture, chip, prefix) for chip in layout.loose]]
+
+
 def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htpy.Element:
     """A CPU: its square, its number where there is room, its bubble behind it, a frame if it changed hands."""
     cpu, pitch = cell.cpu, layout.cell
-    inset = 3 if cpu.bubble is not None else 1
+    inset = max(1.5, pitch * 0.09) if cpu.bubble is not None else 1
     square = Place(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
+    frame = Place(cell.x + 1, cell.y + 1, pitch - 2, pitch - 2)
     return _g(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
         _title[tip(picture, cpu)],
-        (cpu.bubble is not None and _bubble(picture, cpu, cell, pitch)) or None,
+        _bubble(picture, cpu, cell, pitch) if cpu.bubble is not None else None,
         _square(cpu, square, prefix),
         _label(cell, layout),
-        (cpu.changed and _box(Place(square.x + 1, square.y + 1, square.width - 2, square.height - 2), "m", rx="2"))
-        or None,
+        _box(frame, "m", rx="2", stroke_width=f"{max(1.2, pitch / 14):.2g}") if cpu.changed else None,
     ]
 
 
