@@ -11,6 +11,7 @@ from podslice.core.errors import PodsliceError
 
 _COMMANDS = {
     "admit": "Decide where pods land on a node, and show it.",
+    "draw": "Draw a node: terminal, SVG or HTML; watch it live.",
     "explain": "Say why a pod is refused, and what would make it fit.",
     "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
