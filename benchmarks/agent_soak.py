@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import os
 import random
 import sys
@@ -161,7 +162,8 @@ class Soak:
         for record in self.owner.containers.values():
             wanted, found = self.owner.wanted(record), self.fake.containers[record.id]
             assert parse_bits(found.cpus) == wanted.cpus, f"drift in {record.id}"
-        assert not self.fake.unpinned and not self.reporter.troubles
+        assert not self.fake.unpinned
+        assert not self.reporter.troubles
 
     async def lifecycles(self, count: int, *, disturb: int = 500) -> None:
         number = 0
@@ -191,7 +193,7 @@ class Soak:
             await self.end(uid)
         self.check()
         assert self.owner.exclusive() == 0
-        assert not self.owner.pods and not self.owner.containers and not self.owner.sandboxes
+        assert not (self.owner.pods or self.owner.containers or self.owner.sandboxes)
 
 
 def resident() -> float:
@@ -253,9 +255,8 @@ async def latency(folder: Path, pods: int = 100, samples: int = 600) -> dict[str
 
 async def memory(folder: Path) -> dict[str, float]:
     """Resident memory with 250 pods, runtime and source included, everything the agent imports loaded."""
-    from podslice.agent import daemon
-
-    assert daemon
+    importlib.import_module("podslice.agent.daemon")
+    importlib.import_module("lightkube.config.client_adapter")
     world = Soak(folder)
     await world.start()
     for i in range(250):

@@ -11,8 +11,11 @@ from podslice.core.errors import PodsliceError
 
 _COMMANDS = {
     "admit": "Decide where pods land on a node, and show it.",
+    "agent": "Run the node agent.",
+    "audit": "Compare a node's cgroups with its state files.",
     "replay": "Run recorded decisions of Kubernetes and compare.",
     "state": "Show, verify, convert and repair state files.",
+    "status": "Show what the agent on this node does.",
     "topology": "Show a machine as the kubelet sees it.",
     "version": "Print the version.",
 }
