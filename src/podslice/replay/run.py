@@ -19,7 +19,7 @@ from podslice.core.quirks import Quirks
 
 Json = dict[str, Any]
 
-_MODULES = ("managers", "take", "hints", "merge", "checkpoint", "quantity", "cpuset")
+_MODULES = ("managers", "take", "hints", "merge", "checkpoint", "quantity", "cpuset", "api.run")
 _RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {}
 
 

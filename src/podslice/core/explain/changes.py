@@ -73,6 +73,12 @@ def admits(kubelet: Kubelet, pod: Pod, change: Change) -> bool:
     return node is not None and _lands(node, pod)
 
 
+def possible(kubelet: Kubelet, pod: Pod, config: KubeletConfig) -> bool:
+    """True when an empty node of this type with the configuration admits the pod: without that nothing else helps."""
+    node = _fresh(kubelet, kubelet.machine, config, ())
+    return node is not None and _lands(node, pod)
+
+
 def _lands(kubelet: Kubelet, pod: Pod) -> bool:
     """Admit for real and start the containers."""
     pod = default_pod(pod, kubelet.manager.context.gates)
@@ -81,7 +87,6 @@ def _lands(kubelet: Kubelet, pod: Pod) -> bool:
         if kubelet.admit(pod) is not None or kubelet.preempted:
             return False
         started = kubelet.start_containers(pod.metadata.uid)
-        kubelet.collect()
     except UpstreamDefectError:
         return False
     return not any(container.error for container in started.values())
@@ -92,7 +97,6 @@ def _without(kubelet: Kubelet, pod: Pod, change: Remove) -> bool:
     leaving = [copy.active[uid].spec for uid in change.uids]
     for uid in change.uids:
         copy.remove_pod(uid)
-    copy.collect()
     if not _lands(copy, pod):
         return False
     return not change.back or all(_lands(copy, other) for other in leaving)
@@ -124,7 +128,7 @@ def _restarted(kubelet: Kubelet, change: Reconfigure | ChangeMachine) -> Kubelet
     copy = fork(kubelet)
     copy.save()
     try:
-        copy.restart(machine=machine, config=config, plugins_ready=True)
+        copy.restart(machine=machine, config=config)
         refused = [admitted for admitted in copy.readmit() if admitted.refusal is not None]
     except (StartError, UpstreamDefectError):
         return None

@@ -25,12 +25,16 @@ CANDIDATES = {
 
 REFUSALS = {
     "cpu-short": "the node has too few free CPUs",
+    "cpu-too-big": "no set of NUMA nodes the policy takes has that many CPUs even when empty",
     "cpu-scattered": "enough CPUs are free, but not on a set of NUMA nodes the policy takes",
     "memory-short": "the node has too little free memory",
+    "memory-too-big": "no set of NUMA nodes the policy takes has that much memory even when empty",
     "memory-scattered": "enough memory is free, but not on a set of NUMA nodes the policy takes",
     "hugepages-short": "the node has too few free huge pages",
+    "hugepages-too-big": "no set of NUMA nodes the policy takes has that many huge pages even when empty",
     "hugepages-scattered": "enough huge pages are free, but not on a set of NUMA nodes the policy takes",
     "devices-short": "the node has too few free devices",
+    "devices-too-big": "no set of NUMA nodes the policy takes has that many devices even when empty",
     "devices-scattered": "enough devices are free, but not on a set of NUMA nodes the policy takes",
     "no-common-set": "each resource has a set of NUMA nodes it likes, but there is none that all like",
     "smt-fraction": "full-pcpus-only gives whole cores, and the request does not fill them",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
 
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
-from podslice.core.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove, admits
+from podslice.core.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove, admits, possible
 from podslice.core.explain.fix import COSTS, DRAIN, Edit, Fix, text_of
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import HugePages, Machine
@@ -21,7 +20,9 @@ from podslice.core.values.cpuset import CPUSetError, format_bits, iter_bits, par
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
 
 replace = msgspec.structs.replace
-_MOST_PAIRS = 300
+_MOST_MOVES = 8
+_MOST_NAMED = 6
+_MOST_TRIES = 60
 _OPTIONS = (
     "full-pcpus-only",
     "strict-cpu-reservation",
@@ -38,24 +39,24 @@ _OPTIONS = (
 def pod_moves(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
     """The least disruptive pod, pair, or set of pods to move within the node or to evict from it."""
     others = sorted((p for p in kubelet.active.values() if p.uid != pod.metadata.uid), key=_weight)
-    moved = False
-    evictable: list[tuple[str, ...]] = []
-    for other in others:
-        if admits(kubelet, pod, Remove((other.uid,))):
-            evictable.append((other.uid,))
-            if not moved and admits(kubelet, pod, Remove((other.uid,), back=True)):
-                moved = True
-                yield _removal(kubelet, (other.uid,), back=True)
-                if len(evictable) > 1:
-                    break
-    if evictable:
-        yield _removal(kubelet, evictable[0], back=False)
-        return
-    uids = _several(kubelet, pod, [other.uid for other in others])
-    if uids:
-        yield _removal(kubelet, uids, back=False)
-        if admits(kubelet, pod, Remove(uids, back=True)):
-            yield _removal(kubelet, uids, back=True)
+    search = _Removals(kubelet, pod)
+    uids = tuple(other.uid for other in others)
+    evicted: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    for count, one in enumerate(search.singles(uids)):
+        evicted = evicted or (one,)
+        if admits(kubelet, pod, Remove((one,), back=True)):
+            moved = (one,)
+        if moved or count == _MOST_MOVES:
+            break
+    if not evicted:
+        evicted = search.pair(uids) or search.several(uids)
+        if evicted and admits(kubelet, pod, Remove(evicted, back=True)):
+            moved = evicted
+    if evicted:
+        yield _removal(kubelet, evicted, back=False)
+    if moved:
+        yield _removal(kubelet, moved, back=True)
 
 
 def _weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
@@ -64,34 +65,63 @@ def _weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
     return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid
 
 
-def _several(kubelet: Kubelet, pod: Pod, uids: list[str]) -> tuple[str, ...]:
-    """A pair, or a set none of which can stay; empty when not even the departure of all helps."""
-    if len(uids) < 2 or not admits(kubelet, pod, Remove(tuple(uids))):
+class _Removals:
+    """Which pods must leave. Whatever a set of pods frees, a larger set frees too, so a set that does not help rules
+    out all its parts: singles and pairs are found by halving."""
+
+    def __init__(self, kubelet: Kubelet, pod: Pod) -> None:
+        self._kubelet = kubelet
+        self._pod = pod
+        self._known: dict[frozenset[str], bool] = {}
+
+    def _helps(self, uids: Sequence[str]) -> bool:
+        key = frozenset(uids)
+        if key not in self._known:
+            self._known[key] = admits(self._kubelet, self._pod, Remove(tuple(uids)))
+        return self._known[key]
+
+    def singles(self, uids: tuple[str, ...], beside: tuple[str, ...] = ()) -> Iterator[str]:
+        """Every pod of `uids` whose departure is enough when those in `beside` leave as well, in order."""
+        if not uids or not self._helps((*beside, *uids)):
+            return
+        if len(uids) == 1:
+            yield uids[0]
+            return
+        half = len(uids) // 2
+        yield from self.singles(uids[:half], beside)
+        yield from self.singles(uids[half:], beside)
+
+    def pair(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """Two pods whose departure is enough, empty for none; gives up after `_MOST_TRIES` tries on a full node."""
+        tried = len(self._known)
+        for place, one in enumerate(uids):
+            if len(self._known) - tried > _MOST_TRIES or not self._helps(uids[place:]):
+                break
+            other = next(self.singles(uids[place + 1 :], (one,)), None)
+            if other is not None:
+                return one, other
         return ()
-    pairs = combinations(uids, 2)
-    if len(uids) * (len(uids) - 1) // 2 <= _MOST_PAIRS:
-        pair = next((two for two in pairs if admits(kubelet, pod, Remove(two))), None)
-        if pair is not None:
-            return pair
-    return _needed(kubelet, pod, tuple(uids))
 
-
-def _needed(kubelet: Kubelet, pod: Pod, uids: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave out as many as possible, in halves first, then one by one; the heaviest stay first."""
-    leaving = list(uids)
-    size = len(leaving) // 2
-    while size:
-        for start in range(len(leaving) - size, -1, -size):
-            fewer = leaving[:start] + leaving[start + size :]
-            if fewer and admits(kubelet, pod, Remove(tuple(fewer))):
-                leaving = fewer
-        size //= 2
-    return tuple(leaving)
+    def several(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """A set none of which can stay; empty when not even the departure of all helps. Heavy pods stay first."""
+        if not uids or not self._helps(uids):
+            return ()
+        leaving = list(uids)
+        size = len(leaving) // 2
+        while size:
+            for start in range(len(leaving) - size, -1, -size):
+                fewer = leaving[:start] + leaving[start + size :]
+                if fewer and self._helps(fewer):
+                    leaving = fewer
+            size //= 2
+        return tuple(leaving)
 
 
 def _removal(kubelet: Kubelet, uids: tuple[str, ...], *, back: bool) -> Fix:
     names = [f"{m.namespace}/{m.name}" for m in (kubelet.active[uid].spec.metadata for uid in uids)]
-    listed = ", ".join(names)
+    listed = ", ".join(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        listed += f" and {len(names) - _MOST_NAMED} more"
     cpus = sum(kubelet.active[uid].cpus for uid in uids)
     critical = sum(is_critical(kubelet.active[uid].spec) for uid in uids)
     if back:
@@ -154,14 +184,20 @@ def _manager_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
 def _tried(
     kubelet: Kubelet, pod: Pod, code: str, configs: Iterable[KubeletConfig], *, extra: float = 0.0
 ) -> Iterator[Fix]:
-    """Each configuration that helps, with the running pods where they are if possible, else on a drained node."""
+    """Each configuration that helps, with the running pods where they are if possible, else on a drained node.
+    What only adds to a change that helps alone is left out."""
+    enough: list[set[Edit]] = []
     for config in configs:
+        edits = config_differences(kubelet.config, config)
+        if any(fewer < set(edits) for fewer in enough) or (kubelet.active and not possible(kubelet, pod, config)):
+            continue
         drained = not admits(kubelet, pod, Reconfigure(config))
         if drained and not (kubelet.active and admits(kubelet, pod, Reconfigure(config, drained=True))):
             continue
-        edits = config_differences(kubelet.config, config)
         changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
         how = _after_change(kubelet, drained)
+        if not drained:
+            enough.append(set(edits))
         cost = COSTS[code] + extra + 0.1 * (len(edits) - 1) + DRAIN * drained
         yield Fix(code, f"Set {changes} {how}", round(cost, 3), Reconfigure(config, drained), edits)
 

@@ -20,14 +20,14 @@ from podslice.core.explain.edits import (
     without_resources,
 )
 from podslice.core.explain.fix import COSTS, LOSS, Edit, Fix, text_of
-from podslice.core.hints.masks import sums
 from podslice.core.kubelet import Kubelet
-from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.core.pod.eligibility import integral_cpus
 from podslice.core.pod.spec import Pod, ResourceRequirements
-from podslice.core.values.quantity import BINARY_SI, Quantity
+from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
 _MI = 1 << 20
+_MOST_TOTALS = 4096
 _MOST_SIZES = 400
 _BUDGET_STEPS = 16
 Amounts = dict[tuple[str, str], Quantity | None]
@@ -112,7 +112,8 @@ class PodFixes:
         if rounded is not None:
             words = f"Ask for a whole number of CPUs, {text_of(rounded[place, 'cpu'])}, in {self._who(place)}"
             yield self._fix("whole-number", words, rounded, COSTS["whole-number"])
-        best = self._bisect(milli, lambda n: {(place, "cpu"): Quantity.milli(n)})
+        lowest = max(1, self._floor(place, "cpu").milli_value())
+        best = self._bisect(lowest, milli, lambda n: {(place, "cpu"): Quantity.milli(n)})
         if best:
             yield from self._shrunk(place, "cpu", quantity, [Quantity.milli(best)])
 
@@ -139,7 +140,8 @@ class PodFixes:
             {size // unit * unit for size in self._full_sizes(place, name) if 0 < size < before}, reverse=True
         )
         yield from (Quantity.of(size, BINARY_SI) for size in sizes[:_MOST_SIZES] if size)
-        steps = self._bisect(-(-before // unit), lambda n: {(place, name): Quantity.of(n * unit, BINARY_SI)})
+        lowest = max(1, -(-self._floor(place, name).value() // unit))
+        steps = self._bisect(lowest, -(-before // unit), lambda n: {(place, name): Quantity.of(n * unit, BINARY_SI)})
         if steps:
             yield Quantity.of(steps * unit, BINARY_SI)
         if name != "memory":
@@ -150,8 +152,8 @@ class PodFixes:
         memory = self.kubelet.manager.memory
         tables = [(state.memory_map or {}).get(name) for _, state in sorted(memory.machine_state.items())]
         amounts = {
-            *sums([table.free if table else 0 for table in tables]),
-            *sums([table.allocatable if table else 0 for table in tables]),
+            *_subset_sums(table.free if table else 0 for table in tables),
+            *_subset_sums(table.allocatable if table else 0 for table in tables),
         }
         others = [
             quantity.value()
@@ -165,11 +167,11 @@ class PodFixes:
             beside.add(before)
         return (size - used for size in amounts for used in beside)
 
-    def _bisect(self, before: int, make: Callable[[int], Amounts]) -> int:
-        """The largest value below `before` that works if smaller always works better; 0 if even 1 does not."""
-        if before <= 1 or not self._works(with_amounts(self.pod, make(1))):
+    def _bisect(self, lowest: int, before: int, make: Callable[[int], Amounts]) -> int:
+        """The largest value below `before` that works if smaller always works better; 0 if `lowest` does not."""
+        if before <= lowest or not self._works(with_amounts(self.pod, make(lowest))):
             return 0
-        low, high = 1, before
+        low, high = lowest, before
         while high - low > 1:
             middle = (low + high) // 2
             if self._works(with_amounts(self.pod, make(middle))):
@@ -177,6 +179,11 @@ class PodFixes:
             else:
                 high = middle
         return low
+
+    def _floor(self, place: str, name: str) -> Quantity:
+        """What a place must ask for at least: a pod as a whole for what its containers do."""
+        own = {} if place != POD else aggregate(self.pod, lambda container: requests_of(container.resources))
+        return own.get(name, ZERO)
 
     # Several amounts at once
 
@@ -263,3 +270,13 @@ def differences(before: Pod, after: Pod) -> tuple[Edit, ...]:
                     path = f"{field(before, place)}.{kind}.{name}"
                     changed.append(Edit(path, text_of(was.get(name)), text_of(is_now.get(name))))
     return tuple(changed)
+
+
+def _subset_sums(amounts: Iterable[int]) -> set[int]:
+    """Totals of all sets of NUMA nodes; on machines with very many different ones the largest totals."""
+    totals = {0}
+    for size in amounts:
+        totals |= {total + size for total in totals}
+        if len(totals) > _MOST_TOTALS:
+            totals = set(sorted(totals)[-_MOST_TOTALS:])
+    return totals

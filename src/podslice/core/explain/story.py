@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podslice.core.explain.candidates import Candidate, Cell
 from podslice.core.explain.codes import ELIGIBILITY, REFUSALS
-from podslice.core.explain.trace import ContainerFacts, MergeStep, Pick, Trace
+from podslice.core.explain.trace import ContainerFacts, MergeStep, Trace
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
 _ROWS_TOLD = 4
@@ -19,7 +19,7 @@ def story(trace: Trace) -> list[str]:
     for step in trace.steps:
         told += _merge(step, trace)
     if trace.admitted:
-        told += list(_picks(trace.picks))
+        told += list(_picks(trace))
     else:
         told += _ending(trace)
     return told
@@ -107,8 +107,12 @@ def cell_text(cell: Cell) -> str:
     return f"{cell.resource} fits"
 
 
-def _picks(picks: tuple[Pick, ...]) -> Iterator[str]:
-    for pick in picks:
+def _picks(trace: Trace) -> Iterator[str]:
+    owners = {facts.name for facts in trace.containers if facts.exclusive_cpus}
+    for pick in trace.picks:
+        if pick.container is not None and pick.container not in owners:
+            yield f"Container {pick.container} shares CPUs {pick.cpus} with its pod."
+            continue
         who = f"Container {pick.container}" if pick.container else "The pod"
         order = [f"{unit.what} {unit.id}" for unit in pick.order]
         shown = ", ".join(order[:12]) + (f" and {len(order) - 12} more" if len(order) > 12 else "")

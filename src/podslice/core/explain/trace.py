@@ -121,7 +121,7 @@ def trace(kubelet: Kubelet, pod: AdmissionPod, record: Record, refusal: Refusal 
         admitted=refusal is None,
         reason=refusal.reason if refusal else "",
         message=refusal.message if refusal else "",
-        code=refusal_code(refusal, steps[-1].candidates, merged=not steps[-1].admitted) if refusal else "",
+        code=_code(refusal, steps[-1]) if refusal else "",
         scope=kubelet.manager.topology.scope if kubelet.manager.topology.merger else "none",
         containers=_facts(kubelet, pod),
         steps=steps,
@@ -129,6 +129,10 @@ def trace(kubelet: Kubelet, pod: AdmissionPod, record: Record, refusal: Refusal 
         writes=() if refusal else _writes(kubelet, pod),
         failed=failed,
     )
+
+
+def _code(refusal: Refusal, last: MergeStep) -> str:
+    return refusal_code(refusal, last.candidates, policy=last.policy, merged=not last.admitted)
 
 
 # What was asked

@@ -9,6 +9,7 @@ from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.explain.candidates import Candidate
 from podslice.core.managers.cpu import EMPTY_NODE_SHARED_POOL
 from podslice.core.managers.topology import TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION
+from podslice.core.merge.options import SINGLE_NUMA_NODE
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.scheduling.predicates import Refusal
 
@@ -17,11 +18,11 @@ _REASONS = {
     EMPTY_NODE_SHARED_POOL: "node-pool-empty",
     "OutOfpods": "too-many-pods",
 }
-_BLOCKING = ("short", "small", "group", "apart")
 
 
-def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, merged: bool) -> str:
-    """The code of a refusal. `table` are the candidates of the last step, `merged` says that the merge refused."""
+def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, merged: bool) -> str:
+    """The code of a refusal. `table` are the candidates of the last step under `policy` of the Topology Manager,
+    `merged` says that the merge refused."""
     if refusal.reason in _REASONS:
         return _REASONS[refusal.reason]
     if refusal.reason == SMT_ALIGNMENT:
@@ -29,7 +30,7 @@ def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, merged: bool) 
     if refusal.reason.startswith("OutOf"):
         return "node-total"
     if refusal.reason == TOPOLOGY_AFFINITY or merged:
-        return _affinity_code(table)
+        return _affinity_code(table, policy)
     if refusal.reason == UNEXPECTED_ADMISSION:
         lacking = _lacking(table)
         return f"{lacking}-short" if lacking else "allocation-failed"
@@ -50,14 +51,18 @@ def _lacking(table: Sequence[Candidate]) -> str:
     return next((kind_of(c.resource) for c in table[-1].cells if c.free < c.need), "")
 
 
-def _affinity_code(table: Sequence[Candidate]) -> str:
-    """What a merge failed on: too little, too scattered, or sets that do not meet."""
+def _affinity_code(table: Sequence[Candidate], policy: str) -> str:
+    """What a merge failed on: too little, too big, too scattered, or sets that do not meet."""
+    taken = [row for row in table if policy != SINGLE_NUMA_NODE or len(row.nodes) == 1]
+    if not taken or not taken[0].cells:
+        return "other"
+    for place, cell in enumerate(taken[0].cells):
+        if all(row.cells[place].verdict == "small" for row in taken):
+            return f"{kind_of(cell.resource)}-too-big"
     lacking = _lacking(table)
     if lacking:
         return f"{lacking}-short"
-    if not table or not table[0].cells:
-        return "other"
-    for place, cell in enumerate(table[-1].cells):
-        if not any(row.cells[place].verdict == "fits" for row in table):
+    for place, cell in enumerate(taken[0].cells):
+        if not any(row.cells[place].verdict == "fits" for row in taken):
             return f"{kind_of(cell.resource)}-scattered"
     return "no-common-set"

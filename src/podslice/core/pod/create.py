@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.qos import pod_qos
 from podslice.core.pod.spec import Container, Pod, PodStatus, ResourceList, ResourceRequirements
 from podslice.core.values.quantity import Quantity
 
@@ -15,8 +15,9 @@ replace = msgspec.structs.replace
 
 
 def prepare_for_create(pod: Pod, gates: Mapping[str, bool]) -> Pod:
-    """The pod before validation: a new status with its QoS class, and no `spec.resources` where the gate is off."""
-    status = PodStatus(qos_class=compute_qos(pod, gates), phase="Pending")
+    """The pod before validation: a new status with the QoS class (the submitted one if it
+    names one), and no `spec.resources` where the gate is off."""
+    status = PodStatus(qos_class=pod_qos(pod, gates), phase="Pending")
     if pod.spec.resources is None or gates["PodLevelResources"]:
         return replace(pod, status=status)
     return replace(pod, status=status, spec=replace(pod.spec, resources=None))

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.critical import is_critical
-from podslice.core.pod.demand import is_pod_level_resources_set, pod_requests, requests_of
 from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
+from podslice.core.scheduling.eviction import eviction_requests
 from podslice.core.scheduling.fit import (
     EPHEMERAL_STORAGE,
     PODS,
@@ -26,7 +27,7 @@ from podslice.core.scheduling.fit import (
     insufficient_resources,
 )
 from podslice.core.scheduling.preemption import Candidate, PreemptionError, find_victims
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.core.values.quantity import Quantity
 
 OS_LABEL = "kubernetes.io/os"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
@@ -71,14 +72,10 @@ class NodeFacts(NamedTuple):
     os: str = "linux"
 
 
-def pod_on_node(pod: Pod, gates: Mapping[str, bool]) -> PodOnNode:
+def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> PodOnNode:
     """The predicates' view of a pod."""
-    pod_level = gates["PodLevelResources"]
     return PodOnNode(
-        pod,
-        pod_qos(pod, gates),
-        filter_requests(pod, gates),
-        amounts(_reclaimable(pod, pod_level)),
+        pod, pod_qos(pod, gates), filter_requests(pod, gates), amounts(eviction_requests(pod, gates, quirks))
     )
 
 
@@ -171,18 +168,3 @@ def _may_preempt(pod: Pod, other: Pod) -> bool:
         return True
     mine, theirs = pod.spec.priority, other.spec.priority
     return mine is not None and theirs is not None and mine > theirs
-
-
-def _reclaimable(pod: Pod, pod_level: bool) -> dict[str, Quantity]:
-    """The *eviction* rule of spec pod-level-resources 10: pod-level requests only, where they are set.
-
-    With the gate off upstream takes them into account as well, over the containers' (recorded; the rule says not).
-    """
-    if pod_level and pod.spec.resources is not None and is_pod_level_resources_set(pod):
-        total = dict(requests_of(pod.spec.resources))
-    else:
-        total = pod_requests(pod, overhead=False)
-    for name, quantity in (pod.spec.overhead or {}).items():
-        if not total.get(name, ZERO).is_zero():
-            total[name] = total[name].add(quantity)
-    return total

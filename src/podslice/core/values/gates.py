@@ -48,6 +48,8 @@ GATES: dict[str, Gate] = {
     "PodLevelResourceManagers": Gate(False, _ALPHA, depends_on=("PodLevelResources",)),
     "PodLevelResources": Gate(True, _BETA),
     "PodLevelResourcesFixKubeletQOSClass": Gate(True, _BETA, later=True),
+    "PodLevelResourcesFixUpdateDefaulting": Gate(True, _BETA, later=True),
+    "PodLevelResourcesLimitRange": Gate(False, _ALPHA, later=True),
     "QOSReserved": Gate(False, _ALPHA),
     "ResourceHealthStatus": Gate(True, _BETA),
     "RestartAllContainersOnContainerExits": Gate(True, _BETA, depends_on=("NodeDeclaredFeatures",)),

@@ -55,12 +55,17 @@ class ApiCase:
     @cached_property
     def mutated(self) -> Pod:
         """The defaulted pod after the LimitRanger plugin."""
-        return apply_defaults(self.defaulted, self.limit_ranges)
+        return apply_defaults(self.defaulted, self.limit_ranges, self.gates)
 
     @cached_property
     def prepared(self) -> Pod:
         """The pod that is validated and stored."""
         return prepare_for_create(self.mutated, self.gates)
+
+    @cached_property
+    def prepared_unmutated(self) -> Pod:
+        """The pod that would be validated without any LimitRange."""
+        return prepare_for_create(self.defaulted, self.gates)
 
     @cached_property
     def admitted(self) -> Pod:

@@ -10,38 +10,35 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_unified
 from podslice.core.effects.container_cgroup import LinuxResources, container_resources, container_unified
 from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
+from podslice.core.effects.exclusive import pod_quota_disabled, quota_disabled
 from podslice.core.effects.huge_pages import applied, page_size_from_name, page_size_name
 from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
 from podslice.core.effects.sandbox import Sandbox, sandbox, sandbox_update
-from podslice.core.effects.settings import RESERVATION_POLICIES, CgroupSettings
+from podslice.core.effects.settings import DEFAULT_HUGE_PAGES, RESERVATION_POLICIES, CgroupSettings
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.hints.hint import NO_AFFINITY
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import Core, Machine, NUMANode
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import Container, is_restartable_init
+from podslice.core.pod.spec import Container, containers_with_kind
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.duration import parse_duration
 from podslice.core.values.quantity import Quantity
-from podslice.replay.api.case import ApiCase, Json
+from podslice.replay.api.case import ABSENT, ApiCase, Json
+from podslice.replay.api.growing import grown
 
 _GI = 1 << 30
 
 
 class NodeCase:
-    """The case's pod on its node: settings, who owns CPUs, containers in the order of the recordings."""
+    """The case's pod on its node: settings, who owns CPUs, containers in the order of the recordings.
 
-    def __init__(self, case: ApiCase) -> None:
-        self.pod, self.gates, self.node, self.quirks = case.pod, case.gates, case.node, case.quirks
+    `pod_cgroups` says how often the recorder asked for the pod's cgroup before (see `growing`).
+    """
 
-    @property
-    def containers(self) -> list[tuple[str, Container]]:
-        spec = self.pod.spec
-        return [
-            *(("sidecar" if is_restartable_init(one) else "init", one) for one in spec.init_containers),
-            *(("container", one) for one in spec.containers),
-            *(("ephemeral", one) for one in spec.ephemeral_containers),
-        ]
+    def __init__(self, case: ApiCase, pod_cgroups: int = 0) -> None:
+        self.gates, self.node, self.quirks = case.gates, case.node, case.quirks
+        asked = (4 + pod_cgroups, 2 + pod_cgroups) if self.gates["PodLevelResources"] else (2, 1)
+        self.pod = grown(case.pod, *asked)
 
     def settings(self, policy: str = RESERVATION_POLICIES[0]) -> CgroupSettings:
         node = self.node
@@ -51,7 +48,9 @@ class NodeCase:
             memory_capacity=node.get("memoryCapacity", 16 * _GI),
             swap_capacity=node.get("swapCapacity", 0),
             cgroup_version=version,
-            huge_pages=tuple(map(page_size_from_name, node.get("hugePageSizes", ("2MB", "1GB")))),
+            huge_pages=tuple(map(page_size_from_name, node["hugePageSizes"]))
+            if "hugePageSizes" in node
+            else DEFAULT_HUGE_PAGES,
             cfs_quota=node.get("cfsQuota", True),
             cfs_period_us=parse_duration(node.get("cfsPeriod", "100ms")) // 1000,
             kill_whole_container=not node.get("singleProcessOOMKill", version == 1),
@@ -97,15 +96,10 @@ class NodeCase:
             results[container.name] = format_bits(cpu.exclusive_cpus(pod.uid, container.name)), error
         return results
 
-    def owns_cpus(self, container: Container) -> bool:
-        return container.name in self.exclusive
-
     @property
     def pod_quota_disabled(self) -> bool:
         """The pod's CPU quota is off because of the CPUs it owns."""
-        owning = map(self.owns_cpus, (*self.pod.spec.init_containers, *self.pod.spec.containers))
-        managed = AdmissionPod.of(self.pod, self.gates).managed
-        return self.gates["DisableCPUQuotaWithExclusiveCPUs"] and (all(owning) if managed else any(owning))
+        return pod_quota_disabled(self.pod, self.gates, self.exclusive)
 
     def pod_cgroup(self) -> PodCgroup:
         settings = self.settings()
@@ -141,12 +135,12 @@ def _scores(node: NodeCase) -> list[int]:
     return oom_score_adjustments(node.pod, node.gates, node.settings().memory_capacity)
 
 
-def _defect(section: Callable[[NodeCase], Any]) -> Callable[[ApiCase], Any]:
+def _section(show: Callable[[NodeCase], Any], pod_cgroups: int = 0) -> Callable[[ApiCase], Any]:
     """The section of a case, or the name of upstream's defect where the kubelet crashes."""
 
     def run(case: ApiCase) -> Any:
         try:
-            return section(NodeCase(case))
+            return show(NodeCase(case, pod_cgroups))
         except UpstreamDefectError as defect:
             return {"defect": defect.name}
 
@@ -156,7 +150,7 @@ def _defect(section: Callable[[NodeCase], Any]) -> Callable[[ApiCase], Any]:
 def _oom_score_adj(node: NodeCase) -> Any:
     return [
         {"name": container.name, "kind": kind, "oomScoreAdj": score}
-        for (kind, container), score in zip(node.containers, _scores(node), strict=True)
+        for (kind, container), score in zip(containers_with_kind(node.pod), _scores(node), strict=True)
     ]
 
 
@@ -169,6 +163,7 @@ def _oom_detail(node: NodeCase) -> Any:
 
 def _pod_cgroup(node: NodeCase) -> Any:
     cgroup = node.pod_cgroup()
+    gate = node.gates["PodLevelResources"]
     settings = node.settings()
     weight = shares_to_weight(cgroup.cpu_shares)
     v2 = settings.cgroup_version == 2
@@ -195,8 +190,10 @@ def _pod_cgroup(node: NodeCase) -> Any:
         "cpuWeight": weight,
         "enforceCPULimits": node.enforced(),
         **{
-            f"unifiedMemoryQoS{key}": unified(pod_unified(node.pod, node.gates, node.settings(policy)))
-            for key, policy in _POLICY_KEYS
+            f"unifiedMemoryQoS{key}": unified(
+                pod_unified(grown(node.pod, asked * gate, 0), node.gates, node.settings(policy))
+            )
+            for asked, (key, policy) in enumerate(_POLICY_KEYS, 1)
         },
     }
 
@@ -207,15 +204,17 @@ _POLICY_KEYS = tuple(zip(("None", "Tiered"), RESERVATION_POLICIES, strict=True))
 def _container_cgroups(node: NodeCase) -> Any:
     return [
         _container(node, kind, container, score)
-        for (kind, container), score in zip(node.containers, _scores(node), strict=True)
+        for (kind, container), score in zip(containers_with_kind(node.pod), _scores(node), strict=True)
     ]
 
 
 def _container(node: NodeCase, kind: str, container: Container, score: int) -> Json:
     pod, gates, settings = node.pod, node.gates, node.settings()
-    owns = node.owns_cpus(container)
-    disabled = owns and gates["DisableCPUQuotaWithExclusiveCPUs"]
-    resources = container_resources(pod, container, gates, settings, oom_score_adj=score, quota_disabled=disabled)
+    owns = container.name in node.exclusive
+    disabled = quota_disabled(owns, gates)
+    resources = container_resources(
+        pod, container, gates, settings, node.quirks, oom_score_adj=score, quota_disabled=disabled
+    )
     shown: Json = {
         "name": container.name,
         "kind": kind,
@@ -230,9 +229,10 @@ def _container(node: NodeCase, kind: str, container: Container, score: int) -> J
     return shown
 
 
-def _sandbox(node: NodeCase) -> Any:
-    created = sandbox(node.pod, node.gates, node.settings(), quota_disabled=node.pod_quota_disabled)
-    update = sandbox_update(node.pod, node.pod_cgroup(), node.gates, node.settings())
+def _sandbox(case: ApiCase) -> Any:
+    node, before = NodeCase(case, pod_cgroups=3), NodeCase(case)
+    created = sandbox(node.pod, node.gates, node.settings(), node.quirks, quota_disabled=node.pod_quota_disabled)
+    update = sandbox_update(node.pod, before.pod_cgroup(), node.gates, node.settings())
     return {**_sandbox_to_json(created), "updateSandbox": _sandbox_to_json(update)}
 
 
@@ -250,11 +250,15 @@ def _cpu_manager(node: NodeCase) -> Any:
     }
 
 
+def _cpu_manager_of(case: ApiCase) -> Any:
+    return _section(_cpu_manager)(case) if "cpuManager" in case.node else ABSENT
+
+
 SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
-    "oomScoreAdj": _defect(_oom_score_adj),
-    "oomDetail": _defect(_oom_detail),
-    "podCgroup": _defect(_pod_cgroup),
-    "containerCgroups": _defect(_container_cgroups),
-    "sandbox": _defect(_sandbox),
-    "cpuManager": _defect(_cpu_manager),
+    "oomScoreAdj": _section(_oom_score_adj),
+    "oomDetail": _section(_oom_detail),
+    "podCgroup": _section(_pod_cgroup),
+    "containerCgroups": _section(_container_cgroups, pod_cgroups=3),
+    "cpuManager": _cpu_manager_of,
+    "sandbox": _sandbox,
 }

@@ -26,6 +26,7 @@ from podslice.core.values.gates import FeatureGates
 from podslice.core.values.quantity import Quantity
 from podslice.replay.api import cgroups
 from podslice.replay.api.case import ApiCase, Json
+from podslice.replay.api.growing import grown
 
 SCORING_DEFAULTS: ResourceList = {"cpu": Quantity.parse("100m"), "memory": Quantity.of(209715200)}
 
@@ -61,14 +62,15 @@ def _status_uses(case: ApiCase) -> list[tuple[str, StatusUse]]:
 
 def _pod_requests(case: ApiCase) -> Json:
     pod, gate = case.pod, case.gates["PodLevelResources"]
+    asked = 3 if gate else 1
     shown: Json = {
         **{f"status{who}": amounts(pod_requests(pod, pod_level=gate, status=use)) for who, use in _status_uses(case)},
         "default": amounts(pod_requests(pod, pod_level=gate)),
-        "noOverhead": amounts(pod_requests(pod, pod_level=gate, overhead=False)),
+        "noOverhead": amounts(pod_requests(grown(pod, gate, 0), pod_level=gate, overhead=False)),
         "skipPodLevel": amounts(pod_requests(pod, pod_level=False)),
-        "skipContainers": amounts(pod_requests(pod, containers=False)),
-        "nonMissing": amounts(pod_requests(pod, pod_level=gate, missing=SCORING_DEFAULTS)),
-        "zeroOptions": amounts(pod_requests(pod)),
+        "skipContainers": amounts(pod_requests(grown(pod, gate, 0), containers=False)),
+        "nonMissing": amounts(pod_requests(grown(pod, 2, 0), pod_level=gate, missing=SCORING_DEFAULTS)),
+        "zeroOptions": amounts(pod_requests(grown(pod, asked, 0))),
         "aggregate": amounts(aggregate(pod, own_requests)),
         "isPodLevelSet": is_pod_level_resources_set(pod),
         "isPodLevelReqs": is_pod_level_requests_set(pod),
@@ -79,15 +81,14 @@ def _pod_requests(case: ApiCase) -> Json:
 
 def _pod_limits(case: ApiCase) -> Json:
     pod, gate = case.pod, case.gates["PodLevelResources"]
-    shown: Json = {
+    return {
         **{f"status{who}": amounts(pod_limits(pod, pod_level=gate, status=use)) for who, use in _status_uses(case)},
         "default": amounts(pod_limits(pod, pod_level=gate)),
-        "noOverhead": amounts(pod_limits(pod, pod_level=gate, overhead=False)),
+        "noOverhead": amounts(pod_limits(grown(pod, 0, gate), pod_level=gate, overhead=False)),
         "skipPodLevel": amounts(pod_limits(pod, pod_level=False)),
-        "zeroOptions": amounts(pod_limits(pod)),
+        "zeroOptions": amounts(pod_limits(grown(pod, 0, gate))),
         "aggregate": amounts(aggregate(pod, own_limits)),
     }
-    return shown
 
 
 def qos_cgroups_to_json(pods: Sequence[Pod], gates: FeatureGates) -> Json:

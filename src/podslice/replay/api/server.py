@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from podslice.core.pod.decode import decode_warnings
+from podslice.core.pod.field_error import FieldError
+from podslice.core.pod.limitrange import ANNOTATION
+from podslice.core.pod.limitrange_check import limit_range_refusals
+from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.validate import validate_create
+from podslice.core.pod.warnings import create_warnings
 from podslice.core.quirks import Quirks
 from podslice.core.values.gates import GATES, FeatureGates, GateError, dependents_to_disable
 from podslice.replay.api.case import ABSENT, ApiCase, Json, effective_gates
@@ -123,6 +129,40 @@ def _defaulted(case: ApiCase) -> Json:
     return resources_to_json(case.defaulted)
 
 
+_UNREADABLE = {"spec.os": {"badValue": "<core.OSName>"}}
+"""Values that the recorder shows by their type."""
+
+
+def errors_to_json(errors: Iterable[FieldError]) -> list[Json]:
+    """Field errors in the order of the recordings: upstream's own is random."""
+    return [{**msgspec.to_builtins(error), **_UNREADABLE.get(error.field, {})} for error in sorted(errors)]
+
+
+def _validation_errors(case: ApiCase) -> list[Json]:
+    return errors_to_json(validate_create(case.prepared_unmutated, case.gates))
+
+
+def _warnings(case: ApiCase) -> list[str] | None:
+    return create_warnings(case.prepared_unmutated) or None
+
+
+def _created(case: ApiCase) -> Json:
+    mutated = bool(case.json.get("limitRanges"))
+    errors = validate_create(case.prepared, case.gates)
+    refusals = [text for one in case.limit_ranges for text in limit_range_refusals(case.prepared, one, case.gates)]
+    shown: Json = {
+        "accepted": not errors and not refusals,
+        "statusQOSClass": case.prepared.status.qos_class,
+        "computedQOSAfterStorage": compute_qos(case.admitted, case.gates),
+        **resources_to_json(case.admitted),
+    }
+    if mutated:
+        shown["validationErrors"] = errors_to_json(errors)
+        shown["limitRangerErrors"] = sorted(refusals)
+        shown["annotation"] = (case.mutated.metadata.annotations or {}).get(ANNOTATION, "")
+    return shown
+
+
 def _decode_warnings(case: ApiCase) -> Any:
     return decode_warnings(case.json["pod"]) or ABSENT
 
@@ -131,4 +171,7 @@ SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
     "gates": _gates,
     "decodeWarnings": _decode_warnings,
     "defaulted": _defaulted,
+    "validationErrors": _validation_errors,
+    "warnings": _warnings,
+    "created": _created,
 }
