@@ -193,7 +193,7 @@ class Soak:
             await self.end(uid)
         self.check()
         assert self.owner.exclusive() == 0
-        assert not (self.owner.pods or self.owner.containers or self.owner.sandboxes)
+        assert len(self.owner.pods) + len(self.owner.containers) + len(self.owner.sandboxes) == 0
 
 
 def resident() -> float:
