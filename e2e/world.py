@@ -60,8 +60,7 @@ class World:
 
     def wait_for_agent(self) -> None:
         """Until the agent says that it is ready."""
-        asked = " ".join([*PODSLICE, "status", "--socket", SOCKET, "--wait", "60"])
-        self.vm.call("shell", command=f"{asked} >/run/status.txt 2>&1 || {{ tail -n 20 /run/agent.log; exit 1; }}")
+        self.vm.call("wait_agent", path=SOCKET)
 
     def kill_agent(self) -> None:
         """SIGKILL."""

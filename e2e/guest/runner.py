@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -81,6 +82,27 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": "/opt/podslice"}
 
 
+def wait_agent(path: str, seconds: float = 60) -> None:
+    """The agent behind a socket says that it is ready."""
+    deadline = time.monotonic() + seconds
+    last = "no answer"
+    while time.monotonic() < deadline:
+        try:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(10)
+                client.connect(path)
+                answer = json.loads(b"".join(iter(lambda: client.recv(65536), b"")))
+            if answer["connected"] and answer["ready"] in (True, "", []):
+                return
+            last = f"connected {answer['connected']}, ready {answer['ready']}"
+        except (OSError, ValueError) as error:
+            last = str(error)
+        if PROCESSES["agent"].poll() is not None:
+            break
+        time.sleep(0.2)
+    raise RuntimeError(f"the agent is not ready: {last}: {Path('/run/agent.log').read_text()[-1500:]}")
+
+
 def shell(command: str, timeout: float = 120) -> str:
     """Run a shell command; its output, or an error with what it said."""
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=timeout, env=environment())
@@ -154,7 +176,7 @@ def facts(pid: int) -> dict[str, str]:
 CALLS = {
     function.__name__: function
     for function in (
-        wait_ready, start_containerd, kill, unpack_checkout, start, shell, read, write, make_cgroup, run_sandbox,
+        wait_ready, start_containerd, kill, unpack_checkout, start, wait_agent, shell, read, write, make_cgroup, run_sandbox,
         create_container, start_container, remove_container, remove_sandbox, update_container, facts,
     )
 }  # fmt: skip
