@@ -56,7 +56,7 @@ def test_page() -> None:
         "1.5Gi",
         "* filled in by the API server's defaulting",
         "spec.resources.requests 3Gi (containers together: 1536Mi)",
-        "/sys/fs/cgroup/kubepods/burstable/pod<uid>",
+        "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice",
         "4294967296 (4Gi)",
         "hugetlb.2MB.max",
         "scheduler: filter",

@@ -71,7 +71,7 @@ def workloads(shared: Path) -> Iterator[dict[str, Any]]:
 
 
 def test_all_workloads(shared: Path, profile: str) -> None:
-    """All 459 workloads have a page with the class their index gives (if they are valid), and errors only where they belong."""
+    """All 459 workloads have a page, valid ones with the class of the index; errors are only where they belong."""
     seen = 0
     refused = set()
     for workload in workloads(shared):

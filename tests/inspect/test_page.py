@@ -184,6 +184,13 @@ def test_formula_of_the_pod_level() -> None:
     cpu, _ = page(two("200m/200Mi", "250m/256Mi", "600m/600Mi", "1/1Gi")).effective
     assert cpu.request_formula == "spec.resources.requests 600m (containers together: 400m)"
     assert cpu.limit_formula == "spec.resources.limits 1 (the containers' own: 500m)"
+    cpu, memory = page(two("200m/200Mi", "-", "-", "1/1Gi")).effective
+    assert cpu.request_formula == "spec.resources.requests 400m, filled in: a 200m + b 200m = 400m"
+    assert memory.limit_formula == "spec.resources.limits 1Gi"
+    assert (
+        page(two("-", "-", "-", "1/1Gi")).effective[0].request_formula
+        == "spec.resources.requests 1, filled in: the limit"
+    )
 
 
 def test_errors_warnings_refusals() -> None:
