@@ -14,7 +14,10 @@ def main() -> None:
     while checked < wanted:
         for profile in ("podslice", "kubelet-1.36"):
             for setup, pod in refusals(seed, profile):
-                fixes += check_fixes(setup, pod)
+                try:
+                    fixes += check_fixes(setup, pod)
+                except AssertionError as error:
+                    raise SystemExit(f"seed {seed}, profile {profile}: {error}") from error
                 checked += 1
                 if profile == "podslice" and checked % 10 == 0:
                     check_complete(setup, pod)

@@ -103,7 +103,7 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     if memory:
         click.echo("\n" + _memory_table(node))
     if show_map:
-        click.echo("\n" + _map(node, decisions))
+        click.echo("\n" + _map(node))
 
 
 def _headline(node: Node, profile: str) -> str:
@@ -176,20 +176,8 @@ def _cpu_columns(container: ContainerDecision, wide: bool) -> list[str]:
     ]
 
 
-def _map(node: Node, decisions: list[Decision]) -> str:
-    from podslice.render.cpu_map import Owner, build, to_text
+def _map(node: Node) -> str:
+    from podslice.render.picture import picture_of
+    from podslice.render.terminal import to_text
 
-    cpu = node.kubelet.manager.cpu
-    owners = []
-    for decision in decisions:
-        bubble_named = False
-        for container in decision.containers:
-            pod = f"{decision.namespace}/{decision.name}"
-            if container.isolation == "container":
-                owners.append(Owner(f"{pod}/{container.name}", container.cpus.bits, "exclusive"))
-            elif container.isolation == "pod" and container.kind != "init" and not bubble_named:
-                owners.append(Owner(pod, container.cpus.bits, "pod shared pool"))
-                bubble_named = True
-    picture = build(cpu.topology, cpu.state.default, cpu.reserved, owners)
-    width = shutil.get_terminal_size((120, 24)).columns
-    return to_text(picture, width=width)
+    return to_text(picture_of(node.kubelet), width=shutil.get_terminal_size((120, 24)).columns)

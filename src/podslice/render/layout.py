@@ -14,8 +14,10 @@ PAD = 10
 _HEADER = 36
 _BAR = 26
 CHIP = 18
+LOOSE = 170
 _LARGEST_CELL, _SMALLEST_CELL = 40, 15
 _CORES_PER_ROW = 16
+_SMALLEST_DIGITS = 5.5
 
 
 class Place(NamedTuple):
@@ -64,18 +66,21 @@ class SocketPlace(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """`cell` is the pitch of a CPU's square; `bottom` is where the boxes end."""
+    """`cell` is the pitch of a CPU's square, `digits` the size of the numbers in them (0: no room); `bottom` is where
+    the boxes end."""
 
     width: float
     bottom: float
     cell: float
+    digits: float
     sockets: tuple[SocketPlace, ...]
+    loose: tuple[ChipPlace, ...]
 
 
 def lay_out(picture: Picture, top: float) -> Layout:
     """Sockets side by side where each has one node, else one below the other with their nodes in a grid."""
-    most = max((len(socket.nodes) for socket in picture.sockets), default=1)
     with_cpus = [socket for socket in picture.sockets if socket.id is not None]
+    most = max((len(socket.nodes) for socket in with_cpus), default=1)
     small = most == 1 and len(with_cpus) <= 1 and picture.cpu_count <= 32
     width = _SMALL_PAGE if small else PAGE
     across = min(len(with_cpus), 4 if len(with_cpus) >= 8 else 2) if most == 1 else 1
@@ -85,16 +90,20 @@ def lay_out(picture: Picture, top: float) -> Layout:
     places: list[SocketPlace] = []
     y, row_bottom = top, top
     for position, socket in enumerate(picture.sockets):
-        column = position % max(1, across)
+        column = position % max(1, across) if socket.id is not None else 0
         if column == 0:
             y = row_bottom + (GAP if position else 0)
         x = PAD + column * (socket_width + GAP)
-        own = columns if socket.id is not None else max(columns, 4)
-        nodes, bottom = _grid(socket.nodes, x + PAD, y + 24, _node_width(socket_width, own), own, cell)
+        own, wide = (columns, socket_width) if socket.id is not None else (4, width - 2 * PAD)
+        nodes, bottom = _grid(socket.nodes, x + PAD, y + 24, _node_width(wide, own), own, cell)
         title = "Memory without CPUs" if socket.id is None else f"Socket {socket.id}"
-        places.append(SocketPlace(title, Place(x, y, socket_width, bottom + PAD - y), nodes))
+        places.append(SocketPlace(title, Place(x, y, wide, bottom + PAD - y), nodes))
         row_bottom = max(row_bottom, bottom + PAD)
-    return Layout(width, row_bottom, cell, tuple(places))
+    if picture.loose_devices:
+        loose, row_bottom = _chips(picture.loose_devices, PAD + LOOSE, row_bottom + GAP, width - 2 * PAD - LOOSE)
+    else:
+        loose = ()
+    return Layout(width, row_bottom, cell, _digit_size(picture, cell), tuple(places), loose)
 
 
 def _node_width(socket_width: float, columns: int) -> float:
@@ -103,13 +112,20 @@ def _node_width(socket_width: float, columns: int) -> float:
 
 def _cell_size(picture: Picture, inner: float) -> float:
     """A row of at most sixteen cores fills the box, within what is neither tiny nor huge."""
-    cores = max(
-        (sum(len(cache.cores) for cache in node.caches) for s in picture.sockets for node in s.nodes), default=1
-    )
-    groups = max((len(node.caches) for socket in picture.sockets for node in socket.nodes), default=1)
+    nodes = [node for socket in picture.sockets for node in socket.nodes if node.cpus]
+    cores = max((sum(len(cache.cores) for cache in node.caches) for node in nodes), default=1)
+    grouped = [len(cache.cores) for node in nodes for cache in node.caches if cache.shown]
     per_row = max(1, min(_CORES_PER_ROW, cores))
-    spare = 2 * PAD * min(groups, 4) if groups > 1 else 0
+    groups = -(-per_row // max(grouped)) if grouped else 0
+    spare = 16 * groups
     return min(_LARGEST_CELL, max(_SMALLEST_CELL, int((inner - spare) / per_row)))
+
+
+def _digit_size(picture: Picture, cell: float) -> float:
+    """The same for all CPUs, so that the longest number fits."""
+    longest = max((len(str(cpu.id)) for cpu in picture.cpus()), default=1)
+    size = min(12.0, (cell - 3) / (0.6 * longest))
+    return size if size >= _SMALLEST_DIGITS else 0.0
 
 
 def _grid(

@@ -128,13 +128,13 @@ def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = 
     cpu = kubelet.manager.cpu
     painter = _Painter(cpu.topology, cpu.reserved, owners, pods, before)
     boxes: dict[int | None, list[NUMABox]] = {}
-    for node in kubelet.machine.nodes:
+    for node in sorted(kubelet.machine.nodes, key=lambda node: node.id):
         mine = cpu.topology.numa_nodes.get(node.id, 0)
         for socket, cpus in ((s, bits & mine) for s, bits in cpu.topology.sockets.items()):
             if cpus:
                 free = (cpus & cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else 0
                 boxes.setdefault(socket, []).append(_numa_box(kubelet, node.id, cpus, free, painter))
-        if not mine:
+        if not mine and (node.memory or node.hugepages):
             boxes.setdefault(None, []).append(_numa_box(kubelet, node.id, 0, 0, painter))
     ordered = sorted(boxes, key=lambda socket: (socket is None, socket or 0))
     return Picture(

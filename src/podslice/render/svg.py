@@ -17,16 +17,16 @@ from podslice.render.table import format_bytes
 _TOP = 58
 _STYLE = """
 svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8fa;--inner:#fff;--shared:#e3e8ed;
---reserved:#8c959f;--used:#0072b2;--mark:#1b1f24;background:var(--paper);font-family:system-ui,sans-serif}
+--reserved:#8c959f;--used:#424a53;--mark:#1b1f24;background:var(--paper);font-family:system-ui,sans-serif}
 @media (prefers-color-scheme:dark){svg.podslice{--paper:#0d1117;--ink:#e6edf3;--dim:#9198a1;--line:#484f58;
---box:#161b22;--inner:#0d1117;--shared:#30363d;--reserved:#6e7681;--used:#56b4e9;--mark:#fff}}
+--box:#161b22;--inner:#0d1117;--shared:#30363d;--reserved:#6e7681;--used:#c9d1d9;--mark:#fff}}
 .podslice text{fill:var(--ink);font-size:11px}.podslice .h{font-size:17px;font-weight:600}
 .podslice .b{font-weight:600;font-size:12px}.podslice .d{fill:var(--dim)}
 .podslice .box{fill:var(--box);stroke:var(--line)}
 .podslice .in{fill:var(--inner);stroke:var(--line)}.podslice .l3{fill:none;stroke:var(--line);stroke-dasharray:3 2}
 .podslice .s{fill:var(--shared)}.podslice .r{fill:var(--reserved)}.podslice .n{text-anchor:middle;pointer-events:none}
 .podslice .t{fill:var(--shared)}.podslice .u{fill:var(--used)}
-.podslice .m{fill:none;stroke:var(--mark);stroke-width:2.5}
+.podslice .m{fill:none;stroke:var(--mark)}
 .podslice .f{fill:none;stroke:var(--line)}.podslice .x{stroke:#d55e00;stroke-dasharray:3 2}
 .podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
 """
@@ -67,6 +67,7 @@ def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
         _words(PAD, 24, picture.title, "h"),
         _words(PAD, 43, " · ".join(picture.details), "d"),
         [_socket(picture, layout, place, prefix) for place in layout.sockets],
+        _loose(picture, layout, prefix),
         legend,
         distances,
     ]
@@ -132,7 +133,7 @@ def _node(picture: Picture, layout: Layout, placed: NodePlace, prefix: str) -> h
             for cache in placed.caches
             if cache.cache.shown
         ],
-        [_cell(picture, cell, layout.cell, prefix) for cell in placed.cells],
+        [_cell(picture, layout, cell, prefix) for cell in placed.cells],
     ]
 
 
@@ -178,18 +179,26 @@ def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
     return _g[_title[f"{device.resource} {device.id}: {holder}"], box, label]
 
 
-def _cell(picture: Picture, cell: CellPlace, pitch: float, prefix: str) -> htpy.Element:
+def _loose(picture: Picture, layout: Layout, prefix: str) -> htpy.Element | None:
+    """Devices that belong to no NUMA node."""
+    if not layout.loose:
+        return None
+    y = layout.loose[0].place.y + 13
+    return _g[_words(PAD, y, "Devices without NUMA node", "b"), [_chip(picture, chip, prefix) for chip in layout.loose]]
+
+
+def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htpy.Element:
     """A CPU: its square, its number where there is room, its bubble behind it, a frame if it changed hands."""
-    cpu = cell.cpu
-    inset = 3 if cpu.bubble is not None else 1
+    cpu, pitch = cell.cpu, layout.cell
+    inset = max(1.5, pitch * 0.09) if cpu.bubble is not None else 1
     square = Place(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
+    frame = Place(cell.x + 1, cell.y + 1, pitch - 2, pitch - 2)
     return _g(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
         _title[tip(picture, cpu)],
-        (cpu.bubble is not None and _bubble(picture, cpu, cell, pitch)) or None,
+        _bubble(picture, cpu, cell, pitch) if cpu.bubble is not None else None,
         _square(cpu, square, prefix),
-        _label(cpu, cell, pitch),
-        (cpu.changed and _box(Place(square.x + 1, square.y + 1, square.width - 2, square.height - 2), "m", rx="2"))
-        or None,
+        _label(cell, layout),
+        _box(frame, "m", rx="2", stroke_width=f"{max(1.2, pitch / 14):.2g}") if cpu.changed else None,
     ]
 
 
@@ -203,18 +212,24 @@ def _square(cpu: CPU, place: Place, prefix: str) -> htpy.Element:
         return _box(place, "r" if cpu.kind == RESERVED else "s", rx="2")
     fill = _fill(cpu.owner, style_of(cpu.owner), prefix)
     if cpu.kind == POD_SHARED:
-        return _box(place, "in", rx="2", style=f"stroke:{style_of(cpu.owner).fill};stroke-width:2")
+        colour = style_of(cpu.owner).fill
+        return _g[
+            _box(place, "in", rx="2"),
+            _box(place, None, rx="2", fill=colour, fill_opacity=".3", stroke=colour, stroke_width="2"),
+        ]
     return _box(place, None, rx="2", fill=fill)
 
 
-def _label(cpu: CPU, cell: CellPlace, pitch: float) -> htpy.Element | None:
-    digits = len(str(cpu.id))
-    size = min(12.0, (pitch - 4) / (0.6 * digits))
-    if size < 5.5:
+def _label(cell: CellPlace, layout: Layout) -> htpy.Element | None:
+    cpu, pitch, size = cell.cpu, layout.cell, layout.digits
+    if not size:
         return None
     style = f"font-size:{size:.3g}px"
     if cpu.owner is not None and cpu.kind != POD_SHARED:
-        style += f";fill:{style_of(cpu.owner).ink}"
+        look = style_of(cpu.owner)
+        style += f";fill:{look.ink}"
+        if look.pattern:
+            style += f";paint-order:stroke;stroke:{look.fill};stroke-width:{size / 3:.2g}px"
     x, y = cell.x + pitch / 2, cell.y + pitch / 2 + size * 0.36
     return _text({"x": f"{x:.6g}", "y": f"{y:.6g}"}, class_="n", style=style)[str(cpu.id)]
 
@@ -252,7 +267,7 @@ def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, p
             cpu = CPU(0, picture.owners[index].kind, index, None, False)
             square = _square(cpu, swatch, prefix)
         room = int((width - 24) / 6.1)
-        shown = f"{text}  {cpus}"
+        shown = f"{text} · {cpus}"
         if len(shown) > room:
             shown = shown[: max(8, room - 1)] + "…"
         return _g(class_="c", data_o=None if index is None else str(index))[

@@ -128,7 +128,7 @@ def _restarted(kubelet: Kubelet, change: Reconfigure | ChangeMachine) -> Kubelet
     copy = fork(kubelet)
     copy.save()
     try:
-        copy.restart(machine=machine, config=config, plugins_ready=True)
+        copy.restart(machine=machine, config=config)
         refused = [admitted for admitted in copy.readmit() if admitted.refusal is not None]
     except (StartError, UpstreamDefectError):
         return None

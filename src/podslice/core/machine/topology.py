@@ -21,6 +21,7 @@ class TopologyError(PodsliceError):
 class CPUTopology:
     """Immutable after construction. All `dict[int, Bits]` map an object id to the bits of its CPUs, ids ascending.
 
+    `cores_nest`: every core lies within one NUMA node and one socket.
     `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
     position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
     """
@@ -31,6 +32,7 @@ class CPUTopology:
         "all_cpus",
         "core_of",
         "cores",
+        "cores_nest",
         "num_cores",
         "num_cpus",
         "num_sockets",
@@ -72,6 +74,11 @@ class CPUTopology:
         self.sockets = _group(self.socket_of)
         self.cores = _group(self.core_of)
         self.uncore_caches = _group(self.uncore_of)
+        self.cores_nest = all(
+            any(not core & ~cpus for cpus in parents.values())
+            for parents in (self.numa_nodes, self.sockets)
+            for core in self.cores.values()
+        )
         self._children: dict[tuple[str, str], dict[int, tuple[tuple[int, Bits], ...]]] = {}
         self.numa_mask: Bits = bits_of(self.numa_nodes)
         self.sockets_of_numa_nodes = {
