@@ -215,3 +215,10 @@ def test_shared_manifests(shared: Path) -> None:
     }
     assert errors == {("PS001", "6063-pod-pid-limit"), ("PS001", "scheduling")}
     assert len(findings) < len(files) / 4
+
+
+def test_documentation_shows_the_findings() -> None:
+    """The findings in docs/lint.md are what the command prints."""
+    text = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
+    command, _, shown = text.split("```text\n$ podslice lint ")[1].split("```")[0].partition("\n")
+    assert run(*command.split()).stdout == shown

@@ -160,7 +160,7 @@ def _weight_from_pod_limit(subject: PodSubject) -> Iterator[Problem]:
     names = ", ".join(place.container.name for place in bare)
     yield Problem(
         f"{bare[0].path}.resources",
-        f"no cpu request: {names} has the CPU weight of the pod's whole limit ({limit}), more than "
+        f"no cpu request: in v1.36.2 {names} has the CPU weight of the pod's whole limit ({limit}), more than "
         f"{lighter.container.name} with its request of {lighter.requests['cpu']}",
         f"give {names} a cpu request",
     )
@@ -250,9 +250,9 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "weight-from-pod-limit",
         INFO,
         "A container without cpu request outweighs its neighbours",
-        "The kubelet derives the CPU weight of a container without cpu request from its limit, and a container "
-        "without limit has the pod's. So the container that asks for nothing gets the weight of the whole pod, and "
-        "more CPU time under contention than a neighbour with a request.",
+        "The kubelet of v1.36.2 derives the CPU weight of a container without cpu request from its limit, and a "
+        "container without limit has the pod's. So the container that asks for nothing gets the weight of the whole "
+        "pod, and more CPU time under contention than a neighbour with a request.",
         _weight_from_pod_limit,
     ),
     Rule(
