@@ -73,8 +73,12 @@ def _head(page: Page, console: Console) -> None:
         console.print(_bullet(text, "red"))
     for text in page.warnings:
         console.print(_bullet(f"warning: {text}", "yellow"))
+    for text in page.remarks:
+        console.print(_bullet(text, "yellow"))
     if page.placement is not None:
         console.print(_placement(page))
+        for text in page.placement.events:
+            console.print(_bullet(f"event: {text}", "yellow"))
 
 
 def _placement(page: Page) -> Text:

@@ -14,6 +14,7 @@ from podslice.core.inspect.facts import Gates, NodeView
 from podslice.core.inspect.formula import effective
 from podslice.core.inspect.page import Page, Placement
 from podslice.core.inspect.qos_reason import qos
+from podslice.core.inspect.remarks import remarks
 from podslice.core.node import Node
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
@@ -56,6 +57,7 @@ def inspect_pod(
         errors=tuple(sorted(str(error) for error in validate_create(prepared, gates))),
         warnings=tuple(create_warnings(prepared)),
         refusals=_refusals(prepared, gates, limit_ranges),
+        remarks=remarks(pod, prepared, gates, quirks, view),
         qos=qos(stages.final, gates),
         effective=effective(prepared, gates, pod),
         cgroups=cgroups.cgroups(prepared, gates, quirks, view, owners),
@@ -93,4 +95,7 @@ def _placed(pod: Pod, node: Node) -> tuple[Placement, frozenset[str]]:
         return Placement(False, decision.reason, decision.message), _NOBODY
     node.remove(decision.uid)
     cpus = {one.name: str(one.cpus) for one in decision.containers if one.isolation != "host"}
-    return Placement(True, cpus=cpus), frozenset(one.name for one in decision.containers if one.exclusive)
+    events = tuple(f"{event.type} {event.reason}: {event.message}" for event in decision.events)
+    return Placement(True, cpus=cpus, events=events), frozenset(
+        one.name for one in decision.containers if one.exclusive
+    )
