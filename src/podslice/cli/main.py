@@ -11,6 +11,7 @@ from podslice.core.errors import PodsliceError
 
 _COMMANDS = {
     "admit": "Decide where pods land on a node, and show it.",
+    "defrag": "Plan the fewest moves that make room for a pod.",
     "draw": "Draw a node: terminal, SVG or HTML; watch it live.",
     "explain": "Say why a pod is refused, and what would make it fit.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
@@ -18,6 +19,7 @@ _COMMANDS = {
     "state": "Show, verify, convert and repair state files.",
     "topology": "Show a machine as the kubelet sees it.",
     "version": "Print the version.",
+    "whatif": "Compare kubelet configurations and machines for the same pods.",
 }
 
 
