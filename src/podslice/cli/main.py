@@ -16,6 +16,7 @@ _COMMANDS = {
     "explain": "Say why a pod is refused, and what would make it fit.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
     "replay": "Run recorded decisions of Kubernetes and compare.",
+    "serve": "Show a node on a local page and try pods there.",
     "state": "Show, verify, convert and repair state files.",
     "topology": "Show a machine as the kubelet sees it.",
     "version": "Print the version.",

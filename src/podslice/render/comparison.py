@@ -88,10 +88,13 @@ def best_text(ranking: Recommendation) -> str:
         return "No scenario starts."
     lines = [click.style(f"Recommended: {ranking.outcomes[0].scenario}", bold=True)]
     for name, (value, scenarios) in ranking.best.items():
-        shown = ", ".join(scenarios[:_MOST_NAMES])
-        more = f" and {len(scenarios) - _MOST_NAMES} more" if len(scenarios) > _MOST_NAMES else ""
-        lines.append(f"  {CRITERIA[name]}: {value:g} ({shown}{more})")
+        lines.append(f"  {CRITERIA[name]}: {value:g} ({_names(scenarios)})")
     return "\n".join(lines)
+
+
+def _names(scenarios: Sequence[str]) -> str:
+    more = f" and {len(scenarios) - _MOST_NAMES} more" if len(scenarios) > _MOST_NAMES else ""
+    return ", ".join(scenarios[:_MOST_NAMES]) + more
 
 
 def comparison_page(outcomes: Sequence[Outcome], ranking: Recommendation, pods: int, *, recommend: bool) -> str:
@@ -99,8 +102,7 @@ def comparison_page(outcomes: Sequence[Outcome], ranking: Recommendation, pods: 
     from podslice.render.html import page
 
     winners = [
-        h.li[f"{CRITERIA[name]}: {value:g} (", ", ".join(scenarios[: _MOST_NAMES * 2]), ")"]
-        for name, (value, scenarios) in ranking.best.items()
+        h.li[f"{CRITERIA[name]}: {value:g} ({_names(scenarios)})"] for name, (value, scenarios) in ranking.best.items()
     ]
     best = ranking.outcomes[0].scenario if ranking.best else "none, no scenario starts"
     body = [
@@ -121,7 +123,7 @@ def comparison_page(outcomes: Sequence[Outcome], ranking: Recommendation, pods: 
 
 def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
     """Bars of admitted pods: aligned, across NUMA nodes, refused; told apart by colour and by text."""
-    label = min(420.0, 20 + 6.6 * max((len(outcome.scenario) for outcome in outcomes), default=10))
+    label = min(560.0, 20 + 6.9 * max((len(outcome.scenario) for outcome in outcomes), default=10))
     whole = 560.0
     width, height = label + whole + 220, 34 + 24 * len(outcomes)
     rect, text, group = h.Element("rect"), h.Element("text"), h.Element("g")
@@ -149,8 +151,8 @@ def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
         )
     legend = [
         (
-            rect(x=f"{label + i * 170:.6g}", y="4", width="12", height="12", fill=fill),
-            text(x=f"{label + 17 + i * 170:.6g}", y="14")[name],
+            rect(x=f"{label + i * 210:.6g}", y="4", width="12", height="12", fill=fill),
+            text(x=f"{label + 17 + i * 210:.6g}", y="14")[name],
         )
         for i, (name, fill) in enumerate(
             (("admitted", "#0072b2"), ("admitted across NUMA nodes", "#e69f00"), ("refused", "#8c959f"))
