@@ -193,7 +193,9 @@ class Soak:
             await self.end(uid)
         self.check()
         assert self.owner.exclusive() == 0
-        assert len(self.owner.pods) + len(self.owner.containers) + len(self.owner.sandboxes) == 0
+        assert not self.owner.pods
+        assert not self.owner.containers
+        assert not self.owner.sandboxes
 
 
 def resident() -> float:

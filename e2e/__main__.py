@@ -130,7 +130,13 @@ def _group(vm: VirtualMachine, config: dict[str, object], waiting: list[Scenario
 
 def _log(vm: VirtualMachine) -> str:
     try:
-        return str(vm.call("shell", command="tail -n 12 /run/agent.log; grep -E \"nri|NRI\" /run/containerd.log | tail -n 8", timeout=30))
+        return str(
+            vm.call(
+                "shell",
+                command='tail -n 12 /run/agent.log; grep -E "nri|NRI" /run/containerd.log | tail -n 8',
+                timeout=30,
+            )
+        )
     except GuestError as error:
         return str(error)
 

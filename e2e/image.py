@@ -33,6 +33,7 @@ _LEFT_OUT = (
 )
 _MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "ext4", "overlay")
 _WHEELS = ("msgspec", "pyyaml", "click", "rich", "grpcio", "protobuf", "prometheus-client", "structlog", "lightkube")
+_DISK = 32 << 20
 _GUEST = Path(__file__).parent / "guest"
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
@@ -194,14 +195,17 @@ def snapshot_name(shape: object, initramfs: Path, root: Path) -> str:
 
 
 def checkout_archive(repository: Path) -> bytes:
-    """The package of this checkout as a tar, so that a change needs no new image."""
+    """A disk with the package of this checkout as a tar, so that a change needs no new image.
+
+    The tar begins at 1 MiB: the kernel looks at both ends of a disk when it finds it, and the guest of a snapshot
+    remembers what it saw. The size is always the same for the same reason.
+    """
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for path in sorted((repository / "src").rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 archive.add(path, str(path.relative_to(repository / "src")))
-    data = out.getvalue()
-    return data + b"\0" * (-len(data) % 512)
+    return (bytes(1 << 20) + out.getvalue()).ljust(_DISK, b"\0")
 
 
 def _sha256(data: bytes) -> str:

@@ -15,6 +15,7 @@ from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.spec import Container, pod_from_dict
+from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.cpuset import parse_bits
 from podslice.core.values.gates import FeatureGates
 
@@ -81,7 +82,7 @@ class Kubelet:
             "uid": uid,
             "cgroup_parent": parent,
             "annotations": pod.metadata.annotations or {},
-            "resources": _cri(sandbox(pod, self.gates, self.settings).resources),
+            "resources": _cri(sandbox(pod, self.gates, self.settings, KUBELET_1_36).resources),
         }
         try:
             running = Running(self.vm, manifest, self.vm.call("run_sandbox", pod=data), parent)
@@ -100,7 +101,7 @@ class Kubelet:
         return running
 
     def _start(self, running: Running, data: Json, pod: Any, container: Container, score: int) -> None:
-        resources = container_resources(pod, container, self.gates, self.settings, oom_score_adj=score)
+        resources = container_resources(pod, container, self.gates, self.settings, KUBELET_1_36, oom_score_adj=score)
         wanted = {"name": container.name, "resources": _cri(resources)}
         try:
             created = self.vm.call("create_container", sandbox=running.sandbox, pod=data, container=wanted)
