@@ -129,14 +129,10 @@ def _group(vm: VirtualMachine, config: dict[str, object], waiting: list[Scenario
 
 
 def _log(vm: VirtualMachine) -> str:
+    """What the agent and the runtime said last."""
+    nri = "grep -iE nri /run/containerd.log | tail -n 5"
     try:
-        return str(
-            vm.call(
-                "shell",
-                command='tail -n 12 /run/agent.log; grep -E "nri|NRI" /run/containerd.log | tail -n 8',
-                timeout=30,
-            )
-        )
+        return str(vm.call("shell", command=f"tail -n 12 /run/agent.log; {nri}", timeout=30))
     except GuestError as error:
         return str(error)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from e2e.kubelet import MANIFESTS, Kubelet, RefusedError, Running
 from e2e.vm import Shape, VirtualMachine
 from podslice.core.values.cpuset import format_bits, parse_bits
 
 Json = dict[str, Any]
+T = TypeVar("T")
+PATIENCE = 15
 STATE, CONFIG, SOCKET = "/var/lib/podslice", "/etc/podslice/agent.yaml", "/run/podslice/agent.sock"
 PODSLICE = ("python3.13", "-m", "podslice.cli.main")
 
@@ -88,9 +91,16 @@ class World:
     # Checks
 
     def shared(self, pod: Running, name: str, expected: int) -> None:
-        """A container runs on exactly these CPUs."""
-        found = pod.cpus(name)
+        """A container runs on exactly these CPUs, or does soon: the runtime is told about released CPUs afterwards."""
+        found = self._soon(lambda: pod.cpus(name), expected)
         check(found == expected, f"{name} runs on {_text(found)}, expected {_text(expected)}")
+
+    def _soon(self, look: Callable[[], T], expected: T) -> T:
+        """What is found, after waiting at most `PATIENCE` seconds for what is expected."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := look()) != expected and time.monotonic() < deadline:
+            time.sleep(0.3)
+        return found
 
     def exclusive(self, pod: Running, name: str, count: int) -> int:
         """A container owns `count` CPUs, none of them reserved or anybody else's; they are returned."""
@@ -116,11 +126,11 @@ class World:
         return sum(1 << node for node, own in enumerate(self.nodes) if own & cpus)
 
     def quota(self, pod: Running, name: str, container: str, whole: str) -> None:
-        """`cpu.max` of the container and of its pod."""
+        """`cpu.max` of the container and the quota of its pod."""
         facts = pod.facts(name)
         check(facts["cpu.max"] == container, f"cpu.max of {name} is {facts['cpu.max']}, expected {container}")
-        found = facts["pod cpu.max"]
-        check(found.split()[0] == whole.split()[0], f"cpu.max of the pod is {found}, expected {whole}")
+        found = self._soon(lambda: str(pod.facts(name)["pod cpu.max"]).split()[0], whole)
+        check(found == whole, f"the quota of the pod is {found}, expected {whole}")
 
     def disjoint(self, *sets: int) -> None:
         for place, one in enumerate(sets):
