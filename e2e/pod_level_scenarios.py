@@ -59,7 +59,7 @@ def not_guaranteed(world: World) -> None:
 
 @scenario("P07", _POD)
 def empty_shared_pool_is_refused(world: World) -> None:
-    world.refuse(pod("p", gu("a", 1), gu("b", 1), ngu("c"), budget=(2, _BUDGET)), "pod shared")
+    world.refuse(pod("p", gu("a", 1), gu("b", 1), ngu("c"), budget=(2, _BUDGET)), "TopologyAffinityError")
     world.nothing_left()
 
 
