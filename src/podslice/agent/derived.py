@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from podslice.agent.identity import LARGEST_ANNOTATION, RESOURCES_ANNOTATION, Identity
-from podslice.core.effects.cgroup import milli_cpu_to_shares
+from podslice.core.effects.cpu_weight import milli_cpu_to_shares
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.wire.proto import nri_pb2 as nri

@@ -16,8 +16,8 @@ from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
-from podslice.render.cpu_map import Owner as Painted
-from podslice.render.cpu_map import build, to_text
+from podslice.render.picture import picture_of
+from podslice.render.terminal import to_text
 
 LARGEST_STATUS = 64 << 20
 
@@ -143,15 +143,4 @@ def _pods(owner: Owner) -> list[dict[str, Any]]:
 def _map(owner: Owner) -> str:
     node = owner.node
     assert node is not None
-    cpu = node.kubelet.manager.cpu
-    painted: list[Painted] = []
-    for uid, pod in owner.pods.items():
-        shown: set[int] = set()
-        for record in owner.containers.values():
-            placement = record.applied
-            if record.pod_uid == uid and placement.isolation != "host" and placement.cpus not in shown:
-                shown.add(placement.cpus)
-                own = placement.isolation == "container"
-                label = f"{pod.identity}/{record.name}" if own else str(pod.identity)
-                painted.append(Painted(label, placement.cpus, "exclusive" if own else "pod shared pool"))
-    return to_text(build(cpu.topology, cpu.state.default, cpu.reserved, painted), width=120)
+    return to_text(picture_of(node.kubelet), width=120)

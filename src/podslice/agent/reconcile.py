@@ -13,7 +13,7 @@ import msgspec
 from podslice.agent.books import ContainerRecord, Placement, PodRecord
 from podslice.agent.identity import RESOURCES_ANNOTATION
 from podslice.agent.owner import Owner
-from podslice.core.effects.cgroup import pod_resource_config
+from podslice.core.effects.cgroup import pod_cgroup
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.gates import FeatureGates
@@ -115,8 +115,8 @@ class Reconciler:
         active = None if node is None else node.kubelet.active.get(pod.identity.uid)
         if active is None or RESOURCES_ANNOTATION not in pod.identity.annotations or not active.pod_level:
             return {}
-        config = pod_resource_config(active.spec, self._gates, enforce_cpu_limits=not quota_off)
-        return {name: value for name, value in config.items() if isinstance(value, int)}
+        cgroup = pod_cgroup(active.spec, self._gates, enforce_cpu_limits=not quota_off)
+        return {name: value for name, value in msgspec.to_builtins(cgroup).items() if isinstance(value, int)}
 
     def _mend_pod(
         self, pod: PodRecord, kind: str, wanted: str, seen: str, path: str, value: int | None, period: int
