@@ -169,6 +169,7 @@ class Soak:
     def settled(self) -> float:
         """Resident memory in MB without what the measurement itself keeps."""
         self.fake.latencies.clear()
+        self.fake.spent.clear()
         self.fake.registered.clear()
         gc.collect()
         return round(resident(), 1)
@@ -247,12 +248,13 @@ async def latency(folder: Path, pods: int = 100, samples: int = 600) -> dict[str
     for i in range(pods):
         await world.run(world.pod(f"p{i}", ["1" if i % 4 == 0 else "100m"]))
     await asyncio.sleep(0.2)
-    world.fake.latencies.clear()
+    world.settled()
     for i in range(samples):
         await world.run(world.pod(f"x{i}", ["1" if i % 10 == 0 else "100m"]))
         await world.end(f"x{i}")
         await asyncio.sleep(0.02)
     times = sorted(1000 * seconds for seconds in world.fake.latencies)
+    spent = sorted(1000 * seconds for seconds in world.fake.spent)
     world.check()
     await world.kill()
     return {
@@ -260,6 +262,8 @@ async def latency(folder: Path, pods: int = 100, samples: int = 600) -> dict[str
         "p50_ms": round(times[len(times) // 2], 3),
         "p99_ms": round(times[int(len(times) * 0.99)], 3),
         "max_ms": round(times[-1], 3),
+        "cpu_p50_ms": round(spent[len(spent) // 2], 3),
+        "cpu_p99_ms": round(spent[int(len(spent) * 0.99)], 3),
     }
 
 
