@@ -22,6 +22,7 @@ class CPUTopology:
     """Immutable after construction. All `dict[int, Bits]` map an object id to the bits of its CPUs, ids ascending.
 
     `cores_nest`: every core lies within one NUMA node and one socket.
+    `smallest_numa_node`, `smallest_socket`: their number of CPUs.
     `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
     position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
     """
@@ -39,6 +40,8 @@ class CPUTopology:
         "numa_mask",
         "numa_nodes",
         "numa_of",
+        "smallest_numa_node",
+        "smallest_socket",
         "socket_of",
         "sockets",
         "sockets_of_numa_nodes",
@@ -74,6 +77,8 @@ class CPUTopology:
         self.sockets = _group(self.socket_of)
         self.cores = _group(self.core_of)
         self.uncore_caches = _group(self.uncore_of)
+        self.smallest_numa_node = min((cpus.bit_count() for cpus in self.numa_nodes.values()), default=0)
+        self.smallest_socket = min((cpus.bit_count() for cpus in self.sockets.values()), default=0)
         self.cores_nest = all(
             any(not core & ~cpus for cpus in parents.values())
             for parents in (self.numa_nodes, self.sockets)
