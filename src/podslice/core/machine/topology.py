@@ -7,6 +7,7 @@ of its CPUs, and for each CPU the ids it belongs to. Ids are never renumbered: a
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import lru_cache
 from itertools import accumulate
 
 from podslice.core.errors import PodsliceError
@@ -149,6 +150,12 @@ class CPUTopology:
             return True
         first = self.uncore_of.get((cpus & -cpus).bit_length() - 1)
         return first is not None and cpus & ~self.uncore_caches[first] == 0
+
+
+@lru_cache(maxsize=16)
+def cpu_topology(machine: Machine) -> CPUTopology:
+    """The topology of a machine; equal machines share one. Raises `TopologyError`."""
+    return CPUTopology(machine)
 
 
 def _group(object_of: dict[int, int]) -> dict[int, Bits]:

@@ -8,7 +8,6 @@ algorithms live in `core.hints.memory` and `core.allocate`; here is the order of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from podslice.core.allocate import memory_pod
 from podslice.core.allocate.memory_static import charge, check_reservation, default_machine_state, release, resolve
@@ -18,9 +17,11 @@ from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.memory import memory_hints
-from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
+from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.model import Machine
+from podslice.core.managers import memory_reuse
 from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.managers.memory_held import Snapshot, copy_of, held_blocks_as_hints, held_by_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.state.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
@@ -40,16 +41,6 @@ _SLICE_EVENTS = {
     "exclusive": _ASSIGNMENTS % "pod_exclusive",
     "shared": _ASSIGNMENTS % "pod_shared",
 }
-
-
-class Snapshot(NamedTuple):
-    """What a refused pod must be given back to; see `MemoryManager.snapshot`."""
-
-    machine: MachineState
-    entries: dict[str, list[Block]] | None
-    pod: list[Block] | None
-    reusable: dict[str, dict[Bits, Amounts]]
-    revision: int
 
 
 class MemoryManager:
@@ -119,7 +110,7 @@ class MemoryManager:
             )
         if self.static:
             default = default_machine_state(self.machine, self._reserved)
-            before = [_copy(state) for _, state in sorted((checkpoint.machine_state or {}).items())]
+            before = [copy_of(state) for _, state in sorted((checkpoint.machine_state or {}).items())]
             validate_memory_state(
                 checkpoint,
                 default,
@@ -168,7 +159,7 @@ class MemoryManager:
         self.remove_stale()
         own = self.assignments.get(uid)
         return Snapshot(
-            {node: _copy(state) for node, state in self.machine_state.items()},
+            {node: copy_of(state) for node, state in self.machine_state.items()},
             None if own is None else {name: list(blocks) for name, blocks in own.items()},
             self.pod_assignments.get(uid),
             self._reusable,
@@ -214,8 +205,8 @@ class MemoryManager:
             return None
         held = self.assignments.get(pod.uid, {}).get(container.name)
         if held is not None:
-            return _regenerated(held, request)
-        return self._hints(request, self._left_by_init(pod, container))
+            return held_blocks_as_hints(held, request)
+        return self._hints(request, self._left(pod, container))
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole."""
@@ -233,7 +224,7 @@ class MemoryManager:
         if pod.managed:
             own = self.pod_assignments.get(pod.uid)
             if own is not None and not self.context.quirks.pod_allocation_repeats:
-                return _regenerated(own, request)
+                return held_blocks_as_hints(own, request)
             try:
                 memory_pod.check_shared_pool(pod, request, lambda container: self._request(pod, container))
             except AdmissionError:
@@ -245,8 +236,8 @@ class MemoryManager:
         if first is None:
             return self._hints(request, self._reusable.get(pod.uid, {}))
         if self.context.quirks.pod_hints_of_one_container:
-            return _regenerated(first, request)
-        return _regenerated_pod(held, request)
+            return held_blocks_as_hints(first, request)
+        return held_by_pod(held, request)
 
     def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
         hints = self._fitting(request, reuse)
@@ -280,7 +271,7 @@ class MemoryManager:
         try:
             held = self.assignments.get(pod.uid, {}).get(container.name)
             if held is not None:
-                self._remember_reusable(pod.uid, container, held)
+                self._remember(pod.uid, container, held)
             else:
                 self._allocate_container(pod, container, affinity)
         except AdmissionError:
@@ -294,7 +285,7 @@ class MemoryManager:
             return
         if not request and not self.context.quirks.shared_containers_need_memory:
             return
-        reuse = self._left_by_init(pod, container)
+        reuse = self._left(pod, container)
         mask = self._resolve(affinity, request, reuse)
         reusable = reuse.get(mask, {})
         blocks = []
@@ -302,10 +293,10 @@ class MemoryManager:
             blocks.append(Block(tuple(iter_bits(mask)), name, size))
             charge(self.machine_state, mask, name, max(0, size - reusable.get(name, 0)))
             self._count(_ALLOCATIONS % "node")
-        self._remember_reusable(pod.uid, container, blocks)
+        self._remember(pod.uid, container, blocks)
         self.assignments.setdefault(pod.uid, {})[container.name] = blocks
         self.revision += 1
-        self._shrink_init_blocks(pod, container, blocks)
+        memory_reuse.shrink_init_blocks(pod, container, blocks, self.assignments[pod.uid])
         self._count(_ASSIGNMENTS % "node_exclusive")
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
@@ -317,51 +308,16 @@ class MemoryManager:
             whole_groups=not self.context.quirks.single_node_in_group,
         )
 
-    def _left_by_init(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
-        """Bytes that plain init containers leave to the container, by mask: what the earlier ones still hold."""
+    def _left(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
+        """Bytes that plain init containers leave to the container, by mask."""
         if self.context.quirks.init_memory_reuse_drifts:
             return self._reusable.get(pod.uid, {})
-        entries = self.assignments.get(pod.uid, {})
-        left: dict[Bits, Amounts] = {}
-        for earlier in pod.containers:
-            if not earlier.init or earlier.name == container.name:
-                break
-            for block in entries.get(earlier.name, ()) if earlier.plain_init else ():
-                amounts = left.setdefault(bits_of(block.numa_affinity or ()), {})
-                amounts[block.type] = amounts.get(block.type, 0) + block.size
-        return left
+        return memory_reuse.left_by_init(pod, container, self.assignments.get(pod.uid, {}))
 
-    def _remember_reusable(self, uid: str, container: AdmissionContainer, blocks: list[Block]) -> None:
+    def _remember(self, uid: str, container: AdmissionContainer, blocks: list[Block]) -> None:
         """Upstream's table of reusable memory, which is kept beside the entries and goes out of step with them."""
-        if not self.context.quirks.init_memory_reuse_drifts:
-            return
-        table = {mask: dict(amounts) for mask, amounts in self._reusable.get(uid, {}).items()}
-        for block in blocks:
-            mask = bits_of(block.numa_affinity or ())
-            if container.plain_init:
-                amounts = table.setdefault(mask, {})
-                amounts[block.type] = max(amounts.get(block.type, 0), block.size)
-            elif table.get(mask, {}).get(block.type):
-                table[mask][block.type] = max(0, table[mask][block.type] - block.size)
-        self._reusable = {uid: table}
-
-    def _shrink_init_blocks(self, pod: AdmissionPod, current: AdmissionContainer, blocks: list[Block]) -> None:
-        """Take what the container reuses off the records of the init containers before it (spec 1.10.9)."""
-        entries = self.assignments[pod.uid]
-        for block in blocks:
-            remaining = block.size
-            for container in pod.containers:
-                if not container.init or container.name == current.name or remaining == 0:
-                    break
-                if container.restartable or container.name not in entries:
-                    continue
-                shrunk = []
-                for own in entries[container.name]:
-                    same = own.type == block.type and set(own.numa_affinity or ()) == set(block.numa_affinity or ())
-                    taken = min(own.size, remaining) if same else 0
-                    remaining -= taken
-                    shrunk.append(Block(own.numa_affinity, own.type, own.size - taken))
-                entries[container.name] = shrunk
+        if self.context.quirks.init_memory_reuse_drifts:
+            self._reusable = {uid: memory_reuse.table_after(self._reusable.get(uid, {}), container, blocks)}
 
     # Allocation of pods (spec 1.11)
 
@@ -498,26 +454,3 @@ def _check_nodes(ids: list[int]) -> None:
     """Node ids must fit a mask."""
     if any(not 0 <= node <= MAX_NODE_ID for node in ids):
         raise StartError("memoryManager", f"NUMA node ids must be between 0 and {MAX_NODE_ID}: {ids}")
-
-
-def _regenerated(blocks: list[Block], request: Amounts) -> ProviderHints:
-    """Hints from blocks that are held already; None when they do not match the request."""
-    if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
-        return None
-    return {block.type: HintSet.only(bits_of(block.numa_affinity or ())) for block in blocks}
-
-
-def _regenerated_pod(held: Mapping[str, list[Block]], request: Amounts) -> ProviderHints:
-    """The nodes all containers of the pod are on; None when they are on different ones."""
-    masks = {bits_of(block.numa_affinity or ()) for blocks in held.values() for block in blocks}
-    if len(masks) != 1:
-        return None
-    return dict.fromkeys(request, HintSet.only(masks.pop()))
-
-
-def _copy(state: NUMANodeState) -> NUMANodeState:
-    tables = {
-        name: MemoryTable(t.total, t.system_reserved, t.allocatable, t.reserved, t.free)
-        for name, t in (state.memory_map or {}).items()
-    }
-    return NUMANodeState(state.number_of_assignments, tables, list(state.cells or ()))
