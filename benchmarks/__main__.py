@@ -14,13 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import own, recorded
+from benchmarks import api, own, recorded
 from benchmarks.chart import draw
 from benchmarks.measure import Case, Result, measure
 
 
 def all_cases() -> Iterator[Case]:
     yield from recorded.cases()
+    yield from api.cases()
     yield from own.picks()
     yield from own.steps()
     yield from own.admissions()

@@ -49,3 +49,18 @@ def test_changelog_names_the_version() -> None:
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert version is not None
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_explain_codes_are_documented() -> None:
+    """docs/explain.md has every stable code and every class of fixes, and no others."""
+    from podslice.core.explain.codes import CANDIDATES, ELIGIBILITY, REFUSALS
+    from podslice.core.explain.fix import COSTS
+
+    text = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE)
+    assert {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)} == {
+        *ELIGIBILITY,
+        *CANDIDATES,
+        *REFUSALS,
+        *COSTS,
+    }

@@ -12,6 +12,7 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import prepare_reservations
 from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
 from podslice.core.pod.spec import pod_from_dict
+from podslice.core.quirks import KUBELET_1_36
 from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.scheduling.predicates import (
     NodeFacts,
@@ -40,7 +41,7 @@ def pod(uid: str = "new", requests: dict[str, str] | None = None, *, limits: boo
         resources["limits"] = requests
     spec = {"containers": [{"name": "c", "resources": resources}], **fields.get("spec", {})}
     metadata = {"name": uid, "uid": uid, **fields.get("meta", {})}
-    return pod_on_node(pod_from_dict({"metadata": metadata, "spec": spec}), GATES)
+    return pod_on_node(pod_from_dict({"metadata": metadata, "spec": spec}), GATES, KUBELET_1_36)
 
 
 def check(
@@ -126,7 +127,7 @@ def test_what_preemption_would_free(gate, stanza, freed):
     )
     resources = {"requests": {"cpu": "1", "memory": "1"}}
     spec = {"containers": [{"name": "c", "resources": resources}], "resources": stanza}
-    assert pod_on_node(pod_from_dict({"spec": spec}), gates).reclaimable == freed
+    assert pod_on_node(pod_from_dict({"spec": spec}), gates, KUBELET_1_36).reclaimable == freed
 
 
 def test_devices_in_use_raise_what_is_allocatable():

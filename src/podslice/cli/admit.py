@@ -4,50 +4,26 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
 import msgspec
 
-from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.node_option import node_options, print_warnings, start_node
 from podslice.cli.output import OUTPUT, emit
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.validation import validate
-from podslice.core.errors import InputError, StartError, UpstreamDefectError
-from podslice.core.machine.devices import DeviceInventory
+from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import ContainerDecision, Decision, Node
-from podslice.core.quirks import PROFILES
 from podslice.core.values.cpuset import format_bits
 from podslice.k8s.manifest import load_pods, unique
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@machine_options
-@click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
-@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field of the configuration.")
-@click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
-              help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).")  # fmt: skip
-@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md).")
-@click.option("--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like.")
+@node_options
 @click.option("--replicas", is_flag=True, help="Admit as many pods of a workload as it asks for.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @OUTPUT("table", "wide")
-def admit(
-    files: tuple[str, ...],
-    machine: str | None,
-    sysfs: str | None,
-    source: str | None,
-    config_path: str | None,
-    overrides: tuple[str, ...],
-    profile: str,
-    devices_path: str | None,
-    predicates: bool,
-    replicas: bool,
-    show_map: bool,
-    output: str,
-) -> None:
+def admit(files: tuple[str, ...], replicas: bool, show_map: bool, output: str, **options: Any) -> None:
     """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
 
     FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
@@ -63,63 +39,17 @@ def admit(
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
-    config, warnings = _load_config(config_path, overrides)
-    chosen = resolve_machine(machine, sysfs, source)
+    node, _, warnings = start_node(**options)
     pods = unique([loaded for file in files for loaded in load_pods(file, replicas=replicas)])
-    devices = _load_devices(devices_path)
-    node = _start(lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates), config)
+    profile = options["profile"]
     decisions = [_decide(node, loaded.pod) for loaded in pods]
-    for warning in warnings:
-        click.secho(f"warning: {warning}", fg="yellow", err=True)
+    print_warnings(warnings)
     if output in ("table", "wide"):
         _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
     else:
         emit(_as_data(node, decisions, profile), output)
     if not all(decision.admitted for decision in decisions):
         sys.exit(1)
-
-
-def _load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletConfig, tuple[str, ...]]:
-    from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
-    from podslice.k8s.yaml import load_documents
-
-    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}
-    if path is not None:
-        data = load_config_data(path)
-    for override in overrides:
-        field, equals, value = override.partition("=")
-        if not equals or not field:
-            raise InputError(f"{override!r} is not FIELD=VALUE", path="--set", remedy="--set cpuManagerPolicy=static")
-        documents = load_documents(value, "--set")
-        parsed = documents[0] if documents else ""
-        data[field] = value if isinstance(parsed, int | float) and not isinstance(parsed, bool) else parsed
-    try:
-        return config_from_dict(data)
-    except InputError as error:
-        raise error.at(source=path or "") from None
-
-
-def _load_devices(path: str | None) -> DeviceInventory | None:
-    if path is None:
-        return None
-    from podslice.core.machine.devices import inventory_from_data
-    from podslice.k8s.manifest import read_text
-    from podslice.k8s.yaml import load_documents
-
-    documents = load_documents(read_text(path), path)
-    return inventory_from_data(documents[0] if documents else [], source=path)
-
-
-def _start(make: Callable[[], Node], config: KubeletConfig) -> Node:
-    errors = validate(config)
-    if errors:
-        raise InputError("; ".join(errors), path="kubelet configuration")
-    try:
-        return make()
-    except StartError as error:
-        raise InputError(
-            f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}", remedy=error.remedy
-        ) from None
 
 
 def _decide(node: Node, pod: Any) -> Decision:
@@ -173,7 +103,7 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     if memory:
         click.echo("\n" + _memory_table(node))
     if show_map:
-        click.echo("\n" + _map(node, decisions))
+        click.echo("\n" + _map(node))
 
 
 def _headline(node: Node, profile: str) -> str:
@@ -246,20 +176,8 @@ def _cpu_columns(container: ContainerDecision, wide: bool) -> list[str]:
     ]
 
 
-def _map(node: Node, decisions: list[Decision]) -> str:
-    from podslice.render.cpu_map import Owner, build, to_text
+def _map(node: Node) -> str:
+    from podslice.render.picture import picture_of
+    from podslice.render.terminal import to_text
 
-    cpu = node.kubelet.manager.cpu
-    owners = []
-    for decision in decisions:
-        bubble_named = False
-        for container in decision.containers:
-            pod = f"{decision.namespace}/{decision.name}"
-            if container.isolation == "container":
-                owners.append(Owner(f"{pod}/{container.name}", container.cpus.bits, "exclusive"))
-            elif container.isolation == "pod" and container.kind != "init" and not bubble_named:
-                owners.append(Owner(pod, container.cpus.bits, "pod shared pool"))
-                bubble_named = True
-    picture = build(cpu.topology, cpu.state.default, cpu.reserved, owners)
-    width = shutil.get_terminal_size((120, 24)).columns
-    return to_text(picture, width=width)
+    return to_text(picture_of(node.kubelet), width=shutil.get_terminal_size((120, 24)).columns)

@@ -25,8 +25,12 @@ from podslice.core.managers.device_records import DeviceContent
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
+from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
+from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
+from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import NodeFacts, PodOnNode, Refusal, general_predicates, pod_on_node
+from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.values.cpuset import Bits
 
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
@@ -76,7 +80,9 @@ class Kubelet:
         devices: DeviceInventory | None = None,
         files: Mapping[str, bytes] | None = None,
         predicates: bool = False,
+        cgroup_version: int = 2,
     ) -> None:
+        self.cgroup_version = cgroup_version
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
         self._seen: dict[str, PodOnNode] = {}
@@ -89,6 +95,7 @@ class Kubelet:
         self.running = False
         self._device_content: DeviceContent | None = None
         self.manager = ContainerManager(machine, config, quirks, self.devices)
+        self.resizes = ResizeQueue(self.manager.context.gates)
 
     def start(self) -> None:
         """Bring the managers up on `files`. Raises `StartError`."""
@@ -134,30 +141,83 @@ class Kubelet:
 
     def _later_handlers(self, pod: AdmissionPod) -> None:
         """General predicates and pod features, in the kubelet's order (spec memory-device 3.2)."""
-        gates = self.manager.context.gates
         device = self.manager.device
         verdict = general_predicates(
             self._on_node(pod),
             [self._on_node(other) for uid, other in self.active.items() if uid != pod.uid],
-            NodeFacts(self._node_resources().allocatable),
+            NodeFacts(self.node_resources().allocatable),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
         )
         if verdict.refusal is not None:
             raise AdmissionError(verdict.refusal.message, verdict.refusal.reason)
-        if pod.pod_level and not gates["PodLevelResources"]:
-            raise AdmissionError("PodLevelResources feature gate is disabled", "PodLevelResourcesNotSupported")
+        unsupported = pod_level_refusal(
+            pod.spec, self.manager.context.gates, self.quirks, cgroup_version=self.cgroup_version
+        )
+        if unsupported is not None:
+            raise AdmissionError(unsupported.message, unsupported.reason)
         self.preempted = verdict.victims
         for uid in verdict.victims:
             self.remove_pod(uid)
+
+    # In-place resize
+
+    def resize(self, pod: Pod, since: float | None = None) -> list[Attempt]:
+        """The specification of an active pod changed; every waiting resize is tried, this one among them.
+
+        `since` is when its PodResizePending condition was set, in seconds of any clock.
+        """
+        self.resizes.submit(PendingResize(self.active[pod.metadata.uid].spec, pod, since))
+        return self.retry_resizes("pod_updated")
+
+    def retry_resizes(self, trigger: RetryTrigger) -> list[Attempt]:
+        """Try the waiting resizes again, as a kubelet does on many occasions and every three minutes."""
+        return self.resizes.retry(trigger, self._try_resize)
+
+    def allocations(self) -> dict[str, PodAllocation]:
+        """What the kubelet records as granted, by pod UID (`allocated_pods_state`)."""
+        gates = self.manager.context.gates
+        return {uid: allocation_of(pod.spec, gates) for uid, pod in self.active.items()}
+
+    def _try_resize(self, resize: PendingResize) -> ResizeVerdict:
+        desired = resize.desired
+        node = ResizeNode(
+            gates=self.manager.context.gates,
+            cpu_policy=self.config.cpu_manager_policy,
+            memory_policy=self.config.memory_manager_policy,
+            pod_scope=self.manager.topology.merger is not None and self.manager.topology.scope == "pod",
+            quirks=self.quirks,
+        )
+        return try_resize(desired, self.active[desired.metadata.uid].spec, node, self._admit_resized)
+
+    def _admit_resized(self, desired: Pod) -> Refusal | None:
+        """The admission chain for an active pod that wants other resources. A refused one keeps what it has."""
+        admission = self.admission(desired)
+        allocated = self.active[admission.uid]
+        before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
+        self.manager.context.activate(admission)
+        try:
+            self.manager.topology.admit(admission)
+            if self.predicates:
+                self._later_handlers(admission)
+        except AdmissionError as refusal:
+            if before is not None:
+                self.manager.restore(admission.uid, before, forget=False)
+            self.manager.context.activate(allocated)
+            return Refusal(refusal.reason, refusal.message)
+        except UpstreamDefectError:
+            self.manager.context.activate(allocated)
+            raise
+        return None
 
     def _on_node(self, pod: AdmissionPod) -> PodOnNode:
         """The predicates' view of a pod, worked out once per specification."""
         known = self._seen.get(pod.uid)
         if known is None or known.pod is not pod.spec:
-            known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates)
+            known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates, self.quirks)
         return known
 
-    def _node_resources(self) -> NodeResources:
+    def node_resources(self) -> NodeResources:
+        """Capacity and allocatable as the Node object shows them."""
         report = self.manager.device.capacity()
         return node_resources(
             self.machine,
@@ -178,6 +238,7 @@ class Kubelet:
         self.manager.context.deactivate(uid)
         self._seen.pop(uid, None)
         self.statuses.pop(uid, None)
+        self.resizes.drop(uid)
 
     # Containers
 
@@ -292,6 +353,7 @@ class Kubelet:
         self.running = False
         self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
         context = self.manager.context
+        self.resizes.gates = context.gates
         context.active = dict(old.context.active)
         context.sources_ready = False
         running = {

@@ -12,7 +12,11 @@ from typing import Any
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.explain import explain_refusal
+from podslice.core.effects.pod_event import PodEvent
+from podslice.core.effects.settings import cgroup_settings
+from podslice.core.effects.tree import Pin, PodEffects, pod_effects
+from podslice.core.errors import InputError
+from podslice.core.explain.refusal import explain_refusal
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.machine.devices import DeviceInventory
@@ -20,10 +24,21 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.resize import prepare_for_resize, validate_resize
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
+from podslice.core.resize.events import (
+    ResizeCondition,
+    ResizeStep,
+    in_progress_condition,
+    is_news,
+    pending_condition,
+    resize_event,
+)
+from podslice.core.resize.pending import Attempt, RetryTrigger
+from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.scheduling.predicates import Refusal
-from podslice.core.values.cpuset import CPUSet
+from podslice.core.values.cpuset import CPUSet, format_bits
 
 
 class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,7 +76,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
     """The answer for one pod. `reason` and `message` are upstream's; `why` is ours, in plain words.
 
     `pod_cpus` is the bubble of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
-    critical pod pushed off the node.
+    critical pod pushed off the node. `events` are what an admitted pod's owner should know.
     """
 
     name: str
@@ -75,6 +90,27 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
     pod_cpus: CPUSet | None = None
     preempted: tuple[str, ...] = ()
     containers: tuple[ContainerDecision, ...] = ()
+    events: tuple[PodEvent, ...] = ()
+
+
+class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer to one in-place resize (spec pod-level-resources 15.4, 15.5).
+
+    `outcome`: `Allocated`, `Deferred` (waits, and is tried again), `Infeasible` (not before the pod changes again) or
+    `Unchanged`. `message` is upstream's, `detail` its metric's word for an infeasible resize. `condition` is the pod
+    condition that follows. `others` are waiting pods that were tried in the same pass.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    outcome: str
+    message: str = ""
+    detail: str = ""
+    trigger: str = ""
+    condition: ResizeCondition | None = None
+    events: tuple[PodEvent, ...] = ()
+    others: tuple[ResizeDecision, ...] = ()
 
 
 class Node:
@@ -82,8 +118,8 @@ class Node:
     and `InputError` for an unknown profile.
 
     `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
-    like) to the resource managers' decision. `files` are state files by name as a kubelet left them; `Node.files` are
-    the current ones.
+    like) and its check of pod features to the resource managers' decision; `cgroup_version` matters to the latter.
+    `files` are state files by name as a kubelet left them; `Node.files` are the current ones.
     """
 
     def __init__(
@@ -95,11 +131,19 @@ class Node:
         devices: DeviceInventory | None = None,
         predicates: bool = True,
         files: Mapping[str, bytes] | None = None,
+        cgroup_version: int = 2,
     ) -> None:
         self.kubelet = Kubelet(
-            machine, config or KubeletConfig(), quirks_of(profile), devices=devices, predicates=predicates, files=files
+            machine,
+            config or KubeletConfig(),
+            quirks_of(profile),
+            devices=devices,
+            predicates=predicates,
+            files=files,
+            cgroup_version=cgroup_version,
         )
         self.kubelet.start()
+        self._resize_conditions: dict[str, ResizeCondition] = {}
 
     @property
     def machine(self) -> Machine:
@@ -134,6 +178,7 @@ class Node:
             preempted=self.kubelet.preempted,
             pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
             containers=tuple(self._container(admission, c, started[c.name]) for c in admission.containers),
+            events=ignored_pod_level_events(admission, self.kubelet.config, self.kubelet.quirks),
         )
         self.kubelet.collect()
         return decision
@@ -160,10 +205,104 @@ class Node:
         self.kubelet.collect()
         return refused
 
+    def effects(self, uid: str, *, swap_capacity: int = 0) -> PodEffects:
+        """Cgroup files, OOM scores and what the runtime is told about an admitted pod, with the CPUs it holds.
+
+        `swap_capacity` in bytes is what a Machine does not say. Raises `KeyError` for pods that are not on the node.
+        """
+        kubelet = self.kubelet
+        pod = kubelet.active[uid]
+        memory = kubelet.node_resources().allocatable.get("memory")
+        settings = cgroup_settings(
+            kubelet.config,
+            kubelet.machine,
+            memory_allocatable=None if memory is None else memory.value(),
+            swap_capacity=swap_capacity,
+            cgroup_version=kubelet.cgroup_version,
+        )
+        held = {container.name: kubelet.inspect(pod, container, True) for container in pod.containers}
+        pins = {
+            name: Pin(format_bits(one.cpus), format_bits(one.memory_nodes), one.has_exclusive_cpus)
+            for name, one in held.items()
+        }
+        return pod_effects(pod.spec, kubelet.manager.context.gates, settings, kubelet.quirks, pins)
+
     def remove(self, uid: str) -> None:
         """The pod is gone: everything it held is free again. Unknown UIDs are ignored."""
         self.kubelet.remove_pod(uid)
         self.kubelet.collect()
+        self._resize_conditions.pop(uid, None)
+
+    # In-place resize
+
+    def resize(self, pod: Pod, *, since: float | None = None) -> ResizeDecision:
+        """Resize a pod of this node in place. Only resources and resize policies of `pod` count, as for the API's
+        subresource `resize`; the pod keeps what it has unless the answer is `Allocated`.
+
+        `since`: when the resize was asked for, in seconds of any clock; it orders those that wait. Raises `InputError`
+        for a pod that is not here, or that the API server would not store.
+        """
+        gates = self.kubelet.manager.context.gates
+        known = self.kubelet.active.get(pod.metadata.uid)
+        if known is None:
+            raise InputError(
+                f"pod {pod.metadata.uid!r} is not on the node", path="metadata.uid", remedy="admit it first"
+            )
+        desired = prepare_for_resize(default_pod(pod, gates), known.spec, gates)
+        errors = validate_resize(desired, known.spec, gates)
+        if errors:
+            raise InputError("; ".join(map(str, errors)))
+        generation = max(pod.metadata.generation, max(known.spec.metadata.generation, 1) + 1)
+        metadata = msgspec.structs.replace(known.spec.metadata, generation=generation)
+        attempts = self.kubelet.resize(msgspec.structs.replace(desired, metadata=metadata), since)
+        return self._resize_decisions(attempts)[pod.metadata.uid]
+
+    def retry_resizes(self, trigger: RetryTrigger = "periodic_retry") -> list[ResizeDecision]:
+        """Try the resizes that wait again, for instance after a pod has left."""
+        return list(self._resize_decisions(self.kubelet.retry_resizes(trigger)).values())
+
+    @property
+    def pending_resizes(self) -> list[str]:
+        """UIDs of pods whose resize waits, in the order they are tried."""
+        return self.kubelet.resizes.uids
+
+    def _resize_decisions(self, attempts: Iterable[Attempt]) -> dict[str, ResizeDecision]:
+        decisions = {attempt.uid: self._resize_decision(attempt) for attempt in attempts}
+        return {
+            uid: msgspec.structs.replace(
+                decision, others=tuple(other for other in decisions.values() if other is not decision)
+            )
+            for uid, decision in decisions.items()
+        }
+
+    def _resize_decision(self, attempt: Attempt) -> ResizeDecision:
+        uid, verdict = attempt.uid, attempt.verdict
+        metadata = attempt.pod.metadata
+        known = self._resize_conditions.pop(uid, None)
+        condition = None
+        events: tuple[PodEvent, ...] = ()
+        if verdict.outcome == "Allocated":
+            condition = in_progress_condition(metadata.generation)
+            events = (self._resize_event("Started", attempt),)
+        elif verdict.outcome != "Unchanged":
+            condition = pending_condition(verdict.outcome, verdict.message, metadata.generation)
+            self._resize_conditions[uid] = condition
+            events = (self._resize_event(verdict.outcome, attempt),) if is_news(condition, known) else ()
+        return ResizeDecision(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=uid,
+            outcome=verdict.outcome,
+            message=verdict.message,
+            detail=verdict.detail,
+            trigger=attempt.trigger,
+            condition=condition,
+            events=events,
+        )
+
+    def _resize_event(self, kind: ResizeStep, attempt: Attempt) -> PodEvent:
+        gates = self.kubelet.manager.context.gates
+        return resize_event(kind, attempt.pod, gates, self.kubelet.quirks, error=attempt.verdict.message)
 
     def _decision(self, pod: AdmissionPod, **fields: Any) -> Decision:
         metadata = pod.spec.metadata

@@ -85,6 +85,63 @@ class Quirks(msgspec.Struct, frozen=True):
     """4.9: containers that ask for more than their pod has wrap the pod's shared memory around at 64 bits."""
     memory_reservation_wraps: bool = False
     """4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable memory."""
+    pod_level_resize_outgrows_managers: bool = False
+    """pod-level 17.14: the resize of a pod as a whole is tried although a static manager holds CPUs or memory for it,
+    and allocates a second set; False refuses it as for containers."""
+    resize_memory_check_gaps: bool = False
+    """pod-level 17.15: lowering only the pod's memory limit is not checked against its usage, and a container's message
+    names the pod's usage."""
+    unlimited_is_least: bool = False
+    """pod-level 17.15: a resize compares an unlimited cgroup value as −1, so a first limit counts as an increase."""
+    resize_events_omit_pod_level: bool = False
+    """pod-level 17.18: events about resizes say nothing about the pod's own resources."""
+    negative_sandbox_limits: bool = False
+    """findings-api B11: with CFS quota off the runtime is told a quota of -1 less the overhead's, and the like."""
+    pod_level_on_cgroup_v1: bool = False
+    """pod-level 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
+    ignored_pods_without_event: bool = False
+    """memory-device 3.10: nobody is told when the resource managers ignore a pod with pod-level resources."""
+    empty_resources_hide_containers: bool = False
+    """pod-level-resources 6.3: an empty `spec.resources` makes the QoS class BestEffort whatever the containers have;
+    False has the gate PodLevelResourcesFixKubeletQOSClass, on by default."""
+
+    quota_requires_nothing_of_pod_level: bool = False
+    """pod-level-resources 12, obs. 11: one pod-level value of any resource lifts all of a quota's requirements."""
+    quota_frees_pod_level_early: bool = False
+    """12, obs. 11: a pod-level resize that is still pending already counts as done."""
+
+    eviction_pod_level_hides_containers: bool = False
+    """10, obs. 6: eviction and preemption rank a pod by its pod-level requests alone; what these do not name counts as
+    not requested. With the gate off they still count."""
+
+    fit_score_ignores_pod_level: bool = False
+    """13.3, obs. 12: the scheduler's fit scores count the incoming pod by its containers alone."""
+    hpa_sums_differ: bool = False
+    """14, obs. 13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all resources of a
+    pod with any pod-level request."""
+    pod_limits_not_defaulted: bool = False
+    """pod-level 3.5, obs. 1: a pod with pod-level requests gets no pod-level limits from its containers; False has the
+    gate PodLevelResourcesFixUpdateDefaulting, on by default."""
+    limit_range_without_pod_defaults: bool = False
+    """pod-level 11.1, obs. 10: a LimitRange has no defaults for whole pods; False has the gate
+    PodLevelResourcesLimitRange, off by default."""
+    implied_limit_becomes_weight: bool = False
+    """17.2, findings A7: a container without a CPU request and limit gets the weight of the whole pod's limit; False
+    gives the least weight, as KEP-2837 says (rows 5 and 13)."""
+    sandbox_limits_are_partial_sums: bool = False
+    """17.20: the sandbox is told the sum of the limits that some containers have, though the others have none."""
+
+    @property
+    def fix_gates(self) -> tuple[str, ...]:
+        """The gates of KEP-2837's fixes that exist in this profile; v1.36.2 knows none of them."""
+        return tuple(gate for gate, quirk in _FIX_GATES.items() if not getattr(self, quirk))
+
+
+_FIX_GATES = {
+    "PodLevelResourcesFixKubeletQOSClass": "empty_resources_hide_containers",
+    "PodLevelResourcesFixUpdateDefaulting": "pod_limits_not_defaulted",
+    "PodLevelResourcesLimitRange": "limit_range_without_pod_defaults",
+}
 
 
 KUBELET_1_36 = Quirks(**dict.fromkeys(Quirks.__struct_fields__, True))

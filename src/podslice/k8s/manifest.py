@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,13 +28,14 @@ _REMEDY = "give a Pod, a List or one of " + ", ".join(_TEMPLATES)
 
 
 class LoadedPod(NamedTuple):
-    """A pod and where it came from; `path` leads to it inside the document."""
+    """A pod and where it came from; `path` leads to it inside the document, `data` is the pod as it was written."""
 
     pod: Pod
     source: str
     document: int
     kind: str
     path: str
+    data: Mapping[str, Any]
 
 
 def read_text(path: str) -> str:
@@ -49,20 +50,21 @@ def read_text(path: str) -> str:
         raise InputError(f"cannot be read: {error.strerror}", source=path) from None
 
 
-def load_pods(path: str, *, replicas: bool = False) -> list[LoadedPod]:
+def load_pods(path: str, *, replicas: bool = False, checked: bool = True) -> list[LoadedPod]:
     """All pods of a file (`-`: standard input), in order; objects of other kinds beside them are passed over.
 
     Raises a one-line `InputError`, also for a file without any pod.
 
     `replicas` expands a workload into as many pods as it asks for. Pods get a name and UID where they have none.
+    `checked` False also returns pods that the API server would refuse.
     """
-    return load_pods_text(read_text(path), "stdin" if path == "-" else path, replicas=replicas)
+    return load_pods_text(read_text(path), "stdin" if path == "-" else path, replicas=replicas, checked=checked)
 
 
-def load_pods_text(text: str, source: str, *, replicas: bool = False) -> list[LoadedPod]:
+def load_pods_text(text: str, source: str, *, replicas: bool = False, checked: bool = True) -> list[LoadedPod]:
     """All pods in the text of a file; see `load_pods`."""
     documents = load_documents(text, source)
-    pods = list(_pods_of(documents, source, replicas))
+    pods = list(_pods_of(documents, source, replicas=replicas, checked=checked))
     if not pods:
         kinds = sorted({str(document.get("kind")) for document in documents if isinstance(document, dict)})
         problem = f"holds no pods, only {', '.join(kinds)}" if kinds else "holds no pods"
@@ -70,15 +72,29 @@ def load_pods_text(text: str, source: str, *, replicas: bool = False) -> list[Lo
     return unique(pods)
 
 
-def _pods_of(documents: list[Any], source: str, replicas: bool) -> Iterator[LoadedPod]:
+def pods_as_written(documents: list[Any], source: str) -> list[LoadedPod]:
+    """The pods among documents that may hold anything, also those the API server would refuse.
+
+    Documents that are no Kubernetes objects are passed over; there may be no pod at all. Raises `InputError` for a pod
+    that cannot be decoded.
+    """
+    objects = [document if _is_object(document) else {"kind": ""} for document in documents]
+    return unique(list(_pods_of(objects, source, checked=False)))
+
+
+def _is_object(document: Any) -> bool:
+    return isinstance(document, dict) and isinstance(document.get("kind"), str)
+
+
+def _pods_of(documents: list[Any], source: str, *, replicas: bool = False, checked: bool = True) -> Iterator[LoadedPod]:
     for index, document in enumerate(documents):
         try:
             for kind, path, data, count in _find(document, ""):
-                pod = _decode(data, path)
+                pod = _decode(data, path, checked)
                 copies = count if replicas else 1
                 for number in range(copies):
                     copy = pod if copies == 1 else _renamed(pod, f"{pod.metadata.name}-{number}", "")
-                    yield LoadedPod(copy, source, index, kind, path)
+                    yield LoadedPod(copy, source, index, kind, path, data)
         except InputError as error:
             raise error.at(source=source, document=index if len(documents) > 1 else None) from None
 
@@ -130,7 +146,7 @@ def _join(path: str, step: str) -> str:
     return f"{path}.{step}" if path else step
 
 
-def _decode(data: Mapping[str, Any], path: str) -> Pod:
+def _decode(data: Mapping[str, Any], path: str, checked: bool) -> Pod:
     spec = data.get("spec")
     if not isinstance(spec, dict):
         raise InputError("is missing", path=_join(path, "spec"), remedy="a pod needs spec.containers")
@@ -146,7 +162,8 @@ def _decode(data: Mapping[str, Any], path: str) -> Pod:
         raise InputError(
             error.problem, path=_join(path, error.path) if error.path else path, remedy=error.remedy
         ) from None
-    _check(pod, path)
+    if checked:
+        _check(pod, path)
     return pod
 
 
@@ -205,16 +222,17 @@ def _check_amounts(amounts: ResourceList | None, path: str) -> None:
             raise InputError(f"{amount} is beyond 64 bits", path=f"{path}[{name}]", remedy="write a smaller amount")
 
 
-def unique(pods: list[LoadedPod]) -> list[LoadedPod]:
-    """Give every pod a name, a namespace and a UID of its own; the same input gives the same names."""
-    taken: set[str] = set()
+def unique(pods: list[LoadedPod], taken: Iterable[str] = ()) -> list[LoadedPod]:
+    """Give every pod a name, a namespace and a UID of its own, none of them `taken`; same input, same names."""
+    taken = set(taken)
+    first = len(taken)
     result = []
     for number, loaded in enumerate(pods):
         metadata = loaded.pod.metadata
         name = metadata.name or f"pod-{number}"
         uid = metadata.uid or f"{metadata.namespace or 'default'}.{name}"
         if uid in taken:
-            uid = next(f"{uid}.{i}" for i in range(2, len(pods) + 2) if f"{uid}.{i}" not in taken)
+            uid = next(f"{uid}.{i}" for i in range(2, first + len(pods) + 2) if f"{uid}.{i}" not in taken)
         taken.add(uid)
         result.append(loaded._replace(pod=_renamed(loaded.pod, name, uid)))
     return result

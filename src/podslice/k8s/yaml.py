@@ -96,6 +96,37 @@ def dump(data: Any) -> str:
     return text
 
 
+Place = tuple[int, int]
+"""Line and column, counted from 1."""
+_STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+
+
+class Positions:
+    """Where the fields of a text stand. For a text that `load_documents` could read."""
+
+    def __init__(self, text: str) -> None:
+        roots = yaml.compose_all(text, Loader=_Loader)
+        self._documents = [root for root in roots if root is not None and root.tag != "tag:yaml.org,2002:null"]
+
+    def find(self, document: int, path: str) -> Place:
+        """The place of a field such as `spec.containers[0].resources.limits[cpu]`, or of its nearest parent that is
+        written there; a key's place is the key."""
+        node = self._documents[document]
+        mark = node.start_mark
+        for name, bracketed in _STEP.findall(path):
+            step = name or bracketed
+            if isinstance(node, yaml.SequenceNode) and step.isdigit() and int(step) < len(node.value):
+                node = node.value[int(step)]
+                mark = node.start_mark
+                continue
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            found = next(((key, value) for key, value in pairs if key.value == step), None)
+            if found is None:
+                break
+            mark, node = found[0].start_mark, found[1]
+        return mark.line + 1, mark.column + 1
+
+
 def load_documents(text: str, source: str = "") -> list[Any]:
     """All non-empty documents of a YAML or JSON stream as plain data. Raises a one-line `InputError`."""
     if len(text) > MAX_BYTES:

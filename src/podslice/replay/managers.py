@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
-from podslice.core.effects.cgroup import pod_resource_config
+from podslice.core.effects.cgroup import PodCgroup, pod_cgroup
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.machine.devices import DeviceInventory, inventory_from_data
@@ -218,7 +218,9 @@ class _History:
         outcome: Json = {
             "podHasExclusiveCPUs": exclusive,
             "podCPUQuotaDisabled": quota_off,
-            "podCgroup": pod_resource_config(pod.spec, manager.context.gates, enforce_cpu_limits=not quota_off),
+            "podCgroup": pod_cgroup_to_json(
+                pod_cgroup(pod.spec, manager.context.gates, enforce_cpu_limits=not quota_off)
+            ),
         }
         bubble = manager.cpu.state.bubbles.get(uid)
         if bubble is not None:
@@ -294,6 +296,19 @@ class _History:
         if memory.pod_assignments:
             state["podMemoryAssignments"] = {uid: _blocks(own) for uid, own in memory.pod_assignments.items()}
         return state
+
+
+def pod_cgroup_to_json(cgroup: PodCgroup) -> Json:
+    """ResourceConfig of a pod, without the page sizes where there are none."""
+    shown: Json = {
+        "cpuShares": cgroup.cpu_shares,
+        "cpuQuota": cgroup.cpu_quota,
+        "cpuPeriod": cgroup.cpu_period,
+        "memory": cgroup.memory,
+    }
+    if cgroup.huge_pages:
+        shown["hugePageLimit"] = {str(size): limit for size, limit in cgroup.huge_pages.items()}
+    return shown
 
 
 def _several_types(data: bytes | None) -> bool:

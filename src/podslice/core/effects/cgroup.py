@@ -1,58 +1,74 @@
-"""cgroup values a kubelet derives from a pod (spec pod-level-resources 8)."""
+"""The cgroup of a pod (spec pod-level-resources 8.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+import msgspec
+
+from podslice.core.effects.cpu_weight import (
+    DEFAULT_PERIOD_US,
+    MIN_SHARES,
+    NO_QUOTA,
+    milli_cpu_to_quota,
+    milli_cpu_to_shares,
+)
+from podslice.core.effects.huge_pages import huge_page_limits
+from podslice.core.effects.memory_qos import pod_memory_qos
+from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.demand import (
-    HUGEPAGES_PREFIX,
     is_pod_level_resources_set,
     limits_of,
+    own_limits,
     pod_limits,
     pod_requests,
 )
 from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod, is_restartable_init
-from podslice.core.values.quantity import ZERO, Quantity
-
-MIN_SHARES, MAX_SHARES = 2, 262144
-MIN_QUOTA_US = 1000
-DEFAULT_PERIOD_US = 100_000
+from podslice.core.values.quantity import ZERO
 
 
-def milli_cpu_to_shares(milli: int) -> int:
-    """cgroup v1 cpu.shares of a request in millicores."""
-    return min(max(milli * 1024 // 1000, MIN_SHARES), MAX_SHARES) if milli else MIN_SHARES
+class PodCgroup(msgspec.Struct, frozen=True, rename="camel"):
+    """None stands for what is not written. Microseconds and bytes; `huge_pages` by page size."""
+
+    cpu_shares: int
+    cpu_quota: int | None
+    cpu_period: int | None
+    memory: int | None
+    huge_pages: dict[int, int]
 
 
-def milli_cpu_to_quota(milli: int, period: int = DEFAULT_PERIOD_US) -> int:
-    """CFS quota in microseconds of a limit in millicores; 0 stands for no limit."""
-    return max(milli * period // 1000, MIN_QUOTA_US) if milli else 0
+def pod_cgroup(
+    pod: Pod,
+    gates: Mapping[str, bool],
+    *,
+    enforce_cpu_limits: bool = True,
+    period: int = DEFAULT_PERIOD_US,
+) -> PodCgroup:
+    """Values of the pod's own cgroup, overhead included.
 
-
-def pod_resource_config(
-    pod: Pod, gates: Mapping[str, bool], *, enforce_cpu_limits: bool = True, period: int = DEFAULT_PERIOD_US
-) -> dict[str, Any]:
-    """Values of the pod's own cgroup (spec 8.2): cpuShares, cpuQuota, cpuPeriod, memory in bytes, hugePageLimit by
-    page size in bytes. None stands for what is not written."""
+    `enforce_cpu_limits` False: the kubelet enforces none, or the pod owns its CPUs. `period` is the configured one.
+    """
     pod_level = gates["PodLevelResources"]
     requests = pod_requests(pod, pod_level=pod_level)
     limits = pod_limits(pod, pod_level=pod_level)
     qos = pod_qos(pod, gates)
-    config: dict[str, Any] = {"cpuShares": MIN_SHARES, "cpuQuota": None, "cpuPeriod": None, "memory": None}
+    shares, quota, memory = MIN_SHARES, None, None
     if qos != BEST_EFFORT:
-        config["cpuShares"] = milli_cpu_to_shares(requests.get("cpu", ZERO).milli_value())
+        shares = milli_cpu_to_shares(requests.get("cpu", ZERO).milli_value())
         if qos == GUARANTEED or declares_limit(pod, "cpu", pod_level):
-            quota = milli_cpu_to_quota(limits.get("cpu", ZERO).milli_value(), period)
-            config["cpuQuota"] = quota if enforce_cpu_limits else -1
-            config["cpuPeriod"] = period
+            counted = period if gates["CustomCPUCFSQuotaPeriod"] else DEFAULT_PERIOD_US
+            quota = milli_cpu_to_quota(limits.get("cpu", ZERO).milli_value(), counted)
+            quota = quota if enforce_cpu_limits else NO_QUOTA
         if qos == GUARANTEED or declares_limit(pod, "memory", pod_level):
-            config["memory"] = limits.get("memory", ZERO).value()
-    pages = _huge_page_limits(requests)
-    if pages:
-        config["hugePageLimit"] = pages
-    return config
+            memory = limits.get("memory", ZERO).value()
+    return PodCgroup(shares, quota, None if quota is None else period, memory, huge_page_limits(requests))
+
+
+def pod_unified(pod: Pod, gates: Mapping[str, bool], settings: CgroupSettings) -> dict[str, int]:
+    """Values by file of the pod's cgroup with gate MemoryQoS."""
+    request = pod_requests(pod, pod_level=gates["PodLevelResources"]).get("memory", ZERO).value()
+    return pod_memory_qos(pod_qos(pod, gates), request, settings.reservation_policy)
 
 
 def declares_limit(pod: Pod, resource: str, pod_level: bool) -> bool:
@@ -61,26 +77,13 @@ def declares_limit(pod: Pod, resource: str, pod_level: bool) -> bool:
         own = limits_of(pod.spec.resources).get(resource)
         if own is not None and not own.is_zero():
             return True
-    if any(_is_unlimited(limits_of(container.resources).get(resource)) for container in pod.spec.containers):
+    if any(own_limits(container).get(resource, ZERO).is_zero() for container in pod.spec.containers):
         return False
     sidecars = ZERO
     for container in pod.spec.init_containers:
-        cumulative = sidecars.add(limits_of(container.resources).get(resource, ZERO))
+        cumulative = sidecars.add(own_limits(container).get(resource, ZERO))
         if is_restartable_init(container):
             sidecars = cumulative
         if cumulative.is_zero():
             return False
     return True
-
-
-def _is_unlimited(limit: Quantity | None) -> bool:
-    return limit is None or limit.is_zero()
-
-
-def _huge_page_limits(requests: Mapping[str, Quantity]) -> dict[str, int]:
-    pages: dict[str, int] = {}
-    for name, quantity in requests.items():
-        if name.startswith(HUGEPAGES_PREFIX):
-            size = str(Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value())
-            pages[size] = pages.get(size, 0) + quantity.value()
-    return pages

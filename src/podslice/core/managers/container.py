@@ -67,7 +67,7 @@ class ContainerManager:
         self.inventory = devices or DeviceInventory()
         self.config = config
         self.quirks = quirks
-        self.context = NodeContext(FeatureGates.from_overrides({}), quirks)
+        self.context = NodeContext(FeatureGates.from_overrides({}, fixes=quirks.fix_gates), quirks)
         self.reservation: Mapping[str, Quantity] | None = None
         self.device = DeviceManager((), self.context)
         self.cpu_manager: CPUManager | None = None
@@ -130,7 +130,7 @@ class ContainerManager:
 
     def _gates(self) -> FeatureGates:
         try:
-            return FeatureGates.from_overrides(self.config.feature_gates)
+            return FeatureGates.from_overrides(self.config.feature_gates, fixes=self.quirks.fix_gates)
         except GateError as error:
             raise StartError("featureGates", str(error)) from None
 

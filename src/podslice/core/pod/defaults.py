@@ -1,5 +1,8 @@
 """What the API server fills in when it decodes a pod (spec pod-level-resources 3): requests from limits, pod-level
-huge page limits and requests, and quantities rounded up to whole thousandths."""
+huge page limits and requests, and quantities rounded up to whole thousandths.
+
+Most pods need little of this, and every pod passes here several times, so what does not change is not copied.
+"""
 
 from __future__ import annotations
 
@@ -10,67 +13,145 @@ import msgspec
 from podslice.core.pod.demand import (
     HUGEPAGES_PREFIX,
     aggregate,
+    containers_in_order,
     is_supported_pod_level_resource,
-    limits_of,
-    requests_of,
+    own_limits,
+    own_requests,
 )
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import Container, Pod, PodSpec, ResourceList, ResourceRequirements
 
 replace = msgspec.structs.replace
 
+LIMITS_GATE = "PodLevelResourcesFixUpdateDefaulting"
+_NANO_PER_MILLI = 10**6
+_FROM_CONTAINERS = ("cpu", "memory")
+
 
 def default_pod(pod: Pod, gates: Mapping[str, bool]) -> Pod:
-    """The pod as it is after decoding with defaults. Returns the same object where nothing changes."""
-    spec = replace(
-        pod.spec,
-        containers=tuple(map(_default_container, pod.spec.containers)),
-        init_containers=tuple(map(_default_container, pod.spec.init_containers)),
-    )
-    pod = replace(pod, spec=spec)
-    if gates["PodLevelResources"] and spec.resources is not None:
-        pod = replace(pod, spec=replace(spec, resources=_default_pod_level(pod, spec.resources)))
-    return _rounded(pod)
+    """The pod as it is after decoding with defaults. Returns the same object where nothing changes.
+
+    Idempotent. With the gate PodLevelResourcesFixUpdateDefaulting, which v1.36.2 lacks, pod-level limits are
+    defaulted as well (spec 3.5).
+    """
+    spec = pod.spec
+    containers = _defaulted(spec.containers)
+    init_containers = _defaulted(spec.init_containers)
+    changes: dict[str, object] = {}
+    if containers is not spec.containers:
+        changes["containers"] = containers
+    if init_containers is not spec.init_containers:
+        changes["init_containers"] = init_containers
+    if changes:
+        spec = replace(spec, **changes)
+        pod = replace(pod, spec=spec)
+    if spec.resources is not None and gates["PodLevelResources"]:
+        resources = default_pod_level(pod, spec.resources, limits_too=gates[LIMITS_GATE])
+        if resources is not spec.resources:
+            spec = replace(spec, resources=resources)
+            pod = replace(pod, spec=spec)
+    return replace(pod, spec=_rounded(spec)) if _has_fractions(spec) else pod
+
+
+def _defaulted(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    """The containers with a request for every limit; the same tuple where nothing is missing."""
+    for container in containers:
+        limits, requests = container.resources.limits, container.resources.requests
+        if limits is not None and (requests is None or not limits.keys() <= requests.keys()):
+            return tuple(map(_default_container, containers))
+    return containers
 
 
 def _default_container(container: Container) -> Container:
-    limits = container.resources.limits
-    if limits is None:
+    resources = container.resources
+    if resources.limits is None:
         return container
-    requests = {**limits, **(container.resources.requests or {})}
-    return replace(container, resources=replace(container.resources, requests=requests))
+    requests = {**resources.limits, **(resources.requests or {})}
+    return replace(container, resources=replace(resources, requests=requests))
 
 
-def _default_pod_level(pod: Pod, resources: ResourceRequirements) -> ResourceRequirements:
+def default_pod_level(pod: Pod, resources: ResourceRequirements, *, limits_too: bool) -> ResourceRequirements:
+    """`spec.resources` with its defaults; the same object where nothing is missing.
+
+    Huge page limits come from the containers, requests for cpu and memory from the containers as soon as any limit is
+    given, other requests from the limits. `limits_too` gives a limit to every resource that all containers limit.
+    """
+    if not resources.limits and not resources.requests:
+        return resources
     requests, limits = dict(resources.requests or {}), dict(resources.limits or {})
-    if requests or limits:
-        for name, amount in aggregate(pod, lambda c: limits_of(c.resources)).items():
-            if name.startswith(HUGEPAGES_PREFIX) and name not in requests and name not in limits:
-                limits[name] = amount
-    if limits:
-        for name, amount in aggregate(pod, lambda c: requests_of(c.resources)).items():
-            if name in ("cpu", "memory") and name not in requests:
-                requests[name] = amount
-        for name, amount in limits.items():
-            if is_supported_pod_level_resource(name) and name not in requests:
-                requests[name] = amount
+    _fill_limits(pod, requests, limits, limits_too)
+    if limits and any(name not in requests for name in _FROM_CONTAINERS):
+        totals = aggregate(pod, own_requests)
+        for name in _FROM_CONTAINERS:
+            if name in totals:
+                requests.setdefault(name, totals[name])
+    for name, amount in limits.items():
+        if is_supported_pod_level_resource(name):
+            requests.setdefault(name, amount)
+    if len(requests) == len(resources.requests or ()) and len(limits) == len(resources.limits or ()):
+        return resources
     return replace(resources, requests=requests or resources.requests, limits=limits or resources.limits)
 
 
-def _rounded(pod: Pod) -> Pod:
-    def container(one: Container) -> Container:
-        return replace(one, resources=_rounded_requirements(one.resources))
+def _fill_limits(pod: Pod, requests: ResourceList, limits: ResourceList, limits_too: bool) -> None:
+    if not limits_too and not _limits_hugepages(pod):
+        return
+    for name, amount in aggregate(pod, own_limits).items():
+        if name in limits or not is_supported_pod_level_resource(name):
+            continue
+        if (name.startswith(HUGEPAGES_PREFIX) and name not in requests) or (limits_too and all_limit(pod, name)):
+            limits[name] = amount
 
-    spec = pod.spec
-    return replace(
-        pod,
-        spec=replace(
-            spec,
-            containers=tuple(map(container, spec.containers)),
-            init_containers=tuple(map(container, spec.init_containers)),
-            resources=None if spec.resources is None else _rounded_requirements(spec.resources),
-            overhead=_rounded_list(spec.overhead),
-        ),
+
+def _limits_hugepages(pod: Pod) -> bool:
+    return any(
+        name.startswith(HUGEPAGES_PREFIX)
+        for container in containers_in_order(pod)
+        for name in container.resources.limits or ()
     )
+
+
+def all_limit(pod: Pod, name: str) -> bool:
+    """True when every app and init container has a limit above zero for the resource."""
+    return all(name in (limits := own_limits(one)) and limits[name].nano > 0 for one in containers_in_order(pod))
+
+
+def _has_fractions(spec: PodSpec) -> bool:
+    for group in (spec.containers, spec.init_containers, spec.ephemeral_containers):
+        for container in group:
+            if _is_fractional(container.resources):
+                return True
+    if spec.overhead:
+        for amount in spec.overhead.values():
+            if amount.nano % _NANO_PER_MILLI:
+                return True
+    return spec.resources is not None and _is_fractional(spec.resources)
+
+
+def _is_fractional(resources: ResourceRequirements) -> bool:
+    if resources.requests:
+        for amount in resources.requests.values():
+            if amount.nano % _NANO_PER_MILLI:
+                return True
+    if resources.limits:
+        for amount in resources.limits.values():
+            if amount.nano % _NANO_PER_MILLI:
+                return True
+    return False
+
+
+def _rounded(spec: PodSpec) -> PodSpec:
+    return replace(
+        spec,
+        containers=tuple(map(_rounded_container, spec.containers)),
+        init_containers=tuple(map(_rounded_container, spec.init_containers)),
+        ephemeral_containers=tuple(map(_rounded_container, spec.ephemeral_containers)),
+        resources=None if spec.resources is None else _rounded_requirements(spec.resources),
+        overhead=_rounded_list(spec.overhead),
+    )
+
+
+def _rounded_container(container: Container) -> Container:
+    return replace(container, resources=_rounded_requirements(container.resources))
 
 
 def _rounded_requirements(resources: ResourceRequirements) -> ResourceRequirements:

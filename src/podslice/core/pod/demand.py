@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
+from podslice.core.pod.spec import (
+    Container,
+    ContainerStatus,
+    Pod,
+    ResourceList,
+    ResourceRequirements,
+    is_restartable_init,
+)
 from podslice.core.values.quantity import ZERO, Quantity
 
 HUGEPAGES_PREFIX = "hugepages-"
+
+
+class StatusUse(Enum):
+    """Whether what a running pod's status says counts besides its specification (spec 7.3)."""
+
+    NONE = "none"
+    CONTAINERS = "containers"
+    POD_LEVEL = "pod level"
+    """Containers and the pod level (gate InPlacePodLevelResourcesVerticalScaling)."""
 
 
 def is_supported_pod_level_resource(name: str) -> bool:
@@ -16,7 +33,9 @@ def is_supported_pod_level_resource(name: str) -> bool:
 
 
 def _any_supported(resources: ResourceList | None) -> bool:
-    return resources is not None and any(is_supported_pod_level_resource(name) for name in resources)
+    if not resources:
+        return False
+    return "cpu" in resources or "memory" in resources or any(name.startswith(HUGEPAGES_PREFIX) for name in resources)
 
 
 def is_pod_level_requests_set(pod: Pod) -> bool:
@@ -63,7 +82,10 @@ def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[st
     """The KEP-753 aggregate of all app and init containers: long-running sum against the init peak (spec 7.1)."""
     total: dict[str, Quantity] = {}
     for container in pod.spec.containers:
-        add_into(total, amounts(container))
+        if total:
+            add_into(total, amounts(container))
+        else:
+            total = dict(amounts(container))
     if not pod.spec.init_containers:
         return total
     sidecars: dict[str, Quantity] = {}
@@ -75,28 +97,53 @@ def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[st
             add_into(sidecars, own)
             raise_to(peak, sidecars)
         else:
-            current = dict(sidecars)
-            add_into(current, own)
+            current = dict(own)
+            add_into(current, sidecars)
             raise_to(peak, current)
     raise_to(total, peak)
     return total
 
 
-def pod_requests(pod: Pod, *, pod_level: bool = True, overhead: bool = True) -> dict[str, Quantity]:
-    """Effective requests (spec 7.2). `pod_level` False leaves `spec.resources` out, as with its gate off."""
-    total = aggregate(pod, lambda container: requests_of(container.resources))
-    if pod_level and pod.spec.resources is not None and is_pod_level_requests_set(pod):
-        _override(total, requests_of(pod.spec.resources))
+def pod_requests(
+    pod: Pod,
+    *,
+    pod_level: bool = True,
+    overhead: bool = True,
+    containers: bool = True,
+    missing: ResourceList | None = None,
+    status: StatusUse = StatusUse.NONE,
+) -> dict[str, Quantity]:
+    """Effective requests (spec 7.2).
+
+    `pod_level` False leaves `spec.resources` out, as with its gate off; `containers` False counts only the pod level.
+    `missing` gives the amounts that stand for what a container does not request at all. `status` says whether the
+    resources a running pod actually has count as well (spec 7.3).
+    """
+    total = aggregate(pod, _container_requests(pod, missing, status)) if containers else {}
+    resources = pod.spec.resources
+    if pod_level and resources is not None and is_pod_level_requests_set(pod):
+        own = requests_of(resources)
+        if status is StatusUse.POD_LEVEL and pod.status.resources is not None:
+            actual = requests_in_use(pod, own, pod.status.resources, pod.status.allocated_resources)
+            own = {name: actual.get(name, ZERO) for name in own}
+        _override(total, own)
     if overhead and pod.spec.overhead:
         add_into(total, pod.spec.overhead)
     return total
 
 
-def pod_limits(pod: Pod, *, pod_level: bool = True, overhead: bool = True) -> dict[str, Quantity]:
-    """Effective limits (spec 7.2). Overhead is only added to limits that exist."""
-    total = aggregate(pod, lambda container: limits_of(container.resources))
-    if pod_level and pod.spec.resources is not None and is_pod_level_resources_set(pod):
-        _override(total, limits_of(pod.spec.resources))
+def pod_limits(
+    pod: Pod, *, pod_level: bool = True, overhead: bool = True, status: StatusUse = StatusUse.NONE
+) -> dict[str, Quantity]:
+    """Effective limits (spec 7.2); options as in `pod_requests`. Overhead is only added to limits that exist."""
+    total = aggregate(pod, _container_limits(pod, status))
+    resources = pod.spec.resources
+    if pod_level and resources is not None and is_pod_level_resources_set(pod):
+        own = limits_of(resources)
+        if status is StatusUse.POD_LEVEL and pod.status.resources is not None:
+            actual = _limits_in_use(pod, own, pod.status.resources)
+            own = {name: actual.get(name, ZERO) for name in own}
+        _override(total, own)
     if overhead and pod.spec.overhead:
         for name, quantity in pod.spec.overhead.items():
             if not total.get(name, ZERO).is_zero():
@@ -108,6 +155,83 @@ def _override(total: dict[str, Quantity], pod_level: ResourceList) -> None:
     for name, quantity in pod_level.items():
         if is_supported_pod_level_resource(name):
             total[name] = quantity
+
+
+Amounts = Callable[[Container], ResourceList]
+
+
+def own_requests(container: Container) -> ResourceList:
+    """What the container asks for itself."""
+    return container.resources.requests or {}
+
+
+def own_limits(container: Container) -> ResourceList:
+    """What the container may use at most by its own specification."""
+    return container.resources.limits or {}
+
+
+def _container_requests(pod: Pod, missing: ResourceList | None, status: StatusUse) -> Amounts:
+    statuses = _container_statuses(pod) if status is not StatusUse.NONE else {}
+    if not statuses and not missing:
+        return own_requests
+
+    def amounts(container: Container) -> ResourceList:
+        requests = own_requests(container)
+        known = statuses.get(id(container))
+        if known is not None and known.resources is not None:
+            requests = requests_in_use(pod, requests, known.resources, known.allocated_resources)
+        return {**requests, **{name: missing[name] for name in missing.keys() - requests}} if missing else requests
+
+    return amounts
+
+
+def _container_limits(pod: Pod, status: StatusUse) -> Amounts:
+    statuses = _container_statuses(pod) if status is not StatusUse.NONE else {}
+    if not statuses:
+        return own_limits
+
+    def amounts(container: Container) -> ResourceList:
+        known = statuses.get(id(container))
+        limits = own_limits(container)
+        return limits if known is None or known.resources is None else _limits_in_use(pod, limits, known.resources)
+
+    return amounts
+
+
+def _container_statuses(pod: Pod) -> dict[int, ContainerStatus]:
+    """Statuses of the containers that keep running (apps, sidecars), by identity of the container."""
+    named = {status.name: status for status in pod.status.container_statuses}
+    found = {id(one): named[one.name] for one in pod.spec.containers if one.name in named}
+    named = {status.name: status for status in pod.status.init_container_statuses}
+    for one in pod.spec.init_containers:
+        if one.name in named and is_restartable_init(one):
+            found[id(one)] = named[one.name]
+    return found
+
+
+def requests_in_use(
+    pod: Pod, requested: ResourceList, actual: ResourceRequirements, allocated: ResourceList | None
+) -> ResourceList:
+    """The larger of what is requested, allocated and in force; an infeasible resize request does not count."""
+    total = dict(actual.requests or {})
+    raise_to(total, allocated or {})
+    if not is_resize_infeasible(pod):
+        raise_to(total, requested)
+    return total
+
+
+def _limits_in_use(pod: Pod, limits: ResourceList, actual: ResourceRequirements) -> ResourceList:
+    total = dict(actual.limits or {})
+    if not is_resize_infeasible(pod):
+        raise_to(total, limits)
+    return total
+
+
+def is_resize_infeasible(pod: Pod) -> bool:
+    """True when the kubelet refused the pod's pending resize for good."""
+    return any(
+        condition.type == "PodResizePending" and condition.reason == "Infeasible" for condition in pod.status.conditions
+    )
 
 
 def containers_in_order(pod: Pod) -> Iterable[Container]:

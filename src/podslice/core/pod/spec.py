@@ -8,7 +8,7 @@ and a missing object is kept, because Kubernetes decides differently on each (sp
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,12 +26,21 @@ class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
     claims: list[Any] | None = None
 
 
+class ResizePolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """Whether a container must restart for an in-place resize of a resource to take effect."""
+
+    resource_name: str
+    restart_policy: str
+
+
 class Container(msgspec.Struct, frozen=True, rename="camel"):
     """An app, init or ephemeral container."""
 
     name: str
     image: str = ""
+    image_pull_policy: str = ""
     resources: ResourceRequirements = ResourceRequirements()
+    resize_policy: tuple[ResizePolicy, ...] = ()
     restart_policy: str | None = None
 
 
@@ -39,8 +48,15 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    generation: int = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+
+
+class PodResourceClaim(msgspec.Struct, frozen=True):
+    """An entry of `spec.resourceClaims`; containers refer to it by name."""
+
+    name: str = ""
 
 
 class PodOS(msgspec.Struct, frozen=True):
@@ -60,10 +76,20 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     node_selector: dict[str, str] | None = None
     os: PodOS | None = None
+    runtime_class_name: str | None = None
+    active_deadline_seconds: int | None = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+
+
+class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
+    """What a container does; the details of each state are not read."""
+
+    running: dict[str, Any] | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
+    state: ContainerState = ContainerState()
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
 
@@ -82,6 +108,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
+    node_allocatable_resource_claim_statuses: tuple[Any, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, rename="camel"):
@@ -97,8 +124,24 @@ def is_restartable_init(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
-_RESOURCE_LISTS = ("requests", "limits", "overhead", "allocatedResources")
+def containers_with_kind(pod: Pod) -> list[tuple[str, Container]]:
+    """All containers with their kind: `init` and `sidecar`, then `container`, then `ephemeral`."""
+    spec = pod.spec
+    return [
+        *(("sidecar" if is_restartable_init(container) else "init", container) for container in spec.init_containers),
+        *(("container", container) for container in spec.containers),
+        *(("ephemeral", container) for container in spec.ephemeral_containers),
+    ]
+
+
+_RESOURCE_LISTS = frozenset(
+    {"requests", "limits", "overhead", "allocatedResources", "max", "min", "default", "defaultRequest",
+     "maxLimitRequestRatio"}
+)  # fmt: skip
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(?P<path>.*)`$")
+
+
+T = TypeVar("T")
 
 
 def pod_from_dict(data: Any) -> Pod:
@@ -106,8 +149,13 @@ def pod_from_dict(data: Any) -> Pod:
 
     Quantities may be text or numbers. Raises `InputError` with field path, value and remedy.
     """
+    return from_dict(data, Pod)
+
+
+def from_dict(data: Any, kind: type[T]) -> T:
+    """Decode plain data that holds quantities into a struct of that kind; see `pod_from_dict`."""
     try:
-        return msgspec.convert(_without_nulls(data), Pod, dec_hook=_decode_quantity)
+        return msgspec.convert(_without_nulls(data), kind, dec_hook=_decode_quantity)
     except msgspec.ValidationError as error:
         raise _input_error(data, str(error)) from None
 
@@ -133,7 +181,7 @@ def _decode_quantity(kind: type, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{value!r} is not a quantity")
     try:
-        return Quantity.parse(value.strip() if isinstance(value, str) else str(value))
+        return Quantity.parse(value.strip(" ") if isinstance(value, str) else str(value))
     except QuantityError as error:
         raise ValueError(f"{value!r} is not a quantity: {error}") from None
 

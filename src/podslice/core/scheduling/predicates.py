@@ -13,23 +13,24 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.core.machine.devices import is_extended_resource_name
-from podslice.core.pod.demand import (
-    HUGEPAGES_PREFIX,
-    is_pod_level_resources_set,
-    pod_requests,
-    requests_of,
-)
+from podslice.core.pod.critical import is_critical
 from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
+from podslice.core.scheduling.eviction import eviction_requests
+from podslice.core.scheduling.fit import (
+    EPHEMERAL_STORAGE,
+    PODS,
+    InsufficientResource,
+    amounts,
+    filter_requests,
+    insufficient_resources,
+)
 from podslice.core.scheduling.preemption import Candidate, PreemptionError, find_victims
-from podslice.core.values.quantity import ZERO, Quantity
+from podslice.core.values.quantity import Quantity
 
-CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 OS_LABEL = "kubernetes.io/os"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
-_CRITICAL_PRIORITY = 2_000_000_000
-_SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
-_BASIC = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
 class Refusal(NamedTuple):
@@ -71,35 +72,10 @@ class NodeFacts(NamedTuple):
     os: str = "linux"
 
 
-class InsufficientResource(NamedTuple):
-    """A resource the pod does not get."""
-
-    resource: str
-    requested: int
-    used: int
-    capacity: int
-
-    @property
-    def missing(self) -> int:
-        return self.requested - (self.capacity - self.used)
-
-    @property
-    def refusal(self) -> Refusal:
-        return Refusal(
-            f"OutOf{self.resource}",
-            f"Node didn't have enough resource: {self.resource}, requested: {self.requested}, "
-            f"used: {self.used}, capacity: {self.capacity}",
-        )
-
-
-def pod_on_node(pod: Pod, gates: Mapping[str, bool]) -> PodOnNode:
+def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> PodOnNode:
     """The predicates' view of a pod."""
-    pod_level = gates["PodLevelResources"]
     return PodOnNode(
-        pod,
-        pod_qos(pod, gates),
-        {name: max(0, amount) for name, amount in _amounts(pod_requests(pod, pod_level=pod_level)).items()},
-        _amounts(_reclaimable(pod, pod_level)),
+        pod, pod_qos(pod, gates), filter_requests(pod, gates), amounts(eviction_requests(pod, gates, quirks))
     )
 
 
@@ -120,7 +96,7 @@ def general_predicates(
     refusal = _wrong_os(pod.pod, node)
     if refusal is not None:
         return Verdict(refusal)
-    allocatable = _amounts(node.allocatable)
+    allocatable = amounts(node.allocatable)
     for resource, count in (devices_in_use or {}).items():
         allocatable[resource] = max(allocatable.get(resource, 0), count)
     wanted = {name: amount for name, amount in pod.requests.items() if name in allocatable or not _may_be_unknown(name)}
@@ -130,39 +106,22 @@ def general_predicates(
         return Verdict()
     if is_critical(pod.pod):
         return Verdict(refusals[0]) if refusals else _preempt(pod, others, missing)
-    return Verdict(missing[0].refusal if missing else refusals[0])
+    return Verdict(out_of(missing[0]) if missing else refusals[0])
 
 
-def insufficient_resources(
-    requests: Mapping[str, int], others: Sequence[Mapping[str, int]], allocatable: Mapping[str, int]
-) -> list[InsufficientResource]:
-    """What the pod lacks, as the scheduler's filter lists it: pods, cpu, memory, ephemeral-storage, then hugepages and
-    extended resources in byte order (spec 3.4, step 7; pod-level-resources 13.1). Missing amounts count as 0."""
-    lacking = []
-    if len(others) + 1 > allocatable.get(PODS, 0):
-        lacking.append(InsufficientResource(PODS, 1, len(others), allocatable.get(PODS, 0)))
-    scalars = sorted(name for name in requests if name not in _BASIC)
-    for name in (*_BASIC, *scalars):
-        wanted = requests.get(name, 0)
-        capacity = allocatable.get(name, 0)
-        used = sum(other.get(name, 0) for other in others)
-        if wanted > 0 and wanted > capacity - used:
-            lacking.append(InsufficientResource(name, wanted, used, capacity))
-    return lacking
+def out_of(lack: InsufficientResource) -> Refusal:
+    """The kubelet's refusal for want of a resource."""
+    return Refusal(
+        f"OutOf{lack.resource}",
+        f"Node didn't have enough resource: {lack.resource}, requested: {lack.requested}, "
+        f"used: {lack.used}, capacity: {lack.capacity}",
+    )
 
 
 def _may_be_unknown(name: str) -> bool:
     """Resources that are not checked where the node does not report them: extended ones, because another component
     may provide them (spec 3.4, step 6), and local storage, which a simulated node need not have."""
     return name == EPHEMERAL_STORAGE or is_extended_resource_name(name)
-
-
-def is_critical(pod: Pod) -> bool:
-    """True for static and mirror pods, and from the priority of system-cluster-critical on."""
-    annotations = pod.metadata.annotations or {}
-    if annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations:
-        return True
-    return pod.spec.priority is not None and pod.spec.priority >= _CRITICAL_PRIORITY
 
 
 def _wrong_os(pod: Pod, node: NodeFacts) -> Refusal | None:
@@ -209,34 +168,3 @@ def _may_preempt(pod: Pod, other: Pod) -> bool:
         return True
     mine, theirs = pod.spec.priority, other.spec.priority
     return mine is not None and theirs is not None and mine > theirs
-
-
-def _reclaimable(pod: Pod, pod_level: bool) -> dict[str, Quantity]:
-    """The *eviction* rule of spec pod-level-resources 10: pod-level requests only, where they are set.
-
-    With the gate off upstream takes them into account as well, over the containers' (recorded; the rule says not).
-    """
-    if pod_level and pod.spec.resources is not None and is_pod_level_resources_set(pod):
-        total = dict(requests_of(pod.spec.resources))
-    else:
-        total = pod_requests(pod, overhead=False)
-    for name, quantity in (pod.spec.overhead or {}).items():
-        if not total.get(name, ZERO).is_zero():
-            total[name] = total[name].add(quantity)
-    return total
-
-
-def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
-    """Resource amounts as the scheduler counts them: milli CPUs, whole units of what can be counted at all."""
-    return {
-        name: quantity.milli_value() if name == CPU else quantity.value()
-        for name, quantity in quantities.items()
-        if name in _BASIC or name == PODS or _is_scalar(name)
-    }
-
-
-def _is_scalar(name: str) -> bool:
-    """Names the scheduler counts besides the basic ones; others in a pod are not looked at."""
-    return name.startswith((HUGEPAGES_PREFIX, "attachable-volumes-")) or (
-        "kubernetes.io/" in name or is_extended_resource_name(name)
-    )

@@ -3,17 +3,21 @@ pod-level-resources 0): defaults, maturity, locks and dependencies, and the erro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 
 class Gate(NamedTuple):
-    """A gate's default, its stage (`""` is GA), whether the default is locked, and the gates it needs."""
+    """A gate's default, its stage (`""` is GA), whether the default is locked, and the gates it needs.
+
+    `later` marks a fix that KEP-2837 announces and v1.36.2 lacks: the gate exists only where it is asked for.
+    """
 
     default: bool
     stage: str = ""
     locked: bool = False
     depends_on: tuple[str, ...] = ()
+    later: bool = False
 
 
 _ALPHA, _BETA, _DEPRECATED = "ALPHA", "BETA", "DEPRECATED"
@@ -26,6 +30,7 @@ GATES: dict[str, Gate] = {
     "DRANodeAllocatableResources": Gate(False, _ALPHA, depends_on=("DynamicResourceAllocation",)),
     "DisableCPUQuotaWithExclusiveCPUs": Gate(True, _DEPRECATED),
     "DynamicResourceAllocation": Gate(True, locked=True),
+    "ExtendWebSocketsToKubelet": Gate(True, _BETA, depends_on=("NodeDeclaredFeatures",)),
     "InPlacePodLevelResourcesVerticalScaling": Gate(
         True, _BETA, depends_on=("InPlacePodVerticalScaling", "NodeDeclaredFeatures", "PodLevelResources")
     ),
@@ -42,8 +47,12 @@ GATES: dict[str, Gate] = {
     "NodeDeclaredFeatures": Gate(True, _BETA),
     "PodLevelResourceManagers": Gate(False, _ALPHA, depends_on=("PodLevelResources",)),
     "PodLevelResources": Gate(True, _BETA),
+    "PodLevelResourcesFixKubeletQOSClass": Gate(True, _BETA, later=True),
+    "PodLevelResourcesFixUpdateDefaulting": Gate(True, _BETA, later=True),
+    "PodLevelResourcesLimitRange": Gate(False, _ALPHA, later=True),
     "QOSReserved": Gate(False, _ALPHA),
     "ResourceHealthStatus": Gate(True, _BETA),
+    "RestartAllContainersOnContainerExits": Gate(True, _BETA, depends_on=("NodeDeclaredFeatures",)),
     "SidecarContainers": Gate(True, locked=True),
     "TopologyManagerPolicyAlphaOptions": Gate(False, _ALPHA),
     "TopologyManagerPolicyBetaOptions": Gate(True, _BETA),
@@ -66,16 +75,21 @@ class FeatureGates(Mapping[str, bool]):
         self.unknown = unknown
 
     @classmethod
-    def from_overrides(cls, overrides: Mapping[str, bool], *, other_gates_allowed: bool = True) -> FeatureGates:
+    def from_overrides(
+        cls, overrides: Mapping[str, bool], *, fixes: Collection[str] = (), other_gates_allowed: bool = True
+    ) -> FeatureGates:
         """Defaults with `overrides`. Raises `GateError` for a locked gate or an unmet dependency.
+
+        `fixes` names the later gates that exist (`Quirks.fix_gates`); the others are off, and unknown by name.
 
         Kubernetes has many more gates than the ones that matter here: others are listed in `unknown`, and refused
         only with `other_gates_allowed` False.
         """
-        effective = {name: gate.default for name, gate in GATES.items()}
+        known = {name: gate for name, gate in GATES.items() if not gate.later or name in fixes}
+        effective = {name: gate.default and name in known for name, gate in GATES.items()}
         unknown = []
         for name, value in sorted(overrides.items()):
-            gate = GATES.get(name)
+            gate = known.get(name)
             if gate is None:
                 if name in ("AllAlpha", "AllBeta"):
                     continue
@@ -93,7 +107,7 @@ class FeatureGates(Mapping[str, bool]):
             if group in overrides:
                 effective |= {
                     name: overrides[group]
-                    for name, gate in GATES.items()
+                    for name, gate in known.items()
                     if gate.stage == stage and name not in overrides
                 }
         _check_dependencies(effective)
@@ -110,10 +124,27 @@ class FeatureGates(Mapping[str, bool]):
 
 
 def _check_dependencies(effective: Mapping[str, bool]) -> None:
+    problems = []
     for name, gate in GATES.items():
-        if effective[name]:
-            missing = [needed for needed in gate.depends_on if not effective[needed]]
-            if missing:
-                raise GateError(
-                    f"{name} is enabled, but depends on features that are disabled: [{' '.join(sorted(missing))}]"
-                )
+        missing = [needed for needed in gate.depends_on if not effective[needed]] if effective[name] else []
+        if missing:
+            listed = " ".join(sorted(missing))
+            problems.append(f"{name} is enabled, but depends on features that are disabled: [{listed}]")
+    if problems:
+        raise GateError("; ".join(problems))
+
+
+def dependents_to_disable(overrides: Mapping[str, bool]) -> tuple[str, ...]:
+    """Gates that are on by default, not named in `overrides`, and need a gate that `overrides` turns off, sorted.
+
+    A component does not start until these are off too.
+    """
+    return tuple(
+        sorted(
+            name
+            for name, gate in GATES.items()
+            if gate.default
+            and name not in overrides
+            and any(overrides.get(needed) is False for needed in gate.depends_on)
+        )
+    )

@@ -19,6 +19,17 @@ _ESCAPES = {
 }  # fmt: skip
 
 
+def wrap_int64(value: int) -> int:
+    """`value` as it is left in a signed 64-bit integer, which Go lets overflow silently."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def divide(dividend: int, divisor: int) -> int:
+    """Integer division that truncates toward zero. Raises `ZeroDivisionError`."""
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
 class GoSyntaxError(ValueError):
     """A `strconv` failure; its text is Go's."""
 

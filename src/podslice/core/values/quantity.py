@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from podslice.core.values.golang import INT64_MAX, INT64_MIN
+from podslice.core.values.golang import INT64_MAX, INT64_MIN, wrap_int64
 
 DECIMAL_SI = "DecimalSI"
 BINARY_SI = "BinarySI"
@@ -22,6 +22,8 @@ _SUFFIX_ERROR = "unable to parse quantity's suffix"
 _NUMERIC_ERROR = "unable to parse numeric part of quantity"
 _LARGEST_EXPONENT = 4096
 _POWERS: tuple[int, ...] = tuple(10**n for n in range(19))
+_FITS = {scale: INT64_MAX * 10 ** (9 + scale) for scale in range(-9, 1)}
+"""The largest number of billionths that a small quantity of a scale holds."""
 _UNCHECKED_SCALES = (1, 2, 3, 6, 9)
 _GRAMMAR = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)\Z")
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
@@ -124,6 +126,9 @@ class Quantity:
         return self._combine(self.nano - other.nano, other)
 
     def _combine(self, nano: int, other: Quantity) -> Quantity:
+        same = self.scale == other.scale <= 0 and self.small and other.small
+        if same and self.nano and -_FITS[self.scale] <= nano <= _FITS[self.scale]:
+            return Quantity(nano, self.format, self.scale)
         fmt = self.format if self.nano else other.format
         scale = min(self.scale, other.scale)
         if self.small and other.small:
@@ -212,10 +217,6 @@ class _Number(NamedTuple):
     fraction: str
 
 
-def _wrap(value: int) -> int:
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
 def _ten(power: int) -> int:
     """10 to a non-negative power; typed as an int, which `**` is not."""
     return int(10**power)
@@ -230,14 +231,14 @@ def _overflowed(unscaled: int, shift: int, small: bool) -> int:
     some paths wrap, some give 0, and negative big values are truncated and then raised by one."""
     if shift >= 0:
         if not small:
-            return _wrap(unscaled * _ten(shift))
+            return wrap_int64(unscaled * _ten(shift))
         value = unscaled * _ten(shift)
-        return _wrap(value) if shift in _UNCHECKED_SCALES or INT64_MIN <= value <= INT64_MAX else 0
+        return wrap_int64(value) if shift in _UNCHECKED_SCALES or INT64_MIN <= value <= INT64_MAX else 0
     if unscaled < INT64_MAX:
-        wrapped = _wrap(unscaled)
+        wrapped = wrap_int64(unscaled)
         quotient, rest = divmod(abs(wrapped), _ten(-shift))
         return (quotient if wrapped >= 0 else -quotient) + (rest != 0)
-    return _wrap(-(-unscaled // _ten(-shift)))
+    return wrap_int64(-(-unscaled // _ten(-shift)))
 
 
 def _decimal(number: _Number, exponent: int, fmt: str) -> Quantity:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from podslice.core.pod.create import prepare_for_create, stored
+from podslice.core.pod.decode import decode_error
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.limitrange import LimitRange, apply_defaults, limit_range_from_dict
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import Quirks
-from podslice.core.values.gates import GATES, FeatureGates
+from podslice.core.values.gates import FeatureGates, dependents_to_disable
 
 Json = dict[str, Any]
+
+ABSENT = object()
+"""What a section returns that does not apply to a case."""
 
 
 class ApiCase:
@@ -24,15 +30,47 @@ class ApiCase:
     @cached_property
     def gates(self) -> FeatureGates:
         """The effective gates. Raises `GateError` where the component would not start."""
-        return FeatureGates.from_overrides(with_dependencies(self.json.get("featureGates") or {}))
+        return effective_gates(self.json.get("featureGates") or {}, self.quirks)
+
+    @cached_property
+    def decode_error(self) -> str:
+        """Why the API server cannot read the pod, empty if it can."""
+        return decode_error(self.json["pod"])
 
     @cached_property
     def raw(self) -> Pod:
         """The pod as decoded, without defaults. Raises `InputError`."""
-        data = self.json["pod"]
-        metadata = {"name": "pod", "namespace": "default", **(data.get("metadata") or {})}
-        metadata.setdefault("uid", f"uid-{metadata['name']}")
-        return pod_from_dict({**data, "metadata": metadata})
+        return decode_pod(self.json["pod"])
+
+    @cached_property
+    def defaulted(self) -> Pod:
+        """The pod as the API server decodes it."""
+        return default_pod(self.raw, self.gates)
+
+    @cached_property
+    def limit_ranges(self) -> tuple[LimitRange, ...]:
+        """The LimitRange objects in their order, with their own defaults."""
+        return tuple(map(limit_range_from_dict, self.json.get("limitRanges") or ()))
+
+    @cached_property
+    def mutated(self) -> Pod:
+        """The defaulted pod after the LimitRanger plugin."""
+        return apply_defaults(self.defaulted, self.limit_ranges, self.gates)
+
+    @cached_property
+    def prepared(self) -> Pod:
+        """The pod that is validated and stored."""
+        return prepare_for_create(self.mutated, self.gates)
+
+    @cached_property
+    def prepared_unmutated(self) -> Pod:
+        """The pod that would be validated without any LimitRange."""
+        return prepare_for_create(self.defaulted, self.gates)
+
+    @cached_property
+    def admitted(self) -> Pod:
+        """The pod as read back from storage."""
+        return default_pod(stored(self.prepared), self.gates)
 
     @cached_property
     def pod(self) -> Pod:
@@ -40,15 +78,20 @@ class ApiCase:
         stage = self.json.get("stage") or "defaulted"
         if stage == "raw":
             return self.raw
-        if stage == "admitted":
-            raise NotImplementedError("stage admitted")
-        return default_pod(self.raw, self.gates)
+        return self.admitted if stage == "admitted" else self.defaulted
 
 
-def with_dependencies(overrides: dict[str, bool]) -> dict[str, bool]:
-    """The named gates, and off also what needs a gate that they turn off."""
-    effective = dict(overrides)
-    for name, gate in GATES.items():
-        if name not in overrides and any(overrides.get(needed) is False for needed in gate.depends_on):
-            effective[name] = False
-    return effective
+def decode_pod(data: Json) -> Pod:
+    """A pod of a case; where it has no name, namespace or UID it gets them. Raises `InputError`."""
+    metadata = {"name": "pod", "namespace": "default", **(data.get("metadata") or {})}
+    metadata.setdefault("uid", f"uid-{metadata['name']}")
+    return pod_from_dict({**data, "metadata": metadata})
+
+
+def effective_gates(overrides: dict[str, bool], quirks: Quirks) -> FeatureGates:
+    """The gates of a case: off is also what needs a gate that the case turns off, unless it is named.
+
+    Raises `GateError` where the component would not start.
+    """
+    disabled = dict.fromkeys(dependents_to_disable(overrides), False)
+    return FeatureGates.from_overrides({**overrides, **disabled}, fixes=quirks.fix_gates)

@@ -3,8 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
-from podslice.replay.api.case import ApiCase
+import msgspec
 
-SECTIONS: dict[str, Callable[[ApiCase], Any]] = {}
+from podslice.core.pod.create import prepare_for_create, stored
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.limitrange_check import limit_range_refusals
+from podslice.core.pod.qos import compute_qos, pod_qos
+from podslice.core.pod.resize import node_capacity_error, prepare_for_resize, validate_resize
+from podslice.core.pod.spec import Pod
+from podslice.core.pod.update import comparable, prepare_for_update, validate_update
+from podslice.core.values.quantity import Quantity
+from podslice.replay.api.case import ABSENT, ApiCase, Json, decode_pod, effective_gates
+from podslice.replay.api.server import errors_to_json, resources_to_json
+
+replace = msgspec.structs.replace
+
+DEFAULT_ALLOCATABLE = {"cpu": "4", "memory": "16Gi"}
+
+
+def old_pod(case: ApiCase) -> Pod:
+    """The stored pod: created under the gates of its time, then with the status the case gives."""
+    overrides = case.json.get("oldFeatureGates")
+    gates = case.gates if overrides is None else effective_gates(overrides, case.quirks)
+    given = decode_pod(case.json["oldPod"])
+    created = prepare_for_create(default_pod(given, gates), gates)
+    status = replace(given.status, qos_class=given.status.qos_class or created.status.qos_class)
+    return default_pod(stored(replace(created, status=status)), case.gates)
+
+
+def _update(case: ApiCase) -> Any:
+    if "oldPod" not in case.json:
+        return ABSENT
+    old = old_pod(case)
+    new = prepare_for_update(case.defaulted, old, case.gates)
+    return {"errors": errors_to_json(validate_update(new, old, case.gates)), "generationChanged": _changed(new, old)}
+
+
+def _changed(new: Pod, old: Pod) -> bool:
+    return comparable(new.spec) != comparable(old.spec)
+
+
+def _resize(case: ApiCase) -> Any:
+    if "oldPod" not in case.json:
+        return ABSENT
+    old = old_pod(case)
+    new = prepare_for_resize(case.mutated, old, case.gates)
+    shown: Json = {
+        "errors": errors_to_json(validate_resize(new, old, case.gates)),
+        "generationChanged": _changed(new, old),
+        "prepared": resources_to_json(new),
+        "oldQOS": pod_qos(old, case.gates),
+        "newQOS": compute_qos(new, case.gates),
+    }
+    if case.limit_ranges:
+        refusals = (limit_range_refusals(new, one, case.gates) for one in case.limit_ranges)
+        shown["limitRangerErrors"] = sorted(chain.from_iterable(refusals))
+    allocatable = case.node.get("allocatable") or DEFAULT_ALLOCATABLE
+    refusal = node_capacity_error(new, {name: Quantity.parse(amount) for name, amount in allocatable.items()})
+    if refusal:
+        shown["allocatableError"] = refusal
+    return shown
+
+
+SECTIONS: dict[str, Callable[[ApiCase], Any]] = {"update": _update, "resize": _resize}

@@ -7,7 +7,7 @@ from typing import Any
 
 from podslice.core.quirks import Quirks
 from podslice.replay.api import change, cluster, limits, node, server
-from podslice.replay.api.case import ApiCase, Json
+from podslice.replay.api.case import ABSENT, ApiCase, Json
 
 TYPES = ("pod", "gates", "cpuconv", "eviction")
 
@@ -20,7 +20,29 @@ SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
 }
 
 
+RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {
+    "cpuconv": node.run_cpuconv,
+    "eviction": cluster.run_eviction,
+    "gates": server.run_gates,
+}
+"""Types that are no pods."""
+
+
 def run(case: Json, quirks: Quirks) -> Json:
     """The complete result of one case."""
+    if case.get("type") in RUNNERS:
+        return RUNNERS[case["type"]](case, quirks)
     api_case = ApiCase(case, quirks)
-    return {"name": case["name"], **{name: section(api_case) for name, section in SECTIONS.items()}}
+    result: Json = {"name": case["name"]}
+    gates = server.gates_to_json(case.get("featureGates") or {}, quirks)
+    if "error" in gates:
+        return {**result, "gates": gates}
+    if api_case.decode_error:
+        return {**result, "gates": gates, "decodeError": api_case.decode_error}
+    wanted = case.get("sections") or SECTIONS
+    for name, section in SECTIONS.items():
+        if name in wanted:
+            shown = section(api_case)
+            if shown is not ABSENT:
+                result[name] = shown
+    return result

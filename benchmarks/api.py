@@ -1,0 +1,56 @@
+"""What the API server and the kubelet compute of a pod before any placement, over recorded pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Case
+from podslice.core.pod.create import prepare_for_create
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.demand import pod_requests
+from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.spec import Pod
+from podslice.core.pod.validate import validate_create
+from podslice.core.quirks import PROFILES, profile
+from podslice.core.values.gates import FeatureGates
+from podslice.replay.api.case import ApiCase
+from podslice.replay.run import read_cases
+
+SAMPLE = Path(__file__).parents[1] / "tests" / "vectors" / "api.jsonl.gz"
+PODS_PER_SECOND = 20_000
+
+
+def recorded_pods(path: Path = SAMPLE) -> list[Pod]:
+    """The decoded pods of a recording, without defaults."""
+    cases = (ApiCase(record["case"], profile("kubelet-1.36")) for record in read_cases(path) if "pod" in record["case"])
+    return [case.raw for case in cases if not case.decode_error]
+
+
+def pipeline(pods: Sequence[Pod], profile_name: str) -> Callable[[], Any]:
+    """Defaults, validation, QoS class and effective requests of all pods."""
+    gates = FeatureGates.from_overrides({}, fixes=profile(profile_name).fix_gates)
+
+    def run() -> None:
+        for raw in pods:
+            pod = prepare_for_create(default_pod(raw, gates), gates)
+            validate_create(pod, gates)
+            compute_qos(pod, gates)
+            pod_requests(pod)
+
+    return run
+
+
+def cases() -> Iterator[Case]:
+    """All recorded pods in one sample."""
+    pods = recorded_pods()
+    target = len(pods) / PODS_PER_SECOND * 1e6
+    for name in PROFILES:
+        run = pipeline(pods, name)
+        yield Case("API server", f"{len(pods)} pods, {name}", partial(_prepared, run), target_us=target)
+
+
+def _prepared(run: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
+    return lambda: run

@@ -1,0 +1,181 @@
+"""`podslice draw`: the node as a picture, in the terminal, as SVG or as a page."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
+from podslice.core.errors import InputError, PodsliceError
+from podslice.core.node import Node
+from podslice.render.picture import Picture, picture_of
+
+_FORMS = ("text", "svg", "html")
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@node_options
+@running_options
+@click.option(
+    "--evict", "evicted", multiple=True, metavar="POD", help="Take a running pod away (namespace/name or UID)."
+)
+@click.option("-o", "--output", type=click.Choice(_FORMS), help="Form of the picture (default: by the name of --out).")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture here.")
+@click.option("--watch", is_flag=True, help="Keep drawing the --state directory in the terminal until interrupted.")
+@click.option("--interval", default=1.0, show_default=True, metavar="SECONDS", help="How often --watch looks.")
+def draw(
+    files: tuple[str, ...],
+    evicted: tuple[str, ...],
+    output: str | None,
+    out: Path | None,
+    watch: bool,
+    interval: float,
+    **options: Any,
+) -> None:
+    """Draw a node: sockets, NUMA nodes with distances and memory, L3 groups, cores and threads, whose every CPU is,
+    pods with their slices, devices. SVG and HTML hold everything they need and follow the reader's light or dark mode.
+
+    With FILE... or --evict the picture shows the node before and after: FILE's pods are admitted, evicted ones leave,
+    and CPUs that change hands are framed.
+
+    \b
+    Examples:
+      podslice draw --machine epyc-9654-nps4
+      podslice draw --state /var/lib/kubelet --config kubelet.yaml --out node.html
+      podslice draw new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out change.svg
+      podslice draw --state /var/lib/kubelet --config kubelet.yaml --watch
+    """
+    if watch:
+        if options["state_path"] is None:
+            raise InputError("needs a state directory to watch", path="--watch", remedy="--state /var/lib/kubelet")
+        _watch(options, interval)
+        return
+    started = start_node(**options)
+    print_warnings(started.warnings)
+    pictures = _pictures(started.node, files, evicted)
+    text = _drawn(pictures, _form(output, out))
+    if out is None:
+        click.echo(text)
+    else:
+        _write(out, text)
+
+
+def _form(output: str | None, out: Path | None) -> str:
+    named = {".svg": "svg", ".html": "html", ".htm": "html"}.get(out.suffix.lower()) if out else None
+    return output or named or "text"
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(out)) from None
+
+
+def _pictures(node: Node, files: tuple[str, ...], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:
+    before = picture_of(node.kubelet)
+    if not files and not evicted:
+        return [("", before)]
+    from podslice.k8s.manifest import load_pods, unique
+
+    for name in evicted:
+        node.remove(find_pod(node, name))
+    told = [f"without {name}" for name in evicted]
+    for loaded in unique([loaded for file in files for loaded in load_pods(file)], taken=set(node.kubelet.active)):
+        decision = node.admit(loaded.pod)
+        verdict = "" if decision.admitted else f" (refused: {decision.reason})"
+        told.append(f"{'with' if decision.admitted else 'and not'} {decision.namespace}/{decision.name}{verdict}")
+    return [("Before", before), (f"After: {', '.join(told)}", picture_of(node.kubelet, before=before))]
+
+
+def find_pod(node: Node, name: str) -> str:
+    """UID of the running pod with this UID, name or namespace/name. Raises `InputError`."""
+    known = []
+    for uid, pod in node.kubelet.active.items():
+        metadata = pod.spec.metadata
+        label = f"{metadata.namespace or 'default'}/{metadata.name}"
+        if name in (uid, metadata.name, label):
+            return uid
+        known.append(label)
+    raise InputError(f"no pod {name!r} runs here", remedy=f"one of {', '.join(known[:8])}" if known else "none runs")
+
+
+def _drawn(pictures: list[tuple[str, Picture]], form: str) -> str:
+    if form == "html":
+        from podslice.render.html import to_html
+
+        return to_html(pictures)
+    if form == "svg":
+        from podslice.render.svg import to_svg
+
+        heading, picture = pictures[-1]
+        return to_svg(picture._replace(details=(*picture.details, heading)) if heading else picture)
+    return "\n\n".join(_terminal(heading, picture) for heading, picture in pictures)
+
+
+def _terminal(heading: str, picture: Picture) -> str:
+    from podslice.render.terminal import to_text
+
+    title = click.style(heading, bold=True) + "\n" if heading else ""
+    headline = f"{picture.title} · {' · '.join(picture.details)}\n\n"
+    return title + headline + to_text(picture, width=shutil.get_terminal_size((120, 24)).columns)
+
+
+# Watching
+
+
+def _watch(options: dict[str, Any], interval: float) -> None:
+    """Draw again whenever a state file changes."""
+    from rich.live import Live
+    from rich.text import Text
+
+    directory: Path = options["state_path"]
+    with Live(auto_refresh=False, vertical_overflow="crop", screen=sys.stdout.isatty()) as live:
+
+        def show(text: str) -> None:
+            live.update(Text.from_ansi(text), refresh=True)
+
+        follow(lambda: current_text(options), lambda: stamps(directory), show, lambda: time.sleep(interval))
+
+
+def current_text(options: dict[str, Any]) -> str:
+    """The picture of a state directory now, or what is wrong with it."""
+    try:
+        return _terminal("", picture_of(start_node(**options).node.kubelet))
+    except PodsliceError as error:
+        return click.style(f"podslice: {error}", fg="red")
+
+
+def stamps(directory: Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, sizes and times of the files below a directory."""
+    found = []
+    for path in sorted((*directory.glob("*_state"), *directory.glob("**/kubelet_internal_checkpoint"))):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def follow(
+    make: Callable[[], str],
+    stamp: Callable[[], object],
+    show: Callable[[str], None],
+    wait: Callable[[], None],
+) -> None:
+    """Show what `make` returns, again whenever `stamp` changes; `wait` paces it and ends it by raising."""
+    last: object = None
+    while True:
+        now = stamp()
+        if now != last:
+            last = now
+            show(make())
+        wait()

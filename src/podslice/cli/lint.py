@@ -1,0 +1,186 @@
+"""`podslice lint`: warnings about pods and kubelet configurations before they hurt."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.output import emit
+from podslice.core.errors import InputError
+from podslice.core.lint.engine import lint_kubelet, lint_pod
+from podslice.core.lint.model import SEVERITIES, Finding, at_least
+from podslice.core.lint.registry import RULES, choose, find_rule
+from podslice.core.lint.subject import NodeSubject, PodSubject
+from podslice.core.machine.model import Machine
+from podslice.core.quirks import PROFILES
+
+_KUBELET = "KubeletConfiguration"
+
+
+class _Settings(NamedTuple):
+    """What all files are looked at with."""
+
+    node: NodeSubject | None
+    machine: Machine | None
+    rules: frozenset[str]
+    profile: str
+
+
+class _Result(NamedTuple):
+    findings: list[Finding]
+    pods: int
+    configurations: int
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option(
+    "--config", "config_path", metavar="FILE", help="KubeletConfiguration of the node; it is checked as well."
+)
+@machine_options
+@click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
+              help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).")  # fmt: skip
+@click.option("--select", metavar="RULES", multiple=True, help="Run only these rules: ids, beginnings of ids, names.")
+@click.option("--ignore", metavar="RULES", multiple=True, help="Leave these rules out.")
+@click.option("--fail-on", type=click.Choice([*reversed(SEVERITIES), "never"]), default="warning", show_default=True,
+              help="The least severity that makes the exit code 1.")  # fmt: skip
+@click.option("--explain", metavar="RULE", help="Print what a rule means, and stop.")
+@click.option("--rules", "list_rules", is_flag=True, help="List all rules, and stop.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "sarif"]), default="table",
+              show_default=True, help="Form of the output.")  # fmt: skip
+def lint(
+    files: tuple[str, ...],
+    config_path: str | None,
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+    profile: str,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    fail_on: str,
+    explain: str | None,
+    list_rules: bool,
+    output: str,
+) -> None:
+    """Look for mistakes in the pods and kubelet configurations of FILE... before a node finds them.
+
+    FILE holds Pods, Lists, workloads or KubeletConfigurations as YAML or JSON; - is standard input. Documents of other
+    kinds are passed over. Rules about a node run only with --config, some only with a machine too.
+
+    \b
+    Examples:
+      podslice lint deploy/*.yaml
+      podslice lint pod.yaml --config kubelet.yaml --machine epyc-9654-nps4
+      podslice lint kubelet.yaml --machine epyc-9654-nps4
+      podslice lint --explain PS101
+
+    Exit codes: 0 nothing found that --fail-on names, 1 findings, 2 bad input.
+    """
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    if explain is not None or list_rules:
+        from podslice.render.lint_table import rule_page, rule_table
+
+        click.echo(rule_table(RULES) if explain is None else rule_page(find_rule(explain), width=width))
+        return
+    if not files and config_path is None:
+        raise InputError("names no file", path="FILE", remedy="podslice lint pod.yaml")
+    settings = _settings(config_path, (machine, sysfs, source), choose(_split(select), _split(ignore)), profile)
+    results, failed = _lint_all(files, config_path, settings)
+    findings = [finding for result in results for finding in result.findings]
+    if output == "sarif":
+        from importlib.metadata import version
+
+        from podslice.render.sarif import to_sarif
+
+        emit(to_sarif(findings, [rule for rule in RULES if rule.id in settings.rules], version("podslice")), "json")
+    elif output != "table":
+        emit({"findings": msgspec.to_builtins(findings)}, output)
+    else:
+        _print(results, width)
+    if failed:
+        sys.exit(2)
+    if fail_on != "never" and any(at_least(finding.severity, fail_on) for finding in findings):
+        sys.exit(1)
+
+
+def _split(texts: tuple[str, ...]) -> list[str]:
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+
+def _settings(
+    config_path: str | None, machine: tuple[str | None, str | None, str | None], rules: frozenset[str], profile: str
+) -> _Settings:
+    chosen = resolve_machine(*machine) if any(value is not None for value in machine) else None
+    if config_path is None:
+        return _Settings(None, chosen, rules, profile)
+    from podslice.k8s.kubeletconfig import load_kubelet_config
+
+    config, warnings = load_kubelet_config(config_path)
+    return _Settings(NodeSubject(config, chosen, profile=profile, unknown_fields=warnings), chosen, rules, profile)
+
+
+def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settings) -> tuple[list[_Result], bool]:
+    """Every file that can be read; the others are reported on standard error, one line each."""
+    results = []
+    failed = False
+    paths = list(dict.fromkeys([*([config_path] if config_path else []), *files]))
+    for path in paths:
+        try:
+            results.append(_lint_file(path, settings))
+        except InputError as error:
+            failed = True
+            click.echo(f"podslice: error: {error}", err=True)
+    return results, failed
+
+
+def _lint_file(path: str, settings: _Settings) -> _Result:
+    from podslice.k8s.manifest import pods_as_written, read_text
+    from podslice.k8s.yaml import Positions, load_documents
+
+    source = "stdin" if path == "-" else path
+    text = read_text(path)
+    documents = load_documents(text, source)
+    pods = pods_as_written(documents, source)
+    found: list[tuple[int, Finding]] = []
+    for loaded in pods:
+        subject = PodSubject(loaded.pod, settings.node, profile=settings.profile)
+        for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
+            found.append((loaded.document, finding))
+    configurations = 0
+    for index, node in _configurations(documents, source, settings):
+        configurations += 1
+        found += [(index, finding) for finding in lint_kubelet(node, settings.rules)]
+    positions = Positions(text) if found else None
+    findings = []
+    for index, finding in found:
+        assert positions is not None
+        line, column = positions.find(index, finding.path)
+        findings.append(msgspec.structs.replace(finding, source=source, document=index, line=line, column=column))
+    return _Result(findings, len(pods), configurations)
+
+
+def _configurations(documents: list[Any], source: str, settings: _Settings) -> Iterator[tuple[int, NodeSubject]]:
+    from podslice.k8s.kubeletconfig import config_from_dict
+
+    for index, document in enumerate(documents):
+        if isinstance(document, dict) and document.get("kind") == _KUBELET:
+            try:
+                config, warnings = config_from_dict(document)
+            except InputError as error:
+                raise error.at(source=source, document=index if len(documents) > 1 else None) from None
+            yield index, NodeSubject(config, settings.machine, profile=settings.profile, unknown_fields=warnings)
+
+
+def _print(results: list[_Result], width: int) -> None:
+    from podslice.render.lint_table import format_findings, summary
+
+    findings = [finding for result in results for finding in result.findings]
+    if findings:
+        click.echo(format_findings(findings, width=width))
+    click.echo(summary(findings, sum(r.pods for r in results), sum(r.configurations for r in results)))

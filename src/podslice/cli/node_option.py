@@ -1,0 +1,200 @@
+"""The options with which commands choose the node they work on: machine, kubelet configuration, devices, and what
+already runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.errors import InputError, StartError
+from podslice.core.kubelet import STATE_FILES
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.managers.container import DEVICE_STATE_FILE
+from podslice.core.node import Node
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import PROFILES
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def node_options(command: F) -> F:
+    """Adds the machine options, `--config`, `--set`, `--profile`, `--devices` and `--predicates`; the command gets
+    them as keyword arguments and hands them to `start_node`."""
+    options = (
+        click.option(
+            "--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults)."
+        ),
+        click.option(
+            "--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field of the configuration."
+        ),
+        click.option(
+            "--profile",
+            type=click.Choice(list(PROFILES)),
+            default="podslice",
+            show_default=True,
+            help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).",
+        ),
+        click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."),
+        click.option(
+            "--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return machine_options(command)
+
+
+def running_options(command: F) -> F:
+    """Adds `--pods` and `--state`: what runs on the node already."""
+    options = (
+        click.option(
+            "--pods",
+            "pods_path",
+            metavar="FILE",
+            help="Pods that run on the node, in order (kubectl get pods -o yaml).",
+        ),
+        click.option(
+            "--state",
+            "state_path",
+            metavar="DIR",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="The kubelet's state files: who owns what now; owners that --pods does not name count as well.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class StartedNode(NamedTuple):
+    """A node ready to work with. `warnings` are for people; `running` are the pods on it."""
+
+    node: Node
+    running: tuple[Pod, ...]
+    warnings: tuple[str, ...]
+
+
+def start_node(
+    *,
+    machine: str | None = None,
+    sysfs: str | None = None,
+    source: str | None = None,
+    config_path: str | None = None,
+    overrides: tuple[str, ...] = (),
+    profile: str = "podslice",
+    devices_path: str | None = None,
+    predicates: bool = True,
+    pods_path: str | None = None,
+    state_path: Path | None = None,
+) -> StartedNode:
+    """The node the options describe, with its running pods on it. Raises `InputError`."""
+    from podslice.k8s.manifest import load_pods
+
+    config, warnings = load_config(config_path, overrides)
+    chosen = resolve_machine(machine, sysfs, source)
+    devices = load_devices(devices_path)
+    listed = tuple(loaded.pod for loaded in load_pods(pods_path)) if pods_path else ()
+    files = read_state_directory(state_path) if state_path else {}
+    node = started(
+        lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=files), config
+    )
+    if state_path is None:
+        decisions = [node.admit(pod) for pod in listed]
+        running = tuple(pod for pod, decision in zip(listed, decisions, strict=True) if decision.admitted)
+    else:
+        running = (*listed, *_owners(files, listed))
+        decisions = node.readmit(running)
+        gone = {decision.uid for decision in decisions}
+        running = tuple(pod for pod in running if pod.metadata.uid not in gone)
+    refused = [
+        f"{d.namespace}/{d.name} runs, but this node refuses it: {d.reason}" for d in decisions if not d.admitted
+    ]
+    return StartedNode(node, running, (*warnings, *refused))
+
+
+def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
+    from podslice.core.state.content import read_content
+    from podslice.core.state.gojson import CheckpointError
+    from podslice.core.state.stand_ins import stand_ins
+
+    contents = {}
+    for name, data in files.items():
+        try:
+            contents[name] = read_content(data)
+        except CheckpointError as error:
+            raise InputError(str(error), source=name, remedy="podslice state repair may help") from None
+    return stand_ins(contents, frozenset(pod.metadata.uid for pod in listed))
+
+
+def read_state_directory(directory: Path) -> dict[str, bytes]:
+    """The kubelet's state files below a directory, by name. Raises `InputError` when there are none."""
+    from podslice.host.statefile import read_state
+
+    found = {}
+    for name in STATE_FILES:
+        places = [directory / name]
+        if name == DEVICE_STATE_FILE:
+            places.insert(0, directory / "device-plugins" / name)
+        data = next((data for place in places if (data := read_state(place)) is not None), None)
+        if data is not None:
+            found[name] = data
+    if not found:
+        raise InputError("holds no state file", source=str(directory), remedy=f"expected {', '.join(STATE_FILES)}")
+    return found
+
+
+def load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletConfig, tuple[str, ...]]:
+    """A configuration and its warnings, with `--set FIELD=VALUE` on top. Raises `InputError`."""
+    from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
+    from podslice.k8s.yaml import load_documents
+
+    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}
+    if path is not None:
+        data = load_config_data(path)
+    for override in overrides:
+        field, equals, value = override.partition("=")
+        if not equals or not field:
+            raise InputError(f"{override!r} is not FIELD=VALUE", path="--set", remedy="--set cpuManagerPolicy=static")
+        documents = load_documents(value, "--set")
+        parsed = documents[0] if documents else ""
+        data[field] = value if isinstance(parsed, int | float) and not isinstance(parsed, bool) else parsed
+    try:
+        return config_from_dict(data)
+    except InputError as error:
+        raise error.at(source=path or "") from None
+
+
+def load_devices(path: str | None) -> DeviceInventory | None:
+    """The devices of a node from a file. Raises `InputError`."""
+    if path is None:
+        return None
+    from podslice.core.machine.devices import inventory_from_data
+    from podslice.k8s.manifest import read_text
+    from podslice.k8s.yaml import load_documents
+
+    documents = load_documents(read_text(path), path)
+    return inventory_from_data(documents[0] if documents else [], source=path)
+
+
+def started(make: Callable[[], Node], config: KubeletConfig) -> Node:
+    """The node, or an `InputError` that says why a kubelet would not start."""
+    errors = validate(config)
+    if errors:
+        raise InputError("; ".join(errors), path="kubelet configuration")
+    try:
+        return make()
+    except StartError as error:
+        raise InputError(
+            f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}", remedy=error.remedy
+        ) from None
+
+
+def print_warnings(warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        click.secho(f"warning: {warning}", fg="yellow", err=True)

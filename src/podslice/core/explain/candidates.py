@@ -1,0 +1,157 @@
+"""The table of candidates: for every set of NUMA nodes, what is needed, what is free, and what speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, combinations, islice
+
+import msgspec
+
+from podslice.core.errors import AdmissionError
+from podslice.core.explain.record import Step
+from podslice.core.hints.hint import Hint
+from podslice.core.kubelet import Kubelet
+from podslice.core.machine.devices import DeviceResource
+from podslice.core.pod.demand import limits_of, pod_limits
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+
+MOST_CANDIDATES = 1024
+
+
+class Cell(msgspec.Struct, frozen=True, rename="camel"):
+    """One resource on one set of NUMA nodes: CPUs, bytes or devices; `verdict` as in `codes.CANDIDATES`."""
+
+    resource: str
+    need: int
+    free: int
+    capacity: int
+    verdict: str
+
+
+class Candidate(msgspec.Struct, frozen=True, rename="camel"):
+    """A set of NUMA nodes. `verdict` is `fits`, or that of the first resource that speaks against the set, which
+    `killers` names."""
+
+    nodes: CPUSet
+    cells: tuple[Cell, ...]
+    verdict: str
+    killers: tuple[str, ...]
+
+
+class _Column:
+    """One resource: how much is needed, where it is, and which sets its provider offers.
+
+    With `countable`, the tables hold the CPUs or devices of each node as bits, so that a device on two nodes counts
+    once; else amounts.
+    """
+
+    def __init__(self, resource: str, need: int, hints: dict[Bits, bool] | None, *, countable: bool) -> None:
+        self.resource = resource
+        self.need = need
+        self.hints = hints
+        self.countable = countable
+        self.free: dict[int, int] = {}
+        self.capacity: dict[int, int] = {}
+
+    def on(self, table: dict[int, int], mask: Bits) -> int:
+        if not self.countable:
+            return sum(table.get(node, 0) for node in iter_bits(mask))
+        union = 0
+        for node in iter_bits(mask):
+            union |= table.get(node, 0)
+        return union.bit_count()
+
+
+def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> tuple[Candidate, ...]:
+    """Sets of the machine's NUMA nodes with a verdict for each, single ones first, as far as `MOST_CANDIDATES` goes."""
+    columns = list(_columns(kubelet, pod, step))
+    single = kubelet.config.topology_manager_policy == "single-numa-node"
+    nodes = tuple(sorted(node.id for node in kubelet.machine.nodes))
+    sets = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
+    return tuple(_candidate(bits_of(members), columns, single) for members in islice(sets, MOST_CANDIDATES))
+
+
+def _candidate(mask: Bits, columns: list[_Column], single: bool) -> Candidate:
+    cells = tuple(_cell(mask, column) for column in columns)
+    killers = tuple(cell.resource for cell in cells if cell.verdict != "fits")
+    verdict = next((cell.verdict for cell in cells if cell.verdict != "fits"), "fits")
+    if single and mask.bit_count() > 1 and verdict in ("fits", "wide"):
+        verdict = "wide-single"
+    return Candidate(CPUSet.from_bits(mask), cells, verdict, killers)
+
+
+def _cell(mask: Bits, column: _Column) -> Cell:
+    free, capacity = column.on(column.free, mask), column.on(column.capacity, mask)
+    if column.hints is None:
+        verdict = "fits" if free >= column.need else "small" if capacity < column.need else "short"
+    elif mask in column.hints:
+        verdict = "fits" if column.hints[mask] else "wide"
+    elif capacity < column.need:
+        verdict = "small"
+    elif free < column.need:
+        verdict = "short"
+    else:
+        verdict = "group" if not column.countable else "apart"
+    return Cell(column.resource, column.need, free, capacity, verdict)
+
+
+def _columns(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> Iterator[_Column]:
+    asked = next((c for c in pod.containers if c.name == step.container), None)
+    cpus = asked.exclusive_cpus if asked else pod.cpus
+    manager = kubelet.manager
+    if cpus and manager.cpu.static and not pod.ignored:
+        topology = manager.cpu.topology
+        column = _Column("cpu", cpus, _hints(step, "cpu", "cpu"), countable=True)
+        column.free = {node: bits & step.assignable for node, bits in topology.numa_nodes.items()}
+        column.capacity = topology.numa_nodes
+        yield column
+    if manager.memory.static and pod.guaranteed and not pod.ignored:
+        for name, amount in sorted(_memory(pod, asked).items(), reverse=True):
+            column = _Column(name, amount, _hints(step, "memory", name), countable=False)
+            column.free = {node: tables[name][0] for node, tables in step.memory.items() if name in tables}
+            column.capacity = {node: tables[name][1] for node, tables in step.memory.items() if name in tables}
+            yield column
+    limits = limits_of(asked.spec.resources) if asked else pod_limits(pod.spec, overhead=False)
+    for resource in kubelet.devices.resources:
+        count = limits[resource.resource].value() if resource.resource in limits else 0
+        if count:
+            yield _devices(resource, count, step)
+
+
+def _devices(resource: DeviceResource, count: int, step: Step) -> _Column:
+    held = {
+        name
+        for named in step.devices.values()
+        for by_resource in named.values()
+        for name in by_resource.get(resource.resource, ())
+    }
+    column = _Column(resource.resource, count, _hints(step, "device", resource.resource), countable=True)
+    for index, device in enumerate(resource.devices):
+        for node in device.numa or ():
+            column.capacity[node] = column.capacity.get(node, 0) | 1 << index
+            if device.healthy and device.id not in held:
+                column.free[node] = column.free.get(node, 0) | 1 << index
+    return column
+
+
+def _memory(pod: AdmissionPod, asked: AdmissionContainer | None) -> Amounts:
+    try:
+        if asked is not None:
+            return container_memory(pod, asked, exact_text=False)
+        return pod_memory(pod, exact_text=False)
+    except AdmissionError:
+        return {}
+
+
+def _hints(step: Step, provider: str, resource: str) -> dict[Bits, bool] | None:
+    """The provider's sets with their preference; None where it has no preference or was not asked."""
+    hints = (step.hints.get(provider) or {}).get(resource)
+    if hints is None:
+        return None
+    table: dict[Bits, bool] = {}
+    for hint in hints:
+        if isinstance(hint, Hint) and hint.mask is not None:
+            table[hint.mask] = table.get(hint.mask, False) or hint.preferred
+    return table

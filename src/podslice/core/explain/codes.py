@@ -1,0 +1,49 @@
+"""Stable codes beside upstream's texts: why a container owns CPUs or not, what killed a candidate, why a pod was
+refused. Programs may rely on them; docs/explain.md lists them, and a test compares the two."""
+
+from __future__ import annotations
+
+ELIGIBILITY = {
+    "exclusive": "whole CPUs in a Guaranteed pod: it owns them",
+    "policy-none": "the CPU Manager policy is none: nobody owns CPUs",
+    "not-guaranteed": "the pod is not Guaranteed: it shares",
+    "no-cpu": "it asks for no CPU: it shares",
+    "fraction": "it asks for a fraction of a CPU: it shares",
+    "container-not-guaranteed": "its own requests and limits differ or miss one: it shares its pod's CPUs",
+    "pod-level-ignored": "the pod has pod-level resources and PodLevelResourceManagers is off: it shares",
+}
+
+CANDIDATES = {
+    "fits": "every resource prefers this set",
+    "wide": "it would do, but a smaller set could do on an empty machine",
+    "wide-single": "more than one NUMA node, which single-numa-node never takes",
+    "short": "too little is free",
+    "small": "too little even when empty",
+    "group": "memory of these NUMA nodes is tied to another group of nodes",
+    "apart": "no hint for this set: what the pod holds already lies elsewhere",
+}
+
+REFUSALS = {
+    "cpu-short": "the node has too few free CPUs",
+    "cpu-too-big": "no set of NUMA nodes the policy takes has that many CPUs even when empty",
+    "cpu-scattered": "enough CPUs are free, but not on a set of NUMA nodes the policy takes",
+    "memory-short": "the node has too little free memory",
+    "memory-too-big": "no set of NUMA nodes the policy takes has that much memory even when empty",
+    "memory-scattered": "enough memory is free, but not on a set of NUMA nodes the policy takes",
+    "hugepages-short": "the node has too few free huge pages",
+    "hugepages-too-big": "no set of NUMA nodes the policy takes has that many huge pages even when empty",
+    "hugepages-scattered": "enough huge pages are free, but not on a set of NUMA nodes the policy takes",
+    "devices-short": "the node has too few free devices",
+    "devices-too-big": "no set of NUMA nodes the policy takes has that many devices even when empty",
+    "devices-scattered": "enough devices are free, but not on a set of NUMA nodes the policy takes",
+    "no-common-set": "each resource has a set of NUMA nodes it likes, but there is none that all like",
+    "smt-fraction": "full-pcpus-only gives whole cores, and the request does not fill them",
+    "smt-short": "full-pcpus-only finds too few CPUs on cores without reserved CPUs",
+    "pod-pool-empty": "the pod's exclusive containers leave nothing for its other containers",
+    "node-pool-empty": "nothing would be left for the pods that share",
+    "node-total": "all pods together would ask for more than the node has for pods",
+    "too-many-pods": "the node has as many pods as it may",
+    "upstream-defect": "a v1.36.2 kubelet would hang or crash",
+    "allocation-failed": "a manager could not allocate what its hints promised",
+    "other": "see upstream's message",
+}

@@ -1,0 +1,53 @@
+"""A fix: a change after which the pod is admitted, in words, with its price."""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.core.explain.changes import Change
+from podslice.core.values.quantity import Quantity
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """A field to change: its path, what it says and what it should say (empty: not there)."""
+
+    path: str
+    before: str
+    after: str
+
+
+class Fix(msgspec.Struct, frozen=True):
+    """A change that was tried and works. `code` names its class (docs/explain.md), `cost` ranks it: from 1 for giving
+    up almost nothing to 10 and more for what interrupts every pod of the node."""
+
+    code: str
+    text: str
+    cost: float
+    change: Change
+    edits: tuple[Edit, ...] = ()
+
+
+COSTS = {
+    "whole-cores": 1.1,
+    "whole-number": 1.2,
+    "shrink": 1.0,
+    "shrink-together": 1.3,
+    "shrink-both": 1.5,
+    "raise-budget": 1.2,
+    "move-pods": 3.0,
+    "config": 4.0,
+    "empty-node": 4.5,
+    "evict-pods": 5.0,
+    "hugepages": 5.1,
+    "reservation": 5.2,
+    "drop-resources": 6.0,
+    "fraction": 6.2,
+    "share": 6.5,
+}
+"""Price of each class; giving up the whole of an amount adds `LOSS`, emptying the node first `DRAIN`."""
+LOSS = 9.0
+DRAIN = 4.0
+
+
+def text_of(quantity: Quantity | None) -> str:
+    return "" if quantity is None else quantity.canonical()

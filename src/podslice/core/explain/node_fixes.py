@@ -1,0 +1,343 @@
+"""Fixes outside the pod: move or evict others, another kubelet configuration, huge pages, another node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.core.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove, admits, possible
+from podslice.core.explain.fix import COSTS, DRAIN, Edit, Fix, text_of
+from podslice.core.kubelet import Kubelet
+from podslice.core.machine.model import HugePages, Machine
+from podslice.core.merge.options import POLICIES, SCOPES
+from podslice.core.pod.critical import is_critical
+from podslice.core.pod.demand import HUGEPAGES_PREFIX, pod_requests
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import CPUSetError, format_bits, iter_bits, parse_bits
+from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
+
+replace = msgspec.structs.replace
+_MOST_MOVES = 8
+_MOST_NAMED = 6
+_MOST_TRIES = 60
+_OPTIONS = (
+    "full-pcpus-only",
+    "strict-cpu-reservation",
+    "prefer-align-cpus-by-uncorecache",
+    "distribute-cpus-across-numa",
+    "align-by-socket",
+    "distribute-cpus-across-cores",
+)
+
+
+# Other pods
+
+
+def pod_moves(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+    """The least disruptive pod, pair, or set of pods to move within the node or to evict from it."""
+    others = sorted((p for p in kubelet.active.values() if p.uid != pod.metadata.uid), key=_weight)
+    search = _Removals(kubelet, pod)
+    uids = tuple(other.uid for other in others)
+    evicted: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    for count, one in enumerate(search.singles(uids)):
+        evicted = evicted or (one,)
+        if admits(kubelet, pod, Remove((one,), back=True)):
+            moved = (one,)
+        if moved or count == _MOST_MOVES:
+            break
+    if not evicted:
+        evicted = search.pair(uids) or search.several(uids)
+        if evicted and admits(kubelet, pod, Remove(evicted, back=True)):
+            moved = evicted
+    if evicted:
+        yield _removal(kubelet, evicted, back=False)
+    if moved:
+        yield _removal(kubelet, moved, back=True)
+
+
+def _weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
+    """What losing a pod costs: critical pods last, then by CPUs owned and asked for."""
+    cpu = pod_requests(pod.spec).get("cpu")
+    return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid
+
+
+class _Removals:
+    """Which pods must leave. Whatever a set of pods frees, a larger set frees too, so a set that does not help rules
+    out all its parts: singles and pairs are found by halving."""
+
+    def __init__(self, kubelet: Kubelet, pod: Pod) -> None:
+        self._kubelet = kubelet
+        self._pod = pod
+        self._known: dict[frozenset[str], bool] = {}
+
+    def _helps(self, uids: Sequence[str]) -> bool:
+        key = frozenset(uids)
+        if key not in self._known:
+            self._known[key] = admits(self._kubelet, self._pod, Remove(tuple(uids)))
+        return self._known[key]
+
+    def singles(self, uids: tuple[str, ...], beside: tuple[str, ...] = ()) -> Iterator[str]:
+        """Every pod of `uids` whose departure is enough when those in `beside` leave as well, in order."""
+        if not uids or not self._helps((*beside, *uids)):
+            return
+        if len(uids) == 1:
+            yield uids[0]
+            return
+        half = len(uids) // 2
+        yield from self.singles(uids[:half], beside)
+        yield from self.singles(uids[half:], beside)
+
+    def pair(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """Two pods whose departure is enough, empty for none; gives up after `_MOST_TRIES` tries on a full node."""
+        tried = len(self._known)
+        for place, one in enumerate(uids):
+            if len(self._known) - tried > _MOST_TRIES or not self._helps(uids[place:]):
+                break
+            other = next(self.singles(uids[place + 1 :], (one,)), None)
+            if other is not None:
+                return one, other
+        return ()
+
+    def several(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """A set none of which can stay; empty when not even the departure of all helps. Heavy pods stay first."""
+        if not uids or not self._helps(uids):
+            return ()
+        leaving = list(uids)
+        size = len(leaving) // 2
+        while size:
+            for start in range(len(leaving) - size, -1, -size):
+                fewer = leaving[:start] + leaving[start + size :]
+                if fewer and self._helps(fewer):
+                    leaving = fewer
+            size //= 2
+        return tuple(leaving)
+
+
+def _removal(kubelet: Kubelet, uids: tuple[str, ...], *, back: bool) -> Fix:
+    names = [f"{m.namespace}/{m.name}" for m in (kubelet.active[uid].spec.metadata for uid in uids)]
+    listed = ", ".join(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        listed += f" and {len(names) - _MOST_NAMED} more"
+    cpus = sum(kubelet.active[uid].cpus for uid in uids)
+    critical = sum(is_critical(kubelet.active[uid].spec) for uid in uids)
+    if back:
+        code = "move-pods"
+        text = f"Restart {listed} after this pod: on this node {'they fit' if len(uids) > 1 else 'it fits'} elsewhere"
+    else:
+        code, text = "evict-pods", f"Evict {listed} ({cpus} exclusive CPUs)"
+    cost = COSTS[code] + 2 * (len(uids) - 1) + min(0.9, cpus / 1000) + 5 * critical
+    return Fix(code, text, round(cost, 3), Remove(uids, back))
+
+
+# Another node
+
+
+def empty_node(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+    """The same machine and configuration without any pod."""
+    if kubelet.active and admits(kubelet, pod, EmptyNode()):
+        yield Fix("empty-node", "Place it on an empty node of this type", COSTS["empty-node"], EmptyNode())
+
+
+# Another configuration
+
+
+def configurations(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+    """One other policy, scope, pair of both, or option of the kubelet."""
+    config = kubelet.config
+    yield from _tried(kubelet, pod, "config", _topology_configs(config))
+    yield from _tried(kubelet, pod, "config", _option_configs(config))
+    yield from _tried(kubelet, pod, "config", _manager_configs(config), extra=1.5)
+
+
+def _topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
+    now = config.topology_manager_policy, config.topology_manager_scope
+    found = [(policy, scope) for policy in POLICIES for scope in SCOPES if (policy, scope) != now]
+    found.sort(key=lambda pair: (pair[0] != now[0]) + (pair[1] != now[1]))
+    for policy, scope in found:
+        if policy != "none" or scope == now[1]:
+            yield replace(config, topology_manager_policy=policy, topology_manager_scope=scope)
+
+
+def _option_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
+    if config.cpu_manager_policy != "static":
+        return
+    options = config.cpu_manager_policy_options
+    for name in _OPTIONS:
+        if name in options:
+            others = {key: value for key, value in options.items() if key != name}
+            yield replace(config, cpu_manager_policy_options=others)
+        else:
+            yield replace(config, cpu_manager_policy_options={**options, name: "true"})
+
+
+def _manager_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
+    if config.memory_manager_policy != "None":
+        yield replace(config, memory_manager_policy="None", reserved_memory=())
+    if config.cpu_manager_policy != "none":
+        yield replace(config, cpu_manager_policy="none", cpu_manager_policy_options={})
+
+
+def _tried(
+    kubelet: Kubelet, pod: Pod, code: str, configs: Iterable[KubeletConfig], *, extra: float = 0.0
+) -> Iterator[Fix]:
+    """Each configuration that helps, with the running pods where they are if possible, else on a drained node.
+    What only adds to a change that helps alone is left out."""
+    enough: list[set[Edit]] = []
+    for config in configs:
+        edits = config_differences(kubelet.config, config)
+        if any(fewer < set(edits) for fewer in enough) or (kubelet.active and not possible(kubelet, pod, config)):
+            continue
+        drained = not admits(kubelet, pod, Reconfigure(config))
+        if drained and not (kubelet.active and admits(kubelet, pod, Reconfigure(config, drained=True))):
+            continue
+        changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
+        how = _after_change(kubelet, drained)
+        if not drained:
+            enough.append(set(edits))
+        cost = COSTS[code] + extra + 0.1 * (len(edits) - 1) + DRAIN * drained
+        yield Fix(code, f"Set {changes} {how}", round(cost, 3), Reconfigure(config, drained), edits)
+
+
+def _after_change(kubelet: Kubelet, drained: bool) -> str:
+    if drained:
+        return "on the drained node; all its pods fit again"
+    return "and restart the kubelet" + ("; running pods keep what they have" if kubelet.active else "")
+
+
+def config_differences(before: KubeletConfig, after: KubeletConfig) -> tuple[Edit, ...]:
+    """The fields in which two configurations differ, by their YAML names; options one by one."""
+    edits: list[Edit] = []
+    for name, encoded in zip(before.__struct_fields__, before.__struct_encode_fields__, strict=True):
+        old, new = getattr(before, name), getattr(after, name)
+        if old == new:
+            continue
+        if isinstance(old, dict):
+            for key in {**old, **new}:
+                if old.get(key) != new.get(key):
+                    edits.append(Edit(f"{encoded}.{key}", str(old.get(key, "")), str(new.get(key, ""))))
+        else:
+            edits.append(Edit(encoded, _plain(old), _plain(new)))
+    return tuple(edits)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, tuple):
+        shown = (f"NUMA {r.numa_node} {_amounts(r.limits)}" for r in value if isinstance(r, MemoryReservation))
+        return "; ".join(shown)
+    return str(value)
+
+
+def _amounts(limits: dict[str, str]) -> str:
+    return ", ".join(f"{name} {text}" for name, text in limits.items())
+
+
+# Reservation
+
+
+def reservations(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+    """Fewer reserved CPUs on one NUMA node, or less memory reserved on one."""
+    for configs in (*_cpu_reservations(kubelet), *_memory_reservations(kubelet.config)):
+        yield from _first_tried(kubelet, pod, configs)
+
+
+def _first_tried(kubelet: Kubelet, pod: Pod, configs: Sequence[KubeletConfig]) -> Iterator[Fix]:
+    """The first of ever larger changes that helps; none if the largest does not."""
+    if configs and next(_tried(kubelet, pod, "reservation", configs[-1:]), None) is not None:
+        for config in configs:
+            fix = next(_tried(kubelet, pod, "reservation", [config]), None)
+            if fix is not None:
+                yield fix
+                return
+
+
+def _cpu_reservations(kubelet: Kubelet) -> Iterator[list[KubeletConfig]]:
+    config = kubelet.config
+    try:
+        reserved = parse_bits(config.reserved_system_cpus)
+    except CPUSetError:
+        return
+    if config.cpu_manager_policy != "static" or not reserved:
+        return
+    for cpus in (*kubelet.manager.cpu.topology.numa_nodes.values(), reserved):
+        configs, left = [], reserved
+        for cpu in sorted(iter_bits(cpus & reserved), reverse=True):
+            left &= ~(1 << cpu)
+            if left:
+                configs.append(replace(config, reserved_system_cpus=format_bits(left)))
+        yield configs
+
+
+def _memory_reservations(config: KubeletConfig) -> Iterator[list[KubeletConfig]]:
+    """Halve, then quarter what is reserved for the system on one NUMA node."""
+    if config.memory_manager_policy != "Static" or "memory" not in config.system_reserved:
+        return
+    for place, reservation in enumerate(config.reserved_memory):
+        try:
+            here = Quantity.parse(reservation.limits.get("memory", "0")).value()
+            system = Quantity.parse(config.system_reserved["memory"]).value()
+        except QuantityError:
+            continue
+        configs = []
+        for part in (4, 2, 1):
+            less = min(here, system) // part
+            if not less:
+                continue
+            limits = {**reservation.limits, "memory": _bytes(here - less)}
+            reserved = list(config.reserved_memory)
+            reserved[place] = replace(reservation, limits=limits)
+            system_reserved = {**config.system_reserved, "memory": _bytes(system - less)}
+            configs.append(replace(config, reserved_memory=tuple(reserved), system_reserved=system_reserved))
+        yield configs
+
+
+def _bytes(amount: int) -> str:
+    return text_of(Quantity.of(amount, BINARY_SI))
+
+
+# Huge pages
+
+
+def hugepages(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+    """More huge pages on one NUMA node, out of its ordinary memory."""
+    for name, quantity in pod_requests(pod).items():
+        if not name.startswith(HUGEPAGES_PREFIX) or quantity.is_zero():
+            continue
+        size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
+        for node in kubelet.machine.nodes:
+            state = kubelet.manager.memory.machine_state.get(node.id)
+            table = (state.memory_map or {}).get(name) if state else None
+            pages = -(-(quantity.value() - (table.free if table else 0)) // size)
+            if pages < 1:
+                pages = -(-quantity.value() // size)
+            machine = _with_pages(kubelet.machine, node.id, size // 1024, pages)
+            fix = None if machine is None else _bigger(kubelet, pod, machine, f"{pages} more {name}", node.id)
+            if fix is not None:
+                yield fix
+                break
+
+
+def _with_pages(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine | None:
+    """The machine with more pages on one node; None where its memory does not allow it."""
+    nodes = []
+    for node in machine.nodes:
+        if node.id == numa:
+            pools = {pool.page_size_ki: pool.num_pages for pool in node.hugepages}
+            pools[size_ki] = pools.get(size_ki, 0) + pages
+            node = replace(node, hugepages=tuple(HugePages(size, count) for size, count in sorted(pools.items())))
+            if sum(pool.bytes for pool in node.hugepages) > node.memory:
+                return None
+        nodes.append(node)
+    return replace(machine, nodes=tuple(nodes), hugepages=None)
+
+
+def _bigger(kubelet: Kubelet, pod: Pod, machine: Machine, what: str, numa: int) -> Fix | None:
+    for drained in (False, True):
+        change = ChangeMachine(machine, drained)
+        if (not drained or kubelet.active) and admits(kubelet, pod, change):
+            text = f"Allocate {what} pages on NUMA node {numa} {_after_change(kubelet, drained)}"
+            return Fix("hugepages", text, COSTS["hugepages"] + DRAIN * drained, change)
+    return None

@@ -1,0 +1,81 @@
+"""What a lint rule is and what it says.
+
+A rule is a pure function from a subject (a pod, or a node's configuration) to problems. The registry gives it an id, a
+name, a severity and an explanation; the engine adds the object and makes findings of the problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+SEVERITIES = (INFO, WARNING, ERROR)
+"""In rising order."""
+
+NOTHING, CONFIG, MACHINE = "nothing", "config", "machine"
+"""What a rule needs beside the object: nothing, a kubelet configuration, a configuration and a machine."""
+
+Subject = TypeVar("Subject", contravariant=True)
+
+
+class Problem(NamedTuple):
+    """One place where a rule does not hold. `path` is the field below the object, `severity` overrides the rule's."""
+
+    path: str
+    message: str
+    fix: str
+    severity: str = ""
+
+
+class Rule(NamedTuple, Generic[Subject]):
+    """`replaces` names rules whose findings about the same object say less than this one's."""
+
+    id: str
+    name: str
+    severity: str
+    title: str
+    explanation: str
+    check: Callable[[Subject], Iterable[Problem]]
+    needs: str = NOTHING
+    replaces: tuple[str, ...] = ()
+
+
+class ObjectReference(msgspec.Struct, frozen=True):
+    """The object a finding is about; `namespace` and `name` are empty for a configuration file."""
+
+    kind: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+
+
+class Finding(msgspec.Struct, frozen=True, rename="camel"):
+    """One finding. `path` is the field within the object's document, `message` says why with the numbers, `fix` what
+    to change. `line` and `column` count from 1 and are 0 where the place in the text is not known."""
+
+    id: str
+    name: str
+    severity: str
+    object: ObjectReference
+    path: str
+    message: str
+    fix: str
+    source: str = ""
+    document: int = 0
+    line: int = 0
+    column: int = 0
+
+
+def at_least(severity: str, least: str) -> bool:
+    """True when `severity` is as grave as `least`."""
+    return SEVERITIES.index(severity) >= SEVERITIES.index(least)
+
+
+def count_cpus(number: int, kind: str = "") -> str:
+    """`1 exclusive CPU`, `2 exclusive CPUs`."""
+    return f"{number} {kind}{' ' if kind else ''}CPU{'s' if number != 1 else ''}"

@@ -1,0 +1,183 @@
+"""What lint rules look at: a node's configuration, perhaps with its machine, and a pod, perhaps with its node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_options
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.errors import StartError
+from podslice.core.machine.model import Machine
+from podslice.core.managers.container import ContainerManager
+from podslice.core.node import Node
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.demand import limits_of, pod_limits, pod_requests, requests_of
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
+from podslice.core.quirks import PROFILES
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.gates import FeatureGates, GateError
+from podslice.core.values.quantity import Quantity
+
+
+class NodeSubject:
+    """A kubelet's configuration. `unknown_fields` are the warnings of reading it, `machine` None when not known."""
+
+    def __init__(
+        self,
+        config: KubeletConfig,
+        machine: Machine | None = None,
+        *,
+        profile: str = "podslice",
+        unknown_fields: tuple[str, ...] = (),
+    ) -> None:
+        self.config = config
+        self.machine = machine
+        self.profile = profile
+        self.unknown_fields = unknown_fields
+
+    @cached_property
+    def errors(self) -> list[str]:
+        """Errors of the configuration by itself."""
+        return validate(self.config)
+
+    @cached_property
+    def gate_error(self) -> str:
+        """Why the feature gates are refused, empty when they are not."""
+        try:
+            self._gates()
+        except GateError as error:
+            return str(error)
+        return ""
+
+    def _gates(self) -> FeatureGates:
+        return FeatureGates.from_overrides(self.config.feature_gates, fixes=PROFILES[self.profile].fix_gates)
+
+    @cached_property
+    def gates(self) -> FeatureGates:
+        """The effective gates, the defaults where the setting is refused."""
+        return default_gates(self.profile) if self.gate_error else self._gates()
+
+    @property
+    def static_cpus(self) -> bool:
+        return self.config.cpu_manager_policy == "static"
+
+    @cached_property
+    def option_error(self) -> str:
+        """Why the options of the static policy are refused, empty when they are not."""
+        try:
+            parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates)
+        except OptionError as error:
+            return str(error)
+        return ""
+
+    @cached_property
+    def options(self) -> CPUPolicyOptions:
+        """The options of the static policy, none where they are refused or another policy rules."""
+        if not self.static_cpus or self.option_error:
+            return CPUPolicyOptions()
+        return parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates)
+
+    @cached_property
+    def start_error(self) -> StartError | None:
+        """Why a kubelet would not start on the machine; None also without a machine."""
+        if self.machine is None or self.errors:
+            return None
+        try:
+            self.new_node()
+        except StartError as error:
+            return error
+        return None
+
+    @cached_property
+    def manager(self) -> ContainerManager | None:
+        """The managers of the empty node, None where there is no machine or the kubelet would not start."""
+        if self.machine is None or self.errors or self.start_error is not None:
+            return None
+        return self.new_node().kubelet.manager
+
+    def new_node(self) -> Node:
+        """An empty node. Raises `StartError`."""
+        assert self.machine is not None
+        return Node(self.machine, self.config, profile=self.profile)
+
+
+class Place(NamedTuple):
+    """A container and the path to it; `kind` is `container`, `init` or `sidecar`."""
+
+    path: str
+    container: Container
+    kind: str
+
+    @property
+    def requests(self) -> ResourceList:
+        return requests_of(self.container.resources)
+
+    @property
+    def limits(self) -> ResourceList:
+        return limits_of(self.container.resources)
+
+
+class PodSubject:
+    """A pod as written; `pod` is the same after defaulting. `node` None when no configuration is known."""
+
+    def __init__(self, written: Pod, node: NodeSubject | None = None, *, profile: str = "podslice") -> None:
+        self.written = written
+        self.node = node
+        self.gates: Mapping[str, bool] = default_gates(profile) if node is None else node.gates
+        self.pod = default_pod(written, self.gates)
+
+    @property
+    def static_cpus(self) -> bool | None:
+        """Whether the node gives exclusive CPUs, None when it is not known."""
+        return None if self.node is None else self.node.static_cpus
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Init containers, then app containers."""
+        return tuple(self._places())
+
+    def _places(self) -> Iterator[Place]:
+        for index, container in enumerate(self.pod.spec.init_containers):
+            kind = "sidecar" if is_restartable_init(container) else "init"
+            yield Place(f"spec.initContainers[{index}]", container, kind)
+        for index, container in enumerate(self.pod.spec.containers):
+            yield Place(f"spec.containers[{index}]", container, "container")
+
+    @cached_property
+    def qos(self) -> str:
+        return compute_qos(self.pod, self.gates)
+
+    @cached_property
+    def admission(self) -> AdmissionPod:
+        """The pod as the resource managers see it."""
+        return AdmissionPod.of(self.pod, self.gates)
+
+    @cached_property
+    def requests(self) -> dict[str, Quantity]:
+        """Effective requests with overhead."""
+        return pod_requests(self.pod, pod_level=self.gates["PodLevelResources"])
+
+    @cached_property
+    def limits(self) -> dict[str, Quantity]:
+        """Effective limits with overhead."""
+        return pod_limits(self.pod, pod_level=self.gates["PodLevelResources"])
+
+    @property
+    def pod_requests(self) -> ResourceList:
+        """`spec.resources.requests`."""
+        return requests_of(self.pod.spec.resources) if self.pod.spec.resources is not None else {}
+
+    @property
+    def pod_limits(self) -> ResourceList:
+        """`spec.resources.limits`."""
+        return limits_of(self.pod.spec.resources) if self.pod.spec.resources is not None else {}
+
+
+def default_gates(profile: str) -> FeatureGates:
+    """The gates of a profile when nobody sets any."""
+    return FeatureGates.from_overrides({}, fixes=PROFILES[profile].fix_gates)

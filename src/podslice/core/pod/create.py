@@ -1,0 +1,62 @@
+"""What the API server stores when a pod is created (spec pod-level-resources 2, 3, 6.1): the status starts afresh
+with the QoS class, fields of disabled features are dropped, and the stored text is what later readers see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from podslice.core.pod.qos import pod_qos
+from podslice.core.pod.spec import Container, Pod, PodStatus, ResourceList, ResourceRequirements
+from podslice.core.values.quantity import Quantity
+
+replace = msgspec.structs.replace
+
+
+def prepare_for_create(pod: Pod, gates: Mapping[str, bool]) -> Pod:
+    """The pod before validation: a new status with the QoS class (the submitted one if it
+    names one), and no `spec.resources` where the gate is off."""
+    status = PodStatus(qos_class=pod_qos(pod, gates), phase="Pending")
+    if pod.spec.resources is None or gates["PodLevelResources"]:
+        return replace(pod, status=status)
+    return replace(pod, status=status, spec=replace(pod.spec, resources=None))
+
+
+def stored(pod: Pod) -> Pod:
+    """The pod after a round trip through storage: canonical quantities, empty maps and lists gone.
+
+    An empty `spec.resources` stays, because it is an object. A pod just created has nothing of this in its status.
+    """
+    spec = pod.spec
+    return replace(
+        pod,
+        metadata=replace(
+            pod.metadata, labels=pod.metadata.labels or None, annotations=pod.metadata.annotations or None
+        ),
+        spec=replace(
+            spec,
+            containers=tuple(map(_stored_container, spec.containers)),
+            init_containers=tuple(map(_stored_container, spec.init_containers)),
+            ephemeral_containers=tuple(map(_stored_container, spec.ephemeral_containers)),
+            resources=None if spec.resources is None else _stored_requirements(spec.resources),
+            overhead=_stored_list(spec.overhead),
+            node_selector=spec.node_selector or None,
+        ),
+    )
+
+
+def _stored_container(container: Container) -> Container:
+    return replace(container, resources=_stored_requirements(container.resources))
+
+
+def _stored_requirements(resources: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements(
+        requests=_stored_list(resources.requests),
+        limits=_stored_list(resources.limits),
+        claims=resources.claims or None,
+    )
+
+
+def _stored_list(amounts: ResourceList | None) -> ResourceList | None:
+    return {name: Quantity.parse(str(amount)) for name, amount in amounts.items()} if amounts else None

@@ -1,0 +1,95 @@
+"""What the API server says about a pod whose resources it cannot read, or reads only in part.
+
+It decodes fields in the order of the document and reports the first value of a wrong kind or the first text that is
+no quantity; fields it does not know are warnings. Only the fields about resources are looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from podslice.core.values.quantity import Quantity, QuantityError
+
+_QUANTITIES = "ResourceList"
+_REQUIREMENTS = "ResourceRequirements"
+_FIELDS: dict[str, dict[str, str]] = {
+    "Pod": {"spec": "PodSpec"},
+    "PodSpec": {
+        "containers": "[]Container",
+        "initContainers": "[]Container",
+        "ephemeralContainers": "[]EphemeralContainer",
+        "resources": _REQUIREMENTS,
+        "overhead": _QUANTITIES,
+    },
+    "Container": {"resources": _REQUIREMENTS},
+    "EphemeralContainer": {"resources": _REQUIREMENTS},
+    _REQUIREMENTS: {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": "[]ResourceClaim"},
+    "ResourceClaim": {},
+}
+_CLOSED = {_REQUIREMENTS: ("claims", "limits", "requests"), "ResourceClaim": ("name", "request")}
+"""Types all of whose fields are known here."""
+
+
+def decode_error(pod: Any) -> str:
+    """The error with which the API server would refuse to decode a v1 Pod given as plain data, empty if none."""
+    return next(_errors(pod, "Pod", "", ""), "")
+
+
+def decode_warnings(pod: Any) -> list[str]:
+    """The unknown fields among the pod's resources, as warnings of the API server, in document order."""
+    return [f'unknown field "{path}"' for path in _unknown(pod, "Pod", "")]
+
+
+def _errors(value: Any, kind: str, path: str, owner: str) -> Iterator[str]:
+    if value is None:
+        return
+    expected = list if kind.startswith("[]") else dict
+    if not isinstance(value, expected):
+        shown = kind.replace("[]", "[]v1.") if expected is list else f"v1.{kind}"
+        where = f"Go struct field {owner}.{path}" if owner else "Go value"
+        yield f"json: cannot unmarshal {_json_kind(value)} into {where} of type {shown}"
+    elif isinstance(value, list):
+        for one in value:
+            yield from _errors(one, kind[2:], path, owner)
+    elif kind == _QUANTITIES:
+        yield from filter(None, map(_quantity_error, value.values()))
+    else:
+        for name, field in value.items():
+            if name in _FIELDS[kind]:
+                yield from _errors(field, _FIELDS[kind][name], _join(path, name), kind)
+
+
+def _quantity_error(value: Any) -> str:
+    if value is None:
+        return ""
+    try:
+        Quantity.parse(value.strip(" ") if isinstance(value, str) else str(value))
+    except QuantityError as error:
+        return str(error)
+    return ""
+
+
+def _unknown(value: Any, kind: str, path: str) -> Iterator[str]:
+    if kind.startswith("[]") and isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _unknown(one, kind[2:], f"{path}[{index}]")
+    elif kind != _QUANTITIES and isinstance(value, dict):
+        for name, field in value.items():
+            here = _join(path, name)
+            if name in _FIELDS[kind]:
+                yield from _unknown(field, _FIELDS[kind][name], here)
+            elif name not in _CLOSED.get(kind, (name,)):
+                yield here
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _json_kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"

@@ -1,0 +1,65 @@
+"""Errors of API validation: which field, what kind of error, and upstream's sentence (spec pod-level-resources 0)."""
+
+from __future__ import annotations
+
+import msgspec
+
+INVALID = "FieldValueInvalid"
+REQUIRED = "FieldValueRequired"
+FORBIDDEN = "FieldValueForbidden"
+NOT_SUPPORTED = "FieldValueNotSupported"
+NOT_FOUND = "FieldValueNotFound"
+DUPLICATE = "FieldValueDuplicate"
+
+_TITLES = {
+    INVALID: "Invalid value",
+    REQUIRED: "Required value",
+    FORBIDDEN: "Forbidden",
+    NOT_SUPPORTED: "Unsupported value",
+    NOT_FOUND: "Not found",
+    DUPLICATE: "Duplicate value",
+}
+_WITHOUT_VALUE = (REQUIRED, FORBIDDEN)
+
+
+class FieldError(msgspec.Struct, frozen=True, rename="camel", order=True):
+    """One violated rule. Prints as the API server reports it; sorts by field, type, detail and value.
+
+    `type` is upstream's cause, `bad_value` the offending value as text (empty where none is shown).
+    """
+
+    field: str
+    type: str
+    detail: str = ""
+    bad_value: str = ""
+
+    def __str__(self) -> str:
+        parts = [self.field or "[]", _TITLES[self.type]]
+        if self.type not in _WITHOUT_VALUE:
+            parts[1] += f': "{self.bad_value}"'
+        return ": ".join([*parts, self.detail] if self.detail else parts)
+
+
+def invalid(field: str, value: object, detail: str) -> FieldError:
+    return FieldError(field, INVALID, detail, str(value))
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(field, REQUIRED, detail)
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    return FieldError(field, FORBIDDEN, detail)
+
+
+def not_supported(field: str, value: object, supported: tuple[str, ...]) -> FieldError:
+    listed = ", ".join(f'"{name}"' for name in supported)
+    return FieldError(field, NOT_SUPPORTED, f"supported values: {listed}", str(value))
+
+
+def not_found(field: str, value: object, detail: str = "") -> FieldError:
+    return FieldError(field, NOT_FOUND, detail, str(value))
+
+
+def duplicate(field: str, value: object) -> FieldError:
+    return FieldError(field, DUPLICATE, "", str(value))

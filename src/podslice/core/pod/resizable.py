@@ -1,0 +1,44 @@
+"""Which containers an in-place resize can change, and how (KEP-1287)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
+from podslice.core.values.quantity import Quantity
+
+
+def resizable_containers(pod: Pod, gates: Mapping[str, bool]) -> Iterator[Container]:
+    """Containers that a resize can change: apps and sidecars, with their gate plain init containers too."""
+    for container in pod.spec.init_containers:
+        if is_restartable_init(container) or gates["InPlacePodVerticalScalingInitContainers"]:
+            yield container
+    yield from pod.spec.containers
+
+
+def restarts_for(container: Container, resource: str) -> bool:
+    """True when the container's resize policy wants a restart for this resource."""
+    return any(
+        policy.resource_name == resource and policy.restart_policy == "RestartContainer"
+        for policy in container.resize_policy
+    )
+
+
+Amounts = tuple[Quantity | None, Quantity | None, Quantity | None, Quantity | None]
+
+
+def cpu_and_memory(resources: ResourceRequirements) -> Amounts:
+    """Requests and limits of what a resize can change: cpu request, memory request, cpu limit, memory limit."""
+    requests, limits = resources.requests or {}, resources.limits or {}
+    return requests.get("cpu"), requests.get("memory"), limits.get("cpu"), limits.get("memory")
+
+
+def effective(container: Container, pod_limits: ResourceList) -> Amounts:
+    """The same of a container, with the limits its pod implies (spec 15.6)."""
+    cpu_request, memory_request, cpu_limit, memory_limit = cpu_and_memory(container.resources)
+    return (
+        cpu_request,
+        memory_request,
+        pod_limits.get("cpu") if cpu_limit is None else cpu_limit,
+        pod_limits.get("memory") if memory_limit is None else memory_limit,
+    )

@@ -1,0 +1,107 @@
+"""Resizes that wait: their order, and when they are tried again (spec pod-level-resources 15.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from podslice.core.pod.qos import GUARANTEED, pod_qos
+from podslice.core.pod.spec import Pod
+from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict, grows, shrinks
+
+RetryTrigger = Literal["pod_updated", "pods_added", "pods_removed", "pod_terminated", "pod_resized", "periodic_retry"]
+RETRY_SECONDS_AT_START, RETRY_SECONDS = 30, 180
+"""`periodic_retry`: the first while sources are not ready and once at the start, then the second."""
+
+
+class PendingResize(NamedTuple):
+    """One waiting pod: as it is allocated, as it wants to be, and since when its PodResizePending condition stands
+    (seconds of any clock; None before there is one)."""
+
+    allocated: Pod
+    desired: Pod
+    since: float | None = None
+
+
+class Attempt(NamedTuple):
+    """One try of one pod as it wants to be, and what started it."""
+
+    pod: Pod
+    verdict: ResizeVerdict
+    trigger: RetryTrigger
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+
+def in_order(pending: Iterable[PendingResize], gates: Mapping[str, bool]) -> list[PendingResize]:
+    """Resizes in the order they are tried: those that raise neither cpu nor memory request first, then higher
+    priority, Guaranteed pods, and who has waited longest. The order given decides about equals."""
+
+    def key(resize: PendingResize) -> tuple[bool, int, bool, float]:
+        return (
+            grows(resize.desired, resize.allocated, gates),
+            -(resize.desired.spec.priority or 0),
+            pod_qos(resize.desired, gates) != GUARANTEED,
+            float("inf") if resize.since is None else resize.since,
+        )
+
+    return sorted(pending, key=key)
+
+
+class ResizeQueue:
+    """The pending list of one kubelet. A pod that joins has the list sorted; one that is in it keeps its place."""
+
+    def __init__(self, gates: Mapping[str, bool]) -> None:
+        self.gates = gates
+        self._pending: dict[str, PendingResize] = {}
+        self._deferred: set[str] = set()
+        self.metrics: dict[str, int] = {}
+
+    @property
+    def uids(self) -> list[str]:
+        """Waiting pods in the order they are tried."""
+        return list(self._pending)
+
+    def submit(self, resize: PendingResize) -> None:
+        """A pod's specification changed."""
+        uid = resize.desired.metadata.uid
+        known = self._pending.get(uid)
+        if known is not None:
+            self._pending[uid] = resize if known.since is None else resize._replace(since=known.since)
+            return
+        waiting = in_order([*self._pending.values(), resize], self.gates)
+        self._pending = {one.desired.metadata.uid: one for one in waiting}
+
+    def drop(self, uid: str) -> None:
+        """The pod is gone."""
+        self._pending.pop(uid, None)
+        self._deferred.discard(uid)
+
+    def retry(self, trigger: RetryTrigger, attempt: Callable[[PendingResize], ResizeVerdict]) -> list[Attempt]:
+        """Try all waiting resizes in order; where one that was granted gave something back, the rest once more."""
+        attempts: list[Attempt] = []
+        again: RetryTrigger | None = trigger
+        while again is not None:
+            trigger, again = again, None
+            for uid, resize in list(self._pending.items()):
+                verdict = attempt(resize)
+                attempts.append(Attempt(resize.desired, verdict, trigger))
+                self._settle(uid, verdict, trigger)
+                if verdict.outcome == "Allocated" and shrinks(resize.desired, resize.allocated, self.gates):
+                    again = "pod_resized" if self._pending else None
+        return attempts
+
+    def _settle(self, uid: str, verdict: ResizeVerdict, trigger: RetryTrigger) -> None:
+        if verdict.outcome == DEFERRED:
+            self._deferred.add(uid)
+            return
+        if verdict.outcome == INFEASIBLE:
+            self._count(f"pod_infeasible_resizes_total{{reason_detail={verdict.detail}}}")
+        elif verdict.outcome == "Allocated" and uid in self._deferred:
+            self._count(f"pod_deferred_accepted_resizes_total{{retry_trigger={trigger}}}")
+        self.drop(uid)
+
+    def _count(self, metric: str) -> None:
+        self.metrics[metric] = self.metrics.get(metric, 0) + 1

@@ -1,0 +1,55 @@
+"""What a kubelet says to pods with pod-level resources: refused where the node cannot carry them, warned where its
+managers do not look at them (KEP-2837, KEP-5526; spec pod-level-resources 16, memory-device 3.2 and 3.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.effects.pod_event import PodEvent
+from podslice.core.pod.demand import is_pod_level_resources_set
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
+from podslice.core.scheduling.predicates import Refusal
+
+NOT_SUPPORTED = "PodLevelResourcesNotSupported"
+IGNORED = "PodLevelResourcesIgnored"
+
+
+def pod_level_refusal(
+    pod: Pod, gates: Mapping[str, bool], quirks: Quirks, *, os: str = "linux", cgroup_version: int = 2
+) -> Refusal | None:
+    """Why the node does not take the pod's `spec.resources`, None if it does (handler "pod features")."""
+    if not is_pod_level_resources_set(pod):
+        return None
+    if os == "windows":
+        return Refusal(NOT_SUPPORTED, "pod-level resources are not supported on Windows")
+    if os != "linux":
+        return Refusal(NOT_SUPPORTED, "pod-level resources are not supported on the node")
+    if not gates["PodLevelResources"]:
+        return Refusal(NOT_SUPPORTED, "PodLevelResources feature gate is disabled")
+    if cgroup_version == 1 and not quirks.pod_level_on_cgroup_v1:
+        return Refusal(NOT_SUPPORTED, "pod-level resources need cgroup v2, and this node uses cgroup v1")
+    return None
+
+
+def ignored_pod_level_events(pod: AdmissionPod, config: KubeletConfig, quirks: Quirks) -> tuple[PodEvent, ...]:
+    """A warning for each manager that would give a Guaranteed pod resources of its own, but leaves this one on shared
+    resources because it names pod-level ones."""
+    if not (pod.ignored and pod.guaranteed) or quirks.ignored_pods_without_event:
+        return ()
+    managers = (
+        ("CPU Manager", config.cpu_manager_policy, "static", "CPUs"),
+        ("Memory Manager", config.memory_manager_policy, "Static", "memory"),
+    )
+    return tuple(
+        PodEvent(
+            "Warning",
+            IGNORED,
+            f'{manager} policy "{policy}" ignores pods with pod-level resources while the feature gate '
+            f"PodLevelResourceManagers is off: the pod uses the node's shared {resources}",
+        )
+        for manager, policy, static, resources in managers
+        if policy == static
+    )

@@ -1,0 +1,109 @@
+"""An explanation for the terminal: the story, the table of candidates, the fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from podslice.core.explain.candidates import Candidate, Cell
+from podslice.core.explain.codes import CANDIDATES
+from podslice.core.explain.explain import Explanation
+from podslice.core.explain.fix import Fix
+from podslice.core.explain.story import amount_text
+from podslice.core.explain.trace import MergeStep
+from podslice.core.merge.options import SINGLE_NUMA_NODE
+from podslice.render.table import format_table
+
+_MOST_ROWS = 16
+
+
+def to_text(explanation: Explanation, *, wide: bool = False) -> str:
+    """The whole explanation of one pod; `wide` shows every candidate and the edits of every fix."""
+    parts = ["\n".join(_story(explanation))]
+    last = explanation.trace.steps[-1]
+    if last.candidates and last.candidates[0].cells and (wide or not explanation.trace.admitted or last.answers):
+        parts.append(_candidates(last, wide))
+    if not explanation.trace.admitted:
+        parts.append(_fixes(explanation.fixes, wide))
+    elif wide:
+        rows = [(w.where, w.owner, w.value) for w in explanation.trace.writes]
+        parts.append(format_table(("WRITTEN TO", "FOR", "VALUE"), rows, bold=True))
+    return "\n\n".join(parts)
+
+
+def _story(explanation: Explanation) -> Iterator[str]:
+    for place, sentence in enumerate(explanation.story):
+        colour = "green" if explanation.trace.admitted else "red"
+        yield click.style(sentence, fg=colour, bold=True) if place == 0 else sentence
+
+
+def _candidates(step: MergeStep, wide: bool) -> str:
+    rows = list(step.candidates) if wide else _interesting(step)
+    resources = [cell.resource for cell in rows[0].cells]
+    headings = ["NUMA", *(name.upper() for name in resources), "VERDICT"]
+    table = [[str(row.nodes), *(_cell(cell) for cell in row.cells), _verdict(row, step)] for row in rows]
+    who = f"container {step.container}" if step.container else "the pod"
+    title = click.style(f"Candidates for {who} (needed/free)", bold=True)
+    text = format_table(headings, table, right=tuple(range(1, len(resources) + 1)), bold=True)
+    hidden = len(step.candidates) - len(rows)
+    return f"{title}\n{text}" + (f"\n… {hidden} more sets (-o wide shows them)" if hidden else "")
+
+
+def _interesting(step: MergeStep) -> list[Candidate]:
+    """Single nodes, the chosen set, and as many further sets as fit, those that nearly fit first."""
+    singles = [row for row in step.candidates if len(row.nodes) == 1][:_MOST_ROWS]
+    chosen = [row for row in step.candidates if row.nodes == step.nodes and row not in singles]
+    wider = [row for row in step.candidates if len(row.nodes) > 1 and row not in chosen]
+    if step.policy == SINGLE_NUMA_NODE:
+        wider = []
+    wider.sort(key=lambda row: (row.verdict != "fits", len(row.killers), len(row.nodes)))
+    shown = {row.nodes for row in (*singles, *chosen, *wider[: max(0, _MOST_ROWS - len(singles) - len(chosen))])}
+    return [row for row in step.candidates if row.nodes in shown]
+
+
+def _cell(cell: Cell) -> str:
+    text = f"{amount_text(cell.resource, cell.need)}/{amount_text(cell.resource, cell.free)}"
+    return text if cell.verdict == "fits" else click.style(text, fg="red" if cell.verdict != "wide" else "yellow")
+
+
+def _verdict(row: Candidate, step: MergeStep) -> str:
+    if step.policy == "none":
+        return "-"
+    if row.nodes == step.nodes and step.admitted:
+        return click.style("chosen", fg="green")
+    text = CANDIDATES[row.verdict]
+    return text if row.verdict == "fits" or not row.killers else f"{', '.join(row.killers)}: {text}"
+
+
+def _fixes(fixes: tuple[Fix, ...], wide: bool) -> str:
+    if not fixes:
+        return "No change in the searched classes makes it fit (docs/explain.md lists them)."
+    lines = [click.style("What makes it fit, smallest change first (each one was tried):", bold=True)]
+    for place, fix in enumerate(fixes, 1):
+        lines.append(f"{place:>3}. {fix.text}.")
+        if wide:
+            lines += [f"       {e.path}: {e.before or '(nothing)'} → {e.after or '(nothing)'}" for e in fix.edits]
+    return "\n".join(lines)
+
+
+def to_data(explanation: Explanation) -> dict[str, Any]:
+    """The explanation as plain data; a fix names its class, its edits and what it changes, not whole pods."""
+    trace: dict[str, Any] = msgspec.to_builtins(explanation.trace, enc_hook=str)
+    return {
+        **trace,
+        "story": list(explanation.story),
+        "fixes": [
+            {
+                "code": fix.code,
+                "text": fix.text,
+                "cost": fix.cost,
+                "edits": [{"path": e.path, "before": e.before, "after": e.after} for e in fix.edits],
+                "pods": list(getattr(fix.change, "uids", ())),
+                "drained": getattr(fix.change, "drained", False),
+            }
+            for fix in explanation.fixes
+        ],
+    }

@@ -1,0 +1,205 @@
+"""Where everything of a picture goes, in pixels: a function of the picture alone, without any drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from podslice.render.picture import CPU, Cache, DeviceBox, Memory, NUMABox, Picture
+
+PAGE = 1240
+_SMALL_PAGE = 680
+GAP = 12
+PAD = 10
+_HEADER = 36
+_BAR = 26
+CHIP = 18
+LOOSE = 170
+_LARGEST_CELL, _SMALLEST_CELL = 40, 15
+_CORES_PER_ROW = 16
+_SMALLEST_DIGITS = 5.5
+
+
+class Place(NamedTuple):
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class CellPlace(NamedTuple):
+    cpu: CPU
+    x: float
+    y: float
+
+
+class CachePlace(NamedTuple):
+    cache: Cache
+    place: Place
+
+
+class BarPlace(NamedTuple):
+    memory: Memory
+    place: Place
+
+
+class ChipPlace(NamedTuple):
+    device: DeviceBox
+    place: Place
+
+
+class NodePlace(NamedTuple):
+    """A NUMA box; everything inside has page coordinates."""
+
+    node: NUMABox
+    place: Place
+    bars: tuple[BarPlace, ...]
+    chips: tuple[ChipPlace, ...]
+    caches: tuple[CachePlace, ...]
+    cells: tuple[CellPlace, ...]
+
+
+class SocketPlace(NamedTuple):
+    title: str
+    place: Place
+    nodes: tuple[NodePlace, ...]
+
+
+class Layout(NamedTuple):
+    """`cell` is the pitch of a CPU's square, `digits` the size of the numbers in them (0: no room); `bottom` is where
+    the boxes end."""
+
+    width: float
+    bottom: float
+    cell: float
+    digits: float
+    sockets: tuple[SocketPlace, ...]
+    loose: tuple[ChipPlace, ...]
+
+
+def lay_out(picture: Picture, top: float) -> Layout:
+    """Sockets side by side where each has one node, else one below the other with their nodes in a grid."""
+    with_cpus = [socket for socket in picture.sockets if socket.id is not None]
+    most = max((len(socket.nodes) for socket in with_cpus), default=1)
+    small = most == 1 and len(with_cpus) <= 1 and picture.cpu_count <= 32
+    width = _SMALL_PAGE if small else PAGE
+    across = min(len(with_cpus), 4 if len(with_cpus) >= 8 else 2) if most == 1 else 1
+    socket_width = (width - 2 * PAD - GAP * (max(1, across) - 1)) / max(1, across)
+    columns = 1 if most == 1 else 2 if most == 2 else 3 if most in (3, 6) else 4
+    cell = _cell_size(picture, _node_width(socket_width, columns) - 2 * PAD)
+    places: list[SocketPlace] = []
+    y, row_bottom = top, top
+    for position, socket in enumerate(picture.sockets):
+        column = position % max(1, across) if socket.id is not None else 0
+        if column == 0:
+            y = row_bottom + (GAP if position else 0)
+        x = PAD + column * (socket_width + GAP)
+        own, wide = (columns, socket_width) if socket.id is not None else (4, width - 2 * PAD)
+        nodes, bottom = _grid(socket.nodes, x + PAD, y + 24, _node_width(wide, own), own, cell)
+        title = "Memory without CPUs" if socket.id is None else f"Socket {socket.id}"
+        places.append(SocketPlace(title, Place(x, y, wide, bottom + PAD - y), nodes))
+        row_bottom = max(row_bottom, bottom + PAD)
+    if picture.loose_devices:
+        loose, row_bottom = _chips(picture.loose_devices, PAD + LOOSE, row_bottom + GAP, width - 2 * PAD - LOOSE)
+    else:
+        loose = ()
+    return Layout(width, row_bottom, cell, _digit_size(picture, cell), tuple(places), loose)
+
+
+def _node_width(socket_width: float, columns: int) -> float:
+    return (socket_width - 2 * PAD - GAP * (columns - 1)) / columns
+
+
+def _cell_size(picture: Picture, inner: float) -> float:
+    """A row of at most sixteen cores fills the box, within what is neither tiny nor huge."""
+    nodes = [node for socket in picture.sockets for node in socket.nodes if node.cpus]
+    cores = max((sum(len(cache.cores) for cache in node.caches) for node in nodes), default=1)
+    grouped = [len(cache.cores) for node in nodes for cache in node.caches if cache.shown]
+    per_row = max(1, min(_CORES_PER_ROW, cores))
+    groups = -(-per_row // max(grouped)) if grouped else 0
+    spare = 16 * groups
+    return min(_LARGEST_CELL, max(_SMALLEST_CELL, int((inner - spare) / per_row)))
+
+
+def _digit_size(picture: Picture, cell: float) -> float:
+    """The same for all CPUs, so that the longest number fits."""
+    longest = max((len(str(cpu.id)) for cpu in picture.cpus()), default=1)
+    size = min(12.0, (cell - 3) / (0.6 * longest))
+    return size if size >= _SMALLEST_DIGITS else 0.0
+
+
+def _grid(
+    nodes: Sequence[NUMABox], x: float, y: float, width: float, columns: int, cell: float
+) -> tuple[tuple[NodePlace, ...], float]:
+    placed: list[NodePlace] = []
+    bottom = y
+    for start in range(0, len(nodes), columns):
+        row = [
+            _node(node, x + i * (width + GAP), y, width, cell) for i, node in enumerate(nodes[start : start + columns])
+        ]
+        height = max(node.place.height for node in row)
+        placed += [node._replace(place=node.place._replace(height=height)) for node in row]
+        bottom = y + height
+        y = bottom + GAP
+    return tuple(placed), bottom
+
+
+def _node(node: NUMABox, x: float, y: float, width: float, cell: float) -> NodePlace:
+    inner = width - 2 * PAD
+    cursor = y + (_HEADER if node.cpus else _HEADER - 14)
+    bars = []
+    for memory in node.memory:
+        bars.append(BarPlace(memory, Place(x + PAD, cursor, inner, _BAR)))
+        cursor += _BAR + 4
+    chips, cursor = _chips(node.devices, x + PAD, cursor, inner)
+    caches, cells, cursor = _cores(node, x + PAD, cursor + 2, inner, cell)
+    place = Place(x, y, width, cursor + PAD - y)
+    return NodePlace(node, place, tuple(bars), chips, caches, cells)
+
+
+def chip_width(device: DeviceBox) -> float:
+    return 6.3 * len(device.id) + 14
+
+
+def _chips(devices: Sequence[DeviceBox], x: float, y: float, inner: float) -> tuple[tuple[ChipPlace, ...], float]:
+    placed = []
+    left = x
+    for device in devices:
+        width = min(chip_width(device), inner)
+        if left + width > x + inner and left > x:
+            left, y = x, y + CHIP + 4
+        placed.append(ChipPlace(device, Place(left, y, width, CHIP)))
+        left += width + 4
+    return tuple(placed), y + (CHIP + 6 if placed else 0)
+
+
+def _cores(
+    node: NUMABox, x: float, y: float, inner: float, cell: float
+) -> tuple[tuple[CachePlace, ...], tuple[CellPlace, ...], float]:
+    """Caches flow from left to right; inside one, cores are columns of threads, in rows."""
+    caches: list[CachePlace] = []
+    cells: list[CellPlace] = []
+    left, row_bottom, bottom = x, y, y
+    for cache in node.caches:
+        pad = 5 if cache.shown else 0
+        head = 13 if cache.shown else 0
+        columns = max(1, min(len(cache.cores), int((inner - 2 * pad) // cell), _CORES_PER_ROW))
+        width = columns * cell + 2 * pad
+        if left > x and left + width > x + inner + 0.5:
+            left, y = x, row_bottom + 6
+        inside, end = _rows(cache, columns, left + pad, y + head, cell)
+        cells += inside
+        caches.append(CachePlace(cache, Place(left, y, width, end + pad - y)))
+        row_bottom = bottom = max(row_bottom, end + pad)
+        left += width + 6
+    return tuple(caches), tuple(cells), bottom
+
+
+def _rows(cache: Cache, columns: int, x: float, y: float, cell: float) -> tuple[list[CellPlace], float]:
+    cells = []
+    for start in range(0, len(cache.cores), columns):
+        row = cache.cores[start : start + columns]
+        for column, core in enumerate(row):
+            cells += [CellPlace(cpu, x + column * cell, y + thread * cell) for thread, cpu in enumerate(core.cpus)]
+        y += max(len(core.cpus) for core in row) * cell + 5
+    return cells, y - 5

@@ -1,0 +1,64 @@
+"""Lint findings for people: a paragraph each, and a line of totals."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from podslice.core.lint.model import SEVERITIES, Finding, Rule
+from podslice.render.table import format_table
+
+_COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
+
+
+def format_findings(findings: Sequence[Finding], *, width: int) -> str:
+    """All findings, wrapped at `width`."""
+    return "\n".join(_finding(finding, width) for finding in findings)
+
+
+def _finding(finding: Finding, width: int) -> str:
+    place = f"{finding.source}:{finding.line}" if finding.line else finding.source
+    severity = click.style(finding.severity, fg=_COLOURS[finding.severity], bold=True)
+    head = f"{click.style(place, bold=True)}: {severity} {finding.id} {finding.name}"
+    lines = [head, *_wrapped(f"{finding.object} {finding.path}".rstrip(), width)]
+    lines += _wrapped(finding.message, width)
+    lines += _wrapped(f"fix: {finding.fix}", width)
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def summary(findings: Sequence[Finding], pods: int, configurations: int) -> str:
+    """One line: what was looked at and how many findings there are by severity."""
+    counts = Counter(finding.severity for finding in findings)
+    found = ", ".join(_count(counts[name], name) for name in reversed(SEVERITIES) if counts[name]) or "no findings"
+    looked = [_count(pods, "pod")] if pods or not configurations else []
+    looked += [_count(configurations, "kubelet configuration")] if configurations else []
+    return f"{' and '.join(looked)}: {found}"
+
+
+def _count(number: int, word: str) -> str:
+    if word == "info":
+        word = "note"
+    return f"{number} {word}{'s' if number != 1 else ''}"
+
+
+def rule_page(rule: Rule[Any], *, width: int) -> str:
+    """What a rule means, for `--explain`."""
+    needs = {"nothing": "nothing", "config": "--config", "machine": "--config and --machine"}[rule.needs]
+    head = f"{click.style(rule.id, bold=True)} {rule.name} ({rule.severity})\n{rule.title}\n"
+    return "\n".join([head, *textwrap.wrap(rule.explanation, width), "", f"Needs: {needs}"])
+
+
+def rule_table(rules: Sequence[Rule[Any]]) -> str:
+    """All rules, one line each."""
+    rows = [[rule.id, rule.name, rule.severity, rule.needs, rule.title] for rule in rules]
+    return format_table(["ID", "NAME", "SEVERITY", "NEEDS", "TITLE"], rows, bold=True)

@@ -1,0 +1,33 @@
+"""Colours and patterns of owners: seven colours that stay apart for colour-blind eyes (Okabe and Ito), times seven
+patterns, so that 49 owners look different; both for light and dark paper."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#cc79a7", "#d55e00", "#0072b2")
+_DARK = {"#009e73", "#d55e00", "#0072b2"}
+_PATTERNS = (
+    "",
+    "M0 8L8 0M-2 2L2 -2M6 10L10 6",
+    "M0 0L8 8M6 -2L10 2M-2 6L2 10",
+    "M0 4H8",
+    "M4 0V8",
+    "M0 4H8M4 0V8",
+    "M2 2h2v2h-2zM6 6h2v2h-2z",
+)
+
+
+class Style(NamedTuple):
+    """How an owner is drawn: `fill` colour, `pattern` (an SVG path on an 8 × 8 tile, empty for none), `ink` on it."""
+
+    fill: str
+    pattern: str
+    ink: str
+
+
+def style_of(index: int) -> Style:
+    """The style of the owner with this index."""
+    fill = _COLOURS[index % len(_COLOURS)]
+    pattern = _PATTERNS[index // len(_COLOURS) % len(_PATTERNS)]
+    return Style(fill, pattern, "#ffffff" if fill in _DARK else "#111111")

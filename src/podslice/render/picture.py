@@ -1,0 +1,324 @@
+"""The picture of a node as plain data: what is where and whose it is. Back ends (terminal, SVG, HTML) only draw it.
+
+Sockets hold NUMA nodes, those hold L3 groups, those cores, those CPUs. Every CPU has an owner or belongs to the shared
+or the reserved pool; owners are containers, and the shared rest of a pod's bubble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from podslice.core.effects.cgroup_path import pod_cgroup_path
+from podslice.core.kubelet import Kubelet
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.container import ContainerManager
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+from podslice.render.table import format_bytes
+
+RESERVED, SHARED, EXCLUSIVE, POD_SHARED = "reserved", "shared", "exclusive", "pod shared"
+
+
+class Owner(NamedTuple):
+    """Somebody who owns CPUs. `pod` is an index into `Picture.pods`."""
+
+    label: str
+    cpus: Bits
+    kind: str
+    pod: int
+    cgroup: str
+
+
+class PodEntry(NamedTuple):
+    """A pod that owns something; `bubble` are the CPUs of a pod with pod-level resources, 0 for others."""
+
+    label: str
+    qos: str
+    bubble: Bits
+    memory: str
+    devices: str
+
+
+class CPU(NamedTuple):
+    """One CPU: its pool or the index of its owner, the index of the pod whose bubble it is in, and whether it changed
+    hands since the picture this one is compared with."""
+
+    id: int
+    kind: str
+    owner: int | None
+    bubble: int | None
+    changed: bool
+
+
+class Core(NamedTuple):
+    id: int
+    cpus: tuple[CPU, ...]
+
+
+class Cache(NamedTuple):
+    """Cores that share an L3 cache; `shown` is False where there is one per NUMA node or socket."""
+
+    id: int
+    cpus: Bits
+    shown: bool
+    cores: tuple[Core, ...]
+
+
+class Memory(NamedTuple):
+    """Bytes of one memory type on one NUMA node. `used` is None where no Memory Manager counts."""
+
+    resource: str
+    total: int
+    reserved: int
+    used: int | None
+
+
+class DeviceBox(NamedTuple):
+    resource: str
+    id: str
+    healthy: bool
+    owner: str
+
+
+class NUMABox(NamedTuple):
+    """The part of a NUMA node that lies on one socket (socket None: memory only)."""
+
+    id: int
+    cpus: Bits
+    free: int
+    caches: tuple[Cache, ...]
+    memory: tuple[Memory, ...]
+    devices: tuple[DeviceBox, ...]
+
+
+class SocketBox(NamedTuple):
+    id: int | None
+    nodes: tuple[NUMABox, ...]
+
+
+class Picture(NamedTuple):
+    """A node. `distances` lists (node id, distances) where the machine tells them."""
+
+    title: str
+    details: tuple[str, ...]
+    sockets: tuple[SocketBox, ...]
+    owners: tuple[Owner, ...]
+    pods: tuple[PodEntry, ...]
+    reserved: Bits
+    shared: Bits
+    distances: tuple[tuple[int, tuple[int, ...]], ...]
+    loose_devices: tuple[DeviceBox, ...]
+
+    @property
+    def cpu_count(self) -> int:
+        return sum(node.cpus.bit_count() for socket in self.sockets for node in socket.nodes)
+
+    def cpus(self) -> Iterator[CPU]:
+        for socket in self.sockets:
+            for node in socket.nodes:
+                for cache in node.caches:
+                    for core in cache.cores:
+                        yield from core.cpus
+
+
+def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = "") -> Picture:
+    """The picture of a node now; with `before`, CPUs that changed hands since then are marked."""
+    pods, owners = _owners(kubelet)
+    cpu = kubelet.manager.cpu
+    painter = _Painter(cpu.topology, cpu.reserved, owners, pods, before)
+    boxes: dict[int | None, list[NUMABox]] = {}
+    for node in sorted(kubelet.machine.nodes, key=lambda node: node.id):
+        mine = cpu.topology.numa_nodes.get(node.id, 0)
+        for socket, cpus in ((s, bits & mine) for s, bits in cpu.topology.sockets.items()):
+            if cpus:
+                free = (cpus & cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else 0
+                boxes.setdefault(socket, []).append(_numa_box(kubelet, node.id, cpus, free, painter))
+        if not mine and (node.memory or node.hugepages):
+            boxes.setdefault(None, []).append(_numa_box(kubelet, node.id, 0, 0, painter))
+    ordered = sorted(boxes, key=lambda socket: (socket is None, socket or 0))
+    return Picture(
+        title=title or kubelet.machine.name or "machine",
+        details=_details(kubelet),
+        sockets=tuple(SocketBox(socket, tuple(boxes[socket])) for socket in ordered),
+        owners=tuple(owners),
+        pods=tuple(pods),
+        reserved=cpu.reserved,
+        shared=cpu.state.default,
+        distances=tuple((n.id, n.distances) for n in kubelet.machine.nodes if n.distances is not None),
+        loose_devices=tuple(_devices(kubelet, None)),
+    )
+
+
+def _details(kubelet: Kubelet) -> tuple[str, ...]:
+    config, machine = kubelet.config, kubelet.machine
+    nodes = len(machine.nodes)
+    policy = config.topology_manager_policy
+    scope = f" ({config.topology_manager_scope} scope)" if policy != "none" else ""
+    return (
+        f"{machine.cpu_count} CPUs",
+        f"{nodes} NUMA node{'s' if nodes != 1 else ''}",
+        f"CPU manager {config.cpu_manager_policy}",
+        f"Topology manager {policy}{scope}",
+    )
+
+
+# Owners
+
+
+def _owners(kubelet: Kubelet) -> tuple[list[PodEntry], list[Owner]]:
+    pods: list[PodEntry] = []
+    owners: list[Owner] = []
+    for pod in kubelet.active.values():
+        mine = list(_owners_of_pod(kubelet.manager, pod, len(pods)))
+        entry = _pod_entry(kubelet.manager, pod)
+        if mine or entry.bubble or entry.memory or entry.devices:
+            pods.append(entry)
+            owners += mine
+    return pods, owners
+
+
+def _pod_entry(manager: ContainerManager, pod: AdmissionPod) -> PodEntry:
+    held: dict[tuple[str, tuple[int, ...]], int] = {}
+    devices: list[str] = []
+    for container in pod.containers:
+        for block in manager.memory.blocks(pod.uid, container.name):
+            key = block.type, block.numa_affinity or ()
+            held[key] = held.get(key, 0) + block.size
+        devices += [name for ids in manager.device.devices_of(pod.uid, container.name).values() for name in ids]
+    memory = "; ".join(
+        f"{format_bytes(size)} {kind} on NUMA {','.join(map(str, nodes))}"
+        for (kind, nodes), size in held.items()
+        if size
+    )
+    bubble = manager.cpu.state.bubbles.get(pod.uid, 0)
+    return PodEntry(_label(pod), pod.qos, bubble, memory, ", ".join(devices))
+
+
+def _label(pod: AdmissionPod) -> str:
+    metadata = pod.spec.metadata
+    return f"{metadata.namespace or 'default'}/{metadata.name or pod.uid}"
+
+
+def _owners_of_pod(manager: ContainerManager, pod: AdmissionPod, index: int) -> Iterator[Owner]:
+    """Containers with CPUs of their own, init containers only for what nobody took over from them; then the pod's
+    shared pool."""
+    path = pod_cgroup_path(pod.uid, pod.qos)
+    shared = 0
+    taken = 0
+    found: list[Owner] = []
+    for container in reversed(pod.containers):
+        cpus = manager.cpu.state.assignment(pod.uid, container.name)
+        if cpus is None:
+            continue
+        if manager.cpu.isolation(pod, container) == "pod":
+            shared |= 0 if container.plain_init else cpus
+            continue
+        left = cpus & ~taken & ~shared if container.plain_init else cpus
+        if left:
+            taken |= cpus
+            found.append(Owner(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index, path))
+    yield from reversed(found)
+    bubble = manager.cpu.state.bubbles.get(pod.uid, 0)
+    shared = (shared or bubble) & ~taken
+    if shared:
+        yield Owner(_label(pod), shared, POD_SHARED, index, path)
+
+
+# Boxes
+
+
+class _Painter:
+    """Knows whose every CPU is."""
+
+    def __init__(
+        self,
+        topology: CPUTopology,
+        reserved: Bits,
+        owners: Iterable[Owner],
+        pods: Iterable[PodEntry],
+        before: Picture | None,
+    ) -> None:
+        self.topology = topology
+        self.reserved = reserved
+        self.owners = tuple(owners)
+        self.owner_of = {cpu: index for index, owner in enumerate(self.owners) for cpu in iter_bits(owner.cpus)}
+        self.bubble_of = {cpu: index for index, pod in enumerate(pods) for cpu in iter_bits(pod.bubble)}
+        self.before = None if before is None else {cpu.id: _holder(before, cpu) for cpu in before.cpus()}
+
+    def cpu(self, cpu: int) -> CPU:
+        owner = self.owner_of.get(cpu)
+        kind = self.owners[owner].kind if owner is not None else RESERVED if self.reserved >> cpu & 1 else SHARED
+        drawn = CPU(cpu, kind, owner, self.bubble_of.get(cpu), False)
+        if self.before is None:
+            return drawn
+        label = self.owners[owner].label if owner is not None else kind
+        return drawn._replace(changed=self.before.get(cpu) != label)
+
+    def caches(self, cpus: Bits) -> tuple[Cache, ...]:
+        topology = self.topology
+        groups = [(key, bits & cpus) for key, bits in topology.uncore_caches.items() if bits & cpus]
+        shown = len(groups) > 1
+        return tuple(Cache(key, bits, shown, tuple(self._cores(bits))) for key, bits in groups)
+
+    def _cores(self, cpus: Bits) -> Iterator[Core]:
+        for key, bits in self.topology.cores.items():
+            if bits & cpus:
+                yield Core(key, tuple(self.cpu(cpu) for cpu in iter_bits(bits & cpus)))
+
+
+def _holder(picture: Picture, cpu: CPU) -> str:
+    return cpu.kind if cpu.owner is None else picture.owners[cpu.owner].label
+
+
+def _numa_box(kubelet: Kubelet, node: int, cpus: Bits, free: int, painter: _Painter) -> NUMABox:
+    return NUMABox(
+        node, cpus, free, painter.caches(cpus), tuple(_memory(kubelet, node)), tuple(_devices(kubelet, node))
+    )
+
+
+def _memory(kubelet: Kubelet, node: int) -> Iterator[Memory]:
+    memory = kubelet.manager.memory
+    if memory.static:
+        tables = memory.machine_state[node].memory_map or {}
+        for name in sorted(tables, reverse=True):
+            table = tables[name]
+            yield Memory(name, table.allocatable + table.system_reserved, table.system_reserved, table.reserved)
+        return
+    found = next(n for n in kubelet.machine.nodes if n.id == node)
+    yield Memory("memory", found.memory, 0, None)
+
+
+def _devices(kubelet: Kubelet, node: int | None) -> Iterator[DeviceBox]:
+    """Devices of a NUMA node; those of several are drawn at the first. None: without a node."""
+    holders = {
+        (resource, name): _name(kubelet, uid)
+        for uid, named in kubelet.manager.device.assignments().items()
+        for by_resource in named.values()
+        for resource, names in by_resource.items()
+        for name in names
+    }
+    for resource in kubelet.devices.resources:
+        for device in resource.devices:
+            home = min(device.numa) if device.numa else None
+            if home == node:
+                owner = holders.get((resource.resource, device.id), "")
+                yield DeviceBox(resource.resource, device.id, device.healthy, owner)
+
+
+def _name(kubelet: Kubelet, uid: str) -> str:
+    pod = kubelet.active.get(uid)
+    return uid if pod is None else _label(pod)
+
+
+def tip(picture: Picture, cpu: CPU) -> str:
+    """What hovering over a CPU says: id, owner, its CPUs, cgroup."""
+    if cpu.owner is None:
+        text = f"CPU {cpu.id}: {'reserved for the system' if cpu.kind == RESERVED else 'shared pool of the node'}"
+    else:
+        owner = picture.owners[cpu.owner]
+        text = f"CPU {cpu.id}: {owner.label} ({owner.kind}: {format_bits(owner.cpus)})\n{owner.cgroup}"
+    if cpu.bubble is not None:
+        pod = picture.pods[cpu.bubble]
+        text += f"\nin the bubble of {pod.label} ({format_bits(pod.bubble)})"
+    return text + ("\nchanged" if cpu.changed else "")

@@ -1,0 +1,303 @@
+"""The SVG back end: one self-contained drawing, light or dark as the reader prefers, with tooltips everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import htpy
+from markupsafe import Markup
+
+from podslice.core.values.cpuset import format_bits
+from podslice.render.layout import GAP, PAD, CellPlace, ChipPlace, Layout, NodePlace, Place, lay_out
+from podslice.render.palette import Style, style_of
+from podslice.render.picture import CPU, POD_SHARED, RESERVED, Memory, Picture, tip
+from podslice.render.table import format_bytes
+
+_TOP = 58
+_STYLE = """
+svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8fa;--inner:#fff;--shared:#e3e8ed;
+--reserved:#8c959f;--used:#424a53;--mark:#1b1f24;background:var(--paper);font-family:system-ui,sans-serif}
+@media (prefers-color-scheme:dark){svg.podslice{--paper:#0d1117;--ink:#e6edf3;--dim:#9198a1;--line:#484f58;
+--box:#161b22;--inner:#0d1117;--shared:#30363d;--reserved:#6e7681;--used:#c9d1d9;--mark:#fff}}
+.podslice text{fill:var(--ink);font-size:11px}.podslice .h{font-size:17px;font-weight:600}
+.podslice .b{font-weight:600;font-size:12px}.podslice .d{fill:var(--dim)}
+.podslice .box{fill:var(--box);stroke:var(--line)}
+.podslice .in{fill:var(--inner);stroke:var(--line)}.podslice .l3{fill:none;stroke:var(--line);stroke-dasharray:3 2}
+.podslice .s{fill:var(--shared)}.podslice .r{fill:var(--reserved)}.podslice .n{text-anchor:middle;pointer-events:none}
+.podslice .t{fill:var(--shared)}.podslice .u{fill:var(--used)}
+.podslice .m{fill:none;stroke:var(--mark)}
+.podslice .f{fill:none;stroke:var(--line)}.podslice .x{stroke:#d55e00;stroke-dasharray:3 2}
+.podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
+"""
+
+_rect = htpy.Element("rect")
+_text = htpy.Element("text")
+_g = htpy.Element("g")
+_title = htpy.Element("title")
+_path = htpy.Element("path")
+
+
+def to_svg(picture: Picture, *, prefix: str = "") -> str:
+    """The drawing as XML text. `prefix` keeps the ids of several drawings on one page apart."""
+    return str(svg_element(picture, prefix=prefix))
+
+
+def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
+    """The drawing as an element, for pages."""
+    layout = lay_out(picture, _TOP)
+    legend, bottom = _legend(picture, layout, prefix)
+    if 1 < len(picture.distances) <= 16:
+        distances, bottom = _distances(picture, bottom)
+    else:
+        distances = []
+    height = round(bottom + PAD)
+    summary = ", ".join(picture.details)
+    return htpy.Element("svg")(
+        {"viewBox": f"0 0 {layout.width:g} {height}", "xmlns": "http://www.w3.org/2000/svg"},
+        class_="podslice",
+        width=f"{layout.width:g}",
+        height=str(height),
+        role="img",
+        aria_label=f"{picture.title}: {summary}",
+    )[
+        _title[picture.title],
+        htpy.Element("style")[Markup(_STYLE)],
+        htpy.Element("defs")[_patterns(picture, prefix)],
+        _words(PAD, 24, picture.title, "h"),
+        _words(PAD, 43, " · ".join(picture.details), "d"),
+        [_socket(picture, layout, place, prefix) for place in layout.sockets],
+        _loose(picture, layout, prefix),
+        legend,
+        distances,
+    ]
+
+
+def _words(x: float, y: float, text: str, kind: str = "", **more: str) -> htpy.Element:
+    return _text({"x": f"{x:g}", "y": f"{y:g}"}, class_=kind or None, **more)[text]
+
+
+def _box(place: Place, kind: str | None, **more: str) -> htpy.Element:
+    return _rect(_at(place), class_=kind, **more)
+
+
+def _at(place: Place) -> dict[str, str]:
+    return {name: f"{value:.6g}" for name, value in zip(("x", "y", "width", "height"), place, strict=True)}
+
+
+def _patterns(picture: Picture, prefix: str) -> Iterator[htpy.Element]:
+    for index in range(len(picture.owners)):
+        style = style_of(index)
+        if style.pattern:
+            yield htpy.Element("pattern")(
+                {"patternUnits": "userSpaceOnUse"}, id=f"{prefix}p{index}", width="8", height="8"
+            )[
+                _rect(width="8", height="8", fill=style.fill),
+                _path(d=style.pattern, stroke=style.ink, fill="none", stroke_width="1.4", stroke_opacity=".75"),
+            ]
+
+
+def _fill(index: int, style: Style, prefix: str) -> str:
+    return f"url(#{prefix}p{index})" if style.pattern else style.fill
+
+
+# Boxes
+
+
+def _socket(picture: Picture, layout: Layout, socket: Any, prefix: str) -> htpy.Element:
+    place = socket.place
+    return _g[
+        _box(place, "box", rx="6"),
+        _words(place.x + PAD, place.y + 17, socket.title, "b"),
+        [_node(picture, layout, node, prefix) for node in socket.nodes],
+    ]
+
+
+def _node(picture: Picture, layout: Layout, placed: NodePlace, prefix: str) -> htpy.Element:
+    place, node = placed.place, placed.node
+    cpus = format_bits(node.cpus)
+    room = int((place.width - 2 * PAD) / 5.6)
+    shown = cpus if len(cpus) <= room - 6 else cpus[: room - 7] + "…"
+    head = f"NUMA {node.id}" + (f" · {node.cpus.bit_count()} CPUs, {node.free} assignable" if node.cpus else "")
+    return _g[
+        _box(place, "in", rx="5"),
+        _words(place.x + PAD, place.y + 16, head, "b"),
+        (node.cpus and _g[_title[f"CPUs {cpus}"], _words(place.x + PAD, place.y + 29, f"CPUs {shown}", "d")]) or None,
+        [_bar(bar.memory, bar.place) for bar in placed.bars],
+        [_chip(picture, chip, prefix) for chip in placed.chips],
+        [
+            _g[
+                _box(cache.place, "l3", rx="3"),
+                _words(cache.place.x + 5, cache.place.y + 10, f"L3 {cache.cache.id}", "d"),
+            ]
+            for cache in placed.caches
+            if cache.cache.shown
+        ],
+        [_cell(picture, layout, cell, prefix) for cell in placed.cells],
+    ]
+
+
+def _bar(memory: Memory, place: Place) -> htpy.Element:
+    """A bar of memory: reserved, used, free; just its size where nobody counts."""
+    total = max(1, memory.total)
+    name = memory.resource.replace("hugepages-", "huge pages ")
+    if memory.used is None:
+        text = f"{name} {format_bytes(memory.total)}"
+        used = 0
+    else:
+        free = memory.total - memory.reserved - memory.used
+        text = f"{name} {format_bytes(memory.used)} used, {format_bytes(free)} free of {format_bytes(memory.total)}"
+        used = memory.used
+    bar = Place(place.x, place.y + 14, place.width, 9)
+    reserved = bar._replace(width=bar.width * memory.reserved / total)
+    taken = bar._replace(x=bar.x + reserved.width, width=bar.width * used / total)
+    tooltip = f"{text}; {format_bytes(memory.reserved)} reserved for the system"
+    return _g[
+        _title[tooltip],
+        _words(place.x, place.y + 10, text, "d"),
+        _box(bar, "t", rx="2"),
+        (memory.reserved and _box(reserved, "r")) or None,
+        (used and _box(taken, "u")) or None,
+    ]
+
+
+def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
+    device, place = chip.device, chip.place
+    owner = next(
+        (i for i, o in enumerate(picture.owners) if device.owner and picture.pods[o.pod].label == device.owner), None
+    )
+    style = None if owner is None else style_of(owner)
+    holder = f"held by {device.owner}" if device.owner else "free" if device.healthy else "unhealthy"
+    fill = _fill(owner, style, prefix) if owner is not None and style is not None else None
+    kind = "f" if device.healthy else "f x"
+    label = _words(place.x + place.width / 2, place.y + 13, device.id, "n")
+    if style is not None:
+        label = _text(
+            {"x": f"{place.x + place.width / 2:g}", "y": f"{place.y + 13:g}"}, class_="n", style=f"fill:{style.ink}"
+        )[device.id]
+    box = _box(place, None if fill else ("u" if device.owner else kind), rx="8", **({"fill": fill} if fill else {}))
+    return _g[_title[f"{device.resource} {device.id}: {holder}"], box, label]
+
+
+def _loose(picture: Picture, layout: Layout, prefix: str) -> htpy.Element | None:
+    """Devices that belong to no NUMA node."""
+    if not layout.loose:
+        return None
+    y = layout.loose[0].place.y + 13
+    return _g[_words(PAD, y, "Devices without NUMA node", "b"), [_chip(picture, chip, prefix) for chip in layout.loose]]
+
+
+def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htpy.Element:
+    """A CPU: its square, its number where there is room, its bubble behind it, a frame if it changed hands."""
+    cpu, pitch = cell.cpu, layout.cell
+    inset = max(1.5, pitch * 0.09) if cpu.bubble is not None else 1
+    square = Place(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
+    frame = Place(cell.x + 1, cell.y + 1, pitch - 2, pitch - 2)
+    return _g(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
+        _title[tip(picture, cpu)],
+        _bubble(picture, cpu, cell, pitch) if cpu.bubble is not None else None,
+        _square(cpu, square, prefix),
+        _label(cell, layout),
+        _box(frame, "m", rx="2", stroke_width=f"{max(1.2, pitch / 14):.2g}") if cpu.changed else None,
+    ]
+
+
+def _bubble(picture: Picture, cpu: CPU, cell: CellPlace, pitch: float) -> htpy.Element:
+    first = next((i for i, owner in enumerate(picture.owners) if owner.pod == cpu.bubble), 0)
+    return _box(Place(cell.x, cell.y, pitch, pitch), None, fill=style_of(first).fill, fill_opacity=".55")
+
+
+def _square(cpu: CPU, place: Place, prefix: str) -> htpy.Element:
+    if cpu.owner is None:
+        return _box(place, "r" if cpu.kind == RESERVED else "s", rx="2")
+    fill = _fill(cpu.owner, style_of(cpu.owner), prefix)
+    if cpu.kind == POD_SHARED:
+        colour = style_of(cpu.owner).fill
+        return _g[
+            _box(place, "in", rx="2"),
+            _box(place, None, rx="2", fill=colour, fill_opacity=".3", stroke=colour, stroke_width="2"),
+        ]
+    return _box(place, None, rx="2", fill=fill)
+
+
+def _label(cell: CellPlace, layout: Layout) -> htpy.Element | None:
+    cpu, pitch, size = cell.cpu, layout.cell, layout.digits
+    if not size:
+        return None
+    style = f"font-size:{size:.3g}px"
+    if cpu.owner is not None and cpu.kind != POD_SHARED:
+        look = style_of(cpu.owner)
+        style += f";fill:{look.ink}"
+        if look.pattern:
+            style += f";paint-order:stroke;stroke:{look.fill};stroke-width:{size / 3:.2g}px"
+    x, y = cell.x + pitch / 2, cell.y + pitch / 2 + size * 0.36
+    return _text({"x": f"{x:.6g}", "y": f"{y:.6g}"}, class_="n", style=style)[str(cpu.id)]
+
+
+# Legend and distances
+
+
+def _legend(picture: Picture, layout: Layout, prefix: str) -> tuple[list[htpy.Element], float]:
+    y = layout.bottom + GAP + 14
+    items = [_words(PAD, y, "Owners", "b")]
+    rows = (
+        [_key(picture, None, "r", "reserved for the system", format_bits(picture.reserved))] if picture.reserved else []
+    )
+    rows.append(_key(picture, None, "s", "shared pool of the node", format_bits(picture.shared)))
+    for index, owner in enumerate(picture.owners):
+        text = owner.label + (" (shared in its pod)" if owner.kind == POD_SHARED else "")
+        rows.append(_key(picture, index, "", text, format_bits(owner.cpus), prefix))
+    columns = 1 if layout.width < 800 or len(rows) <= 3 else 2 if len(rows) <= 30 else 3
+    per_column = -(-len(rows) // columns)
+    width = (layout.width - 2 * PAD) / columns
+    for place, row in enumerate(rows):
+        column, line = divmod(place, per_column)
+        items.append(row(PAD + column * width, y + 8 + line * 18, width))
+    return items, y + 8 + per_column * 18
+
+
+def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, prefix: str = "") -> Any:
+    """A line of the legend, to be placed: swatch, name, CPUs."""
+
+    def at(x: float, y: float, width: float) -> htpy.Element:
+        swatch = Place(x, y, 13, 13)
+        if index is None:
+            square = _box(swatch, kind, rx="2")
+        else:
+            cpu = CPU(0, picture.owners[index].kind, index, None, False)
+            square = _square(cpu, swatch, prefix)
+        room = int((width - 24) / 6.1)
+        shown = f"{text} · {cpus}"
+        if len(shown) > room:
+            shown = shown[: max(8, room - 1)] + "…"
+        return _g(class_="c", data_o=None if index is None else str(index))[
+            _title[f"{text}: {cpus}"], square, _words(x + 19, y + 11, shown)
+        ]
+
+    return at
+
+
+def _distances(picture: Picture, y: float) -> tuple[list[htpy.Element], float]:
+    """The matrix of NUMA distances; darker is farther."""
+    y += 2 * GAP
+    ids = [node for node, _ in picture.distances]
+    far = max((d for _, row in picture.distances for d in row), default=10)
+    items = [_words(PAD, y, "NUMA distances", "b")]
+    pitch = 30
+    for column, node in enumerate(ids):
+        items.append(_words(PAD + 34 + column * pitch + pitch / 2, y + 18, str(node), "n d"))
+    for row, (node, distances) in enumerate(picture.distances):
+        top = y + 24 + row * 20
+        items.append(_words(PAD + 14, top + 14, str(node), "n d"))
+        for column, distance in enumerate(distances[: len(ids)]):
+            shade = (distance - 10) / max(1, far - 10)
+            place = Place(PAD + 34 + column * pitch, top, pitch - 2, 18)
+            other = ids[column]
+            items.append(
+                _g[
+                    _title[f"NUMA {node} to {other}: {distance}"],
+                    _box(place, "u", rx="2", fill_opacity=f"{0.06 + 0.4 * shade:.2f}"),
+                    _words(place.x + place.width / 2, top + 13, str(distance), "n"),
+                ]
+            )
+    return items, y + 24 + len(ids) * 20

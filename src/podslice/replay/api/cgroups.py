@@ -1,0 +1,264 @@
+"""Sections about cgroups, OOM scores and exclusive CPUs of one pod on the case's node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_unified
+from podslice.core.effects.container_cgroup import LinuxResources, container_resources, container_unified
+from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
+from podslice.core.effects.exclusive import pod_quota_disabled, quota_disabled
+from podslice.core.effects.huge_pages import applied, page_size_from_name, page_size_name
+from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
+from podslice.core.effects.sandbox import Sandbox, sandbox, sandbox_update
+from podslice.core.effects.settings import DEFAULT_HUGE_PAGES, RESERVATION_POLICIES, CgroupSettings
+from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.hints.hint import NO_AFFINITY
+from podslice.core.kubelet import Kubelet
+from podslice.core.machine.model import Core, Machine, NUMANode
+from podslice.core.pod.spec import Container, containers_with_kind
+from podslice.core.values.cpuset import format_bits
+from podslice.core.values.duration import parse_duration
+from podslice.core.values.quantity import Quantity
+from podslice.replay.api.case import ABSENT, ApiCase, Json
+from podslice.replay.api.growing import grown
+
+_GI = 1 << 30
+
+
+class NodeCase:
+    """The case's pod on its node: settings, who owns CPUs, containers in the order of the recordings.
+
+    `pod_cgroups` says how often the recorder asked for the pod's cgroup before (see `growing`).
+    """
+
+    def __init__(self, case: ApiCase, pod_cgroups: int = 0) -> None:
+        self.gates, self.node, self.quirks = case.gates, case.node, case.quirks
+        asked = (4 + pod_cgroups, 2 + pod_cgroups) if self.gates["PodLevelResources"] else (2, 1)
+        self.pod = grown(case.pod, *asked)
+
+    def settings(self, policy: str = RESERVATION_POLICIES[0]) -> CgroupSettings:
+        node = self.node
+        version = node.get("cgroupVersion", 2)
+        allocatable = Quantity.parse((node.get("allocatable") or {"memory": "16Gi"}).get("memory", "0"))
+        return CgroupSettings(
+            memory_capacity=node.get("memoryCapacity", 16 * _GI),
+            swap_capacity=node.get("swapCapacity", 0),
+            cgroup_version=version,
+            huge_pages=tuple(map(page_size_from_name, node["hugePageSizes"]))
+            if "hugePageSizes" in node
+            else DEFAULT_HUGE_PAGES,
+            cfs_quota=node.get("cfsQuota", True),
+            cfs_period_us=parse_duration(node.get("cfsPeriod", "100ms")) // 1000,
+            kill_whole_container=not node.get("singleProcessOOMKill", version == 1),
+            swap_controller=node.get("swapController", False),
+            swap_behavior=node.get("memorySwapBehavior", ""),
+            reservation_policy=policy,
+            throttling_factor=node.get("memoryThrottlingFactor", 0.9),
+            memory_allocatable=allocatable.value(),
+        )
+
+    @cached_property
+    def exclusive(self) -> Mapping[str, str]:
+        """CPU lists of the containers that own CPUs, by name."""
+        if "cpuManager" in self.node:
+            return {name: cpus for name, (cpus, _) in self.assigned.items() if cpus}
+        return {name: cpus for name, cpus in (self.node.get("exclusiveCPUs") or {}).items() if cpus}
+
+    @cached_property
+    def assigned(self) -> Mapping[str, tuple[str, str]]:
+        """What the static policy gives each container, and its error, on one socket of single-thread cores."""
+        manager = self.node["cpuManager"]
+        cores = tuple(Core(socket=0, core=cpu, threads=(cpu,)) for cpu in range(manager["numCPUs"]))
+        kubelet = Kubelet(
+            Machine(nodes=(NUMANode(id=0, memory=64 * _GI, cores=cores),)),
+            KubeletConfig(
+                feature_gates=dict(self.gates),
+                cpu_manager_policy=manager["policy"],
+                reserved_system_cpus=manager["reserved"],
+            ),
+            self.quirks,
+        )
+        kubelet.start()
+        pod = kubelet.admission(self.pod)
+        kubelet.manager.context.activate(pod)
+        cpu = kubelet.manager.cpu
+        results = {}
+        for container in pod.containers:
+            error = ""
+            try:
+                cpu.allocate(pod, container, NO_AFFINITY)
+            except AdmissionError as refusal:
+                error = refusal.message
+            results[container.name] = format_bits(cpu.exclusive_cpus(pod.uid, container.name)), error
+        return results
+
+    @property
+    def pod_quota_disabled(self) -> bool:
+        """The pod's CPU quota is off because of the CPUs it owns."""
+        return pod_quota_disabled(self.pod, self.gates, self.exclusive)
+
+    def pod_cgroup(self) -> PodCgroup:
+        settings = self.settings()
+        return pod_cgroup(self.pod, self.gates, enforce_cpu_limits=self.enforced(), period=settings.cfs_period_us)
+
+    def enforced(self) -> bool:
+        return self.settings().cfs_quota and not self.pod_quota_disabled
+
+
+def unified(values: Mapping[str, int]) -> Json | None:
+    """cgroup v2 files as they are handed on: texts, nothing for an empty set."""
+    return {name: str(value) for name, value in values.items()} or None
+
+
+def linux_resources_to_json(resources: LinuxResources) -> Json:
+    shown: Json = {
+        "cpuPeriod": resources.cpu_period,
+        "cpuQuota": resources.cpu_quota,
+        "cpuShares": resources.cpu_shares,
+        "memoryLimitInBytes": resources.memory_limit,
+        "oomScoreAdj": resources.oom_score_adj,
+        "hugepageLimits": [
+            {"pageSize": page_size_name(size), "limit": limit} for size, limit in resources.huge_pages.items()
+        ],
+        "unified": unified(resources.unified),
+    }
+    if resources.memory_swap_limit:
+        shown["memorySwapLimitInBytes"] = resources.memory_swap_limit
+    return shown
+
+
+def _scores(node: NodeCase) -> list[int]:
+    return oom_score_adjustments(node.pod, node.gates, node.settings().memory_capacity)
+
+
+def _section(show: Callable[[NodeCase], Any], pod_cgroups: int = 0) -> Callable[[ApiCase], Any]:
+    """The section of a case, or the name of upstream's defect where the kubelet crashes."""
+
+    def run(case: ApiCase) -> Any:
+        try:
+            return show(NodeCase(case, pod_cgroups))
+        except UpstreamDefectError as defect:
+            return {"defect": defect.name}
+
+    return run
+
+
+def _oom_score_adj(node: NodeCase) -> Any:
+    return [
+        {"name": container.name, "kind": kind, "oomScoreAdj": score}
+        for (kind, container), score in zip(containers_with_kind(node.pod), _scores(node), strict=True)
+    ]
+
+
+def _oom_detail(node: NodeCase) -> Any:
+    return {
+        "remainingPerContainer": remaining_memory_per_container(node.pod),
+        "minRegularContainerMemory": smallest_app_request(node.pod),
+    }
+
+
+def _pod_cgroup(node: NodeCase) -> Any:
+    cgroup = node.pod_cgroup()
+    gate = node.gates["PodLevelResources"]
+    settings = node.settings()
+    weight = shares_to_weight(cgroup.cpu_shares)
+    v2 = settings.cgroup_version == 2
+    return {
+        "resourceConfig": {
+            "cpuShares": cgroup.cpu_shares,
+            "cpuQuota": cgroup.cpu_quota,
+            "cpuPeriod": cgroup.cpu_period,
+            "memory": cgroup.memory,
+            "hugePageLimit": {str(size): limit for size, limit in cgroup.huge_pages.items()},
+            "unified": None,
+        },
+        "applied": {
+            "cpuShares": 0 if v2 else cgroup.cpu_shares,
+            "cpuWeight": weight if v2 else 0,
+            "cpuQuota": cgroup.cpu_quota or 0,
+            "cpuPeriod": cgroup.cpu_period or 0,
+            "memory": cgroup.memory or 0,
+            "hugetlb": {
+                page_size_name(size): limit for size, limit in applied(cgroup.huge_pages, settings.huge_pages).items()
+            },
+            "unified": None,
+        },
+        "cpuWeight": weight,
+        "enforceCPULimits": node.enforced(),
+        **{
+            f"unifiedMemoryQoS{key}": unified(
+                pod_unified(grown(node.pod, asked * gate, 0), node.gates, node.settings(policy))
+            )
+            for asked, (key, policy) in enumerate(_POLICY_KEYS, 1)
+        },
+    }
+
+
+_POLICY_KEYS = tuple(zip(("None", "Tiered"), RESERVATION_POLICIES, strict=True))
+
+
+def _container_cgroups(node: NodeCase) -> Any:
+    return [
+        _container(node, kind, container, score)
+        for (kind, container), score in zip(containers_with_kind(node.pod), _scores(node), strict=True)
+    ]
+
+
+def _container(node: NodeCase, kind: str, container: Container, score: int) -> Json:
+    pod, gates, settings = node.pod, node.gates, node.settings()
+    owns = container.name in node.exclusive
+    disabled = quota_disabled(owns, gates)
+    resources = container_resources(
+        pod, container, gates, settings, node.quirks, oom_score_adj=score, quota_disabled=disabled
+    )
+    shown: Json = {
+        "name": container.name,
+        "kind": kind,
+        "resources": linux_resources_to_json(resources),
+        "runtimeWeight": shares_to_runtime_weight(resources.cpu_shares),
+        "hasExclusiveCPUs": owns,
+    }
+    if settings.cgroup_version == 2:
+        for key, policy in _POLICY_KEYS:
+            added = container_unified(pod, container, gates, node.settings(policy))
+            shown[f"unifiedMemoryQoS{key}"] = unified({**resources.unified, **added})
+    return shown
+
+
+def _sandbox(case: ApiCase) -> Any:
+    node, before = NodeCase(case, pod_cgroups=3), NodeCase(case)
+    created = sandbox(node.pod, node.gates, node.settings(), node.quirks, quota_disabled=node.pod_quota_disabled)
+    update = sandbox_update(node.pod, before.pod_cgroup(), node.gates, node.settings())
+    return {**_sandbox_to_json(created), "updateSandbox": _sandbox_to_json(update)}
+
+
+def _sandbox_to_json(one: Sandbox) -> Json:
+    return {
+        "resources": linux_resources_to_json(one.resources),
+        "overhead": linux_resources_to_json(one.overhead),
+    }
+
+
+def _cpu_manager(node: NodeCase) -> Any:
+    return {
+        name: {"cpus": cpus, "error": error} if error else {"cpus": cpus}
+        for name, (cpus, error) in node.assigned.items()
+    }
+
+
+def _cpu_manager_of(case: ApiCase) -> Any:
+    return _section(_cpu_manager)(case) if "cpuManager" in case.node else ABSENT
+
+
+SECTIONS: dict[str, Callable[[ApiCase], Any]] = {
+    "oomScoreAdj": _section(_oom_score_adj),
+    "oomDetail": _section(_oom_detail),
+    "podCgroup": _section(_pod_cgroup),
+    "containerCgroups": _section(_container_cgroups, pod_cgroups=3),
+    "cpuManager": _cpu_manager_of,
+    "sandbox": _sandbox,
+}

@@ -1,0 +1,83 @@
+"""`podslice draw` as a person uses it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from podslice.cli.draw import current_text, follow, stamps
+from tests.cli.test_cli import run
+from tests.conftest import make_node, make_pod
+
+NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
+SMALL = "pack:1 numa:2(memory=16GB) core:4 pu:2"
+
+
+def test_draw_before_and_after(tmp_path: Path) -> None:
+    """FILE's pods make a page with two pictures, an SVG with frames, and two maps in the terminal."""
+    page, drawing = tmp_path / "node.html", tmp_path / "node.svg"
+    assert run("draw", "examples/pods.yaml", *NODE, "--out", str(page)).returncode == 0
+    assert page.read_text().count("<svg") == 2
+    assert run("draw", "examples/pods.yaml", *NODE, "--out", str(drawing)).returncode == 0
+    ElementTree.parse(drawing)
+    assert drawing.read_text().count('class="m"') == 28
+    text = run("draw", "examples/pods.yaml", *NODE).stdout
+    assert "After: with default/database, with default/trading" in text
+    assert "not default/too-wide (refused: TopologyAffinityError)" in text
+
+
+def test_draw_evicts(tmp_path: Path) -> None:
+    """--evict takes a running pod away by its name, and says which pods there are when it is unknown."""
+    arguments = ("draw", *NODE, "--pods", "examples/pods.yaml", "--evict")
+    assert "After: without default/database" in run(*arguments, "default/database").stdout
+    result = run(*arguments, "nobody")
+    assert result.returncode == 2
+    assert "default/database" in result.stderr.splitlines()[-1]
+
+
+def write_state(directory: Path, *cpus: str) -> None:
+    node = make_node(SMALL)
+    for number, amount in enumerate(cpus):
+        assert node.admit(make_pod(f"pod-{number}", ("main", amount))).admitted
+    for name, data in node.files.items():
+        (directory / name).write_bytes(data)
+
+
+def test_watch_follows_the_files(tmp_path: Path) -> None:
+    """The picture is drawn again when a state file changed, and only then; a damaged file is said so."""
+    options = {
+        "source": SMALL,
+        "state_path": tmp_path,
+        "overrides": ("cpuManagerPolicy=static", "reservedSystemCPUs=0", "topologyManagerPolicy=restricted"),
+    }
+    write_state(tmp_path, "2")
+    steps = iter(["same", "more", "damage", "end"])
+    shown: list[str] = []
+
+    def wait() -> None:
+        step = next(steps)
+        if step == "more":
+            write_state(tmp_path, "2", "3")
+        elif step == "damage":
+            (tmp_path / "cpu_manager_state").write_text("{")
+        elif step == "end":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        follow(lambda: current_text(options), lambda: stamps(tmp_path), shown.append, wait)
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", text) for text in shown]
+    assert len(plain) == 3
+    assert "(state)/pod-0/main" in plain[0]
+    assert "pod-1" not in plain[0]
+    assert "(state)/pod-1/main" in plain[1]
+    assert plain[2].startswith("podslice: kubelet startCPUManager")
+
+
+def test_watch_needs_a_directory() -> None:
+    """--watch without --state is a mistake of one line."""
+    result = run("draw", "--watch")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "--state" in result.stderr

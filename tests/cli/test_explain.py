@@ -1,0 +1,73 @@
+"""`podslice explain` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.test_cli import run
+
+NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
+
+
+def test_explain_example() -> None:
+    """The example tells the story, shows the table and lists fixes that name the fields to change."""
+    result = run("explain", "examples/pods.yaml", *NODE, "-o", "wide")
+    assert (result.returncode, result.stderr) == (1, "")
+    for part in (
+        "container solver asks for cpu 64".capitalize(),
+        "cpu needs 64, has only 48 when empty",
+        "cpu: too little even when empty",
+        "1. Ask for 48 instead of 64 CPUs in container solver.",
+        "spec.containers[solver].resources.limits.cpu: 64 → 48",
+        "topologyManagerPolicy: best-effort (was single-numa-node)",
+    ):
+        assert part in result.stdout
+
+
+def test_explain_json_names_codes() -> None:
+    """Machine-readable output carries codes, hints and fixes."""
+    data = json.loads(run("explain", "examples/pods.yaml", *NODE, "-o", "json").stdout)
+    refused = data[-1]
+    assert (refused["admitted"], refused["reason"], refused["code"]) == (False, "TopologyAffinityError", "cpu-too-big")
+    assert refused["steps"][0]["answers"][0]["hints"][0] == {"nodes": "0-1", "preferred": True}
+    assert refused["fixes"][0]["edits"][0] == {
+        "path": "spec.containers[solver].resources.requests.cpu",
+        "before": "64",
+        "after": "48",
+    }
+    assert [pod["fixes"] for pod in data[:-1]] == [[]] * 3
+
+
+def test_explain_on_a_state_directory(tmp_path: Path) -> None:
+    """Owners in the kubelet's files count, with and without the pods they belong to."""
+    from podslice import KubeletConfig, Node
+    from podslice.core.machine.synthetic import from_synthetic
+    from tests.conftest import make_pod
+
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted")
+    node = Node(from_synthetic("pack:1 numa:2(memory=8GB) core:4 pu:2"), config)
+    assert node.admit(make_pod("a", ("c", "5"))).admitted
+    assert node.admit(make_pod("b", ("c", "5"))).admitted
+    for name, data in node.files.items():
+        (tmp_path / name).write_bytes(data)
+    arguments = (
+        "explain", "-", "--from", "pack:1 numa:2(memory=8GB) core:4 pu:2", "--state", str(tmp_path),
+        "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0",
+        "--set", "topologyManagerPolicy=restricted",
+    )  # fmt: skip
+    pod = """{kind: Pod, metadata: {name: x}, spec: {containers: [
+        {name: c, resources: {limits: {cpu: "4", memory: 1Gi}}}]}}"""
+    result = run(*arguments, stdin=pod)
+    assert (result.returncode, result.stderr) == (1, "")
+    assert "(cpu-scattered)" in result.stdout
+    assert "Evict (state)/a (5 exclusive CPUs)" in result.stdout
+    assert "0   4/2" in " ".join(result.stdout.split("  "))
+
+
+def test_explain_mistakes_are_one_line(tmp_path: Path) -> None:
+    """An empty state directory is a mistake of one line."""
+    result = run("explain", "examples/small.yaml", "--state", str(tmp_path))
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "holds no state file" in result.stderr

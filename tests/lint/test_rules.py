@@ -1,0 +1,636 @@
+"""Every lint rule, with something it finds and the mended form it accepts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from podslice import KubeletConfig
+from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.lint.engine import lint_kubelet, lint_pod
+from podslice.core.lint.model import Finding
+from podslice.core.lint.registry import NODE_RULES, POD_RULES, RULES
+from podslice.core.lint.subject import NodeSubject, PodSubject
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.pod.spec import pod_from_dict
+
+Stanza = dict[str, Any]
+ALL = frozenset(rule.id for rule in RULES)
+TWO_NODES = "pack:2 numa:1(memory=8GiB) core:4 pu:2"
+STATIC: dict[str, Any] = {"cpu_manager_policy": "static", "reserved_system_cpus": "0-1"}
+
+
+def amounts(cpu: str | None = None, memory: str | None = None, **more: str) -> dict[str, str]:
+    named = {"cpu": cpu, "memory": memory, **{name.replace("_", "-"): value for name, value in more.items()}}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def both(cpu: str | None = None, memory: str | None = None) -> Stanza:
+    return {"requests": amounts(cpu, memory), "limits": amounts(cpu, memory)}
+
+
+def pod(*containers: Stanza, init: tuple[Stanza, ...] = (), budget: Stanza | None = None) -> Stanza:
+    """A pod of `resources` stanzas; init containers with `sidecar: True` restart."""
+    spec: Stanza = {
+        "containers": [{"name": f"c{i}", "resources": stanza} for i, stanza in enumerate(containers)],
+        "initContainers": [
+            {
+                "name": f"i{i}",
+                "resources": {key: value for key, value in stanza.items() if key != "sidecar"},
+                **({"restartPolicy": "Always"} if stanza.get("sidecar") else {}),
+            }
+            for i, stanza in enumerate(init)
+        ],
+    }
+    return {"metadata": {"name": "p"}, "spec": spec if budget is None else {**spec, "resources": budget}}
+
+
+def node(
+    machine: str | None = None, unknown: tuple[str, ...] = (), profile: str = "podslice", **config: Any
+) -> NodeSubject:
+    """A kubelet's configuration; the static CPU manager with two reserved CPUs unless told otherwise."""
+    settings = {"eviction_hard": {}, **STATIC, **config}
+    known = None if machine is None else from_synthetic(machine)
+    return NodeSubject(KubeletConfig(**settings), known, unknown_fields=unknown, profile=profile)
+
+
+def check(data: Stanza, subject: NodeSubject | None = None) -> list[Finding]:
+    return lint_pod(PodSubject(pod_from_dict(data), subject), ALL)
+
+
+class Case(NamedTuple):
+    rule: str
+    bad: Stanza
+    good: Stanza
+    path: str
+    says: str
+    severity: str
+    node: NodeSubject | None = None
+
+
+GATE = {"feature_gates": {"PodLevelResourceManagers": True}}
+MEMORY = {
+    "memory_manager_policy": "Static",
+    "kube_reserved": {"memory": "1Gi"},
+    "reserved_memory": (MemoryReservation(numa_node=0, limits={"memory": "1Gi"}),),
+}
+FULL = {"cpu_manager_policy_options": {"full-pcpus-only": "true"}}
+SIDECAR = {"sidecar": True}
+BUDGET = both("4", "4Gi")
+
+CASES = [
+    Case(
+        "PS001",
+        pod({"limits": amounts("1"), "requests": amounts("2")}),
+        pod({"limits": amounts("2"), "requests": amounts("2")}),
+        "spec.containers[0].resources.requests",
+        'refuses the pod: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu',
+        "error",
+    ),
+    Case(
+        "PS101",
+        pod({**both("500m"), "limits": amounts("500m", "1Gi"), "requests": amounts("500m", "512Mi")}),
+        pod(both("500m", "1Gi")),
+        "spec.containers[0].resources.requests[memory]",
+        "request 512Mi is not the limit 1Gi",
+        "info",
+    ),
+    Case(
+        "PS101",
+        pod({"limits": amounts(memory="1Gi"), "requests": amounts("2", "1Gi")}, both("1", "1Gi")),
+        pod(both("2", "1Gi"), both("1", "1Gi")),
+        "spec.containers[0].resources.limits[cpu]",
+        "no cpu limit",
+        "warning",
+        node(),
+    ),
+    Case(
+        "PS102",
+        pod(both("1500m", "1Gi")),
+        pod(both("2", "1Gi")),
+        "spec.containers[0].resources.limits[cpu]",
+        "asks for 1500m CPUs",
+        "info",
+    ),
+    Case(
+        "PS102",
+        pod(both("2500m", "1Gi")),
+        pod(both("500m", "1Gi")),
+        "spec.containers[0].resources.limits[cpu]",
+        "shared pool",
+        "warning",
+        node(),
+    ),
+    Case(
+        "PS103",
+        pod({"limits": amounts("2", "2Gi"), "requests": amounts("2", "1Gi")}),
+        pod(both("2", "2Gi")),
+        "spec.containers[0].resources.requests[memory]",
+        "2 whole CPUs but memory request 1Gi is not the limit 2Gi",
+        "warning",
+        node(),
+    ),
+    Case(
+        "PS104",
+        pod(both("2", "1Gi"), {}),
+        pod(both("2", "1Gi"), both("100m", "64Mi")),
+        "spec.containers[1].resources",
+        "container c1 has no resources while the other container has",
+        "warning",
+        node(),
+    ),
+    Case(
+        "PS105",
+        pod(both("3", "1Gi")),
+        pod(both("4", "1Gi")),
+        "spec.containers[0].resources.limits[cpu]",
+        "3 exclusive CPUs, not a multiple of 2 threads per core: ",
+        "error",
+        node(TWO_NODES, **FULL),
+    ),
+    Case(
+        "PS105",
+        pod(both("1", "1Gi")),
+        pod(both("2", "1Gi")),
+        "spec.containers[0].resources.limits[cpu]",
+        "1 exclusive CPU, not a multiple of 2 threads per core (assumed",
+        "error",
+        node(**FULL),
+    ),
+    Case(
+        "PS105",
+        pod({}, budget=both("3", "1Gi")),
+        pod({}, budget=both("4", "1Gi")),
+        "spec.resources.requests[cpu]",
+        "the pod asks for 3",
+        "error",
+        node(TWO_NODES, **FULL, **GATE),
+    ),
+    Case(
+        "PS106",
+        pod({}, budget=BUDGET),
+        pod(both("4", "4Gi")),
+        "spec.resources.requests[cpu]",
+        "the pod's 4 CPUs will not be exclusive",
+        "warning",
+        node(),
+    ),
+    Case(
+        "PS107",
+        pod(both("2", "1Gi")),
+        pod(both("500m", "1Gi")),
+        "spec.containers[0].resources.limits[cpu]",
+        "c0 owns 2 CPUs",
+        "warning",
+        node(feature_gates={"DisableCPUQuotaWithExclusiveCPUs": False}),
+    ),
+    Case(
+        "PS201",
+        pod(both("4", "1Gi"), {}, budget=BUDGET),
+        pod(both("3", "1Gi"), {}, budget=BUDGET),
+        "spec.resources.requests[cpu]",
+        "budget of 4 CPUs goes to exclusive containers (c0 4)",
+        "error",
+        node(**GATE),
+    ),
+    Case(
+        "PS201",
+        pod(both("4", "1Gi"), {}, budget=BUDGET),
+        pod(both("4", "1Gi"), budget=BUDGET),
+        "spec.resources.requests[cpu]",
+        "leaves none for c1",
+        "warning",
+    ),
+    Case(
+        "PS202",
+        pod(both("8", "1Gi")),
+        pod(both("6", "1Gi")),
+        "spec.containers[0].resources.requests[cpu]",
+        "asks for 8 CPUs, the largest NUMA node can give 7 CPUs",
+        "error",
+        node(
+            "pack:2 numa:1(memory=8GiB) core:4 pu:2",
+            topology_manager_policy="single-numa-node",
+            reserved_system_cpus="0,8",
+        ),
+    ),
+    Case(
+        "PS202",
+        pod({}, budget=both("10", "1Gi")),
+        pod({}, budget=both("8", "1Gi")),
+        "spec.resources.requests[cpu]",
+        "restricted refuses it unless",
+        "warning",
+        node(TWO_NODES, topology_manager_policy="restricted", **GATE),
+    ),
+    Case(
+        "PS202",
+        pod(both("2", "9Gi")),
+        pod(both("2", "8Gi")),
+        "spec.containers[0].resources.requests[memory]",
+        "9Gi memory, the largest NUMA node can give 8Gi memory: it spans",
+        "info",
+        node(TWO_NODES, **MEMORY),
+    ),
+    Case(
+        "PS203",
+        pod({}, init=({**both("3", "1Gi"), **SIDECAR},), budget=BUDGET),
+        pod({}, init=({**both("1", "1Gi"), **SIDECAR},), budget=BUDGET),
+        "spec.resources.requests[cpu]",
+        "sidecars take 3 of the pod's 4 cpu (75 %: i0 3), 1 is left",
+        "warning",
+    ),
+    Case(
+        "PS204",
+        pod({"requests": amounts("5", "1Gi")}, budget=BUDGET),
+        pod({"requests": amounts("4", "1Gi")}, budget=BUDGET),
+        "spec.resources.requests[cpu]",
+        "request 5 cpu together, the pod only 4",
+        "error",
+    ),
+    Case(
+        "PS205",
+        pod({"limits": amounts("5"), "requests": amounts("1")}, budget=BUDGET),
+        pod({"limits": amounts("4"), "requests": amounts("1")}, budget=BUDGET),
+        "spec.containers[0].resources.limits[cpu]",
+        "limit 5 of c0 is above the pod's limit 4",
+        "error",
+    ),
+    Case(
+        "PS205",
+        pod({}, init=({"limits": amounts(memory="5Gi"), "requests": amounts(memory="1Gi")},), budget=BUDGET),
+        pod({}, init=({"limits": amounts(memory="4Gi"), "requests": amounts(memory="1Gi")},), budget=BUDGET),
+        "spec.initContainers[0].resources.limits[memory]",
+        "only the pod's limit",
+        "warning",
+    ),
+    Case("PS206", pod(both("1", "1Gi"), budget={}), pod(both("1", "1Gi")), "spec.resources", "BestEffort", "warning"),
+    Case(
+        "PS207",
+        pod({"requests": amounts("500m")}, {}, budget=both("2", "1Gi")),
+        pod({"requests": amounts("500m")}, {"requests": amounts("500m")}, budget=both("2", "1Gi")),
+        "spec.containers[1].resources",
+        "more than c0 with its request of 500m",
+        "info",
+    ),
+    Case(
+        "PS208",
+        pod({"requests": amounts(memory="1Gi")}, budget={"requests": amounts("1")}),
+        pod({"requests": amounts(memory="1Gi")}, budget={"requests": amounts("1", "1Gi")}),
+        "spec.resources.requests",
+        "request 1Gi",
+        "warning",
+    ),
+    Case(
+        "PS209",
+        pod({"requests": amounts("1", "1Gi")}, {}, budget={"requests": amounts("1", "2Gi")}),
+        pod({"requests": amounts("1", "1Gi")}, {}, budget={"requests": amounts("2", "2Gi")}),
+        "spec.resources.requests[cpu]",
+        "nothing is left for c1: lowest CPU weight",
+        "info",
+    ),
+    Case(
+        "PS210",
+        pod(
+            {"limits": amounts("3"), "requests": amounts("1")},
+            {"limits": amounts("3"), "requests": amounts("1")},
+            budget=BUDGET,
+        ),
+        pod(
+            {"limits": amounts("2"), "requests": amounts("1")},
+            {"limits": amounts("2"), "requests": amounts("1")},
+            budget=BUDGET,
+        ),
+        "spec.resources.limits[cpu]",
+        "add up to 6, the pod's limit is 4",
+        "info",
+    ),
+    Case(
+        "PS211",
+        pod({}, budget=BUDGET),
+        pod(both("1", "1Gi")),
+        "spec.resources",
+        "PodLevelResourcesNotSupported",
+        "error",
+        node(feature_gates={"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False}),
+    ),
+    Case(
+        "PS301",
+        pod({"limits": amounts("50m")}),
+        pod({"limits": amounts("100m")}),
+        "spec.containers[0].resources.limits[cpu]",
+        "5 ms of every 100 ms",
+        "info",
+    ),
+    Case(
+        "PS301",
+        pod({"limits": amounts("5m")}),
+        pod({"limits": amounts("500m")}),
+        "spec.containers[0].resources.limits[cpu]",
+        "1000 µs of every 100000 µs",
+        "warning",
+    ),
+    Case(
+        "PS301",
+        pod({"limits": amounts("15m")}),
+        pod({"limits": amounts("100m")}),
+        "spec.containers[0].resources.limits[cpu]",
+        "1000 µs of every 10000 µs",
+        "warning",
+        node(cpu_cfs_quota_period="10ms"),
+    ),
+    Case(
+        "PS302",
+        pod({"limits": amounts("1", "1Gi"), "requests": amounts("1", "1Gi")}, budget={"requests": amounts("2", "1Gi")}),
+        pod({"limits": amounts("1", "1Gi"), "requests": amounts("1", "1Gi")}, budget={"requests": amounts("1", "1Gi")}),
+        "spec.resources.requests[cpu]",
+        "requests 2 cpu",
+        "warning",
+    ),
+    Case(
+        "PS303",
+        pod({"limits": amounts(hugepages_2Mi="4Mi")}),
+        pod({"limits": amounts("1", hugepages_2Mi="4Mi")}),
+        "spec.containers[0].resources.limits[hugepages-2Mi]",
+        "neither cpu nor memory",
+        "error",
+    ),
+    Case(
+        "PS304",
+        pod({"requests": amounts("1")}, init=({"requests": amounts("4")},)),
+        pod({"requests": amounts("2")}, init=({"requests": amounts("4")},)),
+        "spec.initContainers[0].resources.requests[cpu]",
+        "i0 needs 4 cpu, all running containers together 1",
+        "warning",
+    ),
+    Case(
+        "PS305",
+        pod({"limits": amounts("1", "512")}),
+        pod({"limits": amounts("1", "512Mi")}),
+        "spec.containers[0].resources.limits[memory]",
+        "512 is 512 bytes",
+        "warning",
+    ),
+    Case(
+        "PS305",
+        pod({"limits": amounts("1", "400m")}),
+        pod({"limits": amounts("1", "400M")}),
+        "spec.containers[0].resources.limits[memory]",
+        "fraction of a byte",
+        "warning",
+    ),
+    Case(
+        "PS306",
+        pod({"limits": amounts("500", "1Gi")}),
+        pod({"limits": amounts("500m", "1Gi")}),
+        "spec.containers[0].resources.limits[cpu]",
+        "500 whole CPUs",
+        "warning",
+    ),
+    Case(
+        "PS501",
+        pod(both("20", "1Gi")),
+        pod(both("14", "1Gi")),
+        "spec",
+        "c0 20. Free for exclusive use: 14",
+        "error",
+        node("pack:1 core:8 pu:2"),
+    ),
+    Case(
+        "PS502",
+        pod(both("14", "1Gi")),
+        pod(both("12", "1Gi")),
+        "spec",
+        "takes all 14 CPUs",
+        "warning",
+        node("pack:1 core:8 pu:2"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.severity}")
+def test_pod_rule(case: Case) -> None:
+    """The rule finds the bad pod at the field that is wrong, with the numbers, and is content with the mended one."""
+    found = [finding for finding in check(case.bad, case.node) if finding.id == case.rule]
+    assert len(found) == 1, found
+    assert (found[0].path, found[0].severity) == (case.path, case.severity)
+    assert case.says in found[0].message
+    assert found[0].fix
+    assert case.rule not in {finding.id for finding in check(case.good, case.node)}
+
+
+class NodeCase(NamedTuple):
+    rule: str
+    bad: NodeSubject
+    good: NodeSubject
+    path: str
+    says: str
+    severity: str
+
+
+def strict(machine: str | None = None) -> NodeSubject:
+    return node(machine, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+
+
+NODE_CASES = [
+    NodeCase("PS401", node(topology_manager_policy="tight"), node(), "topologyManagerPolicy", '"tight"', "error"),
+    NodeCase(
+        "PS402",
+        node(TWO_NODES, reserved_system_cpus="0,99"),
+        node(TWO_NODES, reserved_system_cpus="0,8"),
+        "reservedSystemCPUs",
+        "not a subset of online-cpus",
+        "error",
+    ),
+    NodeCase(
+        "PS402",
+        node(TWO_NODES, **{**MEMORY, "kube_reserved": {"memory": "2Gi"}}),
+        node(TWO_NODES, **MEMORY),
+        "reservedMemory",
+        '"1Gi" of type "memory" is not equal to the value "2Gi"',
+        "error",
+    ),
+    NodeCase(
+        "PS402",
+        node(TWO_NODES, kube_reserved={"memory": "99Gi"}),
+        node(TWO_NODES, kube_reserved={"memory": "1Gi"}),
+        "kubeReserved",
+        "Expected capacity >= reservation",
+        "error",
+    ),
+    NodeCase(
+        "PS403",
+        node(TWO_NODES, reserved_system_cpus="0,2"),
+        node(TWO_NODES, reserved_system_cpus="0-3"),
+        "reservedSystemCPUs",
+        "0,2 hold only part of 2 physical cores",
+        "warning",
+    ),
+    NodeCase(
+        "PS403",
+        node(TWO_NODES, reserved_system_cpus="", kube_reserved={"cpu": "1"}),
+        node(TWO_NODES, reserved_system_cpus="", kube_reserved={"cpu": "2"}),
+        "kubeReserved[cpu]",
+        "share their core with system daemons",
+        "warning",
+    ),
+    NodeCase(
+        "PS404",
+        strict(TWO_NODES),
+        node(TWO_NODES),
+        "cpuManagerPolicyOptions[strict-cpu-reservation]",
+        "all 14 CPUs that are not reserved",
+        "warning",
+    ),
+    NodeCase(
+        "PS405",
+        node(cpu_manager_policy_options={"align-by-socket": "true"}),
+        node(
+            cpu_manager_policy_options={"align-by-socket": "true"}, feature_gates={"CPUManagerPolicyAlphaOptions": True}
+        ),
+        "cpuManagerPolicyOptions",
+        "Alpha-level Options not enabled",
+        "error",
+    ),
+    NodeCase(
+        "PS405",
+        node(cpu_manager_policy="none", cpu_manager_policy_options={"full-pcpus-only": "true"}),
+        node(cpu_manager_policy="none"),
+        "cpuManagerPolicyOptions",
+        "received unsupported options",
+        "error",
+    ),
+    NodeCase(
+        "PS405",
+        node(topology_manager_policy="restricted", topology_manager_policy_options={"no-such": "1"}),
+        node(topology_manager_policy="restricted"),
+        "topologyManagerPolicyOptions",
+        "unknown Topology Manager",
+        "error",
+    ),
+    NodeCase(
+        "PS406",
+        node(feature_gates={"PodLevelResources": False}),
+        node(feature_gates={"PodLevelResourceManagers": True}),
+        "featureGates",
+        "depends on features that are disabled",
+        "error",
+    ),
+    NodeCase(
+        "PS406",
+        node(profile="kubelet-1.36", feature_gates={"PodLevelResourcesFixKubeletQOSClass": True}),
+        node(feature_gates={"PodLevelResourcesFixKubeletQOSClass": True}),
+        "featureGates[PodLevelResourcesFixKubeletQOSClass]",
+        "v1.36.2 does not know",
+        "warning",
+    ),
+    NodeCase(
+        "PS407",
+        node(reserved_system_cpus=""),
+        node(reserved_system_cpus="", system_reserved={"cpu": "1"}),
+        "cpuManagerPolicy",
+        "none are reserved",
+        "error",
+    ),
+    NodeCase(
+        "PS408",
+        node(reserved_system_cpus="", kube_reserved={"cpu": "1500m"}),
+        node(reserved_system_cpus="", kube_reserved={"cpu": "2"}),
+        "kubeReserved[cpu]",
+        "1500m CPU are reserved: the static CPU manager keeps 2 whole CPUs back",
+        "info",
+    ),
+    NodeCase(
+        "PS409",
+        node(cpu_manager_policy="none", topology_manager_policy="restricted"),
+        node(topology_manager_policy="restricted"),
+        "topologyManagerPolicy",
+        "aligns only devices",
+        "info",
+    ),
+    NodeCase(
+        "PS410",
+        node(kube_reserved={"cpu": "500m"}),
+        node(kube_reserved={"cpu": "2"}),
+        "kubeReserved[cpu]",
+        "reservedSystemCPUs names 2 CPUs and overrules the 500m",
+        "warning",
+    ),
+    NodeCase(
+        "PS411",
+        node(unknown=("unknown field cpuManagerPolcy is ignored",)),
+        node(),
+        "cpuManagerPolcy",
+        "ignored",
+        "warning",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", NODE_CASES, ids=lambda case: f"{case.rule}-{case.path}")
+def test_node_rule(case: NodeCase) -> None:
+    """The rule finds the bad configuration at the field that is wrong and is content with the mended one."""
+    found = [finding for finding in lint_kubelet(case.bad, ALL) if finding.id == case.rule]
+    assert len(found) == 1, found
+    assert (found[0].path, found[0].severity) == (case.path, case.severity)
+    assert case.says in found[0].message
+    assert case.rule not in {finding.id for finding in lint_kubelet(case.good, ALL)}
+
+
+def test_reserved_cpus_isolated() -> None:
+    """PS412: CPUs that are reserved for daemons and isolated from the kernel's scheduler are reported."""
+    import msgspec
+
+    from podslice import CPUSet
+
+    machine = msgspec.structs.replace(from_synthetic(TWO_NODES), isolated=CPUSet.parse("1-7"))
+    config = KubeletConfig(**STATIC, eviction_hard={})
+    found = [f for f in lint_kubelet(NodeSubject(config, machine), ALL) if f.id == "PS412"]
+    assert [f.message.split(" are ")[0] for f in found] == ["CPUs 1"]
+    clear = msgspec.structs.replace(machine, isolated=CPUSet.parse("2-7"))
+    assert "PS412" not in {f.id for f in lint_kubelet(NodeSubject(config, clear), ALL)}
+
+
+def test_every_rule_has_a_case() -> None:
+    """No rule is without a finding and a passing object above; ids are unique and in one namespace."""
+    tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | {"PS412"}
+    assert {rule.id for rule in RULES} <= tested
+    assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(POD_RULES) + len(NODE_RULES)
+
+
+def test_specific_finding_replaces_the_general_one() -> None:
+    """A pod refused for its CPU count is reported once, by the rule that knows why."""
+    ids = [finding.id for finding in check(pod(both("3", "1Gi")), node(TWO_NODES, **FULL))]
+    assert ids == ["PS105"]
+
+
+def test_node_without_exclusive_cpus_needs_no_whole_cpus() -> None:
+    """With the CPU manager off, nothing is said about exclusive CPUs."""
+    ids = {f.id for f in check(pod(both("1500m", "1Gi")), node(cpu_manager_policy="none", reserved_system_cpus=""))}
+    assert not ids
+
+
+def test_resource_claims_may_give_cpus() -> None:
+    """A container with resource claims may get CPUs from a DRA driver and needs no equal memory."""
+    stanza = {**both("2"), "claims": [{"name": "cpus"}]}
+    assert "PS103" not in {f.id for f in check(pod(stanza))}
+
+
+def test_annotation_leaves_rules_out() -> None:
+    """The annotation podslice/lint-ignore names rules by id or name."""
+    data = pod({"limits": amounts("50m", "512")})
+    assert {f.id for f in check(data)} == {"PS301", "PS305"}
+    data["metadata"]["annotations"] = {"podslice/lint-ignore": "tiny-cpu-limit, PS305"}
+    assert not check(data)
+
+
+def test_defect_of_upstream_is_reported() -> None:
+    """Profile kubelet-1.36 says where the kubelet itself would crash instead of answering."""
+    stanza = {"requests": amounts("1", "1Gi", hugepages_2Mi="2Mi"), "limits": amounts("1", "1Gi", hugepages_2Mi="2Mi")}
+    subject = node(
+        "pack:2 numa:1(memory=8GiB) core:4 pu:1", profile="kubelet-1.36", topology_manager_policy="restricted", **MEMORY
+    )
+    messages = [finding.message for finding in check(pod(stanza), subject) if finding.id == "PS501"]
+    assert len(messages) == 1
+    assert "would crash on this pod: missing_hugepages_crash" in messages[0]

@@ -1,0 +1,217 @@
+"""Pictures of nodes: the model is right, drawings are well-formed, small, quick and self-contained."""
+
+from __future__ import annotations
+
+import re
+import time
+from html.parser import HTMLParser
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+
+from podslice import KubeletConfig, Node
+from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.gallery import gallery_names, load_gallery
+from podslice.render.html import to_html
+from podslice.render.layout import lay_out
+from podslice.render.palette import style_of
+from podslice.render.picture import EXCLUSIVE, POD_SHARED, RESERVED, SHARED, Picture, picture_of
+from podslice.render.svg import to_svg
+from podslice.render.terminal import to_text
+from tests.conftest import make_node, make_pod
+
+SVG = "{http://www.w3.org/2000/svg}"
+SIZES = {
+    8: "pack:1 numa:1(memory=32GB) core:4 pu:2",
+    64: "pack:2 numa:2(memory=32GB) l3:2 core:4 pu:2",
+    512: "pack:2 numa:4(memory=128GB) l3:4 core:8 pu:2",
+}
+
+
+def busy_node(cpus: int) -> Node:
+    """A node with as many pods as fit, among them one with pod-level resources and a name that needs escaping."""
+    node = make_node(SIZES[cpus], topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True})
+    assert node.admit(make_pod("bubble", ("engine", "2"), ("log", None), budget="4", memory="1Gi")).admitted
+    for number in range(cpus // 6):
+        node.admit(make_pod(f'p{number}<&">', ("main", str(1 + number % 6)), ("side", "500m"), memory="64Mi"))
+    return node
+
+
+class Validator(HTMLParser):
+    """Every element is closed where it was opened, ids are unique, attributes appear once, nothing is loaded."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"<{tag}> repeats an attribute"
+        for name, value in attrs:
+            assert name not in ("src", "href", "xlink:href"), f"{tag} loads {value}"
+            if name == "id":
+                assert value not in self.ids, f"id {value} twice"
+                self.ids.add(value or "")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def check(self, text: str) -> None:
+        assert text.startswith("<!doctype html>")
+        self.feed(text)
+        self.close()
+        assert not self.open
+        assert set(re.findall(r"https?://[^\s\"'<]+", text)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_model_tells_whose_every_cpu_is() -> None:
+    """Reserved, shared, exclusive, and pod-shared CPUs with their bubble; sets agree with the CPU Manager's state."""
+    node = busy_node(8)
+    picture = picture_of(node.kubelet)
+    kinds = {cpu.id: cpu.kind for cpu in picture.cpus()}
+    assert kinds == {
+        0: RESERVED,
+        1: EXCLUSIVE,
+        2: EXCLUSIVE,
+        3: EXCLUSIVE,
+        4: POD_SHARED,
+        5: POD_SHARED,
+        6: SHARED,
+        7: SHARED,
+    }
+    state = node.kubelet.manager.cpu.state
+    for index, owner in enumerate(picture.owners):
+        drawn = {cpu.id for cpu in picture.cpus() if cpu.owner == index}
+        assert drawn == {i for i in range(8) if owner.cpus >> i & 1}
+    bubble = next(iter(state.bubbles.values()))
+    assert {cpu.id for cpu in picture.cpus() if cpu.bubble is not None} == {i for i in range(8) if bubble >> i & 1}
+    assert picture.owners[0].cgroup == "/kubepods.slice/kubepods-podbubble.slice"
+
+
+@pytest.mark.parametrize("cpus", SIZES)
+def test_svg_is_well_formed_small_and_quick(cpus: int) -> None:
+    """XML that parses, at most 500 KB, at most a second, one titled square per CPU, names escaped."""
+    node = busy_node(cpus)
+    start = time.process_time()
+    text = to_svg(picture_of(node.kubelet))
+    assert time.process_time() - start < 1
+    assert len(text.encode()) <= 500_000
+    root = ElementTree.fromstring(text)
+    titles = [title.text or "" for title in root.iter(f"{SVG}title")]
+    for cpu in range(cpus):
+        assert sum(title.startswith(f"CPU {cpu}:") for title in titles) == 1
+    assert any('p0<&">' in title for title in titles)
+    assert "prefers-color-scheme:dark" in text
+    assert "href" not in text
+
+
+@pytest.mark.parametrize("cpus", SIZES)
+def test_nothing_overlaps(cpus: int) -> None:
+    """Squares lie side by side, inside their NUMA node, which lies inside its socket, which lies on the page."""
+    layout = lay_out(picture_of(busy_node(cpus).kubelet), 50)
+    corners = []
+    for socket in layout.sockets:
+        assert socket.place.x >= 0
+        assert socket.place.x + socket.place.width <= layout.width
+        for node in socket.nodes:
+            assert node.place.y + node.place.height <= socket.place.y + socket.place.height
+            for cell in node.cells:
+                assert node.place.x <= cell.x <= node.place.x + node.place.width - layout.cell
+                assert node.place.y <= cell.y <= node.place.y + node.place.height - layout.cell
+                corners.append((cell.x, cell.y))
+    corners.sort()
+    assert len(corners) == cpus
+    for (x, y), (right, below) in pairwise(corners):
+        assert right - x >= layout.cell - 0.01 or (x == right and below - y >= layout.cell - 0.01)
+
+
+@pytest.mark.parametrize("cpus", SIZES)
+def test_page_is_valid_and_self_contained(cpus: int) -> None:
+    """The page closes what it opens, repeats no id with several pictures, and loads nothing."""
+    picture = picture_of(busy_node(cpus).kubelet)
+    Validator().check(to_html([("Before", picture), ("After", picture)]))
+
+
+@pytest.mark.parametrize("name", gallery_names())
+def test_every_machine_can_be_drawn(name: str) -> None:
+    """Every ready-made machine has a picture in all forms."""
+    machine = load_gallery(name)
+    picture = picture_of(Node(machine, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")).kubelet)
+    assert picture.cpu_count == len(machine.cpus)
+    ElementTree.fromstring(to_svg(picture))
+    Validator().check(to_html([("", picture)]))
+    assert to_text(picture).count("NUMA") >= 1
+
+
+def test_changes_are_marked() -> None:
+    """Compared with the picture before, exactly the CPUs of the new pod are framed."""
+    node = make_node("pack:2 numa:1(memory=16GB) core:4 pu:2")
+    before = picture_of(node.kubelet)
+    assert node.admit(make_pod("new", ("c", "3"))).admitted
+    after = picture_of(node.kubelet, before=before)
+    assert {cpu.id for cpu in after.cpus() if cpu.changed} == {cpu.id for cpu in after.cpus() if cpu.owner is not None}
+    assert to_svg(after).count('class="m"') == 3
+    assert to_svg(before).count('class="m"') == 0
+
+
+def test_devices_and_memory_are_at_their_node() -> None:
+    """Devices show holder and health, memory its books, on the node they belong to."""
+    from podslice.core.config.kubelet import MemoryReservation
+    from podslice.core.pod.spec import pod_from_dict
+
+    devices = inventory_from_data(
+        [
+            {
+                "resource": "example.com/gpu",
+                "devices": [{"id": "a", "numa": [0]}, {"id": "b", "numa": [1], "health": "Unhealthy"}, {"id": "c"}],
+            }
+        ]
+    )
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="restricted",
+        memory_manager_policy="Static",
+        system_reserved={"memory": "1Gi"},
+        eviction_hard={},
+        reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),),
+    )
+    node = Node(from_synthetic("pack:1 numa:2(memory=8GB) core:2 pu:2"), config, devices=devices)
+    limits = {"cpu": "2", "memory": "1Gi", "example.com/gpu": "1"}
+    container = {"name": "c", "resources": {"limits": limits}}
+    pod = pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": {"containers": [container]}})
+    assert node.admit(pod).admitted
+    picture = picture_of(node.kubelet)
+    first, second = picture.sockets[0].nodes
+    assert [(d.id, d.healthy, d.owner) for d in first.devices] == [("a", True, "default/x")]
+    assert [(d.id, d.healthy, d.owner) for d in second.devices] == [("b", False, "")]
+    assert [d.id for d in picture.loose_devices] == ["c"]
+    assert [(m.resource, m.reserved >> 20, (m.used or 0) >> 20) for m in first.memory] == [("memory", 1024, 1024)]
+    assert second.memory[0].used == 0
+    assert picture.pods[0].memory == "1 GiB memory on NUMA 0"
+    text = to_svg(picture)
+    assert "example.com/gpu a: held by default/x" in text
+    assert "example.com/gpu b: unhealthy" in text
+    assert "example.com/gpu c: free" in text
+
+
+def test_colours_and_patterns_tell_49_owners_apart() -> None:
+    """The first 49 owners have looks of their own."""
+    looks = {(style_of(index).fill, style_of(index).pattern) for index in range(49)}
+    assert len(looks) == 49
+
+
+def test_terminal_shows_the_same_owners() -> None:
+    """As many symbols of an owner are drawn as it has CPUs."""
+    picture: Picture = picture_of(busy_node(64).kubelet)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", to_text(picture, width=120))
+    rows = "".join(line[20:] for line in text.splitlines() if line.startswith("    thread"))
+    for index, owner in enumerate(picture.owners):
+        assert rows.count(chr(ord("A") + index)) == owner.cpus.bit_count()
