@@ -11,7 +11,6 @@ from itertools import combinations, islice
 
 from podslice.core.values.cpuset import Bits, bits_of
 
-
 ALL_LISTED = 16
 """Up to so many nodes all sets are enumerated."""
 MOST_LISTED = 1 << 12
