@@ -144,7 +144,7 @@ class MemoryManager(MemoryBooks):
         held = self.assignments.get(pod.uid, {})
         if self.context.quirks.init_memory_again or not container.plain_init or container.name in held:
             return False
-        started = self.containers.references()
+        started = self.containers.references((pod.uid,))
         later = pod.containers[pod.containers.index(container) + 1 :]
         return any(other.name in held or (pod.uid, other.name) in started for other in later)
 
@@ -271,10 +271,16 @@ class MemoryManager(MemoryBooks):
         """Drop what belongs to containers that are no longer active."""
         if not self.context.sources_ready or self._cleaned == self.context.epoch:
             return
+        changed = self.context.changed_since(self._cleaned)
         self._cleaned = self.context.epoch
         is_active = self.context.is_active
-        gone = [(uid, name) for uid, named in self.assignments.items() for name in named if not is_active(uid, name)]
-        gone += [reference for reference in self.containers.references() if not is_active(*reference)]
+        gone = [
+            (uid, name)
+            for uid in (self.assignments if changed is None else changed)
+            for name in self.assignments.get(uid, ())
+            if not is_active(uid, name)
+        ]
+        gone += [reference for reference in self.containers.references(changed) if not is_active(*reference)]
         for uid, name in gone:
             self._remove(uid, name)
 
