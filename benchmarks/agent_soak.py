@@ -193,7 +193,9 @@ class Soak:
             await self.end(uid)
         self.check()
         assert self.owner.exclusive() == 0
-        assert not (self.owner.pods or self.owner.containers or self.owner.sandboxes)
+        assert not self.owner.pods
+        assert not self.owner.containers
+        assert not self.owner.sandboxes
 
 
 def resident() -> float:

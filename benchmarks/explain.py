@@ -32,6 +32,7 @@ def _config(policy: str, memory: str) -> KubeletConfig:
     return KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
+        max_pods=250,
         topology_manager_policy=policy,
         eviction_hard={},
         memory_manager_policy=memory,
@@ -41,27 +42,45 @@ def _config(policy: str, memory: str) -> KubeletConfig:
 
 
 def _full_node(policy: str, memory: str, *cpus: str) -> Node:
+    """A node with 100 pods that are packed."""
     node = Node(_MACHINE, _config(policy, memory))
     for number in range(100):
         node.admit(_pod(f"p{number}", *cpus))
     return node
 
 
+def _scattered_node(policy: str, memory: str) -> Node:
+    """A node with 100 pods of 2 CPUs and holes everywhere."""
+    node = Node(_MACHINE, _config(policy, memory))
+    for number in range(125):
+        node.admit(_pod(f"p{number}", "2"))
+    for number in range(0, 125, 5):
+        node.remove(f"p{number}")
+    return node
+
+
 def explaining() -> None:
-    """Refused pods of several kinds on full nodes."""
+    """Refused pods of several kinds on full and on scattered nodes."""
     for policy in ("restricted", "single-numa-node"):
         for memory in ("None", "Static"):
-            for mix in (("2",), ("2", "500m")):
-                node = _full_node(policy, memory, *mix)
+            nodes = {
+                "packed 2": _full_node(policy, memory, "2"),
+                "packed 2+500m": _full_node(policy, memory, "2", "500m"),
+                "scattered": _scattered_node(policy, memory),
+            }
+            for name, node in nodes.items():
                 for cpus in ("8", "16", "64"):
-                    best, code, fixes = 1e9, "", 0
-                    for _ in range(2):
-                        start = time.process_time()
-                        answer = explain(node.kubelet, _pod("new", cpus))
-                        best = min(best, time.process_time() - start)
-                        code, fixes = answer.trace.code or "admitted", len(answer.fixes)
-                    what = f"{policy:<17} memory {memory:<7} {'+'.join(mix):<7} new {cpus:>3}"
-                    print(f"explain {what}: {best:5.2f} s {code}, {fixes} fixes")
+                    _explain(f"{policy:<17} memory {memory:<7} {name:<14} new {cpus:>3}", node, cpus)
+
+
+def _explain(what: str, node: Node, cpus: str) -> None:
+    best, code, fixes = 1e9, "", 0
+    for _ in range(2):
+        start = time.process_time()
+        answer = explain(node.kubelet, _pod("new", cpus))
+        best = min(best, time.process_time() - start)
+        code, fixes = answer.trace.code or "admitted", len(answer.fixes)
+    print(f"explain {what}: {best:5.2f} s {code}, {fixes} fixes")
 
 
 def _admissions(recorded: bool) -> float:

@@ -56,7 +56,7 @@ def test_page() -> None:
         "1.5Gi",
         "* filled in by the API server's defaulting",
         "spec.resources.requests 3Gi (containers together: 1536Mi)",
-        "/sys/fs/cgroup/kubepods/burstable/pod<uid>",
+        "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice",
         "4294967296 (4Gi)",
         "hugetlb.2MB.max",
         "scheduler: filter",
@@ -147,3 +147,11 @@ def test_refused_pod_is_shown() -> None:
     assert (
         'spec.resources.requests: Invalid value: "5Gi": must be less than or equal to memory limit of' in result.stdout
     )
+
+
+def test_documentation_shows_the_page() -> None:
+    """The page in docs/inspect.md is what the command prints."""
+    text = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
+    shown = text.split("```text\n$ podslice inspect ")[1].split("```")[0]
+    command, _, page = shown.partition("\n")
+    assert run(*command.split()).stdout == page

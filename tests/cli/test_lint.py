@@ -135,6 +135,13 @@ def test_configuration_is_linted_with_the_machine(tmp_path: Path) -> None:
     assert [(finding["id"], finding["severity"]) for finding in findings] == [("PS102", "warning")]
 
 
+def test_machine_alone_is_pointed_out() -> None:
+    """A machine without a configuration changes nothing for pods, and the command says so."""
+    result = run("-", "--from", "pack:1 core:4 pu:2", stdin=POD)
+    assert result.stderr == "podslice: note: without --config the machine says nothing about pods\n"
+    assert "PS305" in result.stdout
+
+
 def test_select_ignore_and_fail_on() -> None:
     """Rules are chosen by id, prefix or name; --fail-on says what is grave enough for exit code 1."""
     assert run("-", "--ignore", "PS3", stdin=POD).returncode == 0
@@ -215,3 +222,10 @@ def test_shared_manifests(shared: Path) -> None:
     }
     assert errors == {("PS001", "6063-pod-pid-limit"), ("PS001", "scheduling")}
     assert len(findings) < len(files) / 4
+
+
+def test_documentation_shows_the_findings() -> None:
+    """The findings in docs/lint.md are what the command prints."""
+    text = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
+    command, _, shown = text.split("```text\n$ podslice lint ")[1].split("```")[0].partition("\n")
+    assert run(*command.split()).stdout == shown

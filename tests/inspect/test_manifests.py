@@ -71,7 +71,7 @@ def workloads(shared: Path) -> Iterator[dict[str, Any]]:
 
 
 def test_all_workloads(shared: Path, profile: str) -> None:
-    """All 459 workloads have a page with the class their index gives, and errors only where they belong."""
+    """All 459 workloads have a page, valid ones with the class of the index; errors are only where they belong."""
     seen = 0
     refused = set()
     for workload in workloads(shared):
@@ -86,7 +86,7 @@ def test_all_workloads(shared: Path, profile: str) -> None:
             assert REFUSED[name] in text
             refused.add(workload["file"])
         expected = OTHER_CLASS[profile].get(workload["name"], workload["qos"])
-        assert page.qos.qos_class == expected, workload["file"]
+        assert page.errors or page.qos.qos_class == expected, workload["file"]
         assert len(page.cgroups) == 1 + len(workload["containers"])
         if profile == "podslice":
             assert (workload["name"] or "Pod") in page_text(page, width=80, coloured=False)

@@ -184,6 +184,13 @@ def test_formula_of_the_pod_level() -> None:
     cpu, _ = page(two("200m/200Mi", "250m/256Mi", "600m/600Mi", "1/1Gi")).effective
     assert cpu.request_formula == "spec.resources.requests 600m (containers together: 400m)"
     assert cpu.limit_formula == "spec.resources.limits 1 (the containers' own: 500m)"
+    cpu, memory = page(two("200m/200Mi", "-", "-", "1/1Gi")).effective
+    assert cpu.request_formula == "spec.resources.requests 400m, filled in: a 200m + b 200m = 400m"
+    assert memory.limit_formula == "spec.resources.limits 1Gi"
+    assert (
+        page(two("-", "-", "-", "1/1Gi")).effective[0].request_formula
+        == "spec.resources.requests 1, filled in: the limit"
+    )
 
 
 def test_errors_warnings_refusals() -> None:
@@ -317,3 +324,35 @@ def test_stored_class_counts() -> None:
     shown = inspect_pod(pod_from_dict(data), FeatureGates.from_overrides({}), quirks)
     assert shown.qos.qos_class == "Guaranteed"
     assert "as stored in status.qosClass; the resources would make it BestEffort" in shown.qos.why
+
+
+def test_remarks_about_the_release() -> None:
+    """Where the KEP's fixes change the answer, the page says what v1.36.2 does."""
+    accepted = page(two("200m/200Mi", "250m/256Mi", "600m/600Mi"), profile="podslice")
+    assert not accepted.accepted
+    assert accepted.remarks == ("v1.36.2, which lacks the fixes of KEP-2837, accepts it",)
+    hidden = page({**two("-", "1/1Gi"), "resources": {}}, profile="podslice")
+    assert hidden.remarks == ("in v1.36.2, which lacks the fixes of KEP-2837, its QoS class is BestEffort",)
+    assert not page(two("200m/200Mi", "250m/256Mi", "600m/600Mi")).remarks
+
+
+def test_remarks_of_the_node() -> None:
+    """A node with cgroup v1 refuses pod-level resources as the KEP says, which v1.36.2 does not."""
+    spec, view = two("-", "-", "-", "1/1Gi"), NodeView(memory_capacity=EIGHT_GI, cgroup_version=1)
+    (remark,) = page(spec, profile="podslice", view=view).remarks
+    assert remark.startswith(
+        "the node refuses it with PodLevelResourcesNotSupported: pod-level resources need cgroup v2"
+    )
+    assert not page(spec, view=view).remarks
+
+
+def test_events_of_ignored_pods() -> None:
+    """The kubelet's events about pod-level resources that its managers ignore are on the page."""
+    node = Node(
+        from_synthetic("pack:1 numa:1(memory=8GiB) core:4 pu:2"),
+        KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={}),
+    )
+    placement = page(two("-", "-", "-", "2/1Gi"), profile="podslice", node=node).placement
+    assert placement is not None
+    (event,) = placement.events
+    assert event.startswith("Warning PodLevelResourcesIgnored: ")

@@ -599,6 +599,17 @@ def test_every_rule_has_a_case() -> None:
     assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(POD_RULES) + len(NODE_RULES)
 
 
+def test_pod_that_a_later_release_refuses() -> None:
+    """A pod-level request above the containers' limits is accepted by v1.36.2 and refused with KEP-2837's fix."""
+    data = pod({"limits": amounts("1", "1Gi")}, budget={"requests": amounts("2", "2Gi")})
+    found = {finding.id: finding for finding in check(data)}
+    assert set(found) == {"PS001", "PS302"}
+    assert found["PS001"].severity == "warning"
+    assert "v1.36.2 accepts the pod" in found["PS001"].message
+    ids = {finding.id for finding in lint_pod(PodSubject(pod_from_dict(data), profile="kubelet-1.36"), ALL)}
+    assert ids == {"PS302"}
+
+
 def test_specific_finding_replaces_the_general_one() -> None:
     """A pod refused for its CPU count is reported once, by the rule that knows why."""
     ids = [finding.id for finding in check(pod(both("3", "1Gi")), node(TWO_NODES, **FULL))]

@@ -53,7 +53,8 @@ class Validator(HTMLParser):
         names = [name for name, _ in attrs]
         assert len(names) == len(set(names)), f"<{tag}> repeats an attribute"
         for name, value in attrs:
-            assert name not in ("src", "href", "xlink:href"), f"{tag} loads {value}"
+            inside = name not in ("src", "href", "xlink:href") or (value or "").startswith("#")
+            assert inside, f"{tag} loads {value}"
             if name == "id":
                 assert value not in self.ids, f"id {value} twice"
                 self.ids.add(value or "")

@@ -94,6 +94,12 @@ def test_vpa_recommends_for_the_pod_as_well() -> None:
     assert recommendation.pod["cpu"] >= aggregate(followed, own_requests)["cpu"]
 
 
+def test_vpa_leaves_out_what_no_container_requests() -> None:
+    """What the pod level alone requests stays as it is: there is nothing to derive it from."""
+    scaled = pod(asks("1"), resources=asks("2", "1Gi"))
+    assert vpa_recommendation(scaled, {}, ON).to_dict()["podRecommendation"] == {"target": {"cpu": "1"}}
+
+
 @pytest.mark.parametrize(("resources", "gates"), [(None, ON), (asks("2"), OFF)], ids=["no pod level", "gate off"])
 def test_vpa_without_pod_level(resources: dict[str, Any] | None, gates: Any) -> None:
     """Other pods get recommendations for containers only."""

@@ -26,6 +26,7 @@ from podslice.core.scheduling.scoring import (
     least_allocated_score,
     most_allocated_score,
 )
+from podslice.core.values.gates import FeatureGates
 from tests.scheduling.pods import OFF, ON, asks, pod
 
 MI = 1 << 20
@@ -61,6 +62,8 @@ def test_status_counts_once_a_pod_is_on_a_node() -> None:
     assert filter_requests(shrinking, ON)["cpu"] == 1000
     assert accounted_requests(shrinking, ON)["cpu"] == 4000
     assert accounted_requests(shrinking, OFF)["cpu"] == 2000
+    containers_only = FeatureGates.from_overrides({"InPlacePodLevelResourcesVerticalScaling": False})
+    assert accounted_requests(shrinking, containers_only)["cpu"] == 1000
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,16 @@ def test_non_zero_requests(
     assert non_zero_requests(pod(*containers, resources=resources), ON) == counted
 
 
+def test_non_zero_requests_without_the_gate() -> None:
+    """With the gate off a pod-level request does not keep containers from their defaults."""
+    assert non_zero_requests(pod(asks("1"), {}, resources=asks("4")), OFF) == {"cpu": 1100, "memory": 400 * MI}
+
+
+def test_requests_beyond_64_bits() -> None:
+    """An amount that overflows counts as nothing in the filter, as upstream's integers have it."""
+    assert filter_requests(pod(asks(None, "9223372036854775808")), ON) == {"memory": 0}
+
+
 def test_answers_of_the_filter() -> None:
     """What preemption could give is unschedulable, what no empty node of this size has is unresolvable."""
     full = insufficient_resources({"cpu": 2000}, [{"cpu": 3000}], NODE)
@@ -92,6 +105,7 @@ def test_answers_of_the_filter() -> None:
     assert [lack.reason for lack in never] == ["Too many pods", "Insufficient cpu", "Insufficient hugepages-2Mi"]
     assert filter_code(never) == "UnschedulableAndUnresolvable"
     assert filter_code(insufficient_resources({"cpu": 4000}, [{}], NODE)) == "Success"
+    assert filter_code(insufficient_resources({}, [], {"cpu": 4000})) == "Unschedulable"
     assert no_node_message([full, never, full]) == (
         "0/3 nodes are available: 1 Insufficient hugepages-2Mi, 1 Too many pods, 3 Insufficient cpu."
     )

@@ -169,6 +169,12 @@ def test_resize_needs_quota_for_the_difference() -> None:
         check_quotas(pod(asks("4", "256Mi")), [full], ON, PODSLICE, old=old)
 
 
+def test_giving_back_is_always_allowed() -> None:
+    """A resize that only gives back passes even where more is used than the quota allows."""
+    overdrawn = quota(cpu="10", memory="1Gi", used={"cpu": "99", "memory": "2Gi"})
+    check_quotas(pod(asks("1", "512Mi")), [overdrawn], ON, PODSLICE, old=pod(asks("2", "512Mi")))
+
+
 def test_negative_usage_is_refused() -> None:
     """Negative amounts, which validation refuses elsewhere, never free quota."""
     with pytest.raises(QuotaError, match=r"quota usage is negative for resource\(s\): cpu,requests.cpu"):

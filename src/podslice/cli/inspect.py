@@ -74,7 +74,7 @@ def inspect(
     config = msgspec.structs.replace(config, feature_gates={**config.feature_gates, **_overrides(gates_text)})
     chosen = resolve_machine(machine, sysfs, source) if (machine or sysfs or source) else None
     view = _view(config, chosen, node_facts, profile)
-    limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path))
+    limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
     pages: list[Page] = []
     failed = False
     for file in files:

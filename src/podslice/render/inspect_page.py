@@ -73,8 +73,12 @@ def _head(page: Page, console: Console) -> None:
         console.print(_bullet(text, "red"))
     for text in page.warnings:
         console.print(_bullet(f"warning: {text}", "yellow"))
+    for text in page.remarks:
+        console.print(_bullet(text, "yellow"))
     if page.placement is not None:
         console.print(_placement(page))
+        for text in page.placement.events:
+            console.print(_bullet(f"event: {text}", "yellow"))
 
 
 def _placement(page: Page) -> Text:
@@ -93,8 +97,7 @@ def _sections(page: Page, width: int) -> Iterator[tuple[str, Iterable[Table], It
     yield "What you wrote, and what it becomes", [_amounts(page.amounts)], _legend(page.amounts)
     if page.effective:
         yield "What the pod counts as a whole", [_effective(page)], ()
-    path = f"Cgroups below /sys/fs/cgroup/{page.cgroups[0].path}"
-    yield path, _cgroups(page.cgroups, width >= _WIDE), _cgroup_notes(page)
+    yield "Cgroups", _cgroups(page.cgroups, width >= _WIDE), _cgroup_notes(page)
     yield "What others count", [_counts(page.counts)], ()
 
 
@@ -148,10 +151,10 @@ def _effective(page: Page) -> Table:
 
 
 def _cgroups(cgroups: Sequence[Cgroup], wide: bool) -> Iterator[Table]:
-    """The files every pod has, then a table of the others that some cgroup sets above 0."""
+    """The files every pod has, then a table of the others that some cgroup sets."""
     names = list(dict.fromkeys(file for cgroup in cgroups for file in cgroup.files if file not in _SAME_FOR_ALL))
     main = [name for name in names if name.startswith(_MAIN_FILES)]
-    set_somewhere = {file for cgroup in cgroups for file, value in cgroup.files.items() if value != "0"}
+    set_somewhere = {file for cgroup in cgroups for file, value in cgroup.files.items() if value not in ("0", "max")}
     others = [name for name in names if name in set_somewhere and name not in main]
     yield _cgroup_table(cgroups, main, wide, scores=True)
     if others:
@@ -193,6 +196,7 @@ def _cgroup_notes(page: Page) -> Iterator[str]:
         yield f"oom_score_adj of {one.owner}: {one.oom_formula}"
     if unknown:
         yield "--node memory=64Gi or --machine gives the node's memory"
+    yield f"path: /sys/fs/cgroup{page.cgroups[0].path}"
 
 
 def _counts(counts: Sequence[Count]) -> Table:

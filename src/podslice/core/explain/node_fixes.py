@@ -9,6 +9,7 @@ import msgspec
 from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.core.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove, admits, possible
 from podslice.core.explain.fix import COSTS, DRAIN, Edit, Fix, text_of
+from podslice.core.explain.removals import Removals
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import HugePages, Machine
 from podslice.core.merge.options import POLICIES, SCOPES
@@ -22,7 +23,6 @@ from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
 replace = msgspec.structs.replace
 _MOST_MOVES = 8
 _MOST_NAMED = 6
-_MOST_TRIES = 60
 _OPTIONS = (
     "full-pcpus-only",
     "strict-cpu-reservation",
@@ -39,7 +39,7 @@ _OPTIONS = (
 def pod_moves(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
     """The least disruptive pod, pair, or set of pods to move within the node or to evict from it."""
     others = sorted((p for p in kubelet.active.values() if p.uid != pod.metadata.uid), key=_weight)
-    search = _Removals(kubelet, pod)
+    search = Removals(kubelet, pod)
     uids = tuple(other.uid for other in others)
     evicted: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
@@ -63,58 +63,6 @@ def _weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
     """What losing a pod costs: critical pods last, then by CPUs owned and asked for."""
     cpu = pod_requests(pod.spec).get("cpu")
     return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid
-
-
-class _Removals:
-    """Which pods must leave. Whatever a set of pods frees, a larger set frees too, so a set that does not help rules
-    out all its parts: singles and pairs are found by halving."""
-
-    def __init__(self, kubelet: Kubelet, pod: Pod) -> None:
-        self._kubelet = kubelet
-        self._pod = pod
-        self._known: dict[frozenset[str], bool] = {}
-
-    def _helps(self, uids: Sequence[str]) -> bool:
-        key = frozenset(uids)
-        if key not in self._known:
-            self._known[key] = admits(self._kubelet, self._pod, Remove(tuple(uids)))
-        return self._known[key]
-
-    def singles(self, uids: tuple[str, ...], beside: tuple[str, ...] = ()) -> Iterator[str]:
-        """Every pod of `uids` whose departure is enough when those in `beside` leave as well, in order."""
-        if not uids or not self._helps((*beside, *uids)):
-            return
-        if len(uids) == 1:
-            yield uids[0]
-            return
-        half = len(uids) // 2
-        yield from self.singles(uids[:half], beside)
-        yield from self.singles(uids[half:], beside)
-
-    def pair(self, uids: tuple[str, ...]) -> tuple[str, ...]:
-        """Two pods whose departure is enough, empty for none; gives up after `_MOST_TRIES` tries on a full node."""
-        tried = len(self._known)
-        for place, one in enumerate(uids):
-            if len(self._known) - tried > _MOST_TRIES or not self._helps(uids[place:]):
-                break
-            other = next(self.singles(uids[place + 1 :], (one,)), None)
-            if other is not None:
-                return one, other
-        return ()
-
-    def several(self, uids: tuple[str, ...]) -> tuple[str, ...]:
-        """A set none of which can stay; empty when not even the departure of all helps. Heavy pods stay first."""
-        if not uids or not self._helps(uids):
-            return ()
-        leaving = list(uids)
-        size = len(leaving) // 2
-        while size:
-            for start in range(len(leaving) - size, -1, -size):
-                fewer = leaving[:start] + leaving[start + size :]
-                if fewer and self._helps(fewer):
-                    leaving = fewer
-            size //= 2
-        return tuple(leaving)
 
 
 def _removal(kubelet: Kubelet, uids: tuple[str, ...], *, back: bool) -> Fix:

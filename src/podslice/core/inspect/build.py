@@ -14,6 +14,7 @@ from podslice.core.inspect.facts import Gates, NodeView
 from podslice.core.inspect.formula import effective
 from podslice.core.inspect.page import Page, Placement
 from podslice.core.inspect.qos_reason import qos
+from podslice.core.inspect.remarks import remarks
 from podslice.core.node import Node
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
@@ -23,6 +24,8 @@ from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create
 from podslice.core.pod.warnings import create_warnings
 from podslice.core.quirks import Quirks
+
+_NOBODY: frozenset[str] = frozenset()
 
 
 def inspect_pod(
@@ -45,8 +48,7 @@ def inspect_pod(
     view = view or NodeView()
     stages = _stages(pod, gates, limit_ranges)
     prepared = prepare_for_create(stages.final, gates) if not pod.status.qos_class else stages.final
-    placement, quota_off = _placed(prepared, node) if node is not None else (None, cgroups.QuotaOff())
-    settings = view.settings
+    placement, owners = _placed(prepared, node) if node is not None else (None, _NOBODY)
     return Page(
         kind=kind,
         namespace=pod.metadata.namespace,
@@ -55,10 +57,11 @@ def inspect_pod(
         errors=tuple(sorted(str(error) for error in validate_create(prepared, gates))),
         warnings=tuple(create_warnings(prepared)),
         refusals=_refusals(prepared, gates, limit_ranges),
+        remarks=remarks(pod, prepared, gates, quirks, view),
         qos=qos(stages.final, gates),
-        effective=effective(prepared, gates),
-        cgroups=cgroups.cgroups(prepared, gates, view, quota_off),
-        cgroup_notes=cgroups.notes(prepared, gates, settings, quota_off),
+        effective=effective(prepared, gates, pod),
+        cgroups=cgroups.cgroups(prepared, gates, quirks, view, owners),
+        cgroup_notes=cgroups.notes(prepared, gates, quirks, view, owners),
         counts=counts(prepared, gates, quirks, view),
         placement=placement,
     )
@@ -67,7 +70,7 @@ def inspect_pod(
 def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> written.Stages:
     """LimitRange objects come after the defaults; reading the pod back applies the defaults once more."""
     defaulted = default_pod(pod, gates)
-    final = default_pod(apply_defaults(defaulted, limit_ranges), gates) if limit_ranges else defaulted
+    final = default_pod(apply_defaults(defaulted, limit_ranges, gates), gates) if limit_ranges else defaulted
     if pod.spec.resources is not None and not gates["PodLevelResources"]:
         final = msgspec.structs.replace(final, spec=msgspec.structs.replace(final.spec, resources=None))
     return written.Stages(pod, defaulted, final)
@@ -81,18 +84,18 @@ def _refusals(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> tup
     return tuple(found)
 
 
-def _placed(pod: Pod, node: Node) -> tuple[Placement, cgroups.QuotaOff]:
+def _placed(pod: Pod, node: Node) -> tuple[Placement, frozenset[str]]:
+    """The verdict, and the containers that own CPUs."""
     try:
         decision = node.admit(pod)
     except UpstreamDefectError as defect:
         verb = "hangs" if defect.hangs else "crashes"
-        return Placement(False, "UpstreamDefect", f"v1.36.2 {verb}: {defect}"), cgroups.QuotaOff()
+        return Placement(False, "UpstreamDefect", f"v1.36.2 {verb}: {defect}"), _NOBODY
     if not decision.admitted:
-        return Placement(False, decision.reason, decision.message), cgroups.QuotaOff()
-    manager = node.kubelet.manager
-    off = frozenset(one.name for one in decision.containers if not one.cfs_quota and node.kubelet.config.cpu_cfs_quota)
-    admission = node.kubelet.admission(pod)
-    pod_off = manager.quota_can_be_disabled and manager.cpu.static and manager.cpu.pod_has_exclusive_cpus(admission)
-    cpus = {one.name: str(one.cpus) for one in decision.containers if one.isolation != "host"}
+        return Placement(False, decision.reason, decision.message), _NOBODY
     node.remove(decision.uid)
-    return Placement(True, cpus=cpus), cgroups.QuotaOff(pod_off, off)
+    cpus = {one.name: str(one.cpus) for one in decision.containers if one.isolation != "host"}
+    events = tuple(f"{event.type} {event.reason}: {event.message}" for event in decision.events)
+    return Placement(True, cpus=cpus, events=events), frozenset(
+        one.name for one in decision.containers if one.exclusive
+    )

@@ -3,95 +3,85 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
 
 from podslice.core.effects.cgroup import declares_limit, pod_cgroup, pod_unified
+from podslice.core.effects.cgroup_path import pod_cgroup_path
 from podslice.core.effects.container_cgroup import container_resources, container_unified
-from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
-from podslice.core.effects.huge_pages import applied, page_size_name
+from podslice.core.effects.cpu_weight import shares_to_weight
+from podslice.core.effects.exclusive import pod_quota_disabled, quota_disabled
+from podslice.core.effects.files import container_files, pod_files
+from podslice.core.effects.huge_pages import page_size_name
 from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
-from podslice.core.effects.settings import CgroupSettings
 from podslice.core.inspect.facts import Gates, NodeView
 from podslice.core.inspect.page import Cgroup
 from podslice.core.inspect.written import kind_of
 from podslice.core.pod.critical import is_node_critical
 from podslice.core.pod.demand import is_pod_level_resources_set, own_limits, own_requests
-from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
+from podslice.core.pod.qos import BURSTABLE, pod_qos
 from podslice.core.pod.spec import Container, Pod, is_restartable_init
+from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
 _UID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
-_PARENTS = {GUARANTEED: "kubepods", BURSTABLE: "kubepods/burstable", BEST_EFFORT: "kubepods/besteffort"}
 _EXTREME_SIZES = (1, 1 << 62)
 """Node memory in bytes; what is the same for both is the same for all."""
-_V1_FILES = {"cpu.weight": "cpu.shares", "memory.max": "memory.limit_in_bytes"}
-
-
-class QuotaOff(NamedTuple):
-    """Who runs without CFS quota because of exclusive CPUs: the pod's cgroup, and containers by name."""
-
-    pod: bool = False
-    containers: frozenset[str] = frozenset()
 
 
 def pod_path(pod: Pod, gates: Gates) -> str:
-    """The pod's cgroup below the root, with the cgroupfs driver; `<uid>` where the pod has none yet."""
+    """The pod's cgroup below the root, with the systemd driver; `<uid>` where the pod has none yet."""
     uid = pod.metadata.uid if _UID.match(pod.metadata.uid) else "<uid>"
-    return f"{_PARENTS[pod_qos(pod, gates)]}/pod{uid}"
+    return pod_cgroup_path(uid, pod_qos(pod, gates))
 
 
-def cgroups(pod: Pod, gates: Gates, node: NodeView, quota_off: QuotaOff) -> tuple[Cgroup, ...]:
-    """The pod's cgroup, then those of init, app and ephemeral containers."""
-    return _pod(pod, gates, node, quota_off), *_containers(pod, gates, node, quota_off)
+def cgroups(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView, owners: Collection[str]) -> tuple[Cgroup, ...]:
+    """The pod's cgroup, then those of init, app and ephemeral containers. `owners` own their CPUs."""
+    return _pod(pod, gates, node, owners), *_containers(pod, gates, quirks, node, owners)
 
 
-def _pod(pod: Pod, gates: Gates, node: NodeView, quota_off: QuotaOff) -> Cgroup:
+def _pod(pod: Pod, gates: Gates, node: NodeView, owners: Collection[str]) -> Cgroup:
     settings = node.settings
     values = pod_cgroup(
         pod,
         gates,
-        enforce_cpu_limits=settings.cfs_quota and not quota_off.pod,
+        enforce_cpu_limits=settings.cfs_quota and not pod_quota_disabled(pod, gates, owners),
         period=settings.cfs_period_us,
     )
-    files = _files(
-        node.cgroup_version,
-        weight=(values.cpu_shares, shares_to_weight(values.cpu_shares)),
-        quota=(values.cpu_quota or 0, values.cpu_period or settings.quota_period(gates)),
-        memory=values.memory or 0,
-        pages=applied(values.huge_pages, settings.huge_pages),
-    )
-    if gates["MemoryQoS"] and node.cgroup_version == 2:
-        files |= _texts(pod_unified(pod, gates, settings))
+    protected = pod_unified(pod, gates, settings) if gates["MemoryQoS"] else {}
+    if node.cgroup_version == 2:
+        files = pod_files(values, protected, settings)
+    else:
+        period = values.cpu_period or settings.quota_period(gates)
+        files = _v1_files(values.cpu_shares, (values.cpu_quota or 0, period), values.memory or 0, values.huge_pages)
     return Cgroup("pod", "pod", pod_path(pod, gates), files)
 
 
-def _containers(pod: Pod, gates: Gates, node: NodeView, quota_off: QuotaOff) -> Iterator[Cgroup]:
+def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView, owners: Collection[str]) -> Iterator[Cgroup]:
     settings = node.settings
     parent = pod_path(pod, gates)
     scores = _oom_scores(pod, gates, node)
-    for index, (kind, container) in enumerate(_in_order(pod)):
-        score = scores[index]
+    for score, (kind, container) in zip(scores, _in_order(pod), strict=True):
         values = container_resources(
             pod,
             container,
             gates,
             settings,
+            quirks,
             oom_score_adj=score or 0,
-            quota_disabled=container.name in quota_off.containers,
+            quota_disabled=quota_disabled(container.name in owners, gates),
         )
-        files = _files(
-            node.cgroup_version,
-            weight=(values.cpu_shares, shares_to_runtime_weight(values.cpu_shares)),
-            quota=(values.cpu_quota, values.cpu_period or settings.quota_period(gates)),
-            memory=values.memory_limit,
-            pages=values.huge_pages,
-        )
-        files |= _texts(values.unified)
-        if gates["MemoryQoS"]:
-            files |= _texts(container_unified(pod, container, gates, settings))
-        older = str(shares_to_weight(values.cpu_shares)) if node.cgroup_version == 2 else ""
         formula = oom_formula(pod, container, gates)
+        older = ""
+        if node.cgroup_version == 2:
+            protected = container_unified(pod, container, gates, settings) if gates["MemoryQoS"] else {}
+            values = msgspec.structs.replace(values, unified={**values.unified, **protected})
+            files = container_files(values, settings)
+            older = str(shares_to_weight(values.cpu_shares))
+        else:
+            quota = (values.cpu_quota, values.cpu_period or settings.quota_period(gates))
+            files = _v1_files(values.cpu_shares, quota, values.memory_limit, values.huge_pages)
         yield Cgroup(container.name, kind, f"{parent}/<{container.name}>", files, older, score, formula)
 
 
@@ -104,31 +94,15 @@ def _in_order(pod: Pod) -> Iterator[tuple[str, Container]]:
         yield "ephemeral", container
 
 
-def _files(
-    version: int, *, weight: tuple[int, int], quota: tuple[int, int], memory: int, pages: Mapping[int, int]
-) -> dict[str, str]:
-    """`weight`: shares and weight; `quota`: quota (0 or less for none) and period; `memory` 0 for no limit."""
-    limited = quota[0] > 0
-    if version == 1:
-        files = {
-            _V1_FILES["cpu.weight"]: str(weight[0]),
-            "cpu.cfs_quota_us": str(quota[0] if limited else -1),
-            "cpu.cfs_period_us": str(quota[1]),
-            _V1_FILES["memory.max"]: str(memory or -1),
-        }
-        pattern = "hugetlb.{}.limit_in_bytes"
-    else:
-        files = {
-            "cpu.weight": str(weight[1]),
-            "cpu.max": f"{quota[0] if limited else 'max'} {quota[1]}",
-            "memory.max": str(memory) if memory else "max",
-        }
-        pattern = "hugetlb.{}.max"
-    return files | {pattern.format(page_size_name(size)): str(limit) for size, limit in pages.items()}
-
-
-def _texts(values: Mapping[str, int]) -> dict[str, str]:
-    return {file: str(value) for file, value in values.items()}
+def _v1_files(shares: int, quota: tuple[int, int], memory: int, pages: Mapping[int, int]) -> dict[str, str]:
+    """Files of cgroup v1; `quota` with its period, 0 or less for none, `memory` 0 for no limit."""
+    return {
+        "cpu.shares": str(shares),
+        "cpu.cfs_quota_us": str(quota[0] if quota[0] > 0 else -1),
+        "cpu.cfs_period_us": str(quota[1]),
+        "memory.limit_in_bytes": str(memory or -1),
+        **{f"hugetlb.{page_size_name(size)}.limit_in_bytes": str(limit) for size, limit in pages.items()},
+    }
 
 
 def _oom_scores(pod: Pod, gates: Gates, node: NodeView) -> list[int | None]:
@@ -160,17 +134,18 @@ def _amount(size: int) -> str:
     return Quantity.of(size, BINARY_SI).canonical()
 
 
-def notes(pod: Pod, gates: Gates, settings: CgroupSettings, quota_off: QuotaOff) -> tuple[str, ...]:
+def notes(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView, owners: Collection[str]) -> tuple[str, ...]:
     """What the values do not say themselves: limits taken from the pod, limits the pod does not get, quota off."""
-    return (*_quota_notes(settings, quota_off), *_pod_notes(pod, gates), *_implied_notes(pod, gates))
+    weights = quirks.implied_limit_becomes_weight
+    return (*_quota_notes(pod, gates, node, owners), *_pod_notes(pod, gates), *_implied_notes(pod, gates, weights))
 
 
-def _quota_notes(settings: CgroupSettings, quota_off: QuotaOff) -> Iterator[str]:
-    if not settings.cfs_quota:
+def _quota_notes(pod: Pod, gates: Gates, node: NodeView, owners: Collection[str]) -> Iterator[str]:
+    if not node.config.cpu_cfs_quota:
         yield "cpuCFSQuota is false: no CPU limit is enforced"
-    elif quota_off.containers:
-        pod = " and so for the pod" if quota_off.pod else ""
-        yield f"CFS quota is off for {', '.join(sorted(quota_off.containers))} (CPUs of their own){pod}"
+    elif owners and quota_disabled(True, gates):
+        whole = " and so for the pod" if pod_quota_disabled(pod, gates, owners) else ""
+        yield f"CFS quota is off for {', '.join(sorted(owners))} (CPUs of their own){whole}"
 
 
 def _pod_notes(pod: Pod, gates: Gates) -> Iterator[str]:
@@ -183,7 +158,7 @@ def _pod_notes(pod: Pod, gates: Gates) -> Iterator[str]:
             yield f"the pod has no {file} because {', '.join(lacking)} {_has(lacking)} no {name} limit"
 
 
-def _implied_notes(pod: Pod, gates: Gates) -> Iterator[str]:
+def _implied_notes(pod: Pod, gates: Gates, weights: bool) -> Iterator[str]:
     if not gates["PodLevelResources"] or pod.spec.resources is None or not is_pod_level_resources_set(pod):
         return
     containers = [container for _, container in _in_order(pod)]
@@ -196,7 +171,7 @@ def _implied_notes(pod: Pod, gates: Gates) -> Iterator[str]:
                 f"{', '.join(names)} {_has(names)} no {name} limit and {'gets' if len(names) == 1 else 'get'} the pod's"
             )
             weighing = [c.name for c in implied if name == "cpu" and "cpu" not in own_requests(c)]
-            weight = f"; cpu.weight of {', '.join(weighing)} comes from it too" if weighing else ""
+            weight = f"; cpu.weight of {', '.join(weighing)} comes from it too" if weighing and weights else ""
             yield f"{text} ({file}){weight}"
 
 

@@ -8,11 +8,9 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US
-from podslice.core.effects.settings import CgroupSettings
+from podslice.core.effects.settings import DEFAULT_HUGE_PAGES, DEFAULT_THROTTLING_FACTOR, CgroupSettings
 from podslice.core.pod.spec import ResourceList
 from podslice.core.values.duration import DurationError, parse_duration
-
-_PAGE_SIZES = (2 << 20, 1 << 30)
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -23,13 +21,14 @@ class NodeView(msgspec.Struct, frozen=True):
     memory_capacity: int | None = None
     allocatable: ResourceList | None = None
     complete: bool = False
-    page_sizes: tuple[int, ...] = _PAGE_SIZES
+    page_sizes: tuple[int, ...] = DEFAULT_HUGE_PAGES
     cgroup_version: int = 2
 
     @property
     def settings(self) -> CgroupSettings:
         """The node as cgroup values depend on it."""
         config = self.config
+        single_process = config.single_process_oom_kill
         allocatable = (self.allocatable or {}).get("memory")
         return CgroupSettings(
             memory_capacity=self.memory_capacity or 0,
@@ -37,9 +36,9 @@ class NodeView(msgspec.Struct, frozen=True):
             huge_pages=self.page_sizes,
             cfs_quota=config.cpu_cfs_quota,
             cfs_period_us=cfs_period_us(config),
-            kill_whole_container=not config.single_process_oom_kill,
+            kill_whole_container=not (self.cgroup_version == 1 if single_process is None else single_process),
             reservation_policy=config.memory_reservation_policy,
-            throttling_factor=0.9 if config.memory_throttling_factor is None else config.memory_throttling_factor,
+            throttling_factor=config.memory_throttling_factor or DEFAULT_THROTTLING_FACTOR,
             memory_allocatable=None if allocatable is None else allocatable.value(),
         )
 

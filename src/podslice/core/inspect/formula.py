@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from podslice.core.inspect.facts import Gates
 from podslice.core.inspect.page import Effective
@@ -23,47 +24,64 @@ from podslice.core.values.quantity import ZERO, Quantity
 _Own = Callable[[Container], ResourceList]
 
 
-def effective(pod: Pod, gates: Gates) -> tuple[Effective, ...]:
-    """A row per resource that the pod as a whole requests or is limited in."""
+def effective(pod: Pod, gates: Gates, written: Pod) -> tuple[Effective, ...]:
+    """A row per resource that the pod as a whole requests or is limited in. `written` is the pod before defaulting."""
     pod_level = gates["PodLevelResources"]
     requests, limits = pod_requests(pod, pod_level=pod_level), pod_limits(pod, pod_level=pod_level)
     return tuple(
         Effective(
             name,
             str(requests.get(name, "")),
-            _request_formula(pod, name, pod_level) if name in requests else "",
+            _request_formula(pod, name, written, pod_level) if name in requests else "",
             str(limits.get(name, "")),
-            _limit_formula(pod, name, pod_level) if name in limits else "",
+            _limit_formula(pod, name, written, pod_level) if name in limits else "",
         )
         for name in in_order({*requests, *limits})
     )
 
 
-def _request_formula(pod: Pod, name: str, pod_level: bool) -> str:
+class _Side(NamedTuple):
+    """Requests or limits: a container's own, those of `spec.resources`, and those that were written there."""
+
+    field: str
+    own: _Own
+    given: ResourceList
+    written: ResourceList
+
+
+def _request_formula(pod: Pod, name: str, written: Pod, pod_level: bool) -> str:
+    given, before = (one.spec.resources.requests if one.spec.resources else None for one in (pod, written))
     counts = pod_level and is_pod_level_requests_set(pod)
-    given = (pod.spec.resources.requests or {}).get(name) if counts and pod.spec.resources is not None else None
-    text = _source(pod, name, own_requests, given, "spec.resources.requests")
+    side = _Side("spec.resources.requests", own_requests, (given or {}) if counts else {}, before or {})
     overhead = (pod.spec.overhead or {}).get(name)
+    text = _source(pod, name, side)
     return text if overhead is None else f"{text} + overhead {overhead}"
 
 
-def _limit_formula(pod: Pod, name: str, pod_level: bool) -> str:
+def _limit_formula(pod: Pod, name: str, written: Pod, pod_level: bool) -> str:
+    given, before = (one.spec.resources.limits if one.spec.resources else None for one in (pod, written))
     counts = pod_level and is_pod_level_resources_set(pod)
-    given = (pod.spec.resources.limits or {}).get(name) if counts and pod.spec.resources is not None else None
-    text = _source(pod, name, own_limits, given, "spec.resources.limits")
+    side = _Side("spec.resources.limits", own_limits, (given or {}) if counts else {}, before or {})
     overhead = (pod.spec.overhead or {}).get(name)
-    if overhead is None or (given is None and aggregate(pod, own_limits).get(name, ZERO).is_zero()):
+    text = _source(pod, name, side)
+    if overhead is None or (name not in side.given and aggregate(pod, own_limits).get(name, ZERO).is_zero()):
         return text
     return f"{text} + overhead {overhead}"
 
 
-def _source(pod: Pod, name: str, own: _Own, given: Quantity | None, field: str) -> str:
+def _source(pod: Pod, name: str, side: _Side) -> str:
+    formula = aggregate_formula(pod, name, side.own)
+    given = side.given.get(name)
     if given is None or not is_supported_pod_level_resource(name):
-        return aggregate_formula(pod, name, own) or "0"
-    total = aggregate(pod, own).get(name)
-    what = "containers together" if own is own_requests else "the containers' own"
-    together = f" ({what}: {total})" if total is not None and total != given else ""
-    return f"{field} {given}{together}"
+        return formula or "0"
+    text = f"{side.field} {given}"
+    total = aggregate(pod, side.own).get(name)
+    if name not in side.written:
+        return f"{text}, filled in: {formula if total == given else 'the limit'}"
+    if total is None or total == given:
+        return text
+    what = "containers together" if side.own is own_requests else "the containers' own"
+    return f"{text} ({what}: {total})"
 
 
 def aggregate_formula(pod: Pod, name: str, own: _Own) -> str:

@@ -76,16 +76,19 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True, rename="camel"):
-    """The kubelet's verdict about the pod on an empty node, and the CPUs of each container that owns some."""
+    """The kubelet's verdict about the pod on an empty node, the CPUs of each container that owns some,
+    and the events it posts."""
 
     admitted: bool
     reason: str = ""
     message: str = ""
     cpus: dict[str, str] = {}
+    events: tuple[str, ...] = ()
 
 
 class Page(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything about one pod. `errors` are the API server's, `refusals` those of LimitRange objects."""
+    """Everything about one pod. `errors` are the API server's, `refusals` those of LimitRange objects; `remarks` say
+    where v1.36.2 differs from the profile, what the node refuses, and events the kubelet posts."""
 
     kind: str
     namespace: str
@@ -94,6 +97,7 @@ class Page(msgspec.Struct, frozen=True, rename="camel"):
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     refusals: tuple[str, ...]
+    remarks: tuple[str, ...]
     qos: QOS
     effective: tuple[Effective, ...]
     cgroups: tuple[Cgroup, ...]

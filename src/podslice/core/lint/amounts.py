@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from podslice.core.effects.cgroup import declares_limit
 from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, milli_cpu_to_quota
 from podslice.core.lint.model import ERROR, INFO, WARNING, Problem, Rule
 from podslice.core.lint.subject import PodSubject
 from podslice.core.pod.create import prepare_for_create
+from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, add_into, requests_of
+from podslice.core.pod.field_error import FieldError
 from podslice.core.pod.qos import BEST_EFFORT
-from podslice.core.pod.spec import ResourceList
+from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.pod.validate import validate_create
 from podslice.core.values.duration import DurationError, parse_duration
+from podslice.core.values.gates import GATES
 from podslice.core.values.quantity import ZERO, Quantity
 
 _SHARED = ("cpu", "memory")
@@ -142,11 +145,20 @@ def _memory_units(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _invalid(subject: PodSubject) -> Iterator[Problem]:
-    for error in validate_create(prepare_for_create(subject.pod, subject.gates), subject.gates):
-        if not any(sign in error.detail for sign in _SAID_BETTER):
-            yield Problem(
-                error.field, f"the API server refuses the pod: {error}", "correct the field as the message says"
-            )
+    fixed = _errors(subject.written, subject.gates)
+    today = _errors(subject.written, {**subject.gates, **{name: False for name, gate in GATES.items() if gate.later}})
+    fix = "correct the field as the message says"
+    for error in today:
+        if error.field.startswith("spec.overhead") or not any(sign in error.detail for sign in _SAID_BETTER):
+            yield Problem(error.field, f"the API server refuses the pod: {error}", fix)
+    for error in fixed:
+        if error not in today:
+            message = f"v1.36.2 accepts the pod, but with the fixes of KEP-2837 the API server refuses it: {error}"
+            yield Problem(error.field, message, fix, WARNING)
+
+
+def _errors(pod: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    return validate_create(prepare_for_create(default_pod(pod, gates), gates), gates)
 
 
 def _cpu_units(subject: PodSubject) -> Iterator[Problem]:
@@ -176,7 +188,8 @@ RULES: tuple[Rule[PodSubject], ...] = (
         ERROR,
         "The API server refuses the pod",
         "The pod is defaulted and validated as the API server does, as far as resources are concerned; the message is "
-        "the API server's own. Violations that have a rule of their own (PS204, PS205, PS303) are reported there.",
+        "the API server's own. Violations that have a rule of their own (PS204, PS205, PS303) are reported there. A "
+        "pod that v1.36.2 accepts and a release with the fixes of KEP-2837 refuses is a warning.",
         _invalid,
     ),
     Rule(

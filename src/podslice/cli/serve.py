@@ -1,0 +1,49 @@
+"""`podslice serve`: a local page with the node live, where pods can be tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podslice.cli.draw import stamps
+from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.core.node import Node
+
+
+@click.command()
+@node_options
+@running_options
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, help="Where to listen; others than loopback need --token."
+)
+@click.option("--port", default=8036, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option("--token", default="", envvar="PODSLICE_TOKEN", help="Whoever asks must know it (/?token=…).")
+def serve(address: str, port: int, token: str, **options: Any) -> None:
+    """Serve a page that shows the machine and the pods of a state directory live, and answers a dropped pod with
+    verdict, picture and fixes. Nothing on the node is changed. Stops with Ctrl-C.
+
+    \b
+    Examples:
+      podslice serve --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
+      podslice serve --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml
+    """
+    from podslice.web.app import App
+    from podslice.web.server import Server, check_binding
+
+    check_binding(address, token)
+    fixed = start_node(**options)
+    directory = options["state_path"]
+
+    def make() -> Node:
+        return start_node(**options).node
+
+    app = App(
+        make if directory else lambda: fixed.node, lambda: stamps(directory) if directory else "fixed", token=token
+    )
+    with Server(address, port, app) as server:
+        click.echo(f"podslice: {server.url}{'?token=…' if token else ''} (Ctrl-C stops)", err=True)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            click.echo("podslice: stopped", err=True)

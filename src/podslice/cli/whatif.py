@@ -1,0 +1,160 @@
+"""`podslice whatif`: the same pods under several kubelet configurations and machines, side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from podslice.cli.machine_option import resolve_machine
+from podslice.cli.node_option import load_config, load_devices, print_warnings
+from podslice.cli.output import OUTPUT, emit
+from podslice.core.errors import InputError
+from podslice.core.machine.model import Machine
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import PROFILES
+from podslice.core.whatif import CRITERIA, Outcome, Recommendation, Scenario, evaluate, rank, variants
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--machine", "machines", multiple=True, metavar="NAME", help="A ready-made machine; repeat for more.")
+@click.option("--sysfs", "captures", multiple=True, metavar="DIR|TAR", help="A captured machine; repeat for more.")
+@click.option("--from", "sources", multiple=True, metavar="FILE|TEXT", help="A described machine; repeat for more.")
+@click.option("--config", "configs", multiple=True, metavar="FILE", help="A KubeletConfiguration; repeat for more.")
+@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field in all of them.")
+@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
+@click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
+              help="kubelet-1.36 reproduces upstream's defects as well.")  # fmt: skip
+@click.option("--replicas", is_flag=True, help="Take as many pods of a workload as it asks for.")
+@click.option(
+    "--recommend", is_flag=True, help="Try every policy, scope and set of options, and say which wins on what."
+)
+@click.option(
+    "--out", metavar="FILE.html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with a bar chart."
+)
+@OUTPUT("table", "wide")
+def whatif(
+    files: tuple[str, ...],
+    configs: tuple[str, ...],
+    overrides: tuple[str, ...],
+    devices_path: str | None,
+    profile: str,
+    replicas: bool,
+    recommend: bool,
+    out: Path | None,
+    output: str,
+    **machines: tuple[str, ...],
+) -> None:
+    """Admit the pods of FILE... in order under every combination of --machine and --config, and compare: admitted,
+    refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by owners,
+    fragmentation of each NUMA node.
+
+    \b
+    Examples:
+      podslice whatif pods.yaml --machine epyc-9654-nps4 --machine xeon-8480-2s --config now.yaml --config new.yaml
+      podslice whatif pods.yaml --replicas --machine epyc-9654-nps4 --config now.yaml --recommend --out report.html
+
+    Exit codes: 0 done, 2 bad input.
+    """
+    from podslice.k8s.manifest import load_pods, unique
+
+    loaded = unique([loaded for file in files for loaded in load_pods(file, replicas=replicas)])
+    pods = [one.pod for one in loaded]
+    scenarios, warnings = _scenarios(machines, configs, overrides, devices_path)
+    print_warnings(warnings)
+    if recommend:
+        scenarios = [
+            msgspec.structs.replace(variant, name=_joined(scenario.name, variant.name, len(scenarios) > 1))
+            for scenario in scenarios
+            for variant in variants(scenario)
+        ]
+    report = [evaluate(scenario, pods, profile=profile) for scenario in scenarios]
+    ranking = rank(report)
+    shown = list(ranking.outcomes) if recommend else report
+    if out is not None:
+        _write_page(out, shown, ranking, len(pods), recommend)
+    if output in ("table", "wide"):
+        _print(shown, ranking, pods, recommend, wide=output == "wide")
+    else:
+        emit(_as_data(shown, ranking), output)
+    if all(outcome.problem for outcome in report):
+        sys.exit(2)
+
+
+def _joined(scenario: str, variant: str, several: bool) -> str:
+    return f"{scenario}: {variant}" if several else variant
+
+
+def _scenarios(
+    machines: dict[str, tuple[str, ...]], configs: tuple[str, ...], overrides: tuple[str, ...], devices_path: str | None
+) -> tuple[list[Scenario], tuple[str, ...]]:
+    devices = load_devices(devices_path)
+    loaded = [(Path(path).stem if path else "defaults", *load_config(path, overrides)) for path in configs or (None,)]
+    scenarios = []
+    for name, machine in _machines(machines):
+        for label, config, _ in loaded:
+            parts = [name] if len(loaded) == 1 else [name, label]
+            scenario = Scenario(" / ".join(parts), machine, config)
+            scenarios.append(scenario if devices is None else msgspec.structs.replace(scenario, devices=devices))
+    return scenarios, tuple(dict.fromkeys(warning for _, _, warnings in loaded for warning in warnings))
+
+
+def _machines(given: dict[str, tuple[str, ...]]) -> list[tuple[str, Machine]]:
+    found: list[tuple[str, Machine]] = []
+    for option, values in given.items():
+        for value in values:
+            arguments = {
+                "machines": (value, None, None),
+                "captures": (None, value, None),
+                "sources": (None, None, value),
+            }
+            machine = resolve_machine(*arguments[option])
+            found.append((machine.name or value, machine))
+    if not found:
+        machine = resolve_machine(None, None, None)
+        found.append((machine.name or "this machine", machine))
+    return found
+
+
+# Output
+
+
+def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], recommend: bool, *, wide: bool) -> None:
+    from podslice.render.comparison import bars, best_text, matrix, verdicts
+
+    click.echo(f"{len(pods)} pods\n")
+    click.echo(matrix(shown if wide or not recommend else shown[:12]))
+    if recommend and not wide and len(shown) > 12:
+        click.echo(f"… {len(shown) - 12} more (-o wide shows them)")
+    if not recommend:
+        click.echo("\n" + bars(shown, len(pods)))
+    if wide and not recommend:
+        click.echo("\n" + verdicts(shown))
+    if recommend or len(shown) > 1:
+        click.echo("\n" + best_text(ranking))
+
+
+def _as_data(shown: list[Outcome], ranking: Recommendation) -> dict[str, Any]:
+    return {
+        "scenarios": [
+            {**msgspec.to_builtins(outcome), "meanFragmentation": round(outcome.mean_fragmentation, 3)}
+            for outcome in shown
+        ],
+        "best": {
+            name: {"meaning": CRITERIA[name], "value": value, "scenarios": list(names)}
+            for name, (value, names) in ranking.best.items()
+        },
+    }
+
+
+def _write_page(out: Path, shown: list[Outcome], ranking: Recommendation, pods: int, recommend: bool) -> None:
+    from podslice.render.comparison import comparison_page
+
+    try:
+        out.write_text(comparison_page(shown, ranking, pods, recommend=recommend) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(out)) from None

@@ -1,0 +1,77 @@
+"""Which running pods must leave so that another one is admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from podslice.core.explain.changes import Remove, admits
+from podslice.core.kubelet import Kubelet
+from podslice.core.pod.spec import Pod
+
+MOST_TRIES = 60
+
+
+class Removals:
+    """Which pods must leave. Whatever a set of pods frees, a larger set frees too, so a set that does not help rules
+    out all its parts: singles and pairs are found by halving."""
+
+    def __init__(self, kubelet: Kubelet, pod: Pod) -> None:
+        self._kubelet = kubelet
+        self._pod = pod
+        self._known: dict[frozenset[str], bool] = {}
+
+    def _helps(self, uids: Sequence[str]) -> bool:
+        key = frozenset(uids)
+        if key not in self._known:
+            self._known[key] = admits(self._kubelet, self._pod, Remove(tuple(uids)))
+        return self._known[key]
+
+    def singles(self, uids: tuple[str, ...], beside: tuple[str, ...] = ()) -> Iterator[str]:
+        """Every pod of `uids` whose departure is enough when those in `beside` leave as well, in order."""
+        if not uids or not self._helps((*beside, *uids)):
+            return
+        if len(uids) == 1:
+            yield uids[0]
+            return
+        half = len(uids) // 2
+        yield from self.singles(uids[:half], beside)
+        yield from self.singles(uids[half:], beside)
+
+    def helping(self, uids: tuple[str, ...], size: int, beside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        """Every set of so many of `uids` whose departure is enough, in order."""
+        if size == 0:
+            if self._helps(beside):
+                yield beside
+        elif size == 1:
+            for one in self.singles(uids, beside):
+                yield (*beside, one)
+        else:
+            for place, one in enumerate(uids):
+                if not self._helps((*beside, *uids[place:])):
+                    return
+                yield from self.helping(uids[place + 1 :], size - 1, (*beside, one))
+
+    def pair(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """Two pods whose departure is enough, empty for none; gives up after `MOST_TRIES` tries on a full node."""
+        tried = len(self._known)
+        for place, one in enumerate(uids):
+            if len(self._known) - tried > MOST_TRIES or not self._helps(uids[place:]):
+                break
+            other = next(self.singles(uids[place + 1 :], (one,)), None)
+            if other is not None:
+                return one, other
+        return ()
+
+    def several(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        """A set none of which can stay; empty when not even the departure of all helps. Heavy pods stay first."""
+        if not uids or not self._helps(uids):
+            return ()
+        leaving = list(uids)
+        size = len(leaving) // 2
+        while size:
+            for start in range(len(leaving) - size, -1, -size):
+                fewer = leaving[:start] + leaving[start + size :]
+                if fewer and self._helps(fewer):
+                    leaving = fewer
+            size //= 2
+        return tuple(leaving)

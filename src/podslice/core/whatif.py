@@ -1,0 +1,240 @@
+"""The same pods under several kubelet configurations and machines, in numbers that can be compared.
+
+Every scenario is a node of its own that really admits the pods, in the order given. Nothing is estimated: what is left
+over is found by filling the node up with more of the same pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.merge.options import POLICIES, SCOPES
+from podslice.core.node import Decision, Node
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import Bits, CPUSet
+
+replace = msgspec.structs.replace
+_MOST_FILLING = 4096
+OPTION_SETS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("full-pcpus-only",),
+    ("distribute-cpus-across-numa",),
+    ("prefer-align-cpus-by-uncorecache",),
+    ("full-pcpus-only", "distribute-cpus-across-numa"),
+    ("full-pcpus-only", "prefer-align-cpus-by-uncorecache"),
+)
+"""The sets of CPU Manager options that `variants` tries."""
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A machine with a kubelet configuration, under a name."""
+
+    name: str
+    machine: Machine
+    config: KubeletConfig
+    devices: DeviceInventory = DeviceInventory()
+
+
+class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of one pod: upstream's `reason` (empty: admitted), and whether a container of it is spread."""
+
+    pod: str
+    reason: str
+    cross_numa: bool
+
+
+class Outcome(msgspec.Struct, frozen=True, rename="camel"):
+    """What a scenario makes of the pods.
+
+    `problem` says why a kubelet would not start; then nothing else counts. `exclusive_cpus` are owned by containers
+    and pods. `stranded_cpus` could be owned but are of no use to any further pod of the mix. `shared_cores` counts
+    cores whose threads belong to different owners, or to an owner and the shared pool. `fragmentation` has a score
+    for each NUMA node with free CPUs: 0 when they all lie in wholly free L3 groups, 1 when each is a lone thread.
+    """
+
+    scenario: str
+    problem: str = ""
+    admitted: int = 0
+    refused: dict[str, int] = {}
+    exclusive_cpus: int = 0
+    stranded_cpus: int = 0
+    cross_numa_pods: int = 0
+    shared_cores: int = 0
+    fragmentation: dict[int, float] = {}
+    pods: tuple[PodVerdict, ...] = ()
+
+    @property
+    def mean_fragmentation(self) -> float:
+        return sum(self.fragmentation.values()) / len(self.fragmentation) if self.fragmentation else 0.0
+
+
+def evaluate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Outcome:
+    """Admit the pods in order and measure the node."""
+    problems = validate(scenario.config)
+    if problems:
+        return Outcome(scenario.name, problem="; ".join(problems))
+    try:
+        node = Node(scenario.machine, scenario.config, profile=profile, devices=scenario.devices)
+    except StartError as error:
+        return Outcome(scenario.name, problem=error.message)
+    verdicts = [_verdict(node, pod) for pod in pods]
+    refused: dict[str, int] = {}
+    for verdict in verdicts:
+        if verdict.reason:
+            refused[verdict.reason] = refused.get(verdict.reason, 0) + 1
+    cpu = node.kubelet.manager.cpu
+    owners = _owners(node)
+    outcome = Outcome(
+        scenario.name,
+        admitted=len(verdicts) - sum(refused.values()),
+        refused=refused,
+        exclusive_cpus=sum(cpus.bit_count() for cpus in owners),
+        cross_numa_pods=sum(verdict.cross_numa for verdict in verdicts),
+        shared_cores=_shared_cores(cpu.topology, owners),
+        fragmentation=_fragmentation(cpu.topology, cpu.state.default & ~cpu.reserved) if cpu.static else {},
+        pods=tuple(verdicts),
+    )
+    return replace(outcome, stranded_cpus=_stranded(node, pods) if cpu.static else 0)
+
+
+def _verdict(node: Node, pod: Pod) -> PodVerdict:
+    name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+    try:
+        decision = node.admit(pod)
+    except UpstreamDefectError as defect:
+        return PodVerdict(name, defect.name, False)
+    return PodVerdict(name, decision.reason, decision.admitted and _is_spread(node, decision))
+
+
+def _is_spread(node: Node, decision: Decision) -> bool:
+    """True when what belongs together lies on several NUMA nodes: a container's CPUs, memory and devices."""
+    for container in decision.containers:
+        nodes = container.numa_nodes if container.isolation != "host" else CPUSet()
+        together = {*nodes, *container.memory_nodes, *_device_nodes(node, container.devices)}
+        if len(together) > 1:
+            return True
+    return False
+
+
+def _device_nodes(node: Node, held: dict[str, list[str]]) -> Iterator[int]:
+    for resource in node.kubelet.devices.resources:
+        for device in resource.devices:
+            if device.id in held.get(resource.resource, ()) and device.numa:
+                yield min(device.numa)
+
+
+def _owners(node: Node) -> list[Bits]:
+    """Disjoint sets of CPUs: bubbles, and the assignments outside of bubbles as one set for each pod."""
+    state = node.kubelet.manager.cpu.state
+    owned = dict(state.bubbles)
+    for uid, named in state.assignments.items():
+        if uid not in owned:
+            cpus = 0
+            for bits in named.values():
+                cpus |= bits
+            owned[uid] = cpus
+    return list(owned.values())
+
+
+def _shared_cores(topology: CPUTopology, owners: Iterable[Bits]) -> int:
+    shared = set()
+    for cpus in owners:
+        shared |= {core for core, threads in topology.cores.items() if threads & cpus and threads & ~cpus}
+    return len(shared)
+
+
+def _fragmentation(topology: CPUTopology, free: Bits) -> dict[int, float]:
+    scores = {}
+    for node, cpus in topology.numa_nodes.items():
+        here = cpus & free
+        if here:
+            whole = sum(_in_whole(units.values(), cpus, here) for units in (topology.cores, topology.uncore_caches))
+            scores[node] = round(1 - whole / (2 * here.bit_count()), 3)
+    return scores
+
+
+def _in_whole(units: Iterable[Bits], node: Bits, free: Bits) -> int:
+    """Free CPUs in units whose part on this node is wholly free."""
+    return sum((unit & node).bit_count() for unit in units if unit & node and unit & node & ~free == 0)
+
+
+def _stranded(node: Node, pods: Sequence[Pod]) -> int:
+    """Fill the node with copies of the mix's pods that own CPUs, small ones first, until none fits."""
+    kubelet = node.kubelet
+    shapes = [pod for pod in pods if kubelet.admission(pod).cpus]
+    shapes.sort(key=lambda pod: kubelet.admission(pod).cpus)
+    number = 0
+    for shape in shapes:
+        while number < _MOST_FILLING:
+            number += 1
+            uid = f"filling-{number}"
+            copy = replace(shape, metadata=replace(shape.metadata, name=uid, uid=uid))
+            if _verdict(node, copy).reason:
+                break
+    cpu = kubelet.manager.cpu
+    return (cpu.state.default & ~cpu.reserved).bit_count()
+
+
+# Recommendations
+
+
+class Recommendation(msgspec.Struct, frozen=True):
+    """All outcomes, best first, and for each criterion the best value and who reaches it."""
+
+    outcomes: tuple[Outcome, ...]
+    best: dict[str, tuple[float, tuple[str, ...]]]
+
+
+CRITERIA = {
+    "admitted": "most pods admitted",
+    "cross_numa_pods": "fewest pods across NUMA nodes",
+    "shared_cores": "fewest cores shared by owners",
+    "stranded_cpus": "fewest stranded CPUs",
+    "mean_fragmentation": "least fragmentation",
+}
+"""What outcomes are compared by, in this order."""
+
+
+def variants(scenario: Scenario) -> Iterator[Scenario]:
+    """The scenario's machine under every Topology Manager policy and scope, with every set of `OPTION_SETS`."""
+    base = replace(scenario.config, cpu_manager_policy="static")
+    for policy in POLICIES:
+        for scope in SCOPES if policy != "none" else (base.topology_manager_scope,):
+            for options in OPTION_SETS:
+                config = replace(
+                    base,
+                    topology_manager_policy=policy,
+                    topology_manager_scope=scope,
+                    cpu_manager_policy_options=dict.fromkeys(options, "true"),
+                )
+                name = policy if policy == "none" else f"{policy}/{scope}"
+                yield replace(scenario, name=" +".join((name, *options)), config=config)
+
+
+def rank(outcomes: Iterable[Outcome]) -> Recommendation:
+    """Compare by `CRITERIA`, the first one first; scenarios that do not start come last."""
+    ordered = sorted(
+        outcomes, key=lambda outcome: (bool(outcome.problem), *_merits(outcome), outcome.scenario.count("+"))
+    )
+    running = [outcome for outcome in ordered if not outcome.problem]
+    best = {}
+    for place, name in enumerate(CRITERIA):
+        values = [(_merits(outcome)[place], outcome.scenario) for outcome in running]
+        if values:
+            least = min(values)[0]
+            best[name] = abs(least), tuple(scenario for value, scenario in values if value == least)
+    return Recommendation(tuple(ordered), best)
+
+
+def _merits(outcome: Outcome) -> tuple[float, ...]:
+    """Smaller is better."""
+    values = [float(getattr(outcome, name)) for name in CRITERIA]
+    return (-values[0], *values[1:])

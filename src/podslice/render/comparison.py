@@ -1,0 +1,168 @@
+"""Scenarios side by side: a matrix, bars, and who wins on what, for the terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import htpy as h
+
+from podslice.core.whatif import CRITERIA, Outcome, Recommendation
+from podslice.render.table import format_table
+
+_BAR = 40
+_MOST_NAMES = 4
+HEADINGS = (
+    "SCENARIO",
+    "ADMITTED",
+    "REFUSED",
+    "EXCLUSIVE CPUS",
+    "STRANDED",
+    "CROSS-NUMA",
+    "SHARED CORES",
+    "FRAGMENTATION BY NODE",
+)
+
+
+def matrix(outcomes: Sequence[Outcome]) -> str:
+    """One row for each scenario."""
+    return format_table(HEADINGS, [row(outcome) for outcome in outcomes], right=(1, 3, 4, 5, 6), bold=True)
+
+
+def row(outcome: Outcome) -> list[str]:
+    """The cells of a scenario under `HEADINGS`."""
+    if outcome.problem:
+        return [outcome.scenario, "-", f"does not start: {outcome.problem}", "-", "-", "-", "-", "-"]
+    refused = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.refused.items())) or "none"
+    scores = " ".join(f"{node}:{score:.2f}" for node, score in outcome.fragmentation.items()) or "-"
+    return [
+        outcome.scenario,
+        str(outcome.admitted),
+        refused,
+        str(outcome.exclusive_cpus),
+        str(outcome.stranded_cpus),
+        str(outcome.cross_numa_pods),
+        str(outcome.shared_cores),
+        scores,
+    ]
+
+
+def bars(outcomes: Sequence[Outcome], pods: int) -> str:
+    """Admitted pods as bars, with those across NUMA nodes lighter."""
+    width = max((len(outcome.scenario) for outcome in outcomes), default=0)
+    lines = []
+    for outcome in outcomes:
+        aligned = outcome.admitted - outcome.cross_numa_pods
+        full, light = _length(aligned, pods), _length(outcome.admitted, pods) - _length(aligned, pods)
+        bar = click.style("█" * full, fg="green") + click.style("▒" * light, fg="yellow")
+        rest = "·" * (_BAR - full - light)
+        across = f", {outcome.cross_numa_pods} across NUMA nodes" if outcome.cross_numa_pods else ""
+        lines.append(f"{outcome.scenario:<{width}}  {bar}{rest}  {outcome.admitted} of {pods} admitted{across}")
+    return "\n".join(lines)
+
+
+def _length(amount: int, whole: int) -> int:
+    return round(_BAR * amount / whole) if whole else 0
+
+
+def verdicts(outcomes: Sequence[Outcome]) -> str:
+    """Every pod in every scenario."""
+    running = [outcome for outcome in outcomes if not outcome.problem]
+    names = [verdict.pod for verdict in running[0].pods] if running else []
+    rows = [
+        [
+            name,
+            *(
+                outcome.pods[i].reason or ("across NUMA nodes" if outcome.pods[i].cross_numa else "admitted")
+                for outcome in running
+            ),
+        ]
+        for i, name in enumerate(names)
+    ]
+    return format_table(("POD", *(outcome.scenario for outcome in running)), rows, bold=True)
+
+
+def best_text(ranking: Recommendation) -> str:
+    """The overall winner and the winners of each criterion, with numbers."""
+    if not ranking.best:
+        return "No scenario starts."
+    lines = [click.style(f"Recommended: {ranking.outcomes[0].scenario}", bold=True)]
+    for name, (value, scenarios) in ranking.best.items():
+        lines.append(f"  {CRITERIA[name]}: {value:g} ({_names(scenarios)})")
+    return "\n".join(lines)
+
+
+def _names(scenarios: Sequence[str]) -> str:
+    more = f" and {len(scenarios) - _MOST_NAMES} more" if len(scenarios) > _MOST_NAMES else ""
+    return ", ".join(scenarios[:_MOST_NAMES]) + more
+
+
+def comparison_page(outcomes: Sequence[Outcome], ranking: Recommendation, pods: int, *, recommend: bool) -> str:
+    """A self-contained page: bar chart, matrix, winners."""
+    from podslice.render.html import page
+
+    winners = [
+        h.li[f"{CRITERIA[name]}: {value:g} ({_names(scenarios)})"] for name, (value, scenarios) in ranking.best.items()
+    ]
+    best = ranking.outcomes[0].scenario if ranking.best else "none, no scenario starts"
+    body = [
+        h.h1[f"{pods} pods, {len(outcomes)} scenarios"],
+        h.p[h.strong["Recommended: "], best] if recommend or len(outcomes) > 1 else None,
+        h.ul[winners],
+        h.div(".scroll")[_chart(outcomes, pods)],
+        h.h2["Numbers"],
+        h.div(".scroll")[
+            h.table[
+                h.thead[h.tr[(h.th(scope="col")[name.capitalize()] for name in HEADINGS)]],
+                h.tbody[(h.tr[(h.td[cell] for cell in row(outcome))] for outcome in outcomes)],
+            ]
+        ],
+    ]
+    return page("What if", body)
+
+
+def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
+    """Bars of admitted pods: aligned, across NUMA nodes, refused; told apart by colour and by text."""
+    label = min(560.0, 20 + 6.9 * max((len(outcome.scenario) for outcome in outcomes), default=10))
+    whole = 560.0
+    width, height = label + whole + 220, 34 + 24 * len(outcomes)
+    rect, text, group = h.Element("rect"), h.Element("text"), h.Element("g")
+    bars_drawn = []
+    for place, outcome in enumerate(outcomes):
+        y = 30 + place * 24
+        aligned = outcome.admitted - outcome.cross_numa_pods
+        parts = ((aligned, "#0072b2"), (outcome.cross_numa_pods, "#e69f00"), (sum(outcome.refused.values()), "#8c959f"))
+        x = label
+        drawn = []
+        for amount, fill in parts:
+            size = whole * amount / pods if pods else 0
+            if size:
+                drawn.append(rect(x=f"{x:.6g}", y=str(y), width=f"{size:.6g}", height="16", fill=fill))
+            x += size
+        across = f", {outcome.cross_numa_pods} across nodes" if outcome.cross_numa_pods else ""
+        said = "does not start" if outcome.problem else f"{outcome.admitted} of {pods} admitted{across}"
+        bars_drawn.append(
+            group[
+                h.Element("title")[f"{outcome.scenario}: {said}"],
+                text(x=f"{label - 8:.6g}", y=str(y + 12), text_anchor="end")[outcome.scenario],
+                drawn,
+                text(x=f"{label + whole + 8:.6g}", y=str(y + 12))[said],
+            ]
+        )
+    legend = [
+        (
+            rect(x=f"{label + i * 210:.6g}", y="4", width="12", height="12", fill=fill),
+            text(x=f"{label + 17 + i * 210:.6g}", y="14")[name],
+        )
+        for i, (name, fill) in enumerate(
+            (("admitted", "#0072b2"), ("admitted across NUMA nodes", "#e69f00"), ("refused", "#8c959f"))
+        )
+    ]
+    return h.Element("svg")(
+        {"viewBox": f"0 0 {width:.6g} {height}", "xmlns": "http://www.w3.org/2000/svg"},
+        width=f"{width:.6g}",
+        height=str(height),
+        role="img",
+        aria_label="Admitted pods by scenario",
+        style="font-size:12px;fill:currentColor",
+    )[legend, bars_drawn]

@@ -1,0 +1,115 @@
+"""Comparing configurations: numbers that can be counted by hand, and the same decisions as a node's own."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from podslice import KubeletConfig, Node, Pod
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.whatif import CRITERIA, Outcome, Scenario, evaluate, rank, variants
+from tests.cli.test_cli import run
+from tests.conftest import make_pod
+from tests.render.test_pictures import Validator
+
+MACHINE = from_synthetic("pack:1 numa:2(memory=32GB) l3:2 core:2 pu:2")
+
+
+def scenario(name: str = "s", **config: object) -> Scenario:
+    settings = {"cpu_manager_policy": "static", "reserved_system_cpus": "0", "eviction_hard": {}, **config}
+    return Scenario(name, MACHINE, KubeletConfig(**settings))  # type: ignore[arg-type]
+
+
+def test_numbers_by_hand() -> None:
+    """Two nodes of 8 CPUs, one reserved: 6 + 5 fit, another 6 do not; what is left over and how it lies is counted."""
+    pods = [
+        make_pod("a", ("c", "6")),
+        make_pod("b", ("c", "5")),
+        make_pod("c", ("c", "6")),
+        make_pod("d", ("c", "500m")),
+    ]
+    outcome = evaluate(scenario(topology_manager_policy="single-numa-node"), pods)
+    assert (outcome.admitted, outcome.refused, outcome.exclusive_cpus) == (3, {"TopologyAffinityError": 1}, 11)
+    assert (outcome.stranded_cpus, outcome.cross_numa_pods) == (4, 0)
+    assert [verdict.reason for verdict in outcome.pods] == ["", "", "TopologyAffinityError", ""]
+    assert outcome.shared_cores == 1
+    spread = evaluate(scenario(topology_manager_policy="best-effort"), [make_pod("w", ("c", "12"))])
+    assert (spread.admitted, spread.cross_numa_pods, spread.stranded_cpus) == (1, 1, 3)
+
+
+def test_fragmentation_scores() -> None:
+    """0 where only whole L3 groups are free, 1 where only lone threads are, a half where whole cores are."""
+    empty = evaluate(scenario(reserved_system_cpus="0-3"), [])
+    assert empty.fragmentation == {0: 0.0, 1: 0.0}
+    half = evaluate(scenario(reserved_system_cpus="0-1,4-5"), [])
+    assert half.fragmentation == {0: 0.5, 1: 0.0}
+    lone = evaluate(scenario(reserved_system_cpus="0,2,4,6"), [])
+    assert lone.fragmentation == {0: 1.0, 1: 0.0}
+    assert lone.mean_fragmentation == 0.5
+
+
+def test_a_kubelet_that_does_not_start_says_why() -> None:
+    """Its outcome names the problem and ranks last."""
+    wrong = evaluate(scenario("wrong", reserved_system_cpus="99"), [make_pod("a", ("c", "1"))])
+    assert "not a subset of online-cpus" in wrong.problem
+    right = evaluate(scenario("right"), [])
+    assert [outcome.scenario for outcome in rank([wrong, right]).outcomes] == ["right", "wrong"]
+
+
+def test_variants_are_what_a_node_decides() -> None:
+    """Every variant's verdicts are those of a node with that configuration, and names are unique."""
+    pods = [make_pod("a", ("c", "3"), ("d", "2")), make_pod("b", ("c", "5")), make_pod("e", ("c", "4"))]
+    tried = list(variants(scenario()))
+    assert len({variant.name for variant in tried}) == len(tried) == 42
+    for variant in tried:
+        outcome = evaluate(variant, pods)
+        node = Node(variant.machine, variant.config)
+        assert [verdict.reason for verdict in outcome.pods] == [node.admit(pod).reason for pod in pods]
+
+
+def test_ranking_names_the_winners_with_numbers() -> None:
+    """Each criterion lists exactly the scenarios that reach its best value; the first criterion decides first."""
+    outcomes = [
+        Outcome("many", admitted=5, cross_numa_pods=2, stranded_cpus=1),
+        Outcome("aligned", admitted=4, stranded_cpus=1),
+        Outcome("both", admitted=5, cross_numa_pods=1, stranded_cpus=3),
+    ]
+    ranking = rank(outcomes)
+    assert [outcome.scenario for outcome in ranking.outcomes] == ["both", "many", "aligned"]
+    assert set(ranking.best) == set(CRITERIA)
+    assert ranking.best["admitted"] == (5, ("both", "many")) or ranking.best["admitted"] == (5, ("many", "both"))
+    assert ranking.best["cross_numa_pods"] == (0, ("aligned",))
+    assert set(ranking.best["stranded_cpus"][1]) == {"many", "aligned"}
+
+
+@pytest.fixture
+def pods_file(tmp_path: Path) -> Path:
+    def plain(pod: Pod) -> dict[str, object]:
+        return {"kind": "Pod", **msgspec.to_builtins(pod, enc_hook=str)}
+
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": "List", "items": [plain(make_pod(f"p{i}", ("c", "3"))) for i in range(4)]}))
+    return path
+
+
+def test_command_compares_and_recommends(pods_file: Path, tmp_path: Path) -> None:
+    """A row for each machine, JSON with the same numbers, and a valid page with a bar chart."""
+    arguments = ("whatif", str(pods_file), "--machine", "laptop-i5-8250u", "--machine", "epyc-9654-nps4",
+                 "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")  # fmt: skip
+    text = run(*arguments).stdout
+    assert "laptop-i5-8250u" in text
+    assert "2 of 4 admitted" in text
+    data = json.loads(run(*arguments, "-o", "json").stdout)
+    assert [entry["admitted"] for entry in data["scenarios"]] == [2, 4]
+    assert data["best"]["admitted"]["scenarios"] == ["epyc-9654-nps4"]
+    page = tmp_path / "report.html"
+    result = run(*arguments, "--recommend", "--out", str(page))
+    assert result.returncode == 0
+    assert "Recommended: epyc-9654-nps4: " in result.stdout
+    parser: HTMLParser = Validator()
+    assert isinstance(parser, Validator)
+    parser.check(page.read_text().rstrip("\n"))
