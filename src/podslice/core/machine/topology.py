@@ -86,7 +86,7 @@ class CPUTopology:
             for core in self.cores.values()
         )
         self._children: dict[tuple[str, str], dict[int, tuple[tuple[int, Bits], ...]]] = {}
-        self.numa_mask: Bits = bits_of(self.numa_nodes)
+        self.numa_mask: Bits = bits_of(node for node in self.numa_nodes if node >= 0)
         self.sockets_of_numa_nodes = {
             node: bits_of(i for i, socket in enumerate(self.sockets.values()) if socket & cpus)
             for node, cpus in self.numa_nodes.items()
