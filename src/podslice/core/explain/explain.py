@@ -35,11 +35,16 @@ def explain(kubelet: Kubelet, pod: Pod, *, fixes: bool = True) -> Explanation:
 
 
 def find_fixes(kubelet: Kubelet, pod: Pod) -> list[Fix]:
-    """Every fix of a refused pod in the searched classes (docs/explain.md), cheapest first."""
+    """Every fix of a refused pod in the searched classes (docs/explain.md), cheapest first.
+
+    Where draining the node alone helps, changes that need a drained node besides are left out.
+    """
     pod = default_pod(pod, kubelet.manager.context.gates)
     found = PodFixes(kubelet, pod).find()
     for search in (pod_moves, empty_node, configurations, hugepages, reservations):
         found += search(kubelet, pod)
+    if any(fix.code == "repack" for fix in found):
+        found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
     return sorted(found, key=lambda fix: (fix.cost, fix.text))
 
 
