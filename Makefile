@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint bench replay lock clean
+.PHONY: help demo test lint check-proto bench replay lock clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "podslice needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
@@ -30,6 +30,10 @@ lint: $(READY) ## Format check, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m podslice.wire.proto.generate --check
+
+check-proto: $(READY) ## Compare the generated messages with their .proto files
+	$(BIN)/python -m podslice.wire.proto.generate --check
 
 bench: $(READY) ## Run the benchmarks
 	$(BIN)/python -m benchmarks
@@ -38,7 +42,7 @@ replay: $(READY) ## Compare with all recorded decisions beside the checkout
 	$(BIN)/podslice replay --check ../shared/vectors/*.jsonl.gz
 
 lock: ## Renew requirements.lock (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev -o requirements.lock pyproject.toml
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent -o requirements.lock pyproject.toml
 
 clean: ## Remove what was set up
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

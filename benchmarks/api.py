@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure import Case
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import pod_requests
 from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create
-from podslice.core.quirks import profile
+from podslice.core.quirks import PROFILES, profile
 from podslice.core.values.gates import FeatureGates
 from podslice.replay.api.case import ApiCase
 from podslice.replay.run import read_cases
@@ -39,3 +41,16 @@ def pipeline(pods: Sequence[Pod], profile_name: str) -> Callable[[], Any]:
             pod_requests(pod)
 
     return run
+
+
+def cases() -> Iterator[Case]:
+    """All recorded pods in one sample."""
+    pods = recorded_pods()
+    target = len(pods) / PODS_PER_SECOND * 1e6
+    for name in PROFILES:
+        run = pipeline(pods, name)
+        yield Case("API server", f"{len(pods)} pods, {name}", partial(_prepared, run), target_us=target)
+
+
+def _prepared(run: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
+    return lambda: run

@@ -1,4 +1,4 @@
-"""Run a fuzz target: `python -m fuzz.run {state|pods} SECONDS`."""
+"""Run a fuzz target: `python -m fuzz.run {state|pods|wire} SECONDS`."""
 
 from __future__ import annotations
 

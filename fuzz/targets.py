@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from google.protobuf.message import DecodeError
+
 from podslice import KubeletConfig, PodsliceError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
@@ -21,6 +23,9 @@ from podslice.core.state.restore_memory import restore_memory_state
 from podslice.core.state.start import NodeFacts, start_consequence
 from podslice.core.state.verify import verify
 from podslice.k8s.manifest import load_pods_text
+from podslice.wire.mux import FrameDecoder, WireError
+from podslice.wire.proto import nri_pb2
+from podslice.wire.ttrpc import MessageDecoder, RPCError, decode_request, decode_response
 
 MACHINE = from_synthetic("pack:2 numa:1(memory=8GiB) core:4 pu:2")
 TOPOLOGY = CPUTopology(MACHINE)
@@ -67,4 +72,29 @@ def pods(data: bytes) -> None:
         pass
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods}
+def wire(data: bytes) -> None:
+    """Bytes from the runtime, through the multiplexer, ttrpc and the message decoders."""
+    frames, messages = FrameDecoder(), MessageDecoder()
+    try:
+        for start in range(0, len(data), 7):
+            for _, payload in frames.feed(data[start : start + 7]):
+                for message in messages.feed(payload):
+                    _call(message.body)
+    except WireError:
+        pass
+    _call(data)
+
+
+def _call(body: bytes) -> None:
+    with contextlib.suppress(WireError, RPCError):
+        decode_response(body)
+    try:
+        call = decode_request(body)
+    except WireError:
+        return
+    for kind in (nri_pb2.SynchronizeRequest, nri_pb2.CreateContainerRequest, nri_pb2.StateChangeEvent):
+        with contextlib.suppress(DecodeError):
+            kind.FromString(call.payload)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods, "wire": wire}

@@ -81,6 +81,14 @@ BUDGET = both("4", "4Gi")
 
 CASES = [
     Case(
+        "PS001",
+        pod({"limits": amounts("1"), "requests": amounts("2")}),
+        pod({"limits": amounts("2"), "requests": amounts("2")}),
+        "spec.containers[0].resources.requests",
+        'refuses the pod: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu',
+        "error",
+    ),
+    Case(
         "PS101",
         pod({**both("500m"), "limits": amounts("500m", "1Gi"), "requests": amounts("500m", "512Mi")}),
         pod(both("500m", "1Gi")),
@@ -586,9 +594,20 @@ def test_reserved_cpus_isolated() -> None:
 
 def test_every_rule_has_a_case() -> None:
     """No rule is without a finding and a passing object above; ids are unique and in one namespace."""
-    tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | {"PS412", "PS001", "PS002"}
+    tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | {"PS412"}
     assert {rule.id for rule in RULES} <= tested
     assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(POD_RULES) + len(NODE_RULES)
+
+
+def test_pod_that_a_later_release_refuses() -> None:
+    """A pod-level request above the containers' limits is accepted by v1.36.2 and refused with KEP-2837's fix."""
+    data = pod({"limits": amounts("1", "1Gi")}, budget={"requests": amounts("2", "2Gi")})
+    found = {finding.id: finding for finding in check(data)}
+    assert set(found) == {"PS001", "PS302"}
+    assert found["PS001"].severity == "warning"
+    assert "v1.36.2 accepts the pod" in found["PS001"].message
+    ids = {finding.id for finding in lint_pod(PodSubject(pod_from_dict(data), profile="kubelet-1.36"), ALL)}
+    assert ids == {"PS302"}
 
 
 def test_specific_finding_replaces_the_general_one() -> None:

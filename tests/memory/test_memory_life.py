@@ -100,13 +100,10 @@ def test_negative_reservation():
         manager(machine(4, 4), settings=settings)
 
 
-@pytest.mark.parametrize(
-    ("ids", "expected"), [(range(17), "17 NUMA nodes"), ((0, 64), "between 0 and 63")], ids=["many", "large id"]
-)
-def test_machines_out_of_reach(ids, expected):
-    """Machines whose hints could not be listed are refused at start, not at the first pod."""
-    hardware = Machine(tuple(NUMANode(id=node, memory=4 * GiB) for node in ids))
-    with pytest.raises(StartError, match=expected):
+def test_machines_out_of_reach():
+    """Node ids that fit no mask are refused at start, not at the first pod."""
+    hardware = Machine(tuple(NUMANode(id=node, memory=4 * GiB) for node in (0, 64)))
+    with pytest.raises(StartError, match="between 0 and 63"):
         manager(hardware)
 
 

@@ -11,7 +11,7 @@ from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import compare, first_difference, read_cases
 
 SAMPLE = Path(__file__).parents[1] / "vectors"
-KINDS = ("cpuset", "quantity", "take", "hints", "merge", "checkpoint", "managers-cpu", "managers")
+KINDS = ("cpuset", "quantity", "take", "hints", "merge", "checkpoint", "managers-cpu", "managers", "api")
 SLICES = 8
 
 
@@ -43,6 +43,8 @@ def test_full_set(shared: Path, kind: str, part: int) -> None:
         pytest.param({"a": 1}, {}, "a: missing, expected 1", id="missing"),
         pytest.param({}, {"a": None}, "a: unexpected null", id="unexpected"),
         pytest.param({"a": True}, {"a": 1}, "a: expected true, found 1", id="type"),
+        pytest.param({"a": {"panic": "divide"}}, {"a": {"defect": "x"}}, "", id="declared crash"),
+        pytest.param({"a": {"panic": "divide"}}, {"a": 1}, 'a: expected {"panic": "divide"}, found 1', id="crash"),
         pytest.param({"a": {"b": 1.0}}, {"a": {"b": 1}}, "", id="equal numbers"),
     ],
 )

@@ -183,7 +183,8 @@ CONTAINER_SCOPE = [
 def test_container_scope(
     budget: str | None, containers: list[tuple[str, str | None]], exclusive: dict[str, int]
 ) -> None:
-    """Container scope: Guaranteed containers get their own CPUs, the budget plays no role, the rest uses the node."""
+    """Container scope: Guaranteed containers get their own CPUs, the budget plays no role, the rest uses the node
+    (ISO-host: its shared pool is `host`, with quota)."""
     fresh = node("container")
     decision = fresh.admit(make_pod("p", *containers, budget=budget))
     assert {c.name: len(c.cpus) for c in decision.containers if c.exclusive} == exclusive
@@ -208,14 +209,14 @@ def test_sidecar_in_container_scope() -> None:
 
 @pytest.mark.parametrize("scope", ["pod", "container"])
 def test_gate_off_means_no_alignment(scope: str) -> None:
-    """With PodLevelResourceManagers off a pod-level pod is admitted and shares the node."""
+    """GATE-off: with PodLevelResourceManagers off a pod-level pod is admitted and shares the node."""
     decision = make_node(topology_manager_scope=scope).admit(make_pod("p", ("a", "2"), budget="4"))
     assert decision.admitted
     assert {c.isolation for c in decision.containers} == {"host"}
 
 
 def test_isolation_and_quota() -> None:
-    """Exclusive: container, quota off; pod shared pool: pod, quota on."""
+    """ISO-container, ISO-pod: exclusive is `container` with quota off, the pod shared pool `pod` with quota on."""
     decision = node("pod").admit(make_pod("p", ("a", "2"), ("b", None), budget="4"))
     assert {c.name: (c.isolation, c.cfs_quota) for c in decision.containers} == {
         "a": ("container", False),
@@ -262,11 +263,13 @@ def test_odd_request_with_whole_cores() -> None:
 @pytest.mark.parametrize(
     ("strict", "text"),
     [
-        pytest.param("false", '{"policyName":"static","defaultCpuSet":"0-63","checksum":1058907510}', id="off"),
+        pytest.param(
+            "false", '{"policyName":"static","defaultCpuSet":"0-63","checksum":1058907510}', id="KEP-4540-file-off"
+        ),
         pytest.param(
             "true",
             '{"policyName":"static","defaultCpuSet":"2-15,17-31,34-47,49-63","checksum":4141502832}',
-            id="on",
+            id="KEP-4540-file-on",
         ),
     ],
 )

@@ -93,6 +93,8 @@ def lint(
     settings = _settings(config_path, (machine, sysfs, source), choose(_split(select), _split(ignore)), profile)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
+    if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
+        click.echo("podslice: note: without --config the machine says nothing about pods", err=True)
     if output == "sarif":
         from importlib.metadata import version
 

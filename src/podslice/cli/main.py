@@ -11,13 +11,17 @@ from podslice.core.errors import PodsliceError
 
 _COMMANDS = {
     "admit": "Decide where pods land on a node, and show it.",
+    "agent": "Run the node agent.",
+    "audit": "Compare a node's cgroups with its state files.",
     "defrag": "Plan the fewest moves that make room for a pod.",
     "draw": "Draw a node: terminal, SVG or HTML; watch it live.",
     "explain": "Say why a pod is refused, and what would make it fit.",
+    "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
     "replay": "Run recorded decisions of Kubernetes and compare.",
     "serve": "Show a node on a local page and try pods there.",
     "state": "Show, verify, convert and repair state files.",
+    "status": "Show what the agent on this node does.",
     "topology": "Show a machine as the kubelet sees it.",
     "version": "Print the version.",
     "whatif": "Compare kubelet configurations and machines for the same pods.",

@@ -145,7 +145,7 @@ class Kubelet:
         verdict = general_predicates(
             self._on_node(pod),
             [self._on_node(other) for uid, other in self.active.items() if uid != pod.uid],
-            NodeFacts(self._node_resources().allocatable),
+            NodeFacts(self.node_resources().allocatable),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
         )
         if verdict.refusal is not None:
@@ -184,6 +184,7 @@ class Kubelet:
             gates=self.manager.context.gates,
             cpu_policy=self.config.cpu_manager_policy,
             memory_policy=self.config.memory_manager_policy,
+            pod_scope=self.manager.topology.merger is not None and self.manager.topology.scope == "pod",
             quirks=self.quirks,
         )
         return try_resize(desired, self.active[desired.metadata.uid].spec, node, self._admit_resized)
@@ -215,7 +216,8 @@ class Kubelet:
             known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates, self.quirks)
         return known
 
-    def _node_resources(self) -> NodeResources:
+    def node_resources(self) -> NodeResources:
+        """Capacity and allocatable as the Node object shows them."""
         report = self.manager.device.capacity()
         return node_resources(
             self.machine,
@@ -351,6 +353,7 @@ class Kubelet:
         self.running = False
         self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
         context = self.manager.context
+        self.resizes.gates = context.gates
         context.active = dict(old.context.active)
         context.sources_ready = False
         running = {

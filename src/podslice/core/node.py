@@ -13,6 +13,8 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.pod_event import PodEvent
+from podslice.core.effects.settings import cgroup_settings
+from podslice.core.effects.tree import Pin, PodEffects, pod_effects
 from podslice.core.errors import InputError
 from podslice.core.explain.refusal import explain_refusal
 from podslice.core.hints.hint import Hint
@@ -36,7 +38,7 @@ from podslice.core.resize.events import (
 from podslice.core.resize.pending import Attempt, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.scheduling.predicates import Refusal
-from podslice.core.values.cpuset import CPUSet
+from podslice.core.values.cpuset import CPUSet, format_bits
 
 
 class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
@@ -202,6 +204,28 @@ class Node:
         context.epoch += 1
         self.kubelet.collect()
         return refused
+
+    def effects(self, uid: str, *, swap_capacity: int = 0) -> PodEffects:
+        """Cgroup files, OOM scores and what the runtime is told about an admitted pod, with the CPUs it holds.
+
+        `swap_capacity` in bytes is what a Machine does not say. Raises `KeyError` for pods that are not on the node.
+        """
+        kubelet = self.kubelet
+        pod = kubelet.active[uid]
+        memory = kubelet.node_resources().allocatable.get("memory")
+        settings = cgroup_settings(
+            kubelet.config,
+            kubelet.machine,
+            memory_allocatable=None if memory is None else memory.value(),
+            swap_capacity=swap_capacity,
+            cgroup_version=kubelet.cgroup_version,
+        )
+        held = {container.name: kubelet.inspect(pod, container, True) for container in pod.containers}
+        pins = {
+            name: Pin(format_bits(one.cpus), format_bits(one.memory_nodes), one.has_exclusive_cpus)
+            for name, one in held.items()
+        }
+        return pod_effects(pod.spec, kubelet.manager.context.gates, settings, kubelet.quirks, pins)
 
     def remove(self, uid: str) -> None:
         """The pod is gone: everything it held is free again. Unknown UIDs are ignored."""

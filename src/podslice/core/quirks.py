@@ -86,15 +86,13 @@ class Quirks(msgspec.Struct, frozen=True):
     memory_reservation_wraps: bool = False
     """4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable memory."""
     pod_level_resize_outgrows_managers: bool = False
-    """pod-level 17.14: the request of a whole pod can be resized although a static manager holds CPUs or memory for the
-    pod and keeps the old amount; False refuses it as it does for containers."""
+    """pod-level 17.14: the resize of a pod as a whole is tried although a static manager holds CPUs or memory for it,
+    and allocates a second set; False refuses it as for containers."""
     resize_memory_check_gaps: bool = False
     """pod-level 17.15: lowering only the pod's memory limit is not checked against its usage, and a container's message
     names the pod's usage."""
     unlimited_is_least: bool = False
     """pod-level 17.15: a resize compares an unlimited cgroup value as −1, so a first limit counts as an increase."""
-    resize_update_drops_shares: bool = False
-    """pod-level 17.16: any in-place update of a container without CPU request lowers its shares to the minimum."""
     resize_events_omit_pod_level: bool = False
     """pod-level 17.18: events about resizes say nothing about the pod's own resources."""
     negative_sandbox_limits: bool = False
@@ -127,6 +125,11 @@ class Quirks(msgspec.Struct, frozen=True):
     limit_range_without_pod_defaults: bool = False
     """pod-level 11.1, obs. 10: a LimitRange has no defaults for whole pods; False has the gate
     PodLevelResourcesLimitRange, off by default."""
+    implied_limit_becomes_weight: bool = False
+    """17.2, findings A7: a container without a CPU request and limit gets the weight of the whole pod's limit; False
+    gives the least weight, as KEP-2837 says (rows 5 and 13)."""
+    sandbox_limits_are_partial_sums: bool = False
+    """17.20: the sandbox is told the sum of the limits that some containers have, though the others have none."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:

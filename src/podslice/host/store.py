@@ -32,7 +32,7 @@ class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet would, and `InputError` for unreadable files.
 
     `running` are the pods that run on the node, in order of admission: they are admitted again and keep what they
-    have. What the files hold for other pods is freed.
+    have. What the files hold for other pods is freed. `predicates` as for `Node`.
     """
 
     def __init__(
@@ -45,13 +45,14 @@ class NodeStore:
         profile: str = "podslice",
         devices: DeviceInventory | None = None,
         files: FileOperations | None = None,
+        predicates: bool = True,
     ) -> None:
         self.directory = directory
         self._operations = files or RealFiles()
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         found = {name: data for name in STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
-        self.node = Node(machine, config, profile=profile, devices=devices, files=found)
+        self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
         self.refused = self.node.readmit(running)
         self._save()
 

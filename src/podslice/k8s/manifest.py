@@ -28,13 +28,14 @@ _REMEDY = "give a Pod, a List or one of " + ", ".join(_TEMPLATES)
 
 
 class LoadedPod(NamedTuple):
-    """A pod and where it came from; `path` leads to it inside the document."""
+    """A pod and where it came from; `path` leads to it inside the document, `data` is the pod as it was written."""
 
     pod: Pod
     source: str
     document: int
     kind: str
     path: str
+    data: Mapping[str, Any]
 
 
 def read_text(path: str) -> str:
@@ -49,20 +50,21 @@ def read_text(path: str) -> str:
         raise InputError(f"cannot be read: {error.strerror}", source=path) from None
 
 
-def load_pods(path: str, *, replicas: bool = False) -> list[LoadedPod]:
+def load_pods(path: str, *, replicas: bool = False, checked: bool = True) -> list[LoadedPod]:
     """All pods of a file (`-`: standard input), in order; objects of other kinds beside them are passed over.
 
     Raises a one-line `InputError`, also for a file without any pod.
 
     `replicas` expands a workload into as many pods as it asks for. Pods get a name and UID where they have none.
+    `checked` False also returns pods that the API server would refuse.
     """
-    return load_pods_text(read_text(path), "stdin" if path == "-" else path, replicas=replicas)
+    return load_pods_text(read_text(path), "stdin" if path == "-" else path, replicas=replicas, checked=checked)
 
 
-def load_pods_text(text: str, source: str, *, replicas: bool = False) -> list[LoadedPod]:
+def load_pods_text(text: str, source: str, *, replicas: bool = False, checked: bool = True) -> list[LoadedPod]:
     """All pods in the text of a file; see `load_pods`."""
     documents = load_documents(text, source)
-    pods = list(_pods_of(documents, source, replicas=replicas))
+    pods = list(_pods_of(documents, source, replicas=replicas, checked=checked))
     if not pods:
         kinds = sorted({str(document.get("kind")) for document in documents if isinstance(document, dict)})
         problem = f"holds no pods, only {', '.join(kinds)}" if kinds else "holds no pods"
@@ -92,7 +94,7 @@ def _pods_of(documents: list[Any], source: str, *, replicas: bool = False, check
                 copies = count if replicas else 1
                 for number in range(copies):
                     copy = pod if copies == 1 else _renamed(pod, f"{pod.metadata.name}-{number}", "")
-                    yield LoadedPod(copy, source, index, kind, path)
+                    yield LoadedPod(copy, source, index, kind, path, data)
         except InputError as error:
             raise error.at(source=source, document=index if len(documents) > 1 else None) from None
 

@@ -7,7 +7,7 @@ most requests are smaller than a NUMA node and never look at more than one core 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.topology import CPUTopology
@@ -87,10 +87,18 @@ class Accumulator:
             return self._nested(self.numas(), "numa_nodes", "sockets")
         return self._order(self.topology.sockets.items())
 
-    def cores(self) -> list[int]:
-        if self.numa_first:
-            return self._nested(self.sockets(), "sockets", "cores")
-        return self._nested(self.numas(), "numa_nodes", "cores")
+    def _cores_by_parent(self) -> Iterator[list[int]]:
+        """Cores in order, for one socket or NUMA node after the other; only those are sorted that are looked at.
+
+        Where a core has several parents, all are sorted before the first is used, as taking it changes the others.
+        """
+        parents, level = (self.sockets(), "sockets") if self.numa_first else (self.numas(), "numa_nodes")
+        if not self.topology.cores_nest:
+            yield self._nested(parents, level, "cores")
+            return
+        children = self.topology.children(level, "cores")
+        for parent in parents:
+            yield self._order(children[parent])
 
     def uncores(self) -> list[int]:
         return self._nested(self.numas(), "numa_nodes", "uncore_caches")
@@ -130,7 +138,10 @@ class Accumulator:
 
     def take_whole_cores(self) -> None:
         average = self.topology.cpus_per_core if self.quirks.average_sizes else None
-        self._take_whole(self.cores(), self.topology.cores, average)
+        for cores in self._cores_by_parent():
+            self._take_whole(cores, self.topology.cores, average)
+            if self.need < 1:
+                return
 
     def _is_whole(self, cpus: Bits, average: int | None) -> bool:
         free = cpus & self.free
@@ -182,9 +193,14 @@ class Accumulator:
 
     def take_single_cpus(self, spread: bool) -> None:
         if spread:
-            order, objects = self.sockets(), self.topology.sockets
-        else:
-            order, objects = self.cores(), self.topology.cores
+            self._take_singly(self.sockets(), self.topology.sockets)
+            return
+        for cores in self._cores_by_parent():
+            self._take_singly(cores, self.topology.cores)
+            if self.need < 1:
+                return
+
+    def _take_singly(self, order: list[int], objects: Mapping[int, Bits]) -> None:
         for cpus in [objects[key] & self.free for key in order]:
             while cpus and self.need > 0:
                 lowest = cpus & -cpus

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from podslice.core.config.reservation import hugepage_resource
 from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint
-from podslice.core.hints.memory import Groups, Request, best, free_on
+from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.memory import Groups, Request, free_on
 from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.pod.memory_demand import U64
@@ -53,7 +54,7 @@ def _table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
 
 
 def resolve(
-    machine: MachineState, affinity: Hint, request: Request, hints: Callable[[], list[Hint]], *, whole_groups: bool
+    machine: MachineState, affinity: Hint, request: Request, hints: Callable[[], HintSet | None], *, whole_groups: bool
 ) -> Bits:
     """The nodes an allocation uses: the affinity, a default without one, or a superset that is large enough.
 
@@ -62,7 +63,7 @@ def resolve(
     groups = Groups.of(machine)
     if affinity.mask is None:
         affinity = _checked(
-            hints(),
+            _best(hints(), 0),
             affinity.preferred,
             "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available",
             "[memorymanager] failed to find the default preferred hint",
@@ -71,7 +72,7 @@ def resolve(
     short = any(free_on(machine, mask, name) < amount for name, amount in request.items())
     if short or (whole_groups and groups.broken_by(mask)):
         affinity = _checked(
-            [hint for hint in hints() if (hint.mask or 0) & mask == mask],
+            _best(hints(), mask),
             affinity.preferred,
             "[memorymanager] failed to find NUMA nodes to extend the current topology hint",
             "[memorymanager] failed to find the extended preferred hint",
@@ -82,10 +83,13 @@ def resolve(
     return mask
 
 
-def _checked(hints: list[Hint], preferred: bool, none: str, worse: str) -> Hint:
-    if not hints:
+def _best(hints: HintSet | None, within: Bits) -> Hint | None:
+    return None if hints is None else hints.best(within)
+
+
+def _checked(found: Hint | None, preferred: bool, none: str, worse: str) -> Hint:
+    if found is None:
         raise AdmissionError(none)
-    found = best(hints)
     if preferred and not found.preferred:
         raise AdmissionError(worse)
     return found

@@ -28,7 +28,7 @@ from podslice.core.pod.spec import Pod, is_restartable_init
 from podslice.core.values.quantity import ZERO
 
 
-class PodCgroup(msgspec.Struct, frozen=True):
+class PodCgroup(msgspec.Struct, frozen=True, rename="camel"):
     """None stands for what is not written. Microseconds and bytes; `huge_pages` by page size."""
 
     cpu_shares: int

@@ -14,12 +14,13 @@ from podslice.core.pod.critical import is_critical
 from podslice.core.pod.demand import is_pod_level_resources_set, limits_of, own_limits, own_requests
 from podslice.core.pod.qos import BURSTABLE, pod_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList
+from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import ZERO, Quantity
 
 OOM_GROUP, SWAP_MAX = "memory.oom.group", "memory.swap.max"
 
 
-class LinuxResources(msgspec.Struct, frozen=True):
+class LinuxResources(msgspec.Struct, frozen=True, rename="camel"):
     """CRI LinuxContainerResources. 0 stands for what is not set; a quota of -1 for no limit.
 
     Microseconds and bytes; `huge_pages` by page size, in the machine's order; `unified` by cgroup v2 file.
@@ -65,6 +66,7 @@ def container_resources(
     container: Container,
     gates: Mapping[str, bool],
     settings: CgroupSettings,
+    quirks: Quirks,
     *,
     oom_score_adj: int,
     quota_disabled: bool = False,
@@ -73,8 +75,11 @@ def container_resources(
 
     `quota_disabled`: the container owns its CPUs (gate DisableCPUQuotaWithExclusiveCPUs).
     """
+    request = own_requests(container).get("cpu")
+    if request is None and not quirks.implied_limit_becomes_weight:
+        request = own_limits(container).get("cpu", ZERO)
     resources = linux_resources(
-        own_requests(container).get("cpu"),
+        request,
         implied_limit(pod, container, "cpu", gates),
         implied_limit(pod, container, "memory", gates),
         settings,

@@ -82,7 +82,7 @@ class Actuation(msgspec.Struct, frozen=True):
         message = sandbox_update(self.allocated, cgroup, self.gates, self.settings)
         if quota is not None or values.cpu_quota is None:
             return message
-        return message._replace(resources=replace(message.resources, cpu_quota=UNLIMITED))
+        return replace(message, resources=replace(message.resources, cpu_quota=UNLIMITED))
 
     def _containers(self) -> Iterator[ContainerResize]:
         stanza = self.allocated.spec.resources
@@ -97,16 +97,19 @@ class Actuation(msgspec.Struct, frozen=True):
             if then != now:
                 yield ContainerResize(
                     name=container.name,
-                    current=self._values(container, now, PODSLICE),
-                    target=self._values(container, then, self.quirks),
+                    current=self._values(container, now, weightless=not self.quirks.implied_limit_becomes_weight),
+                    target=self._values(container, then, weightless=True),
                     restart=_wants_restart(container, now, then),
                     memory_usage=self.observed.container_usage.get(container.name),
                 )
 
-    def _values(self, container: Container, amounts: Amounts, quirks: Quirks) -> LinuxValues:
-        """A limit that is missing is not written: limits are not taken away."""
+    def _values(self, container: Container, amounts: Amounts, *, weightless: bool) -> LinuxValues:
+        """What a container has or gets. A limit that is missing is not written: limits are not taken away.
+
+        `weightless`: without a CPU request it has the least weight, as after any update; else its limit decides.
+        """
         cpu_request, _, cpu_limit, memory_limit = amounts
-        if cpu_request is None and quirks.resize_update_drops_shares:
+        if cpu_request is None and weightless:
             cpu_request = ZERO
         values = linux_resources(
             cpu_request,

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from podslice.core.effects.cgroup import PodCgroup
+import msgspec
+
+from podslice.core.effects.cgroup import PodCgroup, declares_limit
 from podslice.core.effects.container_cgroup import LinuxResources, linux_resources
 from podslice.core.effects.cpu_weight import milli_cpu_to_quota, milli_cpu_to_shares, shares_to_milli_cpu
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.demand import pod_limits, pod_requests
 from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
 from podslice.core.values.golang import wrap_int64
 from podslice.core.values.quantity import ZERO
 
 
-class Sandbox(NamedTuple):
+class Sandbox(msgspec.Struct, frozen=True):
     """The pod's resources without overhead, and the overhead."""
 
     resources: LinuxResources
     overhead: LinuxResources
 
 
-def sandbox(pod: Pod, gates: Mapping[str, bool], settings: CgroupSettings, *, quota_disabled: bool = False) -> Sandbox:
-    """Values for creating the sandbox. Limits are plain sums, even if some containers declare none."""
+def sandbox(
+    pod: Pod, gates: Mapping[str, bool], settings: CgroupSettings, quirks: Quirks, *, quota_disabled: bool = False
+) -> Sandbox:
+    """Values for creating the sandbox. `quota_disabled`: the pod owns its CPUs."""
     pod_level = gates["PodLevelResources"]
     requests = pod_requests(pod, pod_level=pod_level, overhead=False)
     limits = pod_limits(pod, pod_level=pod_level, overhead=False)
+    if not quirks.sandbox_limits_are_partial_sums:
+        limits = {name: limits[name] for name in limits if declares_limit(pod, name, pod_level)}
     own = linux_resources(
         requests.get("cpu"),
         limits.get("cpu", ZERO),

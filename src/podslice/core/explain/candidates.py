@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, combinations, islice
 
 import msgspec
 
 from podslice.core.errors import AdmissionError
 from podslice.core.explain.record import Step
 from podslice.core.hints.hint import Hint
-from podslice.core.hints.masks import enumerate_masks
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import DeviceResource
 from podslice.core.pod.demand import limits_of, pod_limits
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
-from podslice.core.values.cpuset import Bits, CPUSet, iter_bits
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+
+MOST_CANDIDATES = 1024
 
 
 class Cell(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,11 +65,12 @@ class _Column:
 
 
 def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> tuple[Candidate, ...]:
-    """All sets of the machine's NUMA nodes, single ones first, with a verdict for each."""
+    """Sets of the machine's NUMA nodes with a verdict for each, single ones first, as far as `MOST_CANDIDATES` goes."""
     columns = list(_columns(kubelet, pod, step))
     single = kubelet.config.topology_manager_policy == "single-numa-node"
     nodes = tuple(sorted(node.id for node in kubelet.machine.nodes))
-    return tuple(_candidate(mask, columns, single) for _, mask in enumerate_masks(nodes))
+    sets = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
+    return tuple(_candidate(bits_of(members), columns, single) for members in islice(sets, MOST_CANDIDATES))
 
 
 def _candidate(mask: Bits, columns: list[_Column], single: bool) -> Candidate:

@@ -21,7 +21,6 @@ from podslice.core.explain.edits import (
     without_resources,
 )
 from podslice.core.explain.fix import COSTS, LOSS, Edit, Fix, text_of
-from podslice.core.hints.masks import sums
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.core.pod.eligibility import integral_cpus
@@ -30,6 +29,7 @@ from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
 _MI = 1 << 20
 _SMALL_MEMORY = 64 << 20
+_MOST_TOTALS = 4096
 _MOST_SIZES = 400
 _BUDGET_STEPS = 16
 Amounts = dict[tuple[str, str], Quantity | None]
@@ -154,8 +154,8 @@ class PodFixes:
         memory = self.kubelet.manager.memory
         tables = [(state.memory_map or {}).get(name) for _, state in sorted(memory.machine_state.items())]
         amounts = {
-            *sums([table.free if table else 0 for table in tables]),
-            *sums([table.allocatable if table else 0 for table in tables]),
+            *_subset_sums(table.free if table else 0 for table in tables),
+            *_subset_sums(table.allocatable if table else 0 for table in tables),
         }
         others = [
             quantity.value()
@@ -284,3 +284,13 @@ def differences(before: Pod, after: Pod) -> tuple[Edit, ...]:
                     path = f"{field(before, place)}.{kind}.{name}"
                     changed.append(Edit(path, text_of(was.get(name)), text_of(is_now.get(name))))
     return tuple(changed)
+
+
+def _subset_sums(amounts: Iterable[int]) -> set[int]:
+    """Totals of all sets of NUMA nodes; on machines with very many different ones the largest totals."""
+    totals = {0}
+    for size in amounts:
+        totals |= {total + size for total in totals}
+        if len(totals) > _MOST_TOTALS:
+            totals = set(sorted(totals)[-_MOST_TOTALS:])
+    return totals

@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.masks import enumerate_masks, smallest_size, sums
+from podslice.core.hints.hintset import HintSet, SocketAlignment
+from podslice.core.hints.search import Need
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import Bits
 
 
 def cpu_topology_hints(
     topology: CPUTopology, available: Bits, reusable: Bits, count: int, align_by_socket: bool
-) -> list[Hint]:
-    """Hints for `count` CPUs out of `available` and `reusable`, in upstream's order; empty when none fits.
+) -> HintSet | None:
+    """Hints for `count` CPUs out of `available` and `reusable`; None when no set of NUMA nodes has as many.
 
     A mask is preferred when it is as small as the machine (free or not) allows, or with `align_by_socket` when it
     spans as few sockets as that size needs.
     """
     nodes = topology.numa_nodes
-    smallest = max(1, smallest_size({node: cpus.bit_count() for node, cpus in nodes.items()}, count))
-    aligned = _socket_alignment(topology, smallest) if align_by_socket else None
-    required = topology.numa_nodes_of(reusable) if reusable else 0
+    smallest = topology.fewest_numa_nodes(count)
+    alignment = _alignment(topology, smallest) if align_by_socket else None
     missing = count - reusable.bit_count()
-    free = sums([(available & cpus).bit_count() for cpus in nodes.values()])
-    return [
-        Hint(mask, index.bit_count() == smallest or (aligned is not None and _sockets(topology, mask) == aligned))
-        for index, mask in enumerate_masks(tuple(nodes))
-        if free[index] >= missing and mask & required == required
-    ]
+    total = singles = 0
+    free = {}
+    for node, cpus in nodes.items():
+        there = free[node] = (available & cpus).bit_count()
+        total += there
+        if there >= missing:
+            singles |= 1 << node
+    if total < missing:
+        return None
+    needs: tuple[Need, ...] = (Need(free, missing),)
+    if reusable:
+        required = topology.numa_nodes_of(reusable)
+        if required & (required - 1):
+            singles = 0
+        else:
+            singles &= required
+        needs += (Need.nodes(required, required.bit_count()),)
+    if len(nodes) == 1:
+        return HintSet(tuple(nodes), smallest, singles, alignment=alignment)
+    return HintSet(tuple(nodes), smallest, singles, open_nodes=topology.numa_mask, needs=needs, alignment=alignment)
 
 
-def _socket_alignment(topology: CPUTopology, smallest: int) -> int | None:
+def _alignment(topology: CPUTopology, smallest: int) -> SocketAlignment | None:
     if topology.num_sockets == 0:
         raise UpstreamDefectError("align_by_socket_without_sockets", "the machine reports no sockets")
     nodes_per_socket = len(topology.numa_nodes) // topology.num_sockets
-    return -(-smallest // nodes_per_socket) if nodes_per_socket else None
-
-
-def _sockets(topology: CPUTopology, mask: Bits) -> int:
-    cpus = topology.cpus_in_numa_nodes(mask)
-    return sum(1 for socket in topology.sockets.values() if socket & cpus)
+    if not nodes_per_socket:
+        return None
+    return SocketAlignment(topology.sockets_of_numa_nodes, -(-smallest // nodes_per_socket))

@@ -1,7 +1,7 @@
 """Device hints: which sets of NUMA nodes reach enough devices of one resource (spec memory-device 2.6).
 
 Devices are bits of an int, so what a node set reaches is one union, and counting free devices on it one population
-count. The unions depend only on the plugin's device list; they are worked out once per list.
+count. Where no device is on several nodes, which is the rule, counts per node simply add up.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.masks import enumerate_masks
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.search import Need, Reach, all_met, fewest
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
 class Coverage:
@@ -24,6 +24,8 @@ class Coverage:
     def __init__(self, on_node: Mapping[int, Bits], machine_nodes: tuple[int, ...]) -> None:
         self.on_node = on_node
         self.nodes = tuple(sorted(set(on_node) & set(machine_nodes))) or machine_nodes
+        self._mask = bits_of(self.nodes)
+        self._sizes: dict[int, int] = {}
 
     def reach(self, mask: Bits) -> Bits:
         """Devices with at least one NUMA node in `mask`."""
@@ -33,6 +35,11 @@ class Coverage:
         return devices
 
     @cached_property
+    def _apart(self) -> bool:
+        """True when no device is on several nodes."""
+        return sum(there.bit_count() for there in self.on_node.values()) == self.placed.bit_count()
+
+    @cached_property
     def placed(self) -> Bits:
         """Devices with any NUMA node at all."""
         devices = 0
@@ -40,41 +47,40 @@ class Coverage:
             devices |= there
         return devices
 
-    @cached_property
-    def reached(self) -> list[Bits]:
-        """`reach` of every set of `nodes`, addressed by the index of `enumerate_masks`."""
-        table = [0]
-        for node in self.nodes:
-            there = self.on_node.get(node, 0)
-            table += [devices | there for devices in table]
-        return table
-
-    @cached_property
-    def _most(self) -> list[int]:
-        """Most devices, used or not, that a set of so many nodes reaches."""
-        most = [0] * (len(self.nodes) + 1)
-        for index, devices in enumerate(self.reached):
-            size = index.bit_count()
-            most[size] = max(most[size], devices.bit_count())
-        return most
-
     def smallest_size(self, count: int) -> int:
         """Fewest nodes that could reach `count` devices if all were free; all nodes if none could."""
-        for size in range(1, len(self.nodes)):
-            if self._most[size] >= count:
-                return size
-        return len(self.nodes)
+        size = self._sizes.get(count)
+        if size is None:
+            size = self._sizes[count] = fewest(self._mask, (self._reach(-1, count),)) or len(self.nodes)
+        return size
 
-    def hints(self, available: Bits, count: int, *, reusable: Bits = 0) -> list[Hint]:
-        """Hints for `count` devices out of `available` and `reusable`, in enumeration order (spec 2.6, generate).
+    def hints(self, available: Bits, count: int, *, reusable: Bits = 0) -> HintSet | None:
+        """Hints for `count` devices out of `available` and `reusable`; None when no set of nodes reaches as many
+        (spec 2.6, generate).
 
         A mask must reach every reusable device; preferred are masks as small as the machine allows.
         """
-        smallest = self.smallest_size(count)
-        missing = count - reusable.bit_count()
-        reached = self.reached
-        return [
-            Hint(mask, index.bit_count() == smallest)
-            for index, mask in enumerate_masks(self.nodes)
-            if (available & reached[index]).bit_count() >= missing and not reusable & ~reached[index]
-        ]
+        reach = self._reach(available, count - reusable.bit_count())
+        needs = (reach, *self._touching(reusable)) if reusable else (reach,)
+        if not all_met(needs, self._mask):
+            return None
+        singles = 0
+        for node in self.nodes:
+            there = self.on_node.get(node, 0)
+            if reach.values[node] >= reach.amount and not reusable & ~there:
+                singles |= 1 << node
+        open_nodes = self._mask if len(self.nodes) > 1 else 0
+        return HintSet(self.nodes, self.smallest_size(count), singles, open_nodes=open_nodes, needs=needs)
+
+    def _reach(self, devices: Bits, amount: int) -> Need:
+        there = {node: self.on_node.get(node, 0) & devices for node in self.nodes}
+        if self._apart:
+            return Need({node: found.bit_count() for node, found in there.items()}, amount)
+        return Reach(there, amount)
+
+    def _touching(self, devices: Bits) -> tuple[Need, ...]:
+        """A need for each device: one of its nodes."""
+        places: set[Bits] = set()
+        for device in iter_bits(devices):
+            places.add(bits_of(node for node in self.nodes if self.on_node.get(node, 0) >> device & 1))
+        return tuple(Need.nodes(place, 1) for place in sorted(places))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from podslice.core.values.cpuset import Bits
+
+if TYPE_CHECKING:
+    from podslice.core.hints.hintset import HintSet
 
 
 class Hint(NamedTuple):
@@ -14,8 +17,8 @@ class Hint(NamedTuple):
     preferred: bool
 
 
-ResourceHints: TypeAlias = "list[Hint] | None"
-"""None: no preference. Empty list: cannot be satisfied. Otherwise the sets that would do."""
+ResourceHints: TypeAlias = "HintSet | list[Hint] | None"
+"""None: no preference. Empty list: cannot be satisfied. Otherwise the sets that would do, described or listed."""
 
 ProviderHints: TypeAlias = "dict[str, ResourceHints] | None"
 """A provider's answer by resource name; None or empty: no preference about anything."""

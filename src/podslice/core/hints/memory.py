@@ -1,7 +1,7 @@
 """Memory hints: which sets of NUMA nodes could hold a container's memory and huge pages (spec memory-device 1.6).
 
-All resources of a request share one list of masks, so a mask is looked at once: its sums over all subsets come from
-tables, and what its nodes' groups forbid from three bit sets.
+All resources of a request share one set of hints. Nodes that nobody uses can be combined freely; nodes in use are
+taken alone or as exactly the group they belong to. So there is a rule for the first, and a short list of the second.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.masks import enumerate_masks, sums
+from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.search import Need, fewest
 from podslice.core.machine.memory import MachineState
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
-
-MAX_NODES = 16
-"""Every set of nodes is listed, so more nodes than this cannot be served in time."""
 
 Request = Mapping[str, int]
 """Bytes by resource: `memory` and huge page resources."""
@@ -55,32 +52,89 @@ class Groups(NamedTuple):
         return mask.bit_count() == 1 and mask & self.grouped != 0
 
 
-def memory_masks(machine: MachineState, request: Request, reuse: Reuse, *, crash: bool) -> list[Hint]:
-    """The hints that every requested resource shares, in upstream's order; empty when nothing fits.
+def memory_hints(machine: MachineState, request: Request, reuse: Reuse, *, crash: bool) -> HintSet | None:
+    """The hints that every requested resource shares; None when nothing fits.
 
-    A mask must be large enough when empty (this alone decides what the smallest, preferred size is), must respect
-    the groups, and must have enough free. `crash` raises `UpstreamDefectError` for a resource that a node does not
-    have; otherwise it counts as nothing.
+    A set of nodes must be large enough when empty (this alone decides what the smallest, preferred size is), must
+    respect the groups, and must have enough free. `crash` raises `UpstreamDefectError` for a resource that a node does
+    not have; otherwise it counts as nothing.
     """
     if not request:
-        return []
+        return None
     if crash:
         _check_tables(machine, request)
-    nodes = tuple(sorted(machine))
-    masks = list(enumerate_masks(nodes))
-    for name, amount in request.items():
-        table = sums([_amount(machine, node, name, "allocatable") for node in nodes])
-        masks = [entry for entry in masks if table[entry[0]] >= amount]
-    if not masks:
-        return []
-    smallest = masks[0][1].bit_count()
+    room = _Room(machine, request)
+    smallest = fewest(room.nodes, room.sizes)
+    if smallest is None:
+        return None
     groups = Groups.of(machine)
-    masks = [entry for entry in masks if not (groups.violated_by(entry[1]) or groups.broken_by(entry[1]))]
-    for name, amount in request.items():
-        table = sums([_amount(machine, node, name, "free") for node in nodes])
-        left = {mask: amounts[name] for mask, amounts in reuse.items() if amounts.get(name)}
-        masks = [entry for entry in masks if table[entry[0]] + left.get(entry[1], 0) >= amount]
-    return [Hint(mask, mask.bit_count() == smallest) for _, mask in masks]
+    singles = room.alone & ~groups.grouped
+    multis = []
+    for mask in sorted(_candidates(room.nodes, groups, reuse)):
+        if room.holds(mask, reuse.get(mask)) and not groups.violated_by(mask) and not groups.broken_by(mask):
+            if mask & (mask - 1):
+                multis.append(mask)
+            else:
+                singles |= mask
+    open_nodes = room.nodes & ~groups.used
+    needs = room.needs
+    if open_nodes & (open_nodes - 1) == 0 or not all(need.met_by(open_nodes) for need in needs):
+        open_nodes = 0
+    if not (singles or multis or open_nodes):
+        return None
+    return HintSet(tuple(sorted(machine)), smallest, singles, multis=tuple(multis), open_nodes=open_nodes, needs=needs)
+
+
+class _Room:
+    """What the nodes of a machine offer for one request: `sizes` when empty, `needs` as they are; `alone` are the
+    nodes on which it fits."""
+
+    def __init__(self, machine: MachineState, request: Request) -> None:
+        self.nodes: Bits = 0
+        self.alone: Bits = 0
+        free: dict[str, dict[int, int]] = {name: {} for name in request}
+        sizes: dict[str, dict[int, int]] = {name: {} for name in request}
+        wants = list(request.items())
+        overfull = False
+        for node, state in machine.items():
+            bit = 1 << node
+            self.nodes |= bit
+            tables = state.memory_map or {}
+            fits = True
+            for name, amount in wants:
+                table = tables.get(name)
+                if table is None:
+                    left = size = 0
+                else:
+                    left, size = table.free, table.allocatable
+                free[name][node] = left
+                sizes[name][node] = size
+                if left < amount or size < amount:
+                    fits = False
+                if left > size:
+                    overfull = True
+            if fits:
+                self.alone |= bit
+        self.sizes = tuple([Need(sizes[name], amount) for name, amount in wants])
+        self._free = {name: Need(free[name], amount) for name, amount in wants}
+        self.needs = tuple(self._free.values()) + (self.sizes if overfull else ())
+
+    def holds(self, mask: Bits, reuse: Request | None) -> bool:
+        """True when the nodes of a mask are large enough and have, with what may be reused, enough free."""
+        if not all(size.met_by(mask) for size in self.sizes):
+            return False
+        for name, need in self._free.items():
+            left = reuse.get(name, 0) if reuse else 0
+            if sum([need.values[node] for node in iter_bits(mask)]) + left < need.amount:
+                return False
+        return True
+
+
+def _candidates(nodes: Bits, groups: Groups, reuse: Reuse) -> set[Bits]:
+    """Sets that may do beside single nodes and nodes nobody uses: groups in use, and what may be reused."""
+    masks = {mask for mask in groups.members if mask & (mask - 1)}
+    masks.update(reuse)
+    return {mask for mask in masks if mask and not mask & ~nodes}
 
 
 def _check_tables(machine: MachineState, request: Request) -> None:
@@ -90,16 +144,11 @@ def _check_tables(machine: MachineState, request: Request) -> None:
                 raise UpstreamDefectError("missing_hugepages_crash", f"NUMA node {node} has no {name}")
 
 
-def _amount(machine: MachineState, node: int, name: str, field: str) -> int:
-    table = (machine[node].memory_map or {}).get(name)
-    return 0 if table is None else int(getattr(table, field))
-
-
 def free_on(machine: MachineState, mask: Bits, name: str) -> int:
     """Free bytes of a resource on the nodes of a mask."""
-    return sum(_amount(machine, node, name, "free") for node in iter_bits(mask) if node in machine)
-
-
-def best(hints: list[Hint]) -> Hint:
-    """Preferred before not, then fewer nodes, then the lower mask."""
-    return min(hints, key=lambda hint: (not hint.preferred, (hint.mask or 0).bit_count(), hint.mask or 0))
+    free = 0
+    for node in iter_bits(mask):
+        if node in machine:
+            table = (machine[node].memory_map or {}).get(name)
+            free += table.free if table is not None else 0
+    return free

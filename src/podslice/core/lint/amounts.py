@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from podslice.core.effects.cgroup import declares_limit
 from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, milli_cpu_to_quota
 from podslice.core.lint.model import ERROR, INFO, WARNING, Problem, Rule
 from podslice.core.lint.subject import PodSubject
+from podslice.core.pod.create import prepare_for_create
+from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, add_into, requests_of
+from podslice.core.pod.field_error import FieldError
 from podslice.core.pod.qos import BEST_EFFORT
-from podslice.core.pod.spec import ResourceList
+from podslice.core.pod.spec import Pod, ResourceList
+from podslice.core.pod.validate import validate_create
 from podslice.core.values.duration import DurationError, parse_duration
+from podslice.core.values.gates import GATES
 from podslice.core.values.quantity import ZERO, Quantity
 
 _SHARED = ("cpu", "memory")
+_BYTES = ("memory", "ephemeral-storage")
+_SAID_BETTER = ("aggregate container requests", "must be less than or equal to pod limits", "HugePages require")
+"""Texts of the API server's errors that rules of their own report: PS204, PS205, PS303."""
 _TINY_MILLI = 100
 _SMALLEST_QUOTA_MILLI = 10
 _MEBI = Quantity.of(1 << 20)
@@ -121,23 +129,36 @@ def _init_peak(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _memory_units(subject: PodSubject) -> Iterator[Problem]:
-    for field, container in _written(subject):
-        for kind, amounts in container:
-            amount = amounts.get("memory", ZERO)
-            if amount.nano % 10**9:
-                yield Problem(
-                    f"{field}.{kind}[memory]",
-                    f"{amount} is a fraction of a byte (m stands for thousandths)",
-                    f"did you mean {str(amount).removesuffix('m')}Mi?",
-                )
-            elif ZERO < amount < _MEBI:
-                number = str(amount)
-                meant = f"{number}Mi" if number.isdigit() else number.upper().rstrip("KI") + "Mi"
-                yield Problem(
-                    f"{field}.{kind}[memory]",
-                    f"{amount} is {amount.value()} bytes, less than any process needs",
-                    f"did you mean {meant}?",
-                )
+    for field, kinds in _written(subject):
+        for kind, amounts in kinds:
+            for name in _BYTES:
+                amount = amounts.get(name, ZERO)
+                path = f"{field}.{kind}[{name}]"
+                if amount.nano % 10**9:
+                    meant = str(amount).removesuffix("m")
+                    message = f"{amount} {name} is a fraction of a byte (m stands for thousandths)"
+                    yield Problem(path, message, f"did you mean {meant}Mi?")
+                elif name == "memory" and ZERO < amount < _MEBI:
+                    number = str(amount).rstrip("kKi")
+                    message = f"{amount} is {amount.value()} bytes, less than any process needs"
+                    yield Problem(path, message, f"did you mean {number}Mi?")
+
+
+def _invalid(subject: PodSubject) -> Iterator[Problem]:
+    fixed = _errors(subject.written, subject.gates)
+    today = _errors(subject.written, {**subject.gates, **{name: False for name, gate in GATES.items() if gate.later}})
+    fix = "correct the field as the message says"
+    for error in today:
+        if error.field.startswith("spec.overhead") or not any(sign in error.detail for sign in _SAID_BETTER):
+            yield Problem(error.field, f"the API server refuses the pod: {error}", fix)
+    for error in fixed:
+        if error not in today:
+            message = f"v1.36.2 accepts the pod, but with the fixes of KEP-2837 the API server refuses it: {error}"
+            yield Problem(error.field, message, fix, WARNING)
+
+
+def _errors(pod: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
+    return validate_create(prepare_for_create(default_pod(pod, gates), gates), gates)
 
 
 def _cpu_units(subject: PodSubject) -> Iterator[Problem]:
@@ -161,6 +182,16 @@ def _written(subject: PodSubject) -> Iterator[tuple[str, tuple[tuple[str, Resour
 
 
 RULES: tuple[Rule[PodSubject], ...] = (
+    Rule(
+        "PS001",
+        "invalid-pod",
+        ERROR,
+        "The API server refuses the pod",
+        "The pod is defaulted and validated as the API server does, as far as resources are concerned; the message is "
+        "the API server's own. Violations that have a rule of their own (PS204, PS205, PS303) are reported there. A "
+        "pod that v1.36.2 accepts and a release with the fixes of KEP-2837 refuses is a warning.",
+        _invalid,
+    ),
     Rule(
         "PS301",
         "tiny-cpu-limit",

@@ -31,7 +31,7 @@ def _run(rules: Iterable[Rule[Subject]], subject: Subject, reference: ObjectRefe
     findings: list[Finding] = []
     replaced: set[str] = set()
     for rule in rules:
-        for problem in rule.check(subject):
+        for problem in dict.fromkeys(rule.check(subject)):
             severity = problem.severity or rule.severity
             path = f"{prefix}.{problem.path}" if prefix and problem.path else prefix or problem.path
             findings.append(Finding(rule.id, rule.name, severity, reference, path, problem.message, problem.fix))

@@ -52,10 +52,10 @@ def _takes_all(subject: PodSubject) -> Iterator[Problem]:
         return
     if before and decision.admitted and not _assignable(node.kubelet.manager):
         left = node.kubelet.manager.cpu.state.default.bit_count()
+        rest = f"shares the {count_cpus(left, 'reserved')}" if left else "has no CPU at all"
         yield Problem(
             "spec",
-            f"the pod takes all {before} CPUs that can be exclusive; every other pod shares the "
-            f"{count_cpus(left, 'reserved')}",
+            f"the pod takes all {before} CPUs that can be exclusive; every other pod {rest}",
             "leave some CPUs to the shared pool, or keep other pods off this node",
         )
 

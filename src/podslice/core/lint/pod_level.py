@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL, check_shared_pool
 from podslice.core.errors import AdmissionError
-from podslice.core.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
+from podslice.core.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.core.lint.subject import Place, PodSubject
 from podslice.core.pod.demand import aggregate, is_pod_level_resources_set, limits_of, requests_of
 from podslice.core.pod.eligibility import AdmissionPod, integral_cpus
@@ -34,12 +34,14 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
             return
         owners = [c for c in admission.containers if c.exclusive_cpus and not c.plain_init]
         sum_text = " + ".join(f"{c.name} {c.exclusive_cpus}" for c in owners)
+        budget = subject.pod_requests.get("cpu", ZERO)
+        least = sum(c.exclusive_cpus for c in owners) + 1
         sharers = ", ".join(c.name for c in admission.containers if not c.exclusive_cpus)
         yield Problem(
             "spec.resources.requests[cpu]",
-            f"the budget of {count_cpus(admission.cpus)} goes to exclusive containers ({sum_text}) and leaves none for "
+            f"the budget of {budget} CPUs goes to exclusive containers ({sum_text}) and leaves none for "
             f"{sharers}: refused with {EMPTY_POD_SHARED_POOL} where the gate PodLevelResourceManagers is on",
-            f"raise the budget to at least {admission.cpus + 1} CPUs, or give every container whole CPUs",
+            f"raise the budget to at least {least} CPUs, or give every container whole CPUs",
             ERROR if subject.node is not None else WARNING,
         )
 
@@ -160,7 +162,7 @@ def _weight_from_pod_limit(subject: PodSubject) -> Iterator[Problem]:
     names = ", ".join(place.container.name for place in bare)
     yield Problem(
         f"{bare[0].path}.resources",
-        f"no cpu request: {names} has the CPU weight of the pod's whole limit ({limit}), more than "
+        f"no cpu request: in v1.36.2 {names} has the CPU weight of the pod's whole limit ({limit}), more than "
         f"{lighter.container.name} with its request of {lighter.requests['cpu']}",
         f"give {names} a cpu request",
     )
@@ -179,8 +181,8 @@ def _partial_budget(subject: PodSubject) -> Iterator[Problem]:
     if not memory.is_zero():
         yield Problem(
             "spec.resources.requests",
-            f"names no memory, so eviction and preemption count 0 for this pod although its containers request "
-            f"{memory}: it is evicted first under memory pressure",
+            f"names no memory, so v1.36.2 counts 0 when it ranks pods for eviction although the containers request "
+            f"{memory}: the pod is evicted first under memory pressure",
             f"set spec.resources.requests.memory: {memory}",
         )
 
@@ -250,9 +252,9 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "weight-from-pod-limit",
         INFO,
         "A container without cpu request outweighs its neighbours",
-        "The kubelet derives the CPU weight of a container without cpu request from its limit, and a container "
-        "without limit has the pod's. So the container that asks for nothing gets the weight of the whole pod, and "
-        "more CPU time under contention than a neighbour with a request.",
+        "The kubelet of v1.36.2 derives the CPU weight of a container without cpu request from its limit, and a "
+        "container without limit has the pod's. So the container that asks for nothing gets the weight of the whole "
+        "pod, and more CPU time under contention than a neighbour with a request.",
         _weight_from_pod_limit,
     ),
     Rule(

@@ -123,7 +123,7 @@ def _fractional_cpus(subject: PodSubject) -> Iterator[Problem]:
             above = -(-cpus.milli_value() // 1000)
             yield Problem(
                 f"{path}.limits[cpu]",
-                f"{owner} of a Guaranteed pod asks for {cpus} CPUs, not a whole number, so the static CPU manager "
+                f"{owner} is Guaranteed and asks for {cpus} CPUs, not a whole number, so the static CPU manager "
                 "leaves it in the shared pool",
                 f"ask for {above - 1} or {above} CPUs",
                 _severity(subject, wants_cpus=True),

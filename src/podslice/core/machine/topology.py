@@ -6,9 +6,12 @@ of its CPUs, and for each CPU the ids it belongs to. Ids are never renumbered: a
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import accumulate
+
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, bits_of
 
 
 class TopologyError(PodsliceError):
@@ -18,21 +21,27 @@ class TopologyError(PodsliceError):
 class CPUTopology:
     """Immutable after construction. All `dict[int, Bits]` map an object id to the bits of its CPUs, ids ascending.
 
-    `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
+    `cores_nest`: every core lies within one NUMA node and one socket.
+    `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
+    position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
     """
 
     __slots__ = (
         "_children",
+        "_node_sums",
         "all_cpus",
         "core_of",
         "cores",
+        "cores_nest",
         "num_cores",
         "num_cpus",
         "num_sockets",
+        "numa_mask",
         "numa_nodes",
         "numa_of",
         "socket_of",
         "sockets",
+        "sockets_of_numa_nodes",
         "uncore_caches",
         "uncore_of",
     )
@@ -65,7 +74,18 @@ class CPUTopology:
         self.sockets = _group(self.socket_of)
         self.cores = _group(self.core_of)
         self.uncore_caches = _group(self.uncore_of)
+        self.cores_nest = all(
+            any(not core & ~cpus for cpus in parents.values())
+            for parents in (self.numa_nodes, self.sockets)
+            for core in self.cores.values()
+        )
         self._children: dict[tuple[str, str], dict[int, tuple[tuple[int, Bits], ...]]] = {}
+        self.numa_mask: Bits = bits_of(self.numa_nodes)
+        self.sockets_of_numa_nodes = {
+            node: bits_of(i for i, socket in enumerate(self.sockets.values()) if socket & cpus)
+            for node, cpus in self.numa_nodes.items()
+        }
+        self._node_sums = list(accumulate(sorted((c.bit_count() for c in self.numa_nodes.values()), reverse=True)))
         self.all_cpus: Bits = 0
         for bits in self.numa_nodes.values():
             self.all_cpus |= bits
@@ -97,6 +117,10 @@ class CPUTopology:
             }
             self._children[parent, child] = table
         return table
+
+    def fewest_numa_nodes(self, count: int) -> int:
+        """Fewest NUMA nodes that have `count` CPUs, free or not; all of them if even they have not."""
+        return min(bisect_left(self._node_sums, count) + 1, len(self._node_sums))
 
     def numa_nodes_of(self, cpus: Bits) -> Bits:
         """NUMA mask of the nodes that have a CPU in `cpus`."""

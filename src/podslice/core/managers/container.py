@@ -49,7 +49,6 @@ MEMORY_STATE_FILE = "memory_manager_state"
 DEVICE_STATE_FILE = "kubelet_internal_checkpoint"
 STATE_DIRECTORY = "/var/lib/kubelet"
 MAX_NODE_ID = 64
-MAX_LISTED_NODES = 16
 
 
 class ContainerManager:
@@ -156,16 +155,10 @@ class ContainerManager:
         )
 
     def _check_node_ids(self) -> None:
-        """Node ids must fit a mask, and hints are listed for every set of NUMA nodes that have CPUs."""
+        """Node ids must fit a mask."""
         ids = [node.id for node in self.machine.nodes]
         if any(not 0 <= node < MAX_NODE_ID for node in ids):
             raise StartError("topologyManager", f"NUMA node ids must be between 0 and {MAX_NODE_ID - 1}: {ids}")
-        with_cpus = sum(1 for node in self.machine.nodes if node.cores)
-        if with_cpus > MAX_LISTED_NODES:
-            raise StartError(
-                "topologyManager",
-                f"{with_cpus} NUMA nodes have CPUs; hints for more than {MAX_LISTED_NODES} are not supported yet",
-            )
 
     def _build_cpu_manager(self, reservations: Reservations) -> CPUManager:
         stage = "cpuManager"

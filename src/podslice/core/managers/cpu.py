@@ -14,7 +14,7 @@ from podslice.core.allocate.cpu_static import check_smt_alignment, pick_with_aff
 from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.hint import Hint, ProviderHints
+from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -151,8 +151,8 @@ class CPUManager:
             return {"cpu": self._hints(held, 0, pod.cpus)}
         return {"cpu": self._hints(self._assignable(), self._reusable.get(pod.uid, 0) | held, pod.cpus)}
 
-    def _hints(self, available: Bits, reusable: Bits, count: int) -> list[Hint]:
-        return cpu_topology_hints(self.topology, available, reusable, count, self.options.align_by_socket)
+    def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
+        return cpu_topology_hints(self.topology, available, reusable, count, self.options.align_by_socket) or []
 
     def _assignable(self) -> Bits:
         return self.state.default & ~self.reserved

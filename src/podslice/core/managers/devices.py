@@ -160,13 +160,13 @@ class DeviceManager:
             if held & ~pool.known:
                 self._crash(resource, held & ~pool.known)
                 return None
-            return pool.coverage.hints(held, count)
+            return pool.coverage.hints(held, count) or []
         if (pool.free | reusable).bit_count() < count:
             return []
         if reusable & ~pool.known:
             self._crash(resource, reusable & ~pool.known)
         relevant = pool.with_topology if quirks.nodeless_device_blocks_hints else pool.coverage.placed
-        return pool.coverage.hints(pool.free, count, reusable=reusable & relevant)
+        return pool.coverage.hints(pool.free, count, reusable=reusable & relevant) or []
 
     def _crash(self, resource: str, devices: Bits) -> None:
         if self.context.quirks.vanished_devices_crash:

@@ -16,7 +16,8 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
-from podslice.core.hints.memory import MAX_NODES, memory_masks
+from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.memory import memory_hints
 from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.managers.context import ContainerMap, NodeContext
@@ -248,13 +249,13 @@ class MemoryManager:
         return _regenerated_pod(held, request)
 
     def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
-        hints = self._masks(request, reuse)
-        if hints or self.context.quirks.impossible_memory_is_no_preference:
-            return {name: list(hints) for name in request} if hints else {}
-        return {name: [] for name in request}
+        hints = self._fitting(request, reuse)
+        if hints is None and self.context.quirks.impossible_memory_is_no_preference:
+            return {}
+        return dict.fromkeys(request, hints or [])
 
-    def _masks(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> list[Hint]:
-        return memory_masks(self.machine_state, request, reuse, crash=self.context.quirks.missing_hugepages_crash)
+    def _fitting(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
+        return memory_hints(self.machine_state, request, reuse, crash=self.context.quirks.missing_hugepages_crash)
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """A plain init container without memory of its own has ended when a later container has some, or was started
@@ -312,7 +313,7 @@ class MemoryManager:
             self.machine_state,
             affinity,
             request,
-            lambda: self._masks(request, reuse),
+            lambda: self._fitting(request, reuse),
             whole_groups=not self.context.quirks.single_node_in_group,
         )
 
@@ -494,20 +495,16 @@ class MemoryManager:
 
 
 def _check_nodes(ids: list[int]) -> None:
-    """Node ids must fit a mask, and hints are listed for every set of nodes."""
+    """Node ids must fit a mask."""
     if any(not 0 <= node <= MAX_NODE_ID for node in ids):
         raise StartError("memoryManager", f"NUMA node ids must be between 0 and {MAX_NODE_ID}: {ids}")
-    if len(ids) > MAX_NODES:
-        raise StartError(
-            "memoryManager", f"{len(ids)} NUMA nodes; memory hints for more than {MAX_NODES} are not supported yet"
-        )
 
 
 def _regenerated(blocks: list[Block], request: Amounts) -> ProviderHints:
     """Hints from blocks that are held already; None when they do not match the request."""
     if len(blocks) != len(request) or any(request.get(block.type) != block.size for block in blocks):
         return None
-    return {block.type: [Hint(bits_of(block.numa_affinity or ()), True)] for block in blocks}
+    return {block.type: HintSet.only(bits_of(block.numa_affinity or ())) for block in blocks}
 
 
 def _regenerated_pod(held: Mapping[str, list[Block]], request: Amounts) -> ProviderHints:
@@ -515,8 +512,7 @@ def _regenerated_pod(held: Mapping[str, list[Block]], request: Amounts) -> Provi
     masks = {bits_of(block.numa_affinity or ()) for blocks in held.values() for block in blocks}
     if len(masks) != 1:
         return None
-    hint = Hint(masks.pop(), True)
-    return {name: [hint] for name in request}
+    return dict.fromkeys(request, HintSet.only(masks.pop()))
 
 
 def _copy(state: NUMANodeState) -> NUMANodeState:

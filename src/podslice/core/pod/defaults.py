@@ -98,7 +98,7 @@ def _fill_limits(pod: Pod, requests: ResourceList, limits: ResourceList, limits_
     for name, amount in aggregate(pod, own_limits).items():
         if name in limits or not is_supported_pod_level_resource(name):
             continue
-        if (name.startswith(HUGEPAGES_PREFIX) and name not in requests) or (limits_too and _all_limit(pod, name)):
+        if (name.startswith(HUGEPAGES_PREFIX) and name not in requests) or (limits_too and all_limit(pod, name)):
             limits[name] = amount
 
 
@@ -110,7 +110,7 @@ def _limits_hugepages(pod: Pod) -> bool:
     )
 
 
-def _all_limit(pod: Pod, name: str) -> bool:
+def all_limit(pod: Pod, name: str) -> bool:
     """True when every app and init container has a limit above zero for the resource."""
     return all(name in (limits := own_limits(one)) and limits[name].nano > 0 for one in containers_in_order(pod))
 

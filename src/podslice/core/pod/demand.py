@@ -33,7 +33,9 @@ def is_supported_pod_level_resource(name: str) -> bool:
 
 
 def _any_supported(resources: ResourceList | None) -> bool:
-    return resources is not None and any(is_supported_pod_level_resource(name) for name in resources)
+    if not resources:
+        return False
+    return "cpu" in resources or "memory" in resources or any(name.startswith(HUGEPAGES_PREFIX) for name in resources)
 
 
 def is_pod_level_requests_set(pod: Pod) -> bool:
@@ -80,7 +82,10 @@ def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[st
     """The KEP-753 aggregate of all app and init containers: long-running sum against the init peak (spec 7.1)."""
     total: dict[str, Quantity] = {}
     for container in pod.spec.containers:
-        add_into(total, amounts(container))
+        if total:
+            add_into(total, amounts(container))
+        else:
+            total = dict(amounts(container))
     if not pod.spec.init_containers:
         return total
     sidecars: dict[str, Quantity] = {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from podslice.core.pod.limitrange_pod import fill_pod_level
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, ResourceList, from_dict
 
 replace = msgspec.structs.replace
@@ -59,23 +60,18 @@ def _rounded(amounts: ResourceList | None) -> ResourceList | None:
     return None if amounts is None else {name: amount.round_up_milli() for name, amount in amounts.items()}
 
 
-def apply_defaults(pod: Pod, limit_ranges: Iterable[LimitRange]) -> Pod:
-    """The pod as the LimitRanger plugin leaves it: defaults filled in per container, and an annotation about them.
+def apply_defaults(pod: Pod, limit_ranges: Iterable[LimitRange], gates: Mapping[str, bool]) -> Pod:
+    """The pod as the LimitRanger plugin leaves it: defaults filled in, and an annotation about them.
 
-    Pod-level resources are neither read nor recomputed, so the result can contradict them.
+    Defaults for containers neither read nor recompute pod-level resources, so the result can contradict them.
     """
     for limit_range in limit_ranges:
-        pod = _apply(pod, limit_range)
+        pod = _apply(pod, limit_range, gates)
     return pod
 
 
-def _apply(pod: Pod, limit_range: LimitRange) -> Pod:
-    limits: ResourceList = {}
-    requests: ResourceList = {}
-    for item in limit_range.spec.limits:
-        if item.type == CONTAINER:
-            limits |= item.default or {}
-            requests |= item.default_request or {}
+def _apply(pod: Pod, limit_range: LimitRange, gates: Mapping[str, bool]) -> Pod:
+    requests, limits = _defaults_for(limit_range, CONTAINER)
     notes: list[str] = []
     spec = replace(
         pod.spec,
@@ -84,10 +80,22 @@ def _apply(pod: Pod, limit_range: LimitRange) -> Pod:
             _filled(one, "init container", requests, limits, notes) for one in pod.spec.init_containers
         ),
     )
+    pod = fill_pod_level(replace(pod, spec=spec), *_defaults_for(limit_range, POD), gates, notes)
     if not notes:
-        return replace(pod, spec=spec)
+        return pod
     annotations = {**(pod.metadata.annotations or {}), ANNOTATION: f"LimitRanger plugin set: {'; '.join(notes)}"}
-    return replace(pod, spec=spec, metadata=replace(pod.metadata, annotations=annotations))
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def _defaults_for(limit_range: LimitRange, kind: str) -> tuple[ResourceList, ResourceList]:
+    """Default requests and limits of all items of a type; later items win."""
+    requests: ResourceList = {}
+    limits: ResourceList = {}
+    for item in limit_range.spec.limits:
+        if item.type == kind:
+            requests |= item.default_request or {}
+            limits |= item.default or {}
+    return requests, limits
 
 
 def _filled(

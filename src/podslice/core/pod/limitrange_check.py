@@ -8,6 +8,7 @@ from typing import NamedTuple
 from podslice.core.pod.demand import aggregate, own_limits, own_requests
 from podslice.core.pod.field_error import FieldError, forbidden, invalid, required
 from podslice.core.pod.limitrange import CONTAINER, POD, LimitRange, LimitRangeItem
+from podslice.core.pod.limitrange_pod import GATE as POD_DEFAULTS_GATE
 from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.values.golang import INT64_MAX
 from podslice.core.values.quantity import ZERO, Quantity
@@ -17,12 +18,12 @@ _OF_PODS = ("cpu", "memory")
 _VOLUME_CLAIM = "PersistentVolumeClaim"
 
 
-def limit_range_errors(limit_range: LimitRange) -> list[FieldError]:
+def limit_range_errors(limit_range: LimitRange, gates: Mapping[str, bool]) -> list[FieldError]:
     """What the API server finds wrong with a LimitRange (after its defaults); an empty list for a valid one."""
     errors: list[FieldError] = []
     for index, item in enumerate(limit_range.spec.limits):
         path = f"spec.limits[{index}]"
-        if item.type == POD:
+        if item.type == POD and not gates[POD_DEFAULTS_GATE]:
             for field, given in (("default", item.default), ("defaultRequest", item.default_request)):
                 if given:
                     errors.append(forbidden(f"{path}.{field}", "may not be specified when `type` is 'Pod'"))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from podslice.core.pod.demand import add_into, containers_in_order, is_pod_level_resources_set
-from podslice.core.pod.spec import Container, Pod, ResourceList
-from podslice.core.values.quantity import Quantity
+from podslice.core.pod.demand import containers_in_order, is_pod_level_resources_set
+from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 
 GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 _QOS_RESOURCES = ("cpu", "memory")
@@ -29,31 +28,37 @@ def compute_qos(pod: Pod, gates: Mapping[str, bool]) -> str:
         and gates["PodLevelResources"]
         and (is_pod_level_resources_set(pod) or not gates[_FIX_GATE])
     ):
-        requests = _positive(resources.requests)
-        limits = _positive(resources.limits)
-        complete = not resources.limits or len(limits) == len(_QOS_RESOURCES)
-        return _classify(requests, limits, complete)
-    requests, limits, complete = {}, {}, True
-    for container in containers_in_order(pod):
-        add_into(requests, _positive(container.resources.requests))
-        own_limits = _positive(container.resources.limits)
-        add_into(limits, own_limits)
-        complete = complete and len(own_limits) == len(_QOS_RESOURCES)
-    return _classify(requests, limits, complete)
+        return _class_of((resources,))
+    return _class_of([container.resources for container in containers_in_order(pod)])
 
 
-def _classify(requests: Mapping[str, Quantity], limits: Mapping[str, Quantity], complete: bool) -> str:
-    if not requests and not limits:
+def _class_of(requirements: Iterable[ResourceRequirements]) -> str:
+    """Guaranteed when every one has both limits, and the sums of requests and limits agree; only amounts above 0 count.
+
+    Sums are in billionths of the unit.
+    """
+    complete = True
+    requested, limited = [0, 0], [0, 0]
+    for one in requirements:
+        _add_positive(requested, one.requests)
+        complete = _add_positive(limited, one.limits) and complete
+    if not any(requested) and not any(limited):
         return BEST_EFFORT
-    if complete and requests == limits:
-        return GUARANTEED
-    return BURSTABLE
+    return GUARANTEED if complete and requested == limited else BURSTABLE
 
 
-def _positive(resources: ResourceList | None) -> dict[str, Quantity]:
-    if not resources:
-        return {}
-    return {name: resources[name] for name in _QOS_RESOURCES if name in resources and resources[name].nano > 0}
+def _add_positive(total: list[int], amounts: ResourceList | None) -> bool:
+    """Add cpu and memory to their sums; True when both are given."""
+    if not amounts:
+        return False
+    both = True
+    for position, name in enumerate(_QOS_RESOURCES):
+        quantity = amounts.get(name)
+        if quantity is not None and quantity.nano > 0:
+            total[position] += quantity.nano
+        else:
+            both = False
+    return both
 
 
 def is_container_equivalent_guaranteed(container: Container) -> bool:

@@ -81,6 +81,8 @@ def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldE
             )
             return [*errors, forbidden("[]", text)]
         errors += _pod_level_errors(new.spec.resources, old.spec.resources)
+    if old.status.node_allocatable_resource_claim_statuses:
+        errors.append(forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
     moved = _order_errors("spec.containers", new.spec.containers, old.spec.containers) + _order_errors(
         "spec.initContainers", new.spec.init_containers, old.spec.init_containers
     )

@@ -108,6 +108,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
+    node_allocatable_resource_claim_statuses: tuple[Any, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, rename="camel"):
@@ -121,6 +122,16 @@ class Pod(msgspec.Struct, frozen=True, rename="camel"):
 def is_restartable_init(container: Container) -> bool:
     """True for an init container that keeps running beside the app containers (a sidecar, KEP-753)."""
     return container.restart_policy == "Always"
+
+
+def containers_with_kind(pod: Pod) -> list[tuple[str, Container]]:
+    """All containers with their kind: `init` and `sidecar`, then `container`, then `ephemeral`."""
+    spec = pod.spec
+    return [
+        *(("sidecar" if is_restartable_init(container) else "init", container) for container in spec.init_containers),
+        *(("container", container) for container in spec.containers),
+        *(("ephemeral", container) for container in spec.ephemeral_containers),
+    ]
 
 
 _RESOURCE_LISTS = frozenset(

@@ -36,12 +36,14 @@ _OTHER_PLATFORM = ("In-place pod resize is not supported on this node", "unsuppo
 
 
 class ResizeNode(msgspec.Struct, frozen=True):
-    """What of a node decides about resizes. `cpu_policy`, `memory_policy` are the managers' policy names; `cgroups`
-    say which containers swap (None: none does)."""
+    """What of a node decides about resizes. `cpu_policy`, `memory_policy` are the managers' policy names;
+    `pod_scope`: the Topology Manager aligns whole pods, so static managers hold what a pod has as one. `cgroups` say
+    which containers swap (None: none does)."""
 
     gates: Mapping[str, bool]
     cpu_policy: str = "none"
     memory_policy: str = "None"
+    pod_scope: bool = False
     cgroups: CgroupSettings | None = None
     os: str = "linux"
     quirks: Quirks = PODSLICE
@@ -182,7 +184,7 @@ def _guaranteed_changes(desired: Pod, allocated: Pod, node: ResizeNode, resource
 def _held_for_the_pod(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerdict | None:
     """Profile podslice: what a static manager holds for a whole pod cannot be resized under it either."""
     gates = node.gates
-    managed = gates["PodLevelResourceManagers"] and is_pod_level_resources_set(allocated)
+    managed = node.pod_scope and gates["PodLevelResourceManagers"] and is_pod_level_resources_set(allocated)
     if node.quirks.pod_level_resize_outgrows_managers or not managed or pod_qos(desired, gates) != GUARANTEED:
         return None
     was, wants = pod_requests(allocated), pod_requests(desired)
@@ -205,7 +207,7 @@ def _stanza(pod: Pod) -> tuple[ResourceList, ResourceList]:
 
 
 def _swaps(pod: Pod, container: Container, node: ResizeNode, cgroups: CgroupSettings) -> bool:
-    resources = container_resources(pod, container, node.gates, cgroups, oom_score_adj=0)
+    resources = container_resources(pod, container, node.gates, cgroups, node.quirks, oom_score_adj=0)
     return resources.unified.get(SWAP_MAX, 0) > 0
 
 

@@ -20,7 +20,7 @@ from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 _SMALLEST_REQUEST_MILLI, _SMALLEST_LIMIT_MILLI = 2, 10
 
 
-class PodCgroup(msgspec.Struct, frozen=True):
+class ObservedCgroup(msgspec.Struct, frozen=True):
     """What a pod's cgroup v2 says. None: the file could not be read. `cpu_quota` and `memory_max` are −1 for `max`;
     times in microseconds, memory in bytes."""
 
@@ -36,7 +36,7 @@ def allocated_resources(allocated: Pod, gates: Mapping[str, bool]) -> dict[str, 
 
 
 def status_resources(
-    allocated: Pod, gates: Mapping[str, bool], cgroup: PodCgroup, previous: ResourceRequirements | None
+    allocated: Pod, gates: Mapping[str, bool], cgroup: ObservedCgroup, previous: ResourceRequirements | None
 ) -> ResourceRequirements:
     """`status.resources` of a pod as granted. `previous` is what the status said before, which stands in for what
     cannot be read."""
@@ -54,7 +54,7 @@ def status_resources(
 
 
 def _running_requests(
-    allocated: Pod, stanza: ResourceList, before: ResourceList, cgroup: PodCgroup
+    allocated: Pod, stanza: ResourceList, before: ResourceList, cgroup: ObservedCgroup
 ) -> dict[str, Quantity]:
     requests = dict(stanza)
     if cgroup.cpu_weight is None:
@@ -69,7 +69,7 @@ def _running_requests(
     return requests
 
 
-def _running_limits(stanza: ResourceList, before: ResourceList, cgroup: PodCgroup) -> dict[str, Quantity]:
+def _running_limits(stanza: ResourceList, before: ResourceList, cgroup: ObservedCgroup) -> dict[str, Quantity]:
     limits = dict(stanza)
     if cgroup.cpu_quota is None or not cgroup.cpu_period:
         _take(limits, before, "cpu")

@@ -57,3 +57,12 @@ def _at_least_zero(amount: Quantity, taken: Quantity | None) -> Quantity:
         return amount
     rest = amount.sub(taken)
     return rest if rest.sign() >= 0 else Quantity.of(0, amount.format)
+
+
+def exclusive_cpus(cpus: int, *, reserved: int, kept_shared: int = 0) -> int:
+    """How many of a node's CPUs can be given away exclusively at most (KEP-4540).
+
+    `kept_shared` CPUs always stay for containers without their own: an option the KEP considered and archived, which
+    a node could report as one more allocatable figure, `exclusive-cpu`.
+    """
+    return max(0, cpus - reserved - kept_shared)

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.core.pod.demand import (
-    aggregate,
     containers_in_order,
     is_pod_level_resources_set,
-    is_supported_pod_level_resource,
     own_requests,
+    pod_requests,
     requests_of,
 )
 from podslice.core.pod.spec import Pod
@@ -39,18 +38,20 @@ def eviction_requests(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> di
     In v1.36.2 any pod-level value hides all containers' requests; with the gate off pod-level requests still count,
     over the containers'. False of the quirk takes effective requests.
     """
-    resources = pod.spec.resources
-    pod_level = {} if resources is None else requests_of(resources)
-    if quirks.eviction_pod_level_hides_containers:
-        total = {} if gates["PodLevelResources"] and is_pod_level_resources_set(pod) else aggregate(pod, own_requests)
-    else:
-        total = aggregate(pod, own_requests)
-        pod_level = pod_level if gates["PodLevelResources"] else {}
-    total |= {name: amount for name, amount in pod_level.items() if is_supported_pod_level_resource(name)}
+    total = _hidden_by_pod_level(pod, gates) if quirks.eviction_pod_level_hides_containers else _effective(pod, gates)
     for name, amount in (pod.spec.overhead or {}).items():
         if not total.get(name, ZERO).is_zero():
             total[name] = total[name].add(amount)
     return {name: ZERO.add(amount) for name, amount in total.items()}
+
+
+def _effective(pod: Pod, gates: Mapping[str, bool]) -> dict[str, Quantity]:
+    return pod_requests(pod, pod_level=gates["PodLevelResources"], overhead=False)
+
+
+def _hidden_by_pod_level(pod: Pod, gates: Mapping[str, bool]) -> dict[str, Quantity]:
+    hidden = gates["PodLevelResources"] and is_pod_level_resources_set(pod)
+    return pod_requests(pod, overhead=False, containers=not hidden)
 
 
 def rank_for_memory(pods: Sequence[Usage], gates: Mapping[str, bool], quirks: Quirks) -> list[int]:

@@ -6,6 +6,7 @@ resizes). The kubelet asks the same question again at admission (`predicates`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -103,6 +104,13 @@ def filter_code(lacking: Sequence[InsufficientResource]) -> str:
     if not lacking:
         return SUCCESS
     return UNRESOLVABLE if any(lack.unresolvable for lack in lacking) else UNSCHEDULABLE
+
+
+def no_node_message(nodes: Sequence[Sequence[InsufficientResource]]) -> str:
+    """The `FailedScheduling` event of a pod that fits none of the nodes, from what it lacks on each (13.4)."""
+    reasons = Counter(lack.reason for lacking in nodes for lack in lacking)
+    shown = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{len(nodes)} nodes are available: {', '.join(shown)}."
 
 
 def amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:

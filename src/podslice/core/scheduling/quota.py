@@ -6,9 +6,11 @@ The texts are those of the API server's refusal, after `pods "NAME" is forbidden
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from podslice.core.errors import InputError
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.demand import (
     HUGEPAGES_PREFIX,
@@ -19,7 +21,7 @@ from podslice.core.pod.demand import (
     pod_requests,
 )
 from podslice.core.pod.qos import BEST_EFFORT, pod_qos
-from podslice.core.pod.spec import Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import ObjectMeta, Pod, ResourceList, ResourceRequirements, from_dict
 from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import ZERO, Quantity
 
@@ -27,10 +29,28 @@ REQUESTS_PREFIX, LIMITS_PREFIX = "requests.", "limits."
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _REQUIRED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 _ONE = Quantity.of(1)
+SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort")
+"""Scopes that follow from the pod alone."""
 
 
 class QuotaError(Exception):
     """The quota refuses the pod; the text is the API server's."""
+
+
+class _QuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
+    hard: ResourceList = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: dict[str, Any] | None = None
+
+
+class _QuotaStatus(msgspec.Struct, frozen=True):
+    used: ResourceList | None = None
+
+
+class _QuotaObject(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _QuotaSpec = _QuotaSpec()
+    status: _QuotaStatus = _QuotaStatus()
 
 
 class ResourceQuota(msgspec.Struct, frozen=True):
@@ -40,6 +60,22 @@ class ResourceQuota(msgspec.Struct, frozen=True):
     hard: ResourceList
     used: ResourceList | None = None
     scopes: tuple[str, ...] = ()
+
+
+def resource_quota_from_dict(data: Any) -> ResourceQuota:
+    """Decode a v1 ResourceQuota from plain JSON or YAML data. Raises `InputError`, also for scopes that are not known
+    here: `scopeSelector` and scopes by priority class or affinity."""
+    quota = from_dict(data, _QuotaObject)
+    if quota.spec.scope_selector is not None:
+        raise InputError("scope selectors are not supported", path="spec.scopeSelector", remedy="use spec.scopes")
+    for position, scope in enumerate(quota.spec.scopes):
+        if scope not in SCOPES:
+            raise InputError(
+                f"{scope!r} is not a scope known here",
+                path=f"spec.scopes[{position}]",
+                remedy=f"use one of: {', '.join(SCOPES)}",
+            )
+    return ResourceQuota(quota.metadata.name, quota.spec.hard, quota.status.used, quota.spec.scopes)
 
 
 def pod_usage(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> dict[str, Quantity]:
@@ -96,7 +132,7 @@ def _names(resources: ResourceRequirements, name: str) -> bool:
 
 
 def matches_scope(pod: Pod, scope: str, gates: Mapping[str, bool]) -> bool:
-    """Does the pod belong to a scope: `Terminating`, `NotTerminating`, `BestEffort` or `NotBestEffort`?"""
+    """Does the pod belong to a scope of `SCOPES`?"""
     if scope in ("Terminating", "NotTerminating"):
         return (pod.spec.active_deadline_seconds is not None) == (scope == "Terminating")
     return (pod_qos(pod, gates) == BEST_EFFORT) == (scope == "BestEffort")

@@ -57,14 +57,14 @@ def scored_amounts(requests: Mapping[str, Quantity]) -> dict[str, int]:
 def least_allocated_score(requests: Amounts, node: NodeLoad) -> int:
     """Prefers empty nodes: the free share after the pod, averaged over the resources the node has."""
     return _mean(
-        node, {name: _free_share(wrap_int64(node.non_zero[name] + requests[name]), node, name) for name in SCORED}
+        node, {name: _free_share(used, node.allocatable.get(name, 0)) for name, used in _loaded(requests, node)}
     )
 
 
 def most_allocated_score(requests: Amounts, node: NodeLoad) -> int:
     """Prefers full nodes: the used share after the pod, averaged over the resources the node has."""
     return _mean(
-        node, {name: _used_share(wrap_int64(node.non_zero[name] + requests[name]), node, name) for name in SCORED}
+        node, {name: _used_share(used, node.allocatable.get(name, 0)) for name, used in _loaded(requests, node)}
     )
 
 
@@ -81,18 +81,19 @@ def _mean(node: NodeLoad, shares: Mapping[str, int]) -> int:
     return divide(sum(counted), len(counted)) if counted else 0
 
 
-def _free_share(requested: int, node: NodeLoad, name: str) -> int:
-    capacity = node.allocatable.get(name, 0)
-    return (
-        0
-        if not capacity or requested > capacity
-        else divide(wrap_int64((capacity - requested) * MAX_NODE_SCORE), capacity)
-    )
+def _loaded(requests: Amounts, node: NodeLoad) -> list[tuple[str, int]]:
+    """What would be used of each resource with the pod."""
+    return [(name, wrap_int64(node.non_zero[name] + requests[name])) for name in SCORED]
 
 
-def _used_share(requested: int, node: NodeLoad, name: str) -> int:
-    capacity = node.allocatable.get(name, 0)
-    return divide(wrap_int64(min(requested, capacity) * MAX_NODE_SCORE), capacity) if capacity else 0
+def _free_share(used: int, capacity: int) -> int:
+    if not capacity or used > capacity:
+        return 0
+    return divide(wrap_int64((capacity - used) * MAX_NODE_SCORE), capacity)
+
+
+def _used_share(used: int, capacity: int) -> int:
+    return divide(wrap_int64(min(used, capacity) * MAX_NODE_SCORE), capacity) if capacity else 0
 
 
 def _balance(requested: Amounts, node: NodeLoad) -> int:

@@ -22,6 +22,8 @@ _SUFFIX_ERROR = "unable to parse quantity's suffix"
 _NUMERIC_ERROR = "unable to parse numeric part of quantity"
 _LARGEST_EXPONENT = 4096
 _POWERS: tuple[int, ...] = tuple(10**n for n in range(19))
+_FITS = {scale: INT64_MAX * 10 ** (9 + scale) for scale in range(-9, 1)}
+"""The largest number of billionths that a small quantity of a scale holds."""
 _UNCHECKED_SCALES = (1, 2, 3, 6, 9)
 _GRAMMAR = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)\Z")
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
@@ -124,6 +126,9 @@ class Quantity:
         return self._combine(self.nano - other.nano, other)
 
     def _combine(self, nano: int, other: Quantity) -> Quantity:
+        same = self.scale == other.scale <= 0 and self.small and other.small
+        if same and self.nano and -_FITS[self.scale] <= nano <= _FITS[self.scale]:
+            return Quantity(nano, self.format, self.scale)
         fmt = self.format if self.nano else other.format
         scale = min(self.scale, other.scale)
         if self.small and other.small:

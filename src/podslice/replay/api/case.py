@@ -55,7 +55,7 @@ class ApiCase:
     @cached_property
     def mutated(self) -> Pod:
         """The defaulted pod after the LimitRanger plugin."""
-        return apply_defaults(self.defaulted, self.limit_ranges)
+        return apply_defaults(self.defaulted, self.limit_ranges, self.gates)
 
     @cached_property
     def prepared(self) -> Pod:

@@ -10,16 +10,16 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_unified
 from podslice.core.effects.container_cgroup import LinuxResources, container_resources, container_unified
 from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
+from podslice.core.effects.exclusive import pod_quota_disabled, quota_disabled
 from podslice.core.effects.huge_pages import applied, page_size_from_name, page_size_name
 from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
 from podslice.core.effects.sandbox import Sandbox, sandbox, sandbox_update
-from podslice.core.effects.settings import RESERVATION_POLICIES, CgroupSettings
+from podslice.core.effects.settings import DEFAULT_HUGE_PAGES, RESERVATION_POLICIES, CgroupSettings
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.hints.hint import NO_AFFINITY
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import Core, Machine, NUMANode
-from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import Container, is_restartable_init
+from podslice.core.pod.spec import Container, containers_with_kind
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.duration import parse_duration
 from podslice.core.values.quantity import Quantity
@@ -40,15 +40,6 @@ class NodeCase:
         asked = (4 + pod_cgroups, 2 + pod_cgroups) if self.gates["PodLevelResources"] else (2, 1)
         self.pod = grown(case.pod, *asked)
 
-    @property
-    def containers(self) -> list[tuple[str, Container]]:
-        spec = self.pod.spec
-        return [
-            *(("sidecar" if is_restartable_init(one) else "init", one) for one in spec.init_containers),
-            *(("container", one) for one in spec.containers),
-            *(("ephemeral", one) for one in spec.ephemeral_containers),
-        ]
-
     def settings(self, policy: str = RESERVATION_POLICIES[0]) -> CgroupSettings:
         node = self.node
         version = node.get("cgroupVersion", 2)
@@ -57,7 +48,9 @@ class NodeCase:
             memory_capacity=node.get("memoryCapacity", 16 * _GI),
             swap_capacity=node.get("swapCapacity", 0),
             cgroup_version=version,
-            huge_pages=tuple(map(page_size_from_name, node.get("hugePageSizes", ("2MB", "1GB")))),
+            huge_pages=tuple(map(page_size_from_name, node["hugePageSizes"]))
+            if "hugePageSizes" in node
+            else DEFAULT_HUGE_PAGES,
             cfs_quota=node.get("cfsQuota", True),
             cfs_period_us=parse_duration(node.get("cfsPeriod", "100ms")) // 1000,
             kill_whole_container=not node.get("singleProcessOOMKill", version == 1),
@@ -103,15 +96,10 @@ class NodeCase:
             results[container.name] = format_bits(cpu.exclusive_cpus(pod.uid, container.name)), error
         return results
 
-    def owns_cpus(self, container: Container) -> bool:
-        return container.name in self.exclusive
-
     @property
     def pod_quota_disabled(self) -> bool:
         """The pod's CPU quota is off because of the CPUs it owns."""
-        owning = map(self.owns_cpus, (*self.pod.spec.init_containers, *self.pod.spec.containers))
-        managed = AdmissionPod.of(self.pod, self.gates).managed
-        return self.gates["DisableCPUQuotaWithExclusiveCPUs"] and (all(owning) if managed else any(owning))
+        return pod_quota_disabled(self.pod, self.gates, self.exclusive)
 
     def pod_cgroup(self) -> PodCgroup:
         settings = self.settings()
@@ -162,7 +150,7 @@ def _section(show: Callable[[NodeCase], Any], pod_cgroups: int = 0) -> Callable[
 def _oom_score_adj(node: NodeCase) -> Any:
     return [
         {"name": container.name, "kind": kind, "oomScoreAdj": score}
-        for (kind, container), score in zip(node.containers, _scores(node), strict=True)
+        for (kind, container), score in zip(containers_with_kind(node.pod), _scores(node), strict=True)
     ]
 
 
@@ -216,15 +204,17 @@ _POLICY_KEYS = tuple(zip(("None", "Tiered"), RESERVATION_POLICIES, strict=True))
 def _container_cgroups(node: NodeCase) -> Any:
     return [
         _container(node, kind, container, score)
-        for (kind, container), score in zip(node.containers, _scores(node), strict=True)
+        for (kind, container), score in zip(containers_with_kind(node.pod), _scores(node), strict=True)
     ]
 
 
 def _container(node: NodeCase, kind: str, container: Container, score: int) -> Json:
     pod, gates, settings = node.pod, node.gates, node.settings()
-    owns = node.owns_cpus(container)
-    disabled = owns and gates["DisableCPUQuotaWithExclusiveCPUs"]
-    resources = container_resources(pod, container, gates, settings, oom_score_adj=score, quota_disabled=disabled)
+    owns = container.name in node.exclusive
+    disabled = quota_disabled(owns, gates)
+    resources = container_resources(
+        pod, container, gates, settings, node.quirks, oom_score_adj=score, quota_disabled=disabled
+    )
     shown: Json = {
         "name": container.name,
         "kind": kind,
@@ -241,7 +231,7 @@ def _container(node: NodeCase, kind: str, container: Container, score: int) -> J
 
 def _sandbox(case: ApiCase) -> Any:
     node, before = NodeCase(case, pod_cgroups=3), NodeCase(case)
-    created = sandbox(node.pod, node.gates, node.settings(), quota_disabled=node.pod_quota_disabled)
+    created = sandbox(node.pod, node.gates, node.settings(), node.quirks, quota_disabled=node.pod_quota_disabled)
     update = sandbox_update(node.pod, before.pod_cgroup(), node.gates, node.settings())
     return {**_sandbox_to_json(created), "updateSandbox": _sandbox_to_json(update)}
 

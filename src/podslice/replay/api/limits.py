@@ -12,7 +12,7 @@ from podslice.replay.api.node import amounts
 from podslice.replay.api.server import errors_to_json, resources_to_json, texts
 
 
-def _limit_range(limit_range: LimitRange) -> Json:
+def _limit_range(limit_range: LimitRange, case: ApiCase) -> Json:
     items = [
         {
             "type": item.type,
@@ -27,7 +27,7 @@ def _limit_range(limit_range: LimitRange) -> Json:
     return {
         "name": limit_range.metadata.name,
         "defaulted": items,
-        "limitRangeValidationErrors": errors_to_json(limit_range_errors(limit_range)),
+        "limitRangeValidationErrors": errors_to_json(limit_range_errors(limit_range, case.gates)),
     }
 
 
@@ -38,7 +38,7 @@ def _limit_ranger(case: ApiCase) -> Any:
     requests, limits = pod_totals(pod, case.gates)
     return {
         "annotation": (pod.metadata.annotations or {}).get(ANNOTATION, ""),
-        "limitRanges": list(map(_limit_range, case.limit_ranges)),
+        "limitRanges": [_limit_range(one, case) for one in case.limit_ranges],
         "mutated": resources_to_json(pod),
         "podRequests": amounts(requests),
         "podLimits": amounts(limits),

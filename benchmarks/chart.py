@@ -1,0 +1,83 @@
+"""The curve over NUMA nodes as an SVG that reads on light and dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import log10
+
+from benchmarks.measure import Result
+
+WIDTH, HEIGHT = 720, 420
+LEFT, RIGHT, TOP, BOTTOM = 70, 170, 40, 50
+COLOURS = {"CPU": "#2f7ed8", "CPU + memory": "#d9822b", "six resources": "#3d9950"}
+GO = {
+    "Go, CPU": ("#2f7ed8", [(8, 3958.0), (9, 9453.0), (10, 20899.0), (11, 49052.0), (12, 102907.0), (16, 2567952.0)]),
+    "Go, CPU + memory": ("#d9822b", [(8, 14427.0), (9, 48527.0), (10, 180943.0), (11, 689044.0), (12, 2528191.0)]),
+}
+"""Cases e8 to e16 of recorded/go-1.36.2.json."""
+_STYLE = """
+text { font: 12px system-ui, sans-serif; fill: #444; }
+.grid { stroke: #8884; stroke-width: 1; }
+.curve { fill: none; stroke-width: 2.5; }
+.go { stroke-dasharray: 5 4; opacity: 0.8; }
+@media (prefers-color-scheme: dark) { text { fill: #ccc; } }
+"""
+
+
+def draw(results: Iterable[Result]) -> str:
+    """Median admission times by NUMA nodes, both axes logarithmic, beside the Go code's."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for result in results:
+        if result.nodes:
+            curves.setdefault(result.curve, []).append((result.nodes, result.median))
+    parts = [_grid(), _title()]
+    for name, points in curves.items():
+        parts.append(_curve(name, points, COLOURS.get(name, "#888"), ""))
+    for name, (colour, points) in GO.items():
+        parts.append(_curve(name, points, colour, " go"))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="Time of one admission over the number of NUMA nodes"><style>{_STYLE}</style>'
+        + "".join(parts)
+        + "</svg>\n"
+    )
+
+
+def _x(nodes: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * (log10(nodes) - log10(2)) / (log10(64) - log10(2))
+
+
+def _y(microseconds: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (log10(microseconds) - 1) / 6
+
+
+def _title() -> str:
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    return (
+        f'<text x="{LEFT}" y="20" font-weight="bold">One pod admitted, pod scope, restricted (median)</text>'
+        f'<text x="{middle:.0f}" y="{HEIGHT - 12}" text-anchor="middle">NUMA nodes</text>'
+    )
+
+
+def _grid() -> str:
+    parts = []
+    for power, label in enumerate(("10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s"), 1):
+        y = _y(10**power)
+        parts.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+    for nodes in (2, 4, 8, 16, 32, 64):
+        x = _x(nodes)
+        parts.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{nodes}</text>')
+    return "".join(parts)
+
+
+def _curve(name: str, points: Sequence[tuple[int, float]], colour: str, kind: str) -> str:
+    points = sorted(points)
+    path = " ".join(f"{_x(nodes):.1f},{_y(value):.1f}" for nodes, value in points)
+    nodes, value = points[-1]
+    dots = "".join(f'<circle cx="{_x(n):.1f}" cy="{_y(v):.1f}" r="3" fill="{colour}"/>' for n, v in points)
+    return (
+        f'<polyline class="curve{kind}" stroke="{colour}" points="{path}"/>{dots}'
+        f'<text x="{_x(nodes) + 8:.1f}" y="{_y(value) + 4:.1f}" style="fill:{colour}">{name}</text>'
+    )

@@ -1,0 +1,85 @@
+"""How a case is timed: single thread, one call per sample, garbage collection as it is."""
+
+from __future__ import annotations
+
+import statistics
+import tracemalloc
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import msgspec
+
+LONGEST_US = 1_500_000
+"""Stop repeating a case after this much time."""
+FEWEST = 5
+
+
+class Case(msgspec.Struct, frozen=True):
+    """`setup` makes the case and returns `prepare`; `prepare` runs before every sample, untimed, and returns the
+    function that is timed. `nodes` places the case on the curve over NUMA nodes `curve`."""
+
+    group: str
+    name: str
+    setup: Callable[[], Callable[[], Callable[[], Any]]]
+    go_us: float | None = None
+    target_us: float | None = None
+    curve: str = ""
+    nodes: int = 0
+
+
+class Result(msgspec.Struct):
+    """Microseconds, or the `unit` where another is named. `allocated_kib`: largest amount of memory one call held."""
+
+    group: str
+    name: str
+    median: float
+    p99: float | None = None
+    allocated_kib: float | None = None
+    go: float | None = None
+    target: float | None = None
+    unit: str = "us"
+    curve: str = ""
+    nodes: int = 0
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the target is met; of rates, more is better."""
+        if self.target is None:
+            return None
+        return self.median >= self.target if self.unit.endswith("/s") else self.median <= self.target
+
+
+def measure(case: Case, repeat: int) -> Result:
+    """Median and 99th percentile over up to `repeat` samples, after one to warm up."""
+    prepare = case.setup()
+    prepare()()
+    times: list[float] = []
+    while len(times) < repeat and (sum(times) < LONGEST_US or len(times) < FEWEST):
+        run = prepare()
+        start = perf_counter_ns()
+        run()
+        times.append((perf_counter_ns() - start) / 1000)
+    times.sort()
+    return Result(
+        group=case.group,
+        name=case.name,
+        median=round(statistics.median(times), 1),
+        p99=round(times[int(len(times) * 0.99)], 1),
+        allocated_kib=_allocated(prepare()),
+        go=case.go_us,
+        target=case.target_us,
+        curve=case.curve,
+        nodes=case.nodes,
+    )
+
+
+def _allocated(run: Callable[[], Any]) -> float:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        run()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return round((peak - before) / 1024, 1)

@@ -1,0 +1,96 @@
+"""The benchmark cases that were timed on Kubernetes v1.36.2: same machines, same pods, same picks.
+
+`recorded/cases.jsonl.gz` holds the cases in the format of the recorded decisions, `recorded/go-1.36.2.json` what the Go
+code took and decided. Each case runs in profile `kubelet-1.36` and must decide the same before it is timed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.measure import Case
+from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.config.cpu_options import parse_cpu_policy_options
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.kubelet import Kubelet
+from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.pod.spec import pod_from_dict
+from podslice.core.quirks import KUBELET_1_36
+from podslice.core.values.cpuset import format_bits, parse_bits
+from podslice.core.values.gates import FeatureGates
+
+FOLDER = Path(__file__).parent / "recorded"
+Json = dict[str, Any]
+
+TARGETS_US = {
+    "a": 80, "a-mem": 120, "b": 1000, "b-half": 1000, "b-single": 1000, "b-closest": 1000, "c": 3000, "d4": 1000,
+    "d4-single": 1000, "d8": 3000, "d8-single": 3000, "d8-3res": 2000,
+    **{f"e{nodes}-{kind}": 2000 for nodes in (8, 9, 10, 11, 12, 16) for kind in ("cpu", "cpumem")},
+}  # fmt: skip
+TAKE_TARGET_US = 150
+
+
+def cases() -> Iterator[Case]:
+    """All recorded cases, with the Go figures where the Go code came to an end."""
+    go = {entry["bench"]: entry for entry in json.loads((FOLDER / "go-1.36.2.json").read_text())["results"]}
+    with gzip.open(FOLDER / "cases.jsonl.gz", "rt") as lines:
+        for line in lines:
+            entry = json.loads(line)
+            name = entry["name"]
+            known = go.get(name, {})
+            pick = "type" in entry["case"]
+            yield Case(
+                group="recorded picks" if pick else "recorded admissions",
+                name=name,
+                setup=partial(_pick if pick else _admission, entry, known.get("result")),
+                go_us=known.get("median_us") or None,
+                target_us=TAKE_TARGET_US if pick else TARGETS_US.get(name),
+            )
+
+
+def _admission(entry: Json, expected: str | None) -> Callable[[], Callable[[], Any]]:
+    case = entry["case"]
+    kubelet = Kubelet(
+        msgspec.convert(case["machine"], Machine),
+        msgspec.convert({"evictionHard": {}, **case["kubelet"]}, KubeletConfig),
+        KUBELET_1_36,
+        devices=inventory_from_data(case.get("devices")),
+    )
+    kubelet.start()
+    for operation in entry.get("setup") or ():
+        assert kubelet.admit(pod_from_dict(operation["pod"])) is None, "a pod of the setup was refused"
+    pod = pod_from_dict(entry["pod"])
+    uid = pod.metadata.uid
+    assert kubelet.admit(pod) is None, "the pod was refused"
+    first = format_bits(kubelet.manager.cpu.affinity(uid, pod.spec.containers[0].name))
+    assert expected in (None, first), f"{entry['name']}: {first} instead of {expected}"
+
+    def prepare() -> Callable[[], Any]:
+        kubelet.remove_pod(uid)
+        kubelet.collect()
+        return lambda: kubelet.admit(pod)
+
+    return prepare
+
+
+def _pick(entry: Json, expected: str | None) -> Callable[[], Callable[[], Any]]:
+    case = entry["case"]
+    topology = CPUTopology(msgspec.convert(case["machine"], Machine))
+    gates = FeatureGates.from_overrides(case.get("featureGates") or {})
+    options = parse_cpu_policy_options(case.get("options") or {}, gates)
+    available = parse_bits(case["available"])
+
+    def pick() -> int:
+        return take_by_topology(topology, available, case["n"], options, KUBELET_1_36)
+
+    assert expected in (None, format_bits(pick())), f"{entry['name']}: {format_bits(pick())} instead of {expected}"
+    return lambda: pick

@@ -1,0 +1,1 @@
+"""The node agent: one owner of state; everything else sends it messages."""

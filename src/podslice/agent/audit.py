@@ -1,0 +1,292 @@
+"""Does this node do what its state says, and who else runs on exclusive CPUs?
+
+Works on the state files of a kubelet or of the agent and on the cgroup tree, without talking to either. Containers
+are named by the kubelet's log folder where it can be read; without names a container is matched by its set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from podslice.core.errors import InputError
+from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
+from podslice.core.state.content import Content, read_content
+from podslice.core.state.gojson import CheckpointError
+from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, format_bits, parse_bits
+from podslice.host.cgroup2 import CgroupTree
+from podslice.host.filesystem import FileSystem
+from podslice.host.statefile import read_state
+
+_POD = re.compile(r"(?:^|[-/])pod([0-9a-fA-F][0-9a-fA-F_-]{7,63}?)(?:\.slice)?$")
+_CONTAINER = re.compile(r"^(?:[a-z0-9-]+?-)?([0-9a-f]{64})(?:\.scope)?$")
+_LOG = re.compile(r"_([^_]+)-([0-9a-f]{64})\.log$")
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
+_NAME = re.compile(r"^Name:\s*(.*)$", re.MULTILINE)
+_PARENT = re.compile(r"^PPid:\s*(\d+)$", re.MULTILINE)
+_KERNEL_THREADS = 2
+_MOST_PROCESSES = 200_000
+
+
+class AuditFinding(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that is not as the state says. `kind`: `cpus`, `mems`, `quota`, `missing` (an assignment nobody
+    has), `intruder` (a container or process that may run on CPUs of another), `state` (a file that is damaged)."""
+
+    kind: str
+    where: str
+    wanted: str
+    found: str
+    message: str
+
+
+class AuditReport(msgspec.Struct, frozen=True, rename="camel"):
+    """The findings, and what was looked at. `outsiders` counts processes outside pods by their cgroup that may run on
+    exclusive CPUs; that is how every node looks whose system services are not confined."""
+
+    findings: tuple[AuditFinding, ...]
+    pods: int
+    containers: int
+    exclusive: str
+    shared: str
+    outsiders: dict[str, int]
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """What the state files say: CPUs and memory nodes by pod UID and container, bubbles by pod, the shared pool."""
+
+    default: Bits = 0
+    assignments: dict[str, dict[str, Bits]] = {}
+    bubbles: dict[str, Bits] = {}
+    memory: dict[str, dict[str, Bits]] = {}
+    problems: tuple[AuditFinding, ...] = ()
+
+    @property
+    def owned(self) -> Bits:
+        """CPUs that belong to somebody."""
+        union = 0
+        for containers in self.assignments.values():
+            for cpus in containers.values():
+                union |= cpus
+        for bubble in self.bubbles.values():
+            union |= bubble
+        return union
+
+    def of_pod(self, uid: str) -> Bits:
+        union = self.bubbles.get(uid, 0)
+        for cpus in self.assignments.get(uid, {}).values():
+            union |= cpus
+        return union
+
+
+def load_state(directory: Path) -> NodeState:
+    """The state files of a directory. Raises `InputError` if there is no CPU Manager state."""
+    content, problems = _content(directory / CPU_STATE_FILE)
+    if content is None or content.cpu is None:
+        if problems:
+            return NodeState(problems=tuple(problems))
+        raise InputError(
+            f"holds no {CPU_STATE_FILE}", source=str(directory), remedy="--state names the kubelet's or agent's folder"
+        )
+    cpu = content.cpu
+    assignments: dict[str, dict[str, Bits]] = {}
+    for key, containers in (cpu.entries or {}).items():
+        uid = key.partition("/")[0]
+        for name, text in (containers or {}).items():
+            assignments.setdefault(uid, {})[name] = _parse(text, f"{key}/{name}", problems)
+    return NodeState(
+        default=_parse(cpu.default_cpuset, "defaultCpuSet", problems),
+        assignments=assignments,
+        bubbles=dict(cpu.pod_entries or {}),
+        memory=_memory(directory / MEMORY_STATE_FILE, problems),
+        problems=tuple(problems),
+    )
+
+
+def _content(path: Path) -> tuple[Content | None, list[AuditFinding]]:
+    data = read_state(path)
+    if data is None:
+        return None, []
+    try:
+        content = read_content(data)
+    except CheckpointError as error:
+        return None, [AuditFinding("state", str(path), "", "", f"{path.name} cannot be read: {error}")]
+    if content.intact or content.unchecked:
+        return content, []
+    return content, [AuditFinding("state", str(path), "", "", f"{path.name}: the checksum does not cover the content")]
+
+
+def _memory(path: Path, problems: list[AuditFinding]) -> dict[str, dict[str, Bits]]:
+    content, found = _content(path)
+    problems += found
+    if content is None or content.memory is None:
+        return {}
+    nodes: dict[str, dict[str, Bits]] = {}
+    for key, containers in (content.memory.entries or {}).items():
+        for name, blocks in (containers or {}).items():
+            mask = bits_of(node for block in blocks or () for node in block.numa_affinity or ())
+            if mask:
+                nodes.setdefault(key.partition("/")[0], {})[name] = mask
+    return nodes
+
+
+def _parse(text: str, where: str, problems: list[AuditFinding]) -> Bits:
+    try:
+        return parse_bits(text)
+    except CPUSetError as error:
+        problems.append(AuditFinding("state", where, "", text[:80], str(error)))
+        return 0
+
+
+class FoundContainer(msgspec.Struct, frozen=True):
+    """A container's cgroup."""
+
+    pod: str
+    id: str
+    path: str
+
+
+def find_containers(tree: CgroupTree) -> list[FoundContainer]:
+    """Containers by their cgroups, whichever driver made them."""
+    found = []
+    for path in tree.walk():
+        parent, _, name = path.rpartition("/")
+        match, pod = _CONTAINER.match(name), _POD.search(parent)
+        if match and pod:
+            found.append(FoundContainer(pod[1].replace("_", "-"), match[1], path))
+    return found
+
+
+def container_names(log_folder: Path) -> dict[str, str]:
+    """Container ids to names, from the links the kubelet keeps in `/var/log/containers`."""
+    try:
+        matches = (_LOG.search(path.name) for path in log_folder.iterdir())
+        return {match[2]: match[1] for match in matches if match}
+    except OSError:
+        return {}
+
+
+def audit(state: NodeState, tree: CgroupTree, proc: FileSystem, names: Mapping[str, str]) -> AuditReport:
+    """One pass over the node. `proc` holds `/proc` at its root."""
+    containers = find_containers(tree)
+    findings = list(state.problems)
+    by_pod: dict[str, list[FoundContainer]] = {}
+    for container in containers:
+        by_pod.setdefault(container.pod, []).append(container)
+    for uid in {*state.assignments, *state.bubbles, *state.memory}:
+        findings += _check_pod(uid, by_pod.get(uid, []), state, tree, names)
+    findings += _intruding_containers(containers, state, tree, names)
+    outsiders, processes = _processes(state, tree, proc, {container.path: container for container in containers})
+    return AuditReport(
+        findings=tuple(findings + processes),
+        pods=len(by_pod),
+        containers=len(containers),
+        exclusive=format_bits(state.owned),
+        shared=format_bits(state.default),
+        outsiders=outsiders,
+    )
+
+
+def _check_pod(
+    uid: str,
+    found: list[FoundContainer],
+    state: NodeState,
+    tree: CgroupTree,
+    names: Mapping[str, str],
+) -> Iterator[AuditFinding]:
+    """Every assignment of a pod against the containers it has."""
+    if not found:
+        text = "the state holds resources for a pod that has no containers"
+        yield AuditFinding("missing", f"pod {uid}", format_bits(state.of_pod(uid)), "", text)
+        return
+    named = {names[c.id]: c for c in found if c.id in names}
+    for name in {*state.assignments.get(uid, {}), *state.memory.get(uid, {})}:
+        cpus = state.assignments.get(uid, {}).get(name, 0)
+        mems = state.memory.get(uid, {}).get(name, 0)
+        where = f"pod {uid} container {name}"
+        if name in named:
+            yield from _check_container(where, named[name], cpus, mems, state, uid, tree)
+        elif cpus and not named and not any(_effective(tree, c)[0] == cpus for c in found):
+            have = ", ".join(sorted(format_bits(_effective(tree, c)[0]) for c in found))
+            yield AuditFinding("cpus", where, format_bits(cpus), have, "no container of the pod has this set")
+
+
+def _check_container(
+    where: str, container: FoundContainer, cpus: Bits, mems: Bits, state: NodeState, uid: str, tree: CgroupTree
+) -> Iterator[AuditFinding]:
+    have_cpus, have_mems = _effective(tree, container)
+    if cpus and have_cpus != cpus:
+        yield AuditFinding("cpus", where, format_bits(cpus), format_bits(have_cpus), "runs on other CPUs than assigned")
+    if mems and have_mems != mems:
+        text = "takes memory from other nodes than assigned"
+        yield AuditFinding("mems", where, format_bits(mems), format_bits(have_mems), text)
+    values = tree.read(container.path)
+    if cpus and uid not in state.bubbles and values is not None and values.quota is not None:
+        yield AuditFinding("quota", where, "max", str(values.quota), "CFS quota throttles exclusive CPUs")
+
+
+def _effective(tree: CgroupTree, container: FoundContainer) -> tuple[Bits, Bits]:
+    values = tree.read(container.path)
+    if values is None:
+        return 0, 0
+    cpus = values.cpus_effective if values.cpus_effective is not None else values.cpus
+    mems = values.mems_effective if values.mems_effective is not None else values.mems
+    return cpus or 0, mems or 0
+
+
+def _intruding_containers(
+    containers: list[FoundContainer], state: NodeState, tree: CgroupTree, names: Mapping[str, str]
+) -> Iterator[AuditFinding]:
+    """Containers that may run on CPUs of another pod. A pod's sandbox container sleeps all day and is passed over."""
+    for container in containers:
+        if names and container.id not in names:
+            continue
+        cpus, _ = _effective(tree, container)
+        taken = cpus & state.owned & ~state.of_pod(container.pod)
+        if taken and (names or len(tree.processes(container.path)) != 0):
+            where = f"pod {container.pod} container {names.get(container.id, container.id[:12])}"
+            text = "may run on CPUs that belong to others"
+            yield AuditFinding("intruder", where, format_bits(cpus & ~taken), format_bits(taken), text)
+
+
+def _processes(
+    state: NodeState, tree: CgroupTree, proc: FileSystem, containers: Mapping[str, FoundContainer]
+) -> tuple[dict[str, int], list[AuditFinding]]:
+    """Processes by what they may really run on (`sched_setaffinity` narrows a cpuset, and old sets can linger)."""
+    outsiders: dict[str, int] = {}
+    findings = []
+    owned = state.owned
+    for name in proc.entries("")[:_MOST_PROCESSES]:
+        if not name.isdecimal():
+            continue
+        try:
+            status, where = proc.read(f"{name}/status"), _cgroup_of(proc.read(f"{name}/cgroup"))
+        except OSError:
+            continue
+        allowed, parent = _ALLOWED.search(status), _PARENT.search(status)
+        if allowed is None or (parent and int(parent[1]) == _KERNEL_THREADS) or int(name) == _KERNEL_THREADS:
+            continue
+        try:
+            cpus = parse_bits(allowed[1]) & owned
+        except CPUSetError:
+            continue
+        container = containers.get(where)
+        if container is None:
+            if cpus and not _POD.search(where):
+                outsiders[where or "/"] = outsiders.get(where or "/", 0) + 1
+        elif cpus & ~state.of_pod(container.pod) & ~_effective(tree, container)[0]:
+            title = _NAME.search(status)
+            text = "may run outside its container's cpuset, on CPUs of others"
+            label = f"process {name} ({title[1] if title else '?'}) in pod {container.pod}"
+            findings.append(AuditFinding("intruder", label, "", format_bits(cpus), text))
+    return outsiders, findings
+
+
+def _cgroup_of(text: str) -> str:
+    """The cgroup v2 path of a process, without leading slash."""
+    for line in text.splitlines():
+        if line.startswith("0::"):
+            return line[3:].strip("/")
+    return ""

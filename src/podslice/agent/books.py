@@ -1,0 +1,78 @@
+"""What the agent knows about the runtime's pods and containers, and what each container should have."""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.agent.identity import Identity
+from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+from podslice.wire.proto import nri_pb2 as nri
+
+ISOLATION_ENV = "PODSLICE_ISOLATION"
+CPUS_ENV = "PODSLICE_CPUS"
+MEMS_ENV = "PODSLICE_MEMS"
+FILE_ENV = "PODSLICE_FILE"
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """What a container should have. `cpus` 0: left alone; `mems` 0: no memory binding. `quota_off`: CPU limits are
+    not enforced with CFS quota, because the CPUs are its own. `isolation`: `container`, `pod` or `host`."""
+
+    cpus: Bits = 0
+    mems: Bits = 0
+    isolation: str = "host"
+    quota_off: bool = False
+
+    @property
+    def cpu_list(self) -> str:
+        return format_bits(self.cpus)
+
+    @property
+    def mem_list(self) -> str:
+        return ",".join(map(str, iter_bits(self.mems)))
+
+    def write(self, resources: nri.LinuxResources) -> None:
+        """Set what is to be set, and nothing else."""
+        if self.cpus:
+            resources.cpu.cpus = self.cpu_list
+        if self.mems:
+            resources.cpu.mems = self.mem_list
+        if self.quota_off:
+            resources.cpu.quota.value = -1
+
+
+class ContainerRecord(msgspec.Struct):
+    """A container of the runtime. `unit` is the UID it was admitted under and `member` its name there; both empty for
+    one that runs on the node's shared pool. `applied` is what we last told the runtime; `on_pool`:
+    it is the node's shared pool and nothing else. `stranger`: it was created
+    without us. `kept`: what it had when the state could not be trusted."""
+
+    id: str
+    name: str
+    pod_uid: str
+    sandbox: str
+    cgroups_path: str = ""
+    unit: str = ""
+    member: str = ""
+    applied: Placement = Placement()
+    on_pool: bool = False
+    stranger: bool = False
+    kept: Placement | None = None
+
+
+class SandboxRecord(msgspec.Struct):
+    """A pod sandbox of the runtime."""
+
+    id: str
+    identity: Identity
+    stopped: bool = False
+
+
+class PodRecord(msgspec.Struct):
+    """A pod with at least one live sandbox. `units` are the UIDs its parts are admitted under: its own, or one per
+    container for a pod nobody knows. `refused`: it runs although the node would not take it."""
+
+    identity: Identity
+    sandboxes: set[str] = msgspec.field(default_factory=set)
+    units: set[str] = msgspec.field(default_factory=set)
+    refused: bool = False

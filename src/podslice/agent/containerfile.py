@@ -1,0 +1,76 @@
+"""Telling a container what it has: environment variables, and a file that stays current.
+
+The file is in a folder of its own per container, mounted read-only at `/run/podslice`, so that replacing it is seen
+inside. Environment variables are what was true at creation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from podslice.agent.books import CPUS_ENV, FILE_ENV, ISOLATION_ENV, MEMS_ENV, ContainerRecord, Placement
+from podslice.wire.proto import nri_pb2 as nri
+
+MOUNT_POINT = "/run/podslice"
+FILE_NAME = "resources.json"
+
+
+class ContainerFiles:
+    """The folder with one sub-folder per container; None for `folder` writes nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._content: dict[str, bytes] = {}
+
+    def write(self, record: ContainerRecord, placement: Placement) -> None:
+        """Bring a container's file up to date. Raises `OSError`."""
+        if self._folder is None:
+            return
+        data = {"cpus": placement.cpu_list, "memoryNodes": placement.mem_list, "isolation": placement.isolation}
+        content = msgspec.json.encode(data) + b"\n"
+        if self._content.get(record.id) == content:
+            return
+        folder = self._folder / record.id
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        temporary = folder / f".{FILE_NAME}.new"
+        temporary.write_bytes(content)
+        temporary.chmod(0o644)
+        temporary.rename(folder / FILE_NAME)
+        self._content[record.id] = content
+
+    def remove(self, container_id: str) -> None:
+        self._content.pop(container_id, None)
+        if self._folder is not None and "/" not in container_id and container_id not in ("", ".", ".."):
+            shutil.rmtree(self._folder / container_id, ignore_errors=True)
+
+    def keep_only(self, container_ids: set[str]) -> None:
+        """Remove what earlier runs left behind."""
+        if self._folder is None:
+            return
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.name not in container_ids:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def adjust(self, record: ContainerRecord, placement: Placement, adjust: nri.ContainerAdjustment) -> None:
+        """Environment and mount of a container about to be created."""
+        variables = {
+            CPUS_ENV: placement.cpu_list,
+            MEMS_ENV: placement.mem_list,
+            ISOLATION_ENV: placement.isolation,
+        }
+        if self._folder is not None:
+            variables[FILE_ENV] = f"{MOUNT_POINT}/{FILE_NAME}"
+            adjust.mounts.append(
+                nri.Mount(
+                    destination=MOUNT_POINT,
+                    type="bind",
+                    source=str(self._folder / record.id),
+                    options=["rbind", "ro", "nosuid", "nodev", "noexec"],
+                )
+            )
+        adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in variables.items())

@@ -1,0 +1,271 @@
+"""Putting the agent together: who talks to whom, what is served where, and how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from podslice.agent.apiserver import ApiServer, ApiSource, HTTPApiServer
+from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.deviceplugins import DevicePlugins
+from podslice.agent.local import serve_status, status_of
+from podslice.agent.metrics import Metrics
+from podslice.agent.notify import notify, watchdog_interval
+from podslice.agent.owner import Owner
+from podslice.agent.plugin import AgentPlugin
+from podslice.agent.podresources import PodResources
+from podslice.agent.reconcile import Drift, Reconciler
+from podslice.agent.report import AgentReporter, ApiEvents
+from podslice.agent.settings import AgentSettings, LoadedSettings
+from podslice.agent.sources import ManifestSource, PodSource, Sources
+from podslice.agent.web import WebServer
+from podslice.core.errors import InputError
+from podslice.core.machine.model import Machine
+from podslice.host.cgroup2 import CgroupTree
+from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
+from podslice.wire.ttrpc import RPCError
+
+_SETTLE_SECONDS = 0.05
+_RETRY_SECONDS = 1.0
+_SOURCE_SECONDS = 30.0
+_KEPT_DRIFTS = 200
+
+
+class Agent:
+    """One agent process. `run` serves until it is stopped; with `observe` it decides on a throw-away state, reports,
+    and changes nothing."""
+
+    def __init__(
+        self,
+        loaded: LoadedSettings,
+        machine: Machine,
+        *,
+        observe: bool = False,
+        api: ApiServer | None = None,
+        launch: Launch | None = None,
+        tree: CgroupTree | None = None,
+    ) -> None:
+        self.settings = settings = loaded.agent
+        self.observe = observe
+        self.reporter = AgentReporter()
+        self.node_name = settings.sources.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname()
+        self._api = api if api is not None else HTTPApiServer() if settings.sources.api_server else None
+        self._api_source: ApiSource | None = None
+        if self._api is not None:
+            self._api_source = ApiSource(self._api, self.node_name, trouble=self.reporter.trouble)
+        self.sources = Sources(self._sources(), wait=settings.sources.wait_seconds)
+        self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
+        self.owner = Owner(
+            Path(self._scratch.name if self._scratch else settings.state_directory),
+            machine,
+            loaded.config,
+            reporter=self.reporter,
+            profile=settings.profile,
+            move_strangers=settings.strangers == "move",
+            real_devices=bool(settings.device_plugins),
+            find=self.sources.find,
+        )
+        self.metrics = self.reporter.metrics = Metrics(self.owner)
+        folder = Path(settings.container_files) if settings.container_files and not observe else None
+        self.plugin = AgentPlugin(self.owner, self.sources, ContainerFiles(folder), self.reporter, observe=observe)
+        self.tree = tree or CgroupTree(settings.cgroup_root)
+        self.reconciler = Reconciler(self.owner, self.tree, repair=not observe)
+        self.devices = self._devices(settings)
+        self.drifts: list[Drift] = []
+        self.web_port = 0
+        self.stopping = asyncio.Event()
+        self._launch = launch or launch_from_environment(
+            os.environ, name=settings.plugin_name, index=settings.plugin_index, path=settings.nri_socket
+        )
+        self._connection: Connection | None = None
+        self._push = asyncio.Event()
+        self._started = time.time()
+        self.owner.on_stale = self._push.set
+
+    def _sources(self) -> list[PodSource]:
+        chosen: list[PodSource] = []
+        if self.settings.sources.manifests:
+            chosen.append(ManifestSource(Path(self.settings.sources.manifests), self.node_name))
+        if self._api_source is not None:
+            chosen.append(self._api_source)
+        return chosen
+
+    def _devices(self, settings: AgentSettings) -> DevicePlugins | None:
+        if not settings.device_plugins:
+            return None
+        plugins = DevicePlugins(
+            Path(settings.device_plugins),
+            lambda: self.owner.node,
+            trouble=self.reporter.trouble,
+            registered=lambda resource: self.metrics.plugin_registrations.labels(resource).inc(),
+            allocated=lambda resource, seconds: self.metrics.plugin_allocations.labels(resource).observe(seconds),
+        )
+        self.owner.on_open = plugins.attach
+        return plugins
+
+    # Life
+
+    async def run(self) -> None:
+        """Serve until `stopping` is set or a signal comes. Raises `InputError` for an address that cannot be had."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+        async with AsyncExitStack() as stack:
+            if self._scratch is not None:
+                stack.callback(self._scratch.cleanup)
+            await self._listen(stack)
+            tasks = self._tasks()
+            stack.push_async_callback(_cancel, tasks)
+            notify("READY=1")
+            stopped = asyncio.ensure_future(self.stopping.wait())
+            await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            notify("STOPPING=1")
+            for task in tasks:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        settings = self.settings
+        address = settings.address()
+        if address is not None:
+            web = WebServer(self.metrics.text, self.healthy, self.ready)
+            self.web_port = await _listening("metricsAddress", settings.metrics_address, lambda: web.start(*address))
+            stack.push_async_callback(web.close)
+        if settings.status_socket:
+            path = Path(settings.status_socket)
+            server = await _listening("statusSocket", str(path), lambda: serve_status(path, self.status))
+            stack.callback(server.close)
+        if settings.pod_resources_socket:
+            resources = PodResources(
+                self.owner, self.metrics.pod_resources, devices=lambda: self.devices.listed if self.devices else {}
+            )
+            path = Path(settings.pod_resources_socket)
+            await _listening("podResourcesSocket", str(path), lambda: resources.start(path))
+            stack.push_async_callback(resources.close)
+        if self.devices is not None:
+            await _listening("devicePlugins", settings.device_plugins, self.devices.start)
+            stack.push_async_callback(self.devices.close)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        work: list[Awaitable[None]] = [self._serve_runtime(), self._push_updates(), self._reconcile(), self._watchdog()]
+        if self._api is not None and self._api_source is not None:
+            work.append(self._api_source.run())
+            if self.settings.events and not self.observe:
+                events = ApiEvents(self._api, self.node_name)
+                self.reporter.events = events
+                work.append(events.run())
+        return [asyncio.ensure_future(one) for one in work]
+
+    async def _serve_runtime(self) -> None:
+        """Wait for the API server's pods, as long as that makes sense, then serve the runtime for ever."""
+        try:
+            async with asyncio.timeout(_SOURCE_SECONDS):
+                while not self.sources.ready:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            self.reporter.trouble("apiServer", "no list of pods yet; going on with what is known")
+        await run_plugin(self.plugin, self._launch, connected=self._connected, disconnected=self._disconnected)
+
+    def _connected(self, connection: Connection) -> None:
+        self._connection = connection
+        self.metrics.connected.set(1)
+        self.metrics.connections.inc()
+        self.reporter.log.info("connected", runtime=self.plugin.runtime)
+        notify(f"STATUS=serving {self.plugin.runtime}")
+
+    def _disconnected(self, reason: str) -> None:
+        self._connection = None
+        self.metrics.connected.set(0)
+        self.reporter.log.warning("disconnected", reason=reason)
+
+    async def _push_updates(self) -> None:
+        """After a pod has gone, tell the others about the larger pool; what a creation tells itself is not due."""
+        while True:
+            await self._push.wait()
+            await asyncio.sleep(_SETTLE_SECONDS)
+            self._push.clear()
+            connection = self._connection
+            if connection is None:
+                continue
+            updates = self.owner.take_updates()
+            if not updates or self.observe:
+                continue
+            try:
+                await connection.update_containers(updates)
+            except RPCError as error:
+                self.reporter.trouble("update", error.message)
+                self.owner.not_told(update.container_id for update in updates)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._push.set()
+
+    async def _reconcile(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.reconcile_seconds)
+            self.reconcile()
+
+    def reconcile(self) -> list[Drift]:
+        """One pass, reported."""
+        found = self.reconciler.run()
+        for drift in found:
+            self.reporter.drift(drift)
+        self.drifts = (self.drifts + found)[-_KEPT_DRIFTS:]
+        self.owner.save()
+        self.metrics.last_reconcile.set_to_current_time()
+        return found
+
+    async def _watchdog(self) -> None:
+        """A sign of life while the loop turns."""
+        interval = watchdog_interval()
+        while True:
+            if interval is not None:
+                notify("WATCHDOG=1")
+            await asyncio.sleep(interval or 1.0)
+
+    # What it says about itself
+
+    def healthy(self) -> str:
+        """Empty while all is well; the loop that answers is the loop that works."""
+        return ""
+
+    def ready(self) -> str:
+        """Empty when pods are served as configured."""
+        if self._connection is None:
+            return "not registered with the runtime"
+        if self.owner.safe_mode:
+            return f"safe mode: {self.owner.safe_mode}"
+        return "" if self.sources.ready else "no list of pods from the API server yet"
+
+    def status(self) -> dict[str, Any]:
+        return status_of(
+            self.owner,
+            self.drifts,
+            node=self.node_name,
+            machine=self.owner.machine.name,
+            runtime=self.plugin.runtime,
+            connected=self._connection is not None,
+            observe=self.observe,
+            startedAt=self._started,
+            ready=self.ready(),
+        )
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _listening(field: str, where: str, listen: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await listen()
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{where}: cannot be used: {error}", path=field, remedy="free it or choose another") from None

@@ -1,0 +1,244 @@
+"""Real device plugins, API v1beta1: they register here, list their devices, and are asked when one is allocated
+(spec memory-device 2.2 to 2.4).
+
+Registration and ListAndWatch run on the event loop. Allocate and its kin are asked by the owner in the middle of a
+decision, so those calls block, for at most `CALL_SECONDS`: well below what the runtime allows a hook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from podslice.core.machine.devices import Device, is_extended_resource_name
+from podslice.core.managers.device_plugin import AllocateResponse, DeviceNode, Mount, PluginError, PluginOptions
+from podslice.core.node import Node
+from podslice.wire.proto import deviceplugin_pb2 as api
+
+VERSION = "v1beta1"
+REGISTRATION_SOCKET = "kubelet.sock"
+PLUGIN_SERVICE = "v1beta1.DevicePlugin"
+DIAL_SECONDS = 10.0
+CALL_SECONDS = 1.2
+_CHECKPOINT = "kubelet_internal_checkpoint"
+_MOST_DEVICES = 65536
+
+
+class RemotePlugin:
+    """A plugin behind a socket, as the Device Manager calls it. Every call may raise `PluginError`."""
+
+    def __init__(self, target: str, options: PluginOptions, observe: Callable[[float], None]) -> None:
+        self.options = options
+        self._observe = observe
+        self._channel = grpc.insecure_channel(target, options=(("grpc.default_authority", "localhost"),))
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def get_preferred_allocation(self, available: list[str], must_include: list[str], size: int) -> list[str] | None:
+        one = api.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+        )
+        answer = self._call(
+            "GetPreferredAllocation",
+            api.PreferredAllocationRequest(container_requests=[one]),
+            api.PreferredAllocationResponse,
+        )
+        return list(answer.container_responses[0].deviceIDs) if answer.container_responses else None
+
+    def allocate(self, ids: list[str]) -> AllocateResponse | None:
+        started = time.perf_counter()
+        try:
+            request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
+            answer = self._call("Allocate", request, api.AllocateResponse)
+        finally:
+            self._observe(time.perf_counter() - started)
+        return _response(answer.container_responses[0]) if answer.container_responses else None
+
+    def pre_start(self, ids: list[str]) -> None:
+        self._call("PreStartContainer", api.PreStartContainerRequest(devices_ids=ids), api.PreStartContainerResponse)
+
+    def _call(self, method: str, request: Any, kind: Any) -> Any:
+        call = self._channel.unary_unary(
+            f"/{PLUGIN_SERVICE}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=kind.FromString,
+        )
+        try:
+            return call(request, timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            raise PluginError(f"rpc error: code = {_code_name(error)} desc = {error.details()}") from None
+
+
+def _code_name(error: Any) -> str:
+    """The code as Go prints it: `DeadlineExceeded`."""
+    return "".join(word.capitalize() for word in error.code().name.split("_"))
+
+
+def _response(message: api.ContainerAllocateResponse) -> AllocateResponse:
+    return AllocateResponse(
+        envs=dict(message.envs),
+        mounts=tuple(Mount(m.container_path, m.host_path, m.read_only) for m in message.mounts),
+        devices=tuple(DeviceNode(d.container_path, d.host_path, d.permissions) for d in message.devices),
+        annotations=dict(message.annotations),
+        cdi_devices=tuple(device.name for device in message.cdi_devices),
+    )
+
+
+def device_of(message: api.Device) -> Device:
+    """A device as listed; without topology object it has no NUMA nodes to speak of."""
+    nodes = tuple(node.ID for node in message.topology.nodes) if message.HasField("topology") else None
+    return Device(message.ID, nodes, message.health)
+
+
+class DevicePlugins:
+    """The registration socket and everybody who registered. `node` gives the current node, None in safe mode;
+    plugins that register meanwhile are handed to the next one by `attach`. `listed` are the devices by resource."""
+
+    def __init__(
+        self,
+        folder: Path,
+        node: Callable[[], Node | None],
+        *,
+        trouble: Callable[[str, str], None],
+        registered: Callable[[str], None] = lambda resource: None,
+        allocated: Callable[[str, float], None] = lambda resource, seconds: None,
+    ) -> None:
+        self.listed: dict[str, tuple[Device, ...]] = {}
+        self._folder = folder
+        self._node = node
+        self._trouble = trouble
+        self._registered = registered
+        self._allocated = allocated
+        self._plugins: dict[str, RemotePlugin] = {}
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._server: Any = None
+
+    async def start(self) -> None:
+        """Clean the folder and listen for registrations. Raises `OSError`."""
+        self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        for path in self._folder.iterdir():
+            if path.name != _CHECKPOINT and path.is_socket():
+                path.unlink()
+        self._server = grpc.aio.server()
+        method = grpc.unary_unary_rpc_method_handler(
+            self._register,
+            request_deserializer=api.RegisterRequest.FromString,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+        handler = grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": method})
+        self._server.add_generic_rpc_handlers((handler,))
+        self._server.add_insecure_port(f"unix://{self._folder / REGISTRATION_SOCKET}")
+        await self._server.start()
+        (self._folder / REGISTRATION_SOCKET).chmod(0o600)
+
+    async def close(self) -> None:
+        for task in self._watches.values():
+            task.cancel()
+        await asyncio.gather(*self._watches.values(), return_exceptions=True)
+        for plugin in self._plugins.values():
+            plugin.close()
+        if self._server is not None:
+            await self._server.stop(0.2)
+
+    def attach(self, node: Node) -> None:
+        """A node came up: give it the plugins that are here."""
+        for resource, plugin in self._plugins.items():
+            if resource in self.listed:
+                node.kubelet.manager.device.register(resource, self.listed[resource], plugin)
+
+    async def _register(self, request: api.RegisterRequest, context: Any) -> api.Empty:
+        self._registered(request.resource_name[:200])
+        try:
+            self._check(request)
+            await self._connect(request.resource_name, request.endpoint)
+        except PluginError as error:
+            self._trouble("devicePlugin", f"{request.resource_name[:200]}: {error}")
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        return api.Empty()
+
+    def _check(self, request: api.RegisterRequest) -> None:
+        if request.version != VERSION:
+            raise PluginError(
+                f'requested API version "{request.version[:80]}" is not supported by kubelet. '
+                f'Supported version is ["{VERSION}"]'
+            )
+        if not is_extended_resource_name(request.resource_name):
+            raise PluginError(f'the ResourceName "{request.resource_name[:200]}" is invalid')
+        if "/" in request.endpoint or request.endpoint in ("", ".", ".."):
+            raise PluginError(f'the endpoint "{request.endpoint[:200]}" is no file name')
+
+    async def _connect(self, resource: str, endpoint: str) -> None:
+        target = f"unix://{self._folder / endpoint}"
+        channel = grpc.aio.insecure_channel(target, options=(("grpc.default_authority", "localhost"),))
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                await channel.channel_ready()
+        except TimeoutError:
+            await channel.close()
+            raise PluginError("failed to dial device plugin: context deadline exceeded") from None
+        options = channel.unary_unary(
+            f"/{PLUGIN_SERVICE}/GetDevicePluginOptions",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=api.DevicePluginOptions.FromString,
+        )
+        try:
+            answer = await options(api.Empty(), timeout=DIAL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            await channel.close()
+            raise PluginError(f"failed to get device plugin options: {error.details()}") from None
+        self._replace(resource, target, answer, channel)
+
+    def _replace(self, resource: str, target: str, answer: api.DevicePluginOptions, channel: Any) -> None:
+        old = self._watches.pop(resource, None)
+        if old is not None:
+            old.cancel()
+        if resource in self._plugins:
+            self._plugins.pop(resource).close()
+        options = PluginOptions(answer.pre_start_required, answer.get_preferred_allocation_available)
+        self._plugins[resource] = RemotePlugin(target, options, lambda seconds: self._allocated(resource, seconds))
+        self._watches[resource] = asyncio.ensure_future(self._watch(resource, channel))
+
+    async def _watch(self, resource: str, channel: Any) -> None:
+        """Follow the plugin's list until its stream ends; then its devices are unhealthy."""
+        stream = channel.unary_stream(
+            f"/{PLUGIN_SERVICE}/ListAndWatch",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=api.ListAndWatchResponse.FromString,
+        )
+        first = True
+        try:
+            async for answer in stream(api.Empty()):
+                self.listed[resource] = tuple(device_of(device) for device in answer.devices[:_MOST_DEVICES])
+                self._list(resource, first)
+                first = False
+        except grpc.aio.AioRpcError as error:
+            self._trouble("devicePlugin", f"{resource}: ListAndWatch ended: {error.details()}")
+        finally:
+            with contextlib.suppress(Exception):
+                await channel.close()
+        self._disconnected(resource)
+
+    def _list(self, resource: str, first: bool) -> None:
+        node = self._node()
+        if node is None:
+            return
+        device = node.kubelet.manager.device
+        if first:
+            device.register(resource, self.listed[resource], self._plugins[resource])
+        else:
+            device.update_devices(resource, self.listed[resource])
+
+    def _disconnected(self, resource: str) -> None:
+        self.listed[resource] = tuple(
+            Device(device.id, device.numa, "Unhealthy") for device in self.listed.get(resource, ())
+        )
+        node = self._node()
+        if node is not None:
+            node.kubelet.manager.device.disconnect(resource, now=time.monotonic())

@@ -1,0 +1,146 @@
+"""The agent's local socket: whoever may open it (root, mode 0600) reads one JSON document, the status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from podslice.agent.owner import Owner
+from podslice.agent.reconcile import Drift
+from podslice.core.errors import InputError
+from podslice.core.values.cpuset import format_bits
+from podslice.render.picture import picture_of
+from podslice.render.terminal import to_text
+
+LARGEST_STATUS = 64 << 20
+
+
+def bind_private(path: Path) -> socket.socket:
+    """A listening Unix socket that only its owner may open; replaces a socket a dead agent left. Raises `OSError`."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_socket():
+            path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    listener.listen(16)
+    return listener
+
+
+async def serve_status(path: Path, status: Callable[[], dict[str, Any]]) -> asyncio.Server:
+    """Answer every connection with the status. Raises `OSError`."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(msgspec.json.encode(status()))
+            async with asyncio.timeout(5):
+                await writer.drain()
+        except (TimeoutError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    return await asyncio.start_unix_server(answer, sock=bind_private(path))
+
+
+def read_status(path: str) -> dict[str, Any]:
+    """Ask the agent behind a socket. Raises `InputError` when there is none."""
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(5)
+            client.connect(path)
+            while chunk := client.recv(1 << 16):
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > LARGEST_STATUS:
+                    raise InputError("the answer is too large", source=path)
+    except OSError as error:
+        raise InputError(
+            f"no agent answers: {error.strerror or error}", source=path, remedy="start it: podslice agent --config FILE"
+        ) from None
+    try:
+        value = msgspec.json.decode(b"".join(chunks))
+    except msgspec.DecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise InputError("what answers is no podslice agent", source=path)
+    return value
+
+
+def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> dict[str, Any]:
+    """Pods, sets, pools, drift, and the map, as plain data."""
+    node = owner.node
+    return {
+        **facts,
+        "safeMode": owner.safe_mode,
+        "pools": _pools(owner),
+        "pods": _pods(owner),
+        "drift": [msgspec.to_builtins(drift) for drift in drifts],
+        "map": "" if node is None else _map(owner),
+    }
+
+
+def _pools(owner: Owner) -> dict[str, str]:
+    node = owner.node
+    if node is None:
+        return {}
+    cpu = node.kubelet.manager.cpu
+    return {
+        "shared": format_bits(cpu.state.default),
+        "reserved": format_bits(cpu.reserved),
+        "exclusive": format_bits(owner.exclusive()),
+    }
+
+
+def _pods(owner: Owner) -> list[dict[str, Any]]:
+    pods = []
+    for uid, pod in sorted(owner.pods.items(), key=lambda item: str(item[1].identity)):
+        containers = [
+            {
+                "name": record.name,
+                "id": record.id,
+                "cpus": record.applied.cpu_list,
+                "memoryNodes": record.applied.mem_list,
+                "isolation": record.applied.isolation,
+                "quota": "off" if record.applied.quota_off else "on",
+                "stranger": record.stranger,
+            }
+            for record in owner.containers.values()
+            if record.pod_uid == uid
+        ]
+        identity = pod.identity
+        pods.append(
+            {
+                "namespace": identity.namespace,
+                "name": identity.name,
+                "uid": uid,
+                "admitted": bool(pod.units),
+                "refused": pod.refused,
+                "containers": containers,
+            }
+        )
+    return pods
+
+
+def _map(owner: Owner) -> str:
+    node = owner.node
+    assert node is not None
+    return to_text(picture_of(node.kubelet), width=120)

@@ -1,0 +1,533 @@
+"""The one owner of the node's state.
+
+Everything that happens on the node becomes a call of `Owner`, one after the other on the event loop's thread (other
+threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `NodeStore`. The owner decides and
+keeps books, it neither waits nor talks: answers go back to the caller, updates of other containers are collected by
+`take_updates`, news for people go to `Reporter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Placement, PodRecord, SandboxRecord
+from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
+from podslice.agent.identity import Identity
+from podslice.agent.podfiles import PodFiles
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import PodsliceError
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.device_plugin import RunOptions
+from podslice.core.node import Decision, Node
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
+from podslice.core.values.gates import FeatureGates
+from podslice.host.store import NodeStore, StateWriteError
+from podslice.wire.proto import nri_pb2 as nri
+
+UNEXPECTED = "UnexpectedAdmissionError"
+
+
+class Reporter(Protocol):
+    """Who is told what happens: metrics, events and the log."""
+
+    def admitted(self, identity: Identity, decision: Decision) -> None: ...
+    def refused(self, identity: Identity, reason: str, message: str) -> None: ...
+    def stranger(self, identity: Identity, container: str, why: str) -> None: ...
+    def trouble(self, what: str, message: str) -> None: ...
+
+
+class RefusedError(PodsliceError):
+    """The node does not take this pod or container."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        self.message = message
+        super().__init__(f"{reason}: {message}")
+
+
+class RegisteringInventory(DeviceInventory, frozen=True):
+    """Devices come from plugins that register later, so the device checkpoint is kept from the start."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class Listed:
+    """A pod or container as a synchronization lists it, with the messages' checks already done."""
+
+    def __init__(self, sandboxes: Iterable[SandboxRecord], containers: Iterable[nri.Container]) -> None:
+        self.sandboxes = list(sandboxes)
+        self.containers = list(containers)
+
+
+class Owner:
+    """State, books and decisions of one node. `safe_mode` says why the state cannot be trusted, empty when it can:
+    existing sets are then kept and no exclusive CPUs given away."""
+
+    def __init__(
+        self,
+        directory: Path,
+        machine: Machine,
+        config: KubeletConfig,
+        *,
+        reporter: Reporter,
+        profile: str = "podslice",
+        move_strangers: bool = True,
+        real_devices: bool = False,
+        find: Callable[[Identity], Pod | None] = lambda identity: None,
+    ) -> None:
+        self.directory = directory
+        self.machine = machine
+        self.config = config
+        self.reporter = reporter
+        self.store: NodeStore | None = None
+        self.safe_mode = ""
+        self.pods: dict[str, PodRecord] = {}
+        self.sandboxes: dict[str, SandboxRecord] = {}
+        self.containers: dict[str, ContainerRecord] = {}
+        self.stale = False
+        self.on_stale: Callable[[], None] = lambda: None
+        self.on_placed: Callable[[ContainerRecord], None] = lambda record: None
+        self.on_open: Callable[[Node], None] = lambda node: None
+        self._find = find
+        self._profile = profile
+        self._move_strangers = move_strangers
+        self._devices = RegisteringInventory() if real_devices else None
+        self._files = PodFiles(directory)
+        self._all_cpus = CPUTopology(machine).all_cpus
+        self._unsaved = False
+        self._recheck = False
+
+    @property
+    def node(self) -> Node | None:
+        """The decisions' side of the store; None in safe mode and before the first synchronization."""
+        return None if self.store is None else self.store.node
+
+    # Synchronization
+
+    def synchronize(self, listed: Listed) -> list[nri.ContainerUpdate]:
+        """The runtime says what there is: open the state on the first time, afterwards take in the differences.
+        Nobody's exclusive CPUs move."""
+        self.sandboxes = {sandbox.id: sandbox for sandbox in listed.sandboxes}
+        live: dict[str, PodRecord] = {}
+        for sandbox in listed.sandboxes:
+            if not sandbox.stopped:
+                pod = live.setdefault(sandbox.identity.uid, PodRecord(sandbox.identity))
+                pod.sandboxes.add(sandbox.id)
+        if self.store is None:
+            self._open(live, listed)
+        else:
+            self._take_in(live)
+        self.pods = live
+        self._list_containers(listed)
+        self.stale = self._recheck = True
+        return self.take_updates()
+
+    def _open(self, live: Mapping[str, PodRecord], listed: Listed) -> None:
+        """Bring up the store on the pods that run, or go into safe mode."""
+        known, problems = self._files.load()
+        for problem in problems:
+            self.reporter.trouble("podFile", problem)
+        running = []
+        for uid, pod in known.items():
+            owner = live.get(uid.partition("/")[0])
+            if owner is None:
+                self._files.drop(uid)
+            else:
+                owner.units.add(uid)
+                running.append(pod)
+        try:
+            self.store = NodeStore(
+                self.directory,
+                self.machine,
+                self.config,
+                running=running,
+                profile=self._profile,
+                devices=self._devices,
+                predicates=False,
+            )
+        except (PodsliceError, OSError) as error:
+            self._enter_safe_mode(str(error))
+            return
+        self.safe_mode = ""
+        self.on_open(self.store.node)
+        for decision in self.store.refused:
+            owner = live[decision.uid.partition("/")[0]]
+            owner.units.discard(decision.uid)
+            owner.refused = True
+            self._files.drop(decision.uid)
+            self.reporter.refused(owner.identity, decision.reason, decision.message)
+        for pod_record in live.values():
+            self._adopt(pod_record)
+
+    def _take_in(self, live: dict[str, PodRecord]) -> None:
+        for uid, known in self.pods.items():
+            if uid in live:
+                live[uid].units, live[uid].refused = known.units, known.refused
+            else:
+                self._release(known)
+        for uid, pod in live.items():
+            if uid not in self.pods:
+                self._adopt(pod)
+
+    def _adopt(self, pod: PodRecord) -> None:
+        """A pod that came while we were not there: admit it now, or leave its containers strangers."""
+        if pod.units or pod.refused:
+            return
+        try:
+            spec = self._find(pod.identity)
+            if spec is not None:
+                self._admit(pod, spec)
+        except PodsliceError as error:
+            pod.refused = True
+            self.reporter.trouble("adopt", f"{pod.identity}: {error}")
+
+    def _enter_safe_mode(self, why: str) -> None:
+        self.safe_mode = why
+        self.reporter.trouble("safeMode", f"{why}; existing sets are kept, new exclusive requests are refused")
+
+    def _list_containers(self, listed: Listed) -> None:
+        before = self.containers
+        self.containers = {}
+        for message in listed.containers:
+            sandbox = self.sandboxes.get(message.pod_sandbox_id)
+            if sandbox is None or message.state == nri.CONTAINER_STOPPED:
+                continue
+            record = self._record(sandbox, message)
+            record.applied = applied_of(message)
+            known = before.get(record.id)
+            self.containers[record.id] = record
+            if known is not None:
+                record.unit, record.member, record.kept = known.unit, known.member, known.kept
+                record.stranger = known.stranger
+                continue
+            if variables_of(message).get(ISOLATION_ENV) is None:
+                record.stranger = True
+                self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
+            self._place(sandbox.identity, message, record, adopt=True)
+
+    # Pods
+
+    def run_pod(self, sandbox: str, identity: Identity, spec: Pod | None) -> None:
+        """A sandbox is about to be created. Raises `RefusedError`; the pod is then unknown again."""
+        known = self.pods.get(identity.uid)
+        pod = known or PodRecord(identity)
+        if spec is not None and not pod.units:
+            self._admit(pod, spec)
+        self.pods[identity.uid] = pod
+        pod.sandboxes.add(sandbox)
+        self.sandboxes[sandbox] = SandboxRecord(sandbox, identity)
+
+    def _admit(self, pod: PodRecord, spec: Pod) -> None:
+        """Admit a pod or a part of one. Raises `RefusedError`."""
+        uid = spec.metadata.uid
+        if self.store is None:
+            self._admit_without_state(pod.identity, spec)
+            pod.units.add(uid)
+            return
+        try:
+            self._files.keep(spec)
+            before = self._pool()
+            decision = self.store.admit(spec)
+        except (StateWriteError, OSError) as error:
+            self._files.drop(uid)
+            self._refuse(pod.identity, UNEXPECTED, f"the decision cannot be kept: {error}")
+        if not decision.admitted:
+            self._files.drop(uid)
+            self._refuse(pod.identity, decision.reason, decision.message)
+        pod.units.add(uid)
+        self.reporter.admitted(pod.identity, decision)
+        if self._pool() != before:
+            self._changed()
+
+    def _admit_without_state(self, identity: Identity, spec: Pod) -> None:
+        gates = FeatureGates.from_overrides(self.config.feature_gates)
+        pod = AdmissionPod.of(default_pod(spec, gates), gates)
+        owns = pod.cpus or any(container.exclusive_cpus for container in pod.containers)
+        if owns and self.config.cpu_manager_policy == "static":
+            why = self.safe_mode or "the runtime has not told what runs yet"
+            self._refuse(identity, UNEXPECTED, f"no exclusive CPUs while the state cannot be trusted: {why}")
+
+    def _refuse(self, identity: Identity, reason: str, message: str) -> None:
+        self.reporter.refused(identity, reason, message)
+        raise RefusedError(reason, message)
+
+    def stop_pod(self, sandbox: str) -> None:
+        """A sandbox has stopped: with the pod's last one everything it held is free."""
+        record = self.sandboxes.get(sandbox)
+        if record is None or record.stopped:
+            return
+        record.stopped = True
+        for container in [c for c in self.containers.values() if c.sandbox == sandbox]:
+            del self.containers[container.id]
+        pod = self.pods.get(record.identity.uid)
+        if pod is not None:
+            pod.sandboxes.discard(sandbox)
+            if not pod.sandboxes:
+                del self.pods[record.identity.uid]
+                self._release(pod)
+
+    def remove_pod(self, sandbox: str) -> None:
+        """A sandbox is gone."""
+        self.stop_pod(sandbox)
+        self.sandboxes.pop(sandbox, None)
+
+    def _release(self, pod: PodRecord) -> None:
+        if self.store is None:
+            return
+        before = self._pool()
+        for unit in pod.units:
+            self._remove_unit(unit)
+        if self._pool() != before:
+            self._changed()
+
+    def _remove_unit(self, unit: str) -> None:
+        assert self.store is not None
+        try:
+            self.store.remove(unit)
+        except StateWriteError as error:
+            self._unsaved = True
+            self.reporter.trouble("stateWrite", str(error))
+        self._files.drop(unit)
+
+    def save(self) -> None:
+        """Write what could not be written before."""
+        if self._unsaved and self.store is not None:
+            try:
+                self.store.remove("")
+                self._unsaved = False
+            except StateWriteError as error:
+                self.reporter.trouble("stateWrite", str(error))
+
+    # Containers
+
+    def create_container(
+        self, sandbox: str, identity: Identity, message: nri.Container, spec: Pod | None = None
+    ) -> ContainerRecord:
+        """A container is about to be created; its record says what it gets. `spec` is used if its pod's sandbox came
+        while we were away. Raises `RefusedError`."""
+        pod = self.pods.get(identity.uid)
+        if pod is None or sandbox not in self.sandboxes:
+            self.run_pod(sandbox, identity, spec)
+        record = self._record(self.sandboxes[sandbox], message)
+        self._place(identity, message, record, adopt=False)
+        record.applied = self.wanted(record)
+        record.on_pool = record.applied == Placement(cpus=self._pool())
+        self.containers[record.id] = record
+        return record
+
+    def _record(self, sandbox: SandboxRecord, message: nri.Container) -> ContainerRecord:
+        return ContainerRecord(
+            id=message.id,
+            name=message.name,
+            pod_uid=sandbox.identity.uid,
+            sandbox=sandbox.id,
+            cgroups_path=message.linux.cgroups_path,
+        )
+
+    def _place(self, identity: Identity, message: nri.Container, record: ContainerRecord, *, adopt: bool) -> None:
+        """Find out under which decision a container runs; `adopt`: it runs already, without our having been asked.
+        Raises `RefusedError`, never when adopting."""
+        pod = self.pods[identity.uid]
+        if self.store is None:
+            record.kept = kept_of(message)
+        if pod.refused:
+            return
+        unit = unit_uid(identity.uid, message.name)
+        if identity.uid in pod.units:
+            record.unit, record.member = identity.uid, self._member(identity.uid, message.name)
+        elif unit in pod.units or (record.kept is None and self._admit_alone(pod, message, adopt)):
+            record.unit, record.member = unit, message.name
+
+    def _admit_alone(self, pod: PodRecord, message: nri.Container, adopt: bool) -> bool:
+        """Admit one container of a pod nobody knows; False if it shares. Raises `RefusedError` unless adopting."""
+        spec = pod_from_container(pod.identity, message)
+        try:
+            if spec is not None:
+                self._admit(pod, spec)
+        except RefusedError:
+            if not adopt:
+                raise
+            return False
+        return spec is not None
+
+    def _member(self, uid: str, name: str) -> str:
+        """The container of the specification that stands for this one; empty for one that only shares."""
+        node = self.node
+        active = None if node is None else node.kubelet.active.get(uid)
+        names = {container.name for container in active.containers} if active is not None else set()
+        return name if name in names else ANY_CONTAINER if ANY_CONTAINER in names else ""
+
+    def update_container(self, container_id: str) -> list[nri.ContainerUpdate]:
+        """The kubelet changes a container's resources; ours win."""
+        record = self.containers.get(container_id)
+        if record is None:
+            return []
+        wanted = self.wanted(record)
+        record.applied = wanted
+        return [update_of(record, wanted)] if wanted.cpus or wanted.mems or wanted.quota_off else []
+
+    def stop_container(self, container_id: str) -> None:
+        """The container no longer runs; what it holds stays with its pod, which may start it again."""
+        self.containers.pop(container_id, None)
+
+    # What everybody should have
+
+    def wanted(self, record: ContainerRecord) -> Placement:
+        """What the container should have now."""
+        node = self.node
+        if node is None:
+            return record.kept or Placement(cpus=self._safe_pool())
+        if record.stranger and not self._move_strangers:
+            return Placement()
+        if record.unit and record.member:
+            active = node.kubelet.active.get(record.unit)
+            container = next((c for c in active.containers if c.name == record.member), None) if active else None
+            if active is not None and container is not None:
+                got = node.kubelet.inspect(active, container, True)
+                return Placement(
+                    cpus=got.cpus if node.kubelet.manager.cpu.static else 0,
+                    mems=got.memory_nodes,
+                    isolation=got.isolation,
+                    quota_off=got.cpu_quota_disabled,
+                )
+        return Placement(cpus=self._pool())
+
+    def run_options(self, record: ContainerRecord) -> RunOptions:
+        """What the container's devices add to it. Raises `AdmissionError`."""
+        node = self.node
+        active = None if node is None or not record.unit else node.kubelet.active.get(record.unit)
+        if node is None or active is None:
+            return RunOptions()
+        container = next((c for c in active.containers if c.name == record.member), None)
+        if container is None or not node.kubelet.manager.device.devices_of(active.uid, container.name):
+            return RunOptions()
+        affinity = node.kubelet.manager.topology.affinity(active.uid, container.name)
+        return node.kubelet.manager.device.container_start(active, container, affinity)
+
+    def pod_quota_off(self, uid: str) -> bool:
+        """True when the cgroup of the whole pod must not enforce a CPU limit (spec memory-device 3.7)."""
+        node = self.node
+        active = None if node is None else node.kubelet.active.get(uid)
+        if node is None or active is None or not node.kubelet.manager.quota_can_be_disabled:
+            return False
+        return bool(active.containers) and node.kubelet.manager.cpu.pod_has_exclusive_cpus(active)
+
+    def exclusive(self) -> Bits:
+        """CPUs that belong to somebody: every assignment and bubble."""
+        node = self.node
+        if node is None:
+            return self._all_cpus & ~self._safe_pool()
+        state = node.kubelet.manager.cpu.state
+        union = state.assigned()
+        for bubble in state.bubbles.values():
+            union |= bubble
+        return union
+
+    def _pool(self) -> Bits:
+        node = self.node
+        if node is None or not node.kubelet.manager.cpu.static:
+            return 0
+        return node.kubelet.manager.cpu.state.default
+
+    def _safe_pool(self) -> Bits:
+        """All CPUs but those somebody is known to own; all of them rather than none."""
+        owned = 0
+        for record in self.containers.values():
+            if record.kept is not None and record.kept.isolation != "host":
+                owned |= record.kept.cpus
+        return self._all_cpus & ~owned or self._all_cpus
+
+    def _changed(self) -> None:
+        self.stale = True
+        self.on_stale()
+
+    def take_updates(self, but: str = "") -> list[nri.ContainerUpdate]:
+        """Updates for the containers, `but` one, whose wanted sets changed; they count as told from now on."""
+        if not self.stale:
+            return []
+        self.stale = False
+        everything, self._recheck = self._recheck, False
+        pool = Placement(cpus=self._pool())
+        on_pool = nri.LinuxContainerUpdate()
+        pool.write(on_pool.resources)
+        updates = []
+        for record in self.containers.values():
+            if record.id == but:
+                continue
+            if not everything and record.on_pool:
+                wanted = pool
+            elif everything or record.applied.isolation == "host":
+                wanted = self.wanted(record)
+            else:
+                continue
+            if wanted != record.applied:
+                if wanted is pool and pool.cpus:
+                    updates.append(nri.ContainerUpdate(container_id=record.id, linux=on_pool, ignore_failure=True))
+                elif not same_effect(record.applied, wanted):
+                    updates.append(update_of(record, wanted))
+                record.applied = wanted
+                self.on_placed(record)
+            record.on_pool = wanted == pool and not record.stranger
+        return updates
+
+    def not_told(self, container_ids: Iterable[str]) -> None:
+        """Updates that did not reach the runtime are due again."""
+        for container_id in container_ids:
+            record = self.containers.get(container_id)
+            if record is not None:
+                record.applied = Placement()
+                record.on_pool = False
+                self.stale = self._recheck = True
+
+
+def update_of(record: ContainerRecord, wanted: Placement) -> nri.ContainerUpdate:
+    """A failure to change one container must not undo the others': the reconcile loop finds it."""
+    update = nri.ContainerUpdate(container_id=record.id, ignore_failure=True)
+    wanted.write(update.linux.resources)
+    return update
+
+
+def same_effect(applied: Placement, wanted: Placement) -> bool:
+    """True when the runtime need not be told: what is wanted is set already."""
+    return (
+        wanted.cpus in (0, applied.cpus)
+        and wanted.mems in (0, applied.mems)
+        and (applied.quota_off or not wanted.quota_off)
+    )
+
+
+def applied_of(message: nri.Container) -> Placement:
+    """What the runtime says a container has."""
+    cpu = message.linux.resources.cpu
+    return Placement(cpus=_bits(cpu.cpus), mems=_bits(cpu.mems), quota_off=cpu.quota.value == -1)
+
+
+def variables_of(message: nri.Container) -> dict[str, str]:
+    """The container's environment."""
+    return dict(pair.split("=", 1) for pair in message.env if "=" in pair)
+
+
+def kept_of(message: nri.Container) -> Placement | None:
+    """What we once gave a container, by its environment; None for one that only shares."""
+    variables = variables_of(message)
+    isolation = variables.get(ISOLATION_ENV, "host")
+    if isolation not in ("container", "pod"):
+        return None
+    applied = applied_of(message)
+    cpus = applied.cpus or _bits(variables.get(CPUS_ENV, ""))
+    return Placement(cpus=cpus, mems=applied.mems, isolation=isolation, quota_off=applied.quota_off) if cpus else None
+
+
+def _bits(text: str) -> Bits:
+    try:
+        return parse_bits(text)
+    except CPUSetError:
+        return 0

@@ -1,0 +1,224 @@
+"""The agent as an NRI plugin: translates the runtime's calls for the owner and its decisions into answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Awaitable, Iterable
+from typing import Protocol
+
+from podslice.agent.books import ContainerRecord, SandboxRecord
+from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.identity import Identity, check_container, identity_of
+from podslice.agent.owner import Listed, Owner, RefusedError
+from podslice.agent.sources import Sources
+from podslice.core.errors import AdmissionError, InputError
+from podslice.core.managers.device_plugin import DeviceNode, RunOptions
+from podslice.core.pod.spec import Pod
+from podslice.wire.nri import CreateAnswer
+from podslice.wire.proto import nri_pb2 as nri
+from podslice.wire.ttrpc import FAILED_PRECONDITION, INVALID_ARGUMENT, RPCError
+
+_FILES_PER_TURN = 4
+
+
+class Timer(Protocol):
+    """Told how many seconds a hook took."""
+
+    def hook(self, name: str, seconds: float) -> None: ...
+
+
+class AgentPlugin:
+    """Implements `wire.nri.Plugin`. `observe`: decide and report, refuse and change nothing."""
+
+    def __init__(
+        self, owner: Owner, sources: Sources, files: ContainerFiles, timer: Timer, *, observe: bool = False
+    ) -> None:
+        self._owner = owner
+        self._sources = sources
+        self._files = files
+        self._timer = timer
+        self._observe = observe
+        self.runtime = ""
+        self._outdated: dict[str, ContainerRecord] = {}
+        owner.on_placed = self._outdate
+
+    def configured(self, request: nri.ConfigureRequest) -> None:
+        self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
+
+    def synchronize(self, pods: list[nri.PodSandbox], containers: list[nri.Container]) -> Iterable[nri.ContainerUpdate]:
+        started = time.perf_counter()
+        sandboxes, valid = [], []
+        for pod in pods:
+            try:
+                sandboxes.append(SandboxRecord(pod.id, identity_of(pod)))
+            except InputError as error:
+                self._owner.reporter.trouble("invalid", str(error))
+        for container in containers:
+            try:
+                check_container(container)
+                valid.append(container)
+            except InputError as error:
+                self._owner.reporter.trouble("invalid", str(error))
+        updates = self._owner.synchronize(Listed(sandboxes, valid))
+        self._files.keep_only(set(self._owner.containers))
+        for record in self._owner.containers.values():
+            self._outdate(record)
+        self._timer.hook("Synchronize", time.perf_counter() - started)
+        return [] if self._observe else updates
+
+    def run_pod(self, pod: nri.PodSandbox) -> Awaitable[None] | None:
+        started = time.perf_counter()
+        identity = self._identity(pod)
+        try:
+            spec = self._sources.find(identity)
+        except InputError as error:
+            self._refuse(identity, RefusedError("InvalidPod", str(error)))
+            spec = None
+        if spec is None and self._sources.must_know(identity):
+            return self._run_pod_later(pod.id, identity, started)
+        self._run_pod(pod.id, identity, spec, started)
+        return None
+
+    async def _run_pod_later(self, sandbox: str, identity: Identity, started: float) -> None:
+        try:
+            spec = await self._sources.wait_for(identity)
+        except InputError as error:
+            self._refuse(identity, RefusedError("InvalidPod", str(error)))
+            spec = None
+        if spec is None:
+            self._refuse(identity, RefusedError("PodUnknown", "the API server has not told about this pod yet"))
+        self._run_pod(sandbox, identity, spec, started)
+
+    def _run_pod(self, sandbox: str, identity: Identity, spec: Pod | None, started: float) -> None:
+        try:
+            self._owner.run_pod(sandbox, identity, spec)
+        except RefusedError as refusal:
+            self._raise(refusal)
+        finally:
+            self._timer.hook("RunPodSandbox", time.perf_counter() - started)
+
+    def _refuse(self, identity: Identity, refusal: RefusedError) -> None:
+        self._owner.reporter.refused(identity, refusal.reason, refusal.message)
+        self._raise(refusal)
+
+    def _raise(self, refusal: RefusedError) -> None:
+        if not self._observe:
+            raise RPCError(FAILED_PRECONDITION, f"podslice: {refusal.reason}: {refusal.message}") from None
+
+    def stop_pod(self, pod: nri.PodSandbox) -> None:
+        self._owner.stop_pod(pod.id)
+
+    def remove_pod(self, pod: nri.PodSandbox) -> None:
+        self._owner.remove_pod(pod.id)
+
+    def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer | Awaitable[CreateAnswer]:
+        started = time.perf_counter()
+        try:
+            return self._create(pod, container)
+        finally:
+            self._timer.hook("CreateContainer", time.perf_counter() - started)
+
+    def _create(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer:
+        identity = self._identity(pod)
+        adjust = nri.ContainerAdjustment()
+        try:
+            check_container(container)
+            spec = None if identity.uid in self._owner.pods else self._sources.find(identity)
+            record = self._owner.create_container(pod.id, identity, container, spec)
+            options = self._owner.run_options(record)
+        except RefusedError as refusal:
+            self._raise(refusal)
+            return CreateAnswer(adjust)
+        except (InputError, AdmissionError) as error:
+            self._refuse(identity, RefusedError("InvalidContainer", str(error)))
+            return CreateAnswer(adjust)
+        updates = self._owner.take_updates(but=record.id)
+        if self._observe:
+            return CreateAnswer(adjust)
+        self._write(record)
+        record.applied.write(adjust.linux.resources)
+        self._files.adjust(record, record.applied, adjust)
+        add_options(options, adjust)
+        return CreateAnswer(adjust, updates)
+
+    def update_container(
+        self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
+    ) -> Iterable[nri.ContainerUpdate]:
+        started = time.perf_counter()
+        updates = self._owner.update_container(container.id)
+        self._timer.hook("UpdateContainer", time.perf_counter() - started)
+        return [] if self._observe else updates
+
+    def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]:
+        self._owner.stop_container(container.id)
+        self._files.remove(container.id)
+        updates = self._owner.take_updates()
+        return [] if self._observe else updates
+
+    def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        self._owner.stop_container(container.id)
+        self._files.remove(container.id)
+
+    def _identity(self, pod: nri.PodSandbox) -> Identity:
+        try:
+            return identity_of(pod)
+        except InputError as error:
+            raise RPCError(INVALID_ARGUMENT, f"podslice: {error}") from None
+
+    # Container files are written after the answer, a few at a time, so that no call waits for them
+
+    def _outdate(self, record: ContainerRecord) -> None:
+        if self._observe:
+            return
+        if not self._outdated:
+            asyncio.get_running_loop().call_soon(self._write_some)
+        self._outdated[record.id] = record
+
+    def _write_some(self) -> None:
+        for container_id in list(self._outdated)[:_FILES_PER_TURN]:
+            record = self._outdated.pop(container_id)
+            if container_id in self._owner.containers:
+                self._write(record)
+        if self._outdated:
+            asyncio.get_running_loop().call_soon(self._write_some)
+
+    def _write(self, record: ContainerRecord) -> None:
+        self._outdated.pop(record.id, None)
+        try:
+            self._files.write(record, self._owner.wanted(record))
+        except OSError as error:
+            self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")
+
+
+def add_options(options: RunOptions, adjust: nri.ContainerAdjustment) -> None:
+    """What device plugins want their container to have. Raises `RPCError` for a device file that is not there."""
+    adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in options.envs.items())
+    adjust.annotations.update(options.annotations)
+    for mount in options.mounts:
+        adjust.mounts.append(
+            nri.Mount(
+                destination=mount.container_path,
+                source=mount.host_path,
+                type="bind",
+                options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],
+            )
+        )
+    for device in options.devices:
+        _add_device(device, adjust)
+    adjust.CDI_devices.extend(nri.CDIDevice(name=name) for name in options.cdi_devices)
+
+
+def _add_device(device: DeviceNode, adjust: nri.ContainerAdjustment) -> None:
+    try:
+        found = os.stat(device.host_path)
+    except OSError as error:
+        raise RPCError(FAILED_PRECONDITION, f"podslice: device {device.host_path}: {error.strerror}") from None
+    kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
+    major, minor = os.major(found.st_rdev), os.minor(found.st_rdev)
+    adjust.linux.devices.append(nri.LinuxDevice(path=device.container_path, type=kind, major=major, minor=minor))
+    rule = nri.LinuxDeviceCgroup(allow=True, type=kind, access=device.permissions or "rwm")
+    rule.major.value, rule.minor.value = major, minor
+    adjust.linux.resources.devices.append(rule)

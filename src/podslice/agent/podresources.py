@@ -1,0 +1,188 @@
+"""The kubelet's PodResources API v1 over gRPC, on a socket of our own (spec memory-device 2.16)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from podslice.agent.owner import Owner
+from podslice.core.machine.devices import Device
+from podslice.core.node import Node
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.values.cpuset import iter_bits
+from podslice.wire.proto import podresources_pb2 as api
+
+SERVICE = "v1.PodResourcesLister"
+_PER_SECOND, _BURST = 100.0, 10.0
+
+
+class RateLimit:
+    """A token bucket: 100 calls a second, ten at once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tokens = _BURST
+        self._last = clock()
+
+    def take(self) -> bool:
+        now = self._clock()
+        self._tokens = min(_BURST, self._tokens + (now - self._last) * _PER_SECOND)
+        self._last = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class PodResources:
+    """Answers List, Get and GetAllocatableResources from the owner's state; `counts` are its
+    metrics by short name, `devices` what the plugins list."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        counts: dict[str, int],
+        *,
+        devices: Callable[[], Mapping[str, tuple[Device, ...]]] = dict,
+        limit: RateLimit | None = None,
+    ) -> None:
+        self._owner = owner
+        self._devices = devices
+        self._counts = counts
+        self._limit = limit or RateLimit()
+        self._server: Any = None
+
+    async def start(self, path: Path) -> None:
+        """Serve on a socket, mode 0600. Raises `OSError`."""
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if path.is_socket():
+            path.unlink()
+        self._server = grpc.aio.server()
+        handlers: dict[str, tuple[Any, Any]] = {
+            "List": (self._list, api.ListPodResourcesRequest),
+            "Get": (self._get, api.GetPodResourcesRequest),
+            "GetAllocatableResources": (self._allocatable, api.AllocatableResourcesRequest),
+        }
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(
+                handler,
+                request_deserializer=kind.FromString,
+                response_serializer=lambda answer: answer.SerializeToString(),
+            )
+            for name, (handler, kind) in handlers.items()
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        self._server.add_insecure_port(f"unix://{path}")
+        await self._server.start()
+        path.chmod(0o600)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0.2)
+
+    async def _enter(self, method: str, context: Any) -> None:
+        if not self._limit.take():
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+        self._counts["requests_total"] += 1
+        self._counts[f"requests_{method}"] += 1
+
+    async def _list(self, request: api.ListPodResourcesRequest, context: Any) -> api.ListPodResourcesResponse:
+        await self._enter("list", context)
+        return api.ListPodResourcesResponse(pod_resources=[self._pod(uid) for uid in self._owner.pods])
+
+    async def _get(self, request: api.GetPodResourcesRequest, context: Any) -> api.GetPodResourcesResponse:
+        await self._enter("get", context)
+        for uid, pod in self._owner.pods.items():
+            if (pod.identity.name, pod.identity.namespace) == (request.pod_name, request.pod_namespace):
+                return api.GetPodResourcesResponse(pod_resources=self._pod(uid))
+        self._counts["errors_get"] += 1
+        text = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
+        await context.abort(grpc.StatusCode.UNKNOWN, text)
+        raise AssertionError("abort raises")
+
+    async def _allocatable(
+        self, request: api.AllocatableResourcesRequest, context: Any
+    ) -> api.AllocatableResourcesResponse:
+        await self._enter("get_allocatable", context)
+        node = self._owner.node
+        if node is None:
+            return api.AllocatableResourcesResponse()
+        return api.AllocatableResourcesResponse(
+            cpu_ids=iter_bits(node.kubelet.manager.cpu.allocatable),
+            memory=list(_allocatable_memory(node)),
+            devices=list(_allocatable_devices(self._devices())),
+        )
+
+    def _pod(self, uid: str) -> api.PodResources:
+        record = self._owner.pods[uid]
+        containers = []
+        node = self._owner.node
+        for unit in sorted(record.units):
+            active = None if node is None else node.kubelet.active.get(unit)
+            if node is not None and active is not None:
+                containers += list(_containers(node, active))
+        known = {container.name for container in containers}
+        for container in self._owner.containers.values():
+            if container.pod_uid == uid and container.name not in known:
+                known.add(container.name)
+                containers.append(api.ContainerResources(name=container.name))
+        return api.PodResources(name=record.identity.name, namespace=record.identity.namespace, containers=containers)
+
+
+def _containers(node: Node, pod: AdmissionPod) -> Iterator[api.ContainerResources]:
+    """Sidecars in order of the specification, then app containers; plain init containers never."""
+    manager = node.kubelet.manager
+    for container in pod.containers:
+        if container.plain_init:
+            continue
+        devices = []
+        for entry in manager.device.content().entries:
+            if (entry.pod, entry.container) == (pod.uid, container.name):
+                devices += [
+                    _device(entry.resource, device, numa) for numa, ids in entry.by_node.items() for device in ids
+                ]
+        yield api.ContainerResources(
+            name=container.name,
+            cpu_ids=iter_bits(manager.cpu.exclusive_cpus(pod.uid, container.name)),
+            memory=[
+                _memory(block.type, block.size, block.numa_affinity or ())
+                for block in manager.memory.blocks(pod.uid, container.name)
+            ],
+            devices=devices,
+        )
+
+
+def _allocatable_memory(node: Node) -> Iterator[api.ContainerMemory]:
+    """Per NUMA node and memory type what the Memory Manager may give away; nothing with policy None."""
+    if node.kubelet.manager.memory.static:
+        for numa, books in sorted(node.kubelet.manager.memory.machine_state.items()):
+            for name, table in sorted((books.memory_map or {}).items()):
+                if table.allocatable:
+                    yield _memory(name, table.allocatable, (numa,))
+
+
+def _allocatable_devices(devices: Mapping[str, tuple[Device, ...]]) -> Iterator[api.ContainerDevices]:
+    """Healthy devices, one element per NUMA node; one with an empty topology is left out, as upstream does."""
+    for resource, listed in sorted(devices.items()):
+        for device in listed:
+            if device.healthy:
+                nodes = (-1,) if device.numa is None else device.numa
+                yield from (_device(resource, device.id, node) for node in nodes)
+
+
+def _device(resource: str, device: str, numa: int) -> api.ContainerDevices:
+    message = api.ContainerDevices(resource_name=resource, device_ids=[device])
+    if numa >= 0:
+        message.topology.nodes.add().ID = numa
+    return message
+
+
+def _memory(kind: str, size: int, nodes: tuple[int, ...]) -> api.ContainerMemory:
+    message = api.ContainerMemory(memory_type=kind, size=size)
+    for node in nodes:
+        message.topology.nodes.add().ID = node
+    return message

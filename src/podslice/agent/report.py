@@ -1,0 +1,160 @@
+"""Telling people: the log as JSON lines, metrics, and Kubernetes Events on the pods concerned."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import sys
+import uuid
+from collections import OrderedDict
+from typing import Any, Protocol
+
+import structlog
+
+from podslice.agent.apiserver import ApiError, ApiServer
+from podslice.agent.identity import Identity
+from podslice.agent.metrics import Metrics, rejection_label
+from podslice.agent.reconcile import Drift
+from podslice.core.node import Decision
+
+_MOST_WAITING = 256
+_REMEMBERED = 1024
+_REPEAT_AFTER = 300.0
+_LONGEST_MESSAGE = 1000
+
+
+def configure_log(level: str = "info") -> None:
+    """JSON lines on standard error, one per event."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+class EventSink(Protocol):
+    """Takes an event about a pod."""
+
+    def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None: ...
+
+
+class NoEvents:
+    """For nodes without API server: the log has everything as well."""
+
+    def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
+        return None
+
+
+class ApiEvents:
+    """Sends events in the background; `run` does the work. The same event is sent once in five minutes, and when the
+    API server is slow the newest are dropped."""
+
+    def __init__(self, api: ApiServer, node: str) -> None:
+        self._api = api
+        self._node = node
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_WAITING)
+        self._sent: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self.dropped = 0
+
+    def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
+        now = asyncio.get_running_loop().time()
+        key = (identity.uid, reason, message)
+        if now - self._sent.get(key, -_REPEAT_AFTER) < _REPEAT_AFTER:
+            return
+        self._sent[key] = now
+        while len(self._sent) > _REMEMBERED:
+            self._sent.popitem(last=False)
+        try:
+            self._queue.put_nowait(self._event(identity, kind, reason, message))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    def _event(self, identity: Identity, kind: str, reason: str, message: str) -> dict[str, Any]:
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{identity.name}.{uuid.uuid4().hex[:16]}"[:253], "namespace": identity.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": identity.name,
+                "namespace": identity.namespace,
+                "uid": identity.uid,
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message[:_LONGEST_MESSAGE],
+            "source": {"component": "podslice", "host": self._node},
+            "reportingComponent": "podslice",
+            "reportingInstance": self._node,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+
+    async def run(self) -> None:
+        """Send for ever; an event the API server does not take is dropped."""
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._api.create_event(event)
+            except ApiError:
+                self.dropped += 1
+
+
+class AgentReporter:
+    """Implements `owner.Reporter` and `plugin.Timer`. `metrics` is set once the owner exists."""
+
+    def __init__(self, events: EventSink | None = None) -> None:
+        self.metrics: Metrics | None = None
+        self.events: EventSink = events or NoEvents()
+        self.log = structlog.get_logger()
+
+    def admitted(self, identity: Identity, decision: Decision) -> None:
+        containers = {c.name: f"{c.isolation} {c.cpus}" for c in decision.containers}
+        self.log.info("admitted", pod=str(identity), uid=identity.uid, qos=decision.qos, containers=containers)
+
+    def refused(self, identity: Identity, reason: str, message: str) -> None:
+        if self.metrics is not None:
+            self.metrics.rejections.labels(rejection_label(reason)).inc()
+        self.log.warning("refused", pod=str(identity), uid=identity.uid, reason=reason, message=message)
+        self.events.emit(identity, "Warning", reason, message)
+
+    def stranger(self, identity: Identity, container: str, why: str) -> None:
+        if self.metrics is not None:
+            self.metrics.strangers.inc()
+        self.log.warning("stranger", pod=str(identity), uid=identity.uid, container=container, why=why)
+
+    def trouble(self, what: str, message: str) -> None:
+        if self.metrics is not None:
+            self.metrics.troubles.labels(what).inc()
+        self.log.error("trouble", what=what, message=message)
+
+    def drift(self, drift: Drift) -> None:
+        if self.metrics is not None:
+            self.metrics.drift.labels(drift.kind).inc()
+            if drift.repaired:
+                self.metrics.repaired.labels(drift.kind).inc()
+        self.log.warning(
+            "drift",
+            pod=drift.pod,
+            container=drift.container,
+            kind=drift.kind,
+            wanted=drift.wanted,
+            found=drift.found,
+            repaired=drift.repaired,
+            why=drift.why,
+        )
+
+    def hook(self, name: str, seconds: float) -> None:
+        if self.metrics is not None:
+            self.metrics.hooks.labels(name).observe(seconds)
+            if name == "RunPodSandbox":
+                self.metrics.admission_ms.observe(int(seconds * 1000))

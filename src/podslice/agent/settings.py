@@ -1,0 +1,150 @@
+"""The agent's configuration file.
+
+    apiVersion: podslice.io/v1alpha1
+    kind: AgentConfiguration
+    resources:                       # a KubeletConfiguration: policies, reservations, gates
+      cpuManagerPolicy: static
+      reservedSystemCPUs: 0-1
+    sources: {apiServer: true, manifests: /etc/kubernetes/manifests}
+
+The kubelet beside the agent runs with its own managers off; `resources` is what they would have been told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.errors import InputError
+from podslice.core.quirks import PROFILES
+from podslice.k8s.kubeletconfig import API_VERSION as KUBELET_VERSION
+from podslice.k8s.kubeletconfig import config_from_dict, load_config_data
+
+API_VERSION = "podslice.io/v1alpha1"
+KIND = "AgentConfiguration"
+_ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
+
+
+class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where pod specifications come from, asked in this order; the annotation `podslice.io/resources` always counts.
+
+    `api_server`: watch this node's pods (in-cluster service account or kubeconfig). `node_name`: empty for the
+    environment variable NODE_NAME or the host name. `manifests`: directory of static pods, empty for none.
+    `wait_seconds`: how long the sandbox of a pod the API server has not told us about may wait for it.
+    """
+
+    api_server: bool = False
+    node_name: str = ""
+    manifests: str = ""
+    wait_seconds: float = 0.8
+
+
+class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Everything the agent can be told. Paths are the host's, times seconds; an empty address or socket is off.
+
+    `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only says so. `container_files`:
+    the folder with a file per container, mounted into it. `device_plugins`: the folder with the registration socket;
+    leave it empty while the kubelet's device manager serves the plugins.
+    """
+
+    resources: dict[str, Any] = {}
+    profile: str = "podslice"
+    sources: SourceSettings = SourceSettings()
+    nri_socket: str = "/var/run/nri/nri.sock"
+    plugin_name: str = "podslice"
+    plugin_index: str = "90"
+    state_directory: str = "/var/lib/podslice"
+    container_files: str = "/run/podslice/containers"
+    status_socket: str = "/run/podslice/agent.sock"
+    metrics_address: str = "127.0.0.1:9095"
+    pod_resources_socket: str = "/run/podslice/pod-resources.sock"
+    device_plugins: str = ""
+    cgroup_root: str = "/sys/fs/cgroup"
+    reconcile_seconds: float = 10.0
+    strangers: str = "move"
+    events: bool = True
+
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the metrics listener, None when it is off. Raises `InputError`."""
+        if not self.metrics_address:
+            return None
+        match = _ADDRESS.match(self.metrics_address)
+        if match is None or int(match["port"]) > 65535:
+            raise InputError(
+                f"{self.metrics_address!r} is no address", path="metricsAddress", remedy="write 127.0.0.1:9095"
+            )
+        return match["host"].strip("[]") or "127.0.0.1", int(match["port"])
+
+
+class LoadedSettings(msgspec.Struct, frozen=True):
+    """The settings, the managers' configuration in them, and what a person should know about the file."""
+
+    agent: AgentSettings
+    config: KubeletConfig
+    warnings: tuple[str, ...] = ()
+
+
+def load_settings(path: str) -> LoadedSettings:
+    """Read an AgentConfiguration file. Raises `InputError` in one line with the place."""
+    try:
+        return settings_from_dict(load_config_data(path))
+    except InputError as error:
+        raise error.at(source=path) from None
+
+
+def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
+    """An AgentConfiguration from plain data. Raises `InputError`."""
+    if data.get("apiVersion") != API_VERSION or data.get("kind") != KIND:
+        found = f"{data.get('apiVersion')}/{data.get('kind')}"
+        raise InputError(f"{found} is not {KIND}", path="kind", remedy=f"apiVersion: {API_VERSION}, kind: {KIND}")
+    fields = {name: value for name, value in data.items() if name not in ("apiVersion", "kind", "metadata")}
+    for problem in _unknown(fields):
+        raise problem
+    try:
+        agent = msgspec.convert(fields, AgentSettings)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$.")
+        raise InputError(text[:1].lower() + text[1:], path=place.rstrip("`")) from None
+    _check(agent)
+    try:
+        loaded = config_from_dict({"apiVersion": KUBELET_VERSION, "kind": "KubeletConfiguration", **agent.resources})
+    except InputError as error:
+        raise error.at(path="resources") from None
+    problems = validate(loaded.config)
+    if problems:
+        raise InputError("; ".join(problems), path="resources")
+    return LoadedSettings(agent, loaded.config, loaded.warnings)
+
+
+def _unknown(fields: dict[str, Any]) -> Iterator[InputError]:
+    known = [field.encode_name for field in msgspec.structs.fields(AgentSettings)]
+    for name in fields:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            yield InputError("unknown field", path=name, remedy=f"did you mean {close[0]}?" if close else "")
+
+
+def _check(agent: AgentSettings) -> None:
+    if agent.profile not in PROFILES:
+        raise InputError(f"{agent.profile!r} is unknown", path="profile", remedy=f"one of {', '.join(PROFILES)}")
+    if agent.strangers not in ("move", "report"):
+        raise InputError(f"{agent.strangers!r} is unknown", path="strangers", remedy="move or report")
+    if len(agent.plugin_index) != 2 or not agent.plugin_index.isdecimal():
+        raise InputError(f"{agent.plugin_index!r} is no index", path="pluginIndex", remedy="two digits such as 90")
+    if not agent.plugin_name:
+        raise InputError("is empty", path="pluginName", remedy="pluginName: podslice")
+    if not 0.1 <= agent.reconcile_seconds <= 3600:
+        raise InputError(f"{agent.reconcile_seconds} is out of range", path="reconcileSeconds", remedy="0.1 to 3600")
+    if not 0 <= agent.sources.wait_seconds <= 1.5:
+        raise InputError(
+            f"{agent.sources.wait_seconds} is out of range",
+            path="sources.waitSeconds",
+            remedy="0 to 1.5, below NRI's 2",
+        )
+    agent.address()

@@ -1,0 +1,82 @@
+"""`podslice agent`: the node agent."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+
+import click
+
+from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import InputError, StartError
+from podslice.core.machine.model import Machine
+from podslice.core.node import Node
+
+_NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightkube")
+
+
+@click.command()
+@click.option("--config", "config_path", metavar="FILE", required=True, help="AgentConfiguration (docs/agent.md).")
+@click.option("--check-config", is_flag=True, help="Say whether the agent would start here, and stop.")
+@click.option("--observe", is_flag=True, help="Decide and report, change nothing.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@machine_options
+def agent(
+    config_path: str,
+    check_config: bool,
+    observe: bool,
+    log_level: str,
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+) -> None:
+    """Run the node agent: give this node's pods the CPUs, memory nodes and quotas the core decides, through NRI.
+
+    \b
+    Examples:
+      podslice agent --config agent.yaml --check-config
+      podslice agent --config agent.yaml --observe
+      podslice agent --config agent.yaml
+
+    Exit codes: 0 stopped or configuration good, 2 bad configuration.
+    """
+    missing = [name for name in _NEEDED if not _installed(name)]
+    if missing:
+        raise InputError(f"the agent needs {', '.join(missing)}", remedy="pip install 'podslice[agent]'")
+    from podslice.agent.settings import load_settings
+
+    loaded = load_settings(config_path)
+    for warning in loaded.warnings:
+        click.secho(f"warning: {warning}", fg="yellow", err=True)
+    chosen = resolve_machine(machine, sysfs, source)
+    if check_config:
+        _check(loaded.agent.profile, loaded.config, chosen)
+        click.echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
+        return
+    from podslice.agent.daemon import Agent
+    from podslice.agent.report import configure_log
+
+    configure_log(log_level)
+
+    async def main() -> None:
+        await Agent(loaded, chosen, observe=observe).run()
+
+    asyncio.run(main())
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _check(profile: str, config: KubeletConfig, machine: Machine) -> None:
+    """Raises `InputError` if the managers would not start on this machine."""
+    try:
+        Node(machine, config, profile=profile)
+    except StartError as error:
+        raise InputError(f"would not start: {error.message}", path=error.stage, remedy=error.remedy) from None

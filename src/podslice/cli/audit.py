@@ -1,0 +1,70 @@
+"""`podslice audit`: does this node do what its state says, and who else runs on exclusive CPUs?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from podslice.agent.audit import AuditReport, container_names, load_state
+from podslice.agent.audit import audit as audit_node
+from podslice.cli.output import OUTPUT, emit
+from podslice.core.errors import InputError
+from podslice.host.cgroup2 import CgroupTree
+from podslice.host.filesystem import DiskFileSystem
+
+_KUBELET, _AGENT = Path("/var/lib/kubelet"), Path("/var/lib/podslice")
+
+
+@click.command()
+@click.option("--state", "state_folder", metavar="DIR", help="State files (default: the agent's, else the kubelet's).")
+@click.option("--cgroup-root", default="/sys/fs/cgroup", show_default=True, metavar="DIR", help="cgroup v2 mount.")
+@click.option("--proc", "proc_folder", default="/proc", show_default=True, metavar="DIR", help="Process file system.")
+@click.option("--logs", default="/var/log/containers", show_default=True, metavar="DIR",
+              help="The kubelet's container logs, for the containers' names.")  # fmt: skip
+@click.option("--strict", is_flag=True, help="Processes outside pods on exclusive CPUs count as findings, too.")
+@OUTPUT("table")
+def audit(state_folder: str | None, cgroup_root: str, proc_folder: str, logs: str, strict: bool, output: str) -> None:
+    """Compare what every container of this node has with what the state files say. Needs no agent and no kubelet.
+
+    \b
+    Examples:
+      podslice audit
+      podslice audit --state /var/lib/kubelet -o json
+
+    Exit codes: 0 all as it should be, 1 findings, 2 bad input.
+    """
+    folder = Path(state_folder) if state_folder is not None else _AGENT if _AGENT.is_dir() else _KUBELET
+    tree = CgroupTree(cgroup_root)
+    if not tree.usable:
+        raise InputError("is no cgroup v2 mount with cpu and cpuset", source=cgroup_root, remedy="--cgroup-root DIR")
+    report = audit_node(load_state(folder), tree, DiskFileSystem(proc_folder), container_names(Path(logs)))
+    if output == "table":
+        _print(report, folder)
+    else:
+        emit(msgspec.to_builtins(report), output)
+    if report.findings or (strict and report.outsiders):
+        sys.exit(1)
+
+
+def _print(report: AuditReport, folder: Path) -> None:
+    from podslice.render.table import print_table
+
+    click.echo(f"{folder}: {report.pods} pods, {report.containers} containers")
+    click.echo(f"exclusive {report.exclusive or '-'}, shared {report.shared or '-'}")
+    if report.findings:
+        click.echo("")
+        rows = [
+            [click.style(f.kind, fg="red"), f.where, f.wanted or "-", f.found or "-", f.message]
+            for f in report.findings
+        ]
+        print_table(["FINDING", "WHERE", "WANTED", "FOUND", "WHAT IT MEANS"], rows)
+    else:
+        click.secho("every container has what the state says", fg="green")
+    if report.outsiders:
+        count = sum(report.outsiders.values())
+        most = sorted(report.outsiders.items(), key=lambda item: -item[1])[:5]
+        names = ", ".join(f"{name} ({number})" for name, number in most)
+        click.echo(f"\n{count} processes outside pods may run on exclusive CPUs: {names}")

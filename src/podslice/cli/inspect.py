@@ -1,0 +1,147 @@
+"""`podslice inspect`: the page a person reads instead of five source files."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import click
+import msgspec
+
+from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.output import OUTPUT, emit
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import InputError
+from podslice.core.inspect.build import inspect_pod
+from podslice.core.inspect.facts import NodeView
+from podslice.core.inspect.page import Page
+from podslice.core.machine.model import Machine
+from podslice.core.node import Node
+from podslice.core.quirks import PROFILES
+from podslice.core.values.gates import FeatureGates, GateError
+
+_WIDEST = 140
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--limit-range", "limit_range_paths", multiple=True, metavar="FILE", help="LimitRange objects of the namespace."
+)
+@click.option("--gates", "gates_text", metavar="A=true,B=false", default="", help="Feature gates.")
+@click.option("--node", "node_facts", multiple=True, metavar="FILE|KEY=VALUE",
+              help="A Node object, or facts: memory=64Gi, cpu=16, hugepages-2Mi=1Gi, cgroup=1.")  # fmt: skip
+@click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
+@machine_options
+@click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
+              help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).")  # fmt: skip
+@OUTPUT("table")
+def inspect(
+    files: tuple[str, ...],
+    limit_range_paths: tuple[str, ...],
+    gates_text: str,
+    node_facts: tuple[str, ...],
+    config_path: str | None,
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+    profile: str,
+    output: str,
+) -> None:
+    """Show, for every pod of FILE..., what you wrote and what it becomes, errors of validation, the QoS class and why,
+    effective requests and limits with their formulas, cgroup files, OOM scores, and what scheduler, quota, eviction
+    and autoscalers count.
+
+    FILE holds Pods, Lists or workloads as YAML or JSON; - is standard input. With --machine the kubelet's managers
+    decide about the pod on the empty node as well.
+
+    \b
+    Examples:
+      podslice inspect pod.yaml
+      podslice inspect pod.yaml --limit-range limits.yaml --node memory=64Gi
+      kubectl get pod db -o yaml | podslice inspect - --gates MemoryQoS=true -o json
+
+    Exit codes: 0 all well, 1 the API server would refuse a pod, 2 bad input.
+    """
+    from podslice.cli.node_option import load_config, print_warnings
+    from podslice.k8s.limit_range import load_limit_ranges
+    from podslice.k8s.manifest import load_pods
+
+    config, warnings = load_config(config_path, ())
+    print_warnings(warnings)
+    quirks = PROFILES[profile]
+    gates = _gates(config, gates_text, profile)
+    config = msgspec.structs.replace(config, feature_gates={**config.feature_gates, **_overrides(gates_text)})
+    chosen = resolve_machine(machine, sysfs, source) if (machine or sysfs or source) else None
+    view = _view(config, chosen, node_facts, profile)
+    limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
+    pages: list[Page] = []
+    failed = False
+    for file in files:
+        try:
+            loaded = load_pods(file, checked=False)
+        except InputError as error:
+            failed = True
+            click.echo(f"podslice: error: {error}", err=True)
+            continue
+        for one in loaded:
+            node = _node(chosen, config, profile)
+            page = inspect_pod(
+                one.pod, gates, quirks, kind=one.kind, data=one.data, limit_ranges=limit_ranges, view=view, node=node
+            )
+            pages.append(msgspec.structs.replace(page, source=one.source, document=one.document))
+    if output == "table":
+        _print(pages)
+    else:
+        emit({"pods": [msgspec.to_builtins(page) for page in pages]}, output)
+    if failed or not all(page.accepted for page in pages):
+        sys.exit(2 if failed else 1)
+
+
+def _overrides(text: str) -> dict[str, bool]:
+    values = {"true": True, "false": False}
+    overrides = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        if value.lower() not in values:
+            raise InputError(
+                f"{part!r} is not NAME=true or NAME=false", path="--gates", remedy="--gates MemoryQoS=true"
+            )
+        overrides[name] = values[value.lower()]
+    return overrides
+
+
+def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
+    try:
+        gates = FeatureGates.from_overrides(
+            {**config.feature_gates, **_overrides(text)}, fixes=PROFILES[profile].fix_gates
+        )
+    except GateError as error:
+        raise InputError(str(error), path="--gates") from None
+    unknown = set(gates.unknown) & set(_overrides(text))
+    if unknown:
+        raise InputError(f"{min(unknown)} is no gate this tool knows in profile {profile}", path="--gates")
+    return gates
+
+
+def _node(machine: Machine | None, config: KubeletConfig, profile: str) -> Node | None:
+    from podslice.cli.node_option import started
+
+    return None if machine is None else started(lambda: Node(machine, config, profile=profile), config)
+
+
+def _view(config: KubeletConfig, machine: Machine | None, facts: tuple[str, ...], profile: str) -> NodeView:
+    from podslice.cli.node_facts import apply_facts, view_of_machine
+
+    node = _node(machine, config, profile)
+    view = NodeView(config) if machine is None or node is None else view_of_machine(machine, config, node)
+    return apply_facts(view, facts)
+
+
+def _print(pages: list[Page]) -> None:
+    from podslice.render.inspect_page import page_text
+
+    width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+    coloured = sys.stdout.isatty()
+    rule = "\n" + "─" * width + "\n"
+    click.echo(rule.join(page_text(page, width=width, coloured=coloured) for page in pages), nl=False)

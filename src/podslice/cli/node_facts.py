@@ -1,0 +1,83 @@
+"""`--node`: what is known of a node without its machine, from a Node object or as KEY=VALUE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.effects.huge_pages import page_size_of
+from podslice.core.errors import InputError
+from podslice.core.inspect.facts import NodeView
+from podslice.core.machine.model import Machine
+from podslice.core.node import Node
+from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.spec import ResourceList
+from podslice.core.scheduling.allocatable import node_resources
+from podslice.core.values.quantity import Quantity, QuantityError
+
+_REMEDY = "--node node.yaml, or --node memory=64Gi --node cpu=16"
+
+
+def view_of_machine(machine: Machine, config: KubeletConfig, node: Node) -> NodeView:
+    """What a kubelet on this machine reports."""
+    resources = node_resources(machine, config, node.kubelet.manager.reservation or {})
+    sizes = tuple(pool.page_size_ki * 1024 for pool in machine.all_hugepages)
+    view = NodeView(config, memory_capacity=machine.memory, allocatable=resources.allocatable)
+    return msgspec.structs.replace(view, page_sizes=sizes) if sizes else view
+
+
+def apply_facts(view: NodeView, facts: tuple[str, ...]) -> NodeView:
+    """The view with facts on top, in order. Raises `InputError`."""
+    for fact in facts:
+        key, equals, value = fact.partition("=")
+        view = _with_fact(view, key, value) if equals and not Path(fact).exists() else _with_node(view, fact)
+    return view
+
+
+def _with_fact(view: NodeView, key: str, value: str) -> NodeView:
+    if key == "cgroup":
+        if value not in ("1", "2"):
+            raise InputError(f"{value!r} is no cgroup version", path="--node cgroup", remedy="1 or 2")
+        return msgspec.structs.replace(view, cgroup_version=int(value))
+    amounts = {**(view.allocatable or {}), key: _quantity(key, value)}
+    if key == "memory":
+        view = msgspec.structs.replace(view, memory_capacity=amounts[key].value())
+    return _with_amounts(view, amounts)
+
+
+def _with_node(view: NodeView, path: str) -> NodeView:
+    from podslice.k8s.manifest import read_text
+    from podslice.k8s.yaml import load_documents
+
+    documents = load_documents(read_text(path), path)
+    node: Any = documents[0] if documents else None
+    if not isinstance(node, dict) or node.get("kind") != "Node" or not isinstance(node.get("status"), dict):
+        raise InputError("is no Node object", source=path, remedy=_REMEDY)
+    capacity = _list(node["status"].get("capacity"), path)
+    allocatable = _list(node["status"].get("allocatable"), path) or capacity
+    if "memory" in capacity:
+        view = msgspec.structs.replace(view, memory_capacity=capacity["memory"].value())
+    return _with_amounts(msgspec.structs.replace(view, complete=True), allocatable, {*capacity, *allocatable})
+
+
+def _with_amounts(view: NodeView, allocatable: ResourceList, names: set[str] | None = None) -> NodeView:
+    sizes = sorted(page_size_of(name) for name in names or allocatable if name.startswith(HUGEPAGES_PREFIX))
+    view = msgspec.structs.replace(view, allocatable=allocatable)
+    return msgspec.structs.replace(view, page_sizes=tuple(sizes)) if sizes else view
+
+
+def _list(data: Any, source: str) -> ResourceList:
+    try:
+        return {str(name): _quantity(name, str(text)) for name, text in (data or {}).items()}
+    except InputError as error:
+        raise error.at(source=source) from None
+
+
+def _quantity(name: str, text: str) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except QuantityError as error:
+        raise InputError(f"{text!r} is not a quantity: {error}", path=f"--node {name}", remedy=_REMEDY) from None

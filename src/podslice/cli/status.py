@@ -1,0 +1,86 @@
+"""`podslice status`: what the agent on this node does."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from podslice.agent.local import read_status
+from podslice.cli.output import OUTPUT, emit
+
+
+@click.command()
+@click.option("--socket", "path", default="/run/podslice/agent.sock", show_default=True, help="The agent's socket.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds.")
+@click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
+@OUTPUT("table")
+def status(path: str, watch: bool, show_map: bool, output: str) -> None:
+    """Show pods, sets, pools, drift and the CPU map of the agent on this node.
+
+    \b
+    Examples:
+      podslice status
+      podslice status --watch
+      podslice status -o json
+
+    Exit codes: 0 shown, 2 no agent answers.
+    """
+    while True:
+        data = read_status(path)
+        if watch and output == "table":
+            click.clear()
+        _show(data, output, show_map)
+        if not watch:
+            return
+        time.sleep(2)
+
+
+def _show(data: dict[str, Any], output: str, show_map: bool) -> None:
+    if output != "table":
+        emit(data, output)
+        return
+    from podslice.render.table import print_table
+
+    click.echo(_headline(data))
+    if data.get("safeMode"):
+        click.secho(f"SAFE MODE: {data['safeMode']}", fg="red", bold=True)
+    pools = data.get("pools") or {}
+    click.echo(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()) + "\n")
+    rows = [row for pod in data.get("pods", ()) for row in _rows(pod)]
+    print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", ""], rows)
+    drift = data.get("drift") or []
+    if drift:
+        click.echo("")
+        print_table(
+            ["DRIFT", "POD", "CONTAINER", "WANTED", "FOUND", "REPAIRED"],
+            [[d["kind"], d["pod"], d["container"], d["wanted"], d["found"], _yes(d["repaired"])] for d in drift[-20:]],
+        )
+    if show_map and data.get("map"):
+        click.echo("\n" + data["map"])
+
+
+def _headline(data: dict[str, Any]) -> str:
+    state = "connected" if data.get("connected") else "not connected"
+    parts = [data.get("node"), data.get("runtime"), state, "dry run" if data.get("observe") else "", data.get("ready")]
+    return " · ".join(str(part) for part in parts if part)
+
+
+def _rows(pod: dict[str, Any]) -> list[list[str]]:
+    name = f"{pod['namespace']}/{pod['name']}"
+    note = click.style("refused", fg="red") if pod["refused"] else ""
+    rows = []
+    for container in pod["containers"] or [None]:
+        if container is None:
+            rows.append([name, "-", "-", "-", "-", "-", note])
+            continue
+        remark = note or ("stranger" if container["stranger"] else "")
+        sets = [container["cpus"] or "unpinned", container["memoryNodes"] or "any"]
+        rows.append([name, container["name"], *sets, container["isolation"], container["quota"], remark])
+        name = ""
+    return rows
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

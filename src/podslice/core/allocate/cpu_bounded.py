@@ -1,0 +1,231 @@
+"""The best combination of NUMA nodes without scoring all of them (spec cpu-topology 4.7; docs/merge.md).
+
+What a combination scores depends only on the sum of squares of what is left on the nodes. That sum is bounded from
+below by giving the groups of the remainder to whichever node has most left, and it is smaller the more the nodes have.
+So combinations are walked in upstream's order, and a beginning is given up as soon as even the fullest nodes after it
+could not do better than the best one known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heapreplace
+
+from podslice.core.allocate.cpu_balance import Balance, Scored
+
+MOST_STEPS = 1 << 14
+"""A search that has taken so many steps ends with the best combination known."""
+
+
+def spread_squares(lefts: Sequence[int], groups: int, group: int) -> int | None:
+    """The least sum of squares of `lefts` after giving `groups` groups away, None if there are not as many."""
+    if not groups:
+        return sum([left * left for left in lefts])
+    heap = [-left for left in lefts]
+    heapify(heap)
+    for _ in range(groups):
+        most = -heap[0]
+        if most < group:
+            return None
+        heapreplace(heap, group - most)
+    return sum([left * left for left in heap])
+
+
+class BoundedSearch:
+    """Finds among the combinations of `size` nodes the first one, in list order, that leaves the best balance.
+
+    `frees` are the free CPUs of the nodes in list order, `squares` the sum of their squares.
+    """
+
+    def __init__(self, frees: Sequence[int], size: int, count: int, group: int, squares: int, balance: Balance) -> None:
+        self.frees = frees
+        self.size = size
+        self.group = group
+        self.squares = squares
+        self.balance = balance
+        self.share = count // size // group * group
+        self.groups = (count - self.share * size) // group
+        self.places = [place for place, free in enumerate(frees) if free >= self.share]
+        self.best: tuple[tuple[int, ...], Scored] | None = None
+        self._limit = 0
+        self._steps = MOST_STEPS
+        self._scored: dict[tuple[int, ...], Scored | None] = {}
+
+    def run(self) -> tuple[tuple[int, ...], Scored] | None:
+        """Positions in `frees` and their score, None if no combination can hold the request."""
+        places = self.places
+        if len(places) < self.size:
+            return None
+        fullest = sorted(sorted(places, key=lambda place: -self.frees[place])[: self.size])
+        known = self._score(tuple(fullest))
+        if known is None:
+            return None
+        self._limit = known.score
+        self._after: list[list[int]] = [[]]
+        for place in reversed(places):
+            self._after.append(sorted([*self._after[-1], self.frees[place]], reverse=True)[: self.size])
+        self._after.reverse()
+        self._descend((), 0)
+        return self.best or (tuple(fullest), known)
+
+    def _descend(self, chosen: tuple[int, ...], start: int) -> None:
+        missing = self.size - len(chosen)
+        if not missing:
+            scored = self._score(tuple([self.places[i] for i in chosen]))
+            if scored is not None and scored.score <= self._limit and (self.best is None or scored.score < self._limit):
+                self.best = tuple([self.places[i] for i in chosen]), scored
+                self._limit = scored.score
+            return
+        for index in range(start, len(self.places) - missing + 1):
+            self._steps -= 1
+            if self._steps < 0 or (self.best is not None and self._limit == 0):
+                return
+            bound = self._bound((*chosen, index), missing - 1)
+            if bound is not None and (bound < self._limit or (bound == self._limit and self.best is None)):
+                self._descend((*chosen, index), index + 1)
+
+    def _bound(self, chosen: tuple[int, ...], missing: int) -> int | None:
+        """A score that no combination with this beginning is below, None if none can hold the request."""
+        frees = [self.frees[self.places[i]] for i in chosen] + self._after[chosen[-1] + 1][:missing]
+        squares = spread_squares([free - self.share for free in frees], self.groups, self.group)
+        if squares is None:
+            return None
+        return self.balance.score(self.squares - sum([free * free for free in frees]) + squares)
+
+    def _score(self, places: tuple[int, ...]) -> Scored | None:
+        frees = tuple([self.frees[place] for place in places])
+        if frees not in self._scored:
+            lefts = [free - self.share for free in frees]
+            others = self.squares - sum([free * free for free in frees])
+            self._scored[frees] = _Remainder(lefts, self.groups, self.group, others, self.balance).best()
+        return self._scored[frees]
+
+
+class _Remainder:
+    """Which nodes of a combination take the remainder (spec 4.7.4.b.7).
+
+    Upstream deals groups round by round to the nodes of a subset, and prefers larger subsets, then the first in list
+    order. In a subset that is not smaller than the number of groups, the first nodes take one group each.
+    """
+
+    def __init__(self, lefts: Sequence[int], groups: int, group: int, others: int, balance: Balance) -> None:
+        self.lefts = lefts
+        self.groups = groups
+        self.group = group
+        self.others = others
+        self.balance = balance
+        self.candidates = tuple([i for i, left in enumerate(lefts) if left >= group])
+        self.amounts = [lefts[i] for i in self.candidates]
+        self.squares = others + sum([left * left for left in lefts])
+
+    def best(self) -> Scored | None:
+        """The best subset's score, None when the nodes cannot supply the remainder."""
+        if not self.groups:
+            return Scored(self.balance.score(self.squares), (), ())
+        best: tuple[int, tuple[int, ...]] | None = None
+        for size in range(len(self.amounts), 0, -1):
+            found = self._one_each(size, best) if size >= self.groups else None
+            if size < self.groups:
+                bound = self._bound(size)
+                if bound is None or (best is not None and bound >= best[0]):
+                    break
+                found = self._several_each(size, best)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return None if best is None else Scored(best[0], best[1], self.candidates)
+
+    def _after_one_each(self, total: int) -> int:
+        """The score when nodes with `total` CPUs left give one group each."""
+        group = self.group
+        return self.balance.score(self.squares + self.groups * group * group - 2 * group * total)
+
+    def _one_each(self, size: int, best: tuple[int, tuple[int, ...]] | None) -> tuple[int, tuple[int, ...]] | None:
+        """The first best subset of a size not smaller than the number of groups: its first nodes take one each."""
+        groups, amounts = self.groups, self.amounts
+        reach = len(amounts) - (size - groups)
+        score = self._after_one_each(sum(sorted(amounts[:reach])[reach - groups :]))
+        if best is not None and score >= best[0]:
+            return None
+        chosen: list[int] = []
+        total = 0
+        start = 0
+        while len(chosen) < groups:
+            missing = groups - len(chosen) - 1
+            place = start
+            while True:
+                rest = sorted(amounts[place + 1 : reach])
+                if len(rest) >= missing and (
+                    self._after_one_each(total + amounts[place] + sum(rest[len(rest) - missing :])) == score
+                ):
+                    break
+                place += 1
+            chosen.append(place)
+            total += amounts[place]
+            start = place + 1
+        return score, (*chosen, *range(start, start + size - groups))
+
+    def _bound(self, size: int) -> int | None:
+        """A score that no subset of a size is below, None if none supplies the remainder."""
+        fullest = sorted(self.amounts)[-size:]
+        squares = spread_squares(fullest, self.groups, self.group)
+        if squares is None:
+            return None
+        return self.balance.score(self.squares - sum([left * left for left in fullest]) + squares)
+
+    def _several_each(self, size: int, best: tuple[int, tuple[int, ...]] | None) -> tuple[int, tuple[int, ...]] | None:
+        """The first best subset of a size smaller than the number of groups, if better than `best`."""
+        search = _Several(self, size, None if best is None else best[0])
+        search.descend((), 0)
+        return search.best
+
+
+class _Several:
+    """Subsets whose nodes take several groups each, in order, with the bound of the fullest nodes."""
+
+    def __init__(self, remainder: _Remainder, size: int, below: int | None) -> None:
+        self.remainder = remainder
+        self.size = size
+        self.below = below
+        self.best: tuple[int, tuple[int, ...]] | None = None
+        self._steps = MOST_STEPS
+
+    def descend(self, chosen: tuple[int, ...], start: int) -> None:
+        amounts = self.remainder.amounts
+        missing = self.size - len(chosen)
+        if not missing:
+            score = self._dealt([amounts[i] for i in chosen])
+            if score is not None and (self.below is None or score < self.below):
+                self.best, self.below = (score, chosen), score
+            return
+        for index in range(start, len(amounts) - missing + 1):
+            self._steps -= 1
+            if self._steps < 0:
+                return
+            rest = sorted(amounts[index + 1 :])
+            fullest = [amounts[i] for i in chosen] + [amounts[index]] + rest[len(rest) - missing + 1 :]
+            bound = self._bound(fullest)
+            if bound is not None and (self.below is None or bound < self.below):
+                self.descend((*chosen, index), index + 1)
+
+    def _bound(self, lefts: list[int]) -> int | None:
+        remainder = self.remainder
+        squares = spread_squares(lefts, remainder.groups, remainder.group)
+        if squares is None:
+            return None
+        return remainder.balance.score(remainder.squares - sum([left * left for left in lefts]) + squares)
+
+    def _dealt(self, lefts: list[int]) -> int | None:
+        """The score after dealing round by round; None when whole groups run out."""
+        remainder = self.remainder
+        after = list(lefts)
+        groups, group = remainder.groups, remainder.group
+        while groups:
+            before = groups
+            for place, left in enumerate(after):
+                if groups and left >= group:
+                    after[place] = left - group
+                    groups -= 1
+            if groups == before:
+                return None
+        squares = sum([left * left for left in after]) - sum([left * left for left in lefts])
+        return remainder.balance.score(remainder.squares + squares)

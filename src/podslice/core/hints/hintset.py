@@ -1,0 +1,121 @@
+"""All hints of one resource, described instead of listed.
+
+With n NUMA nodes a hint list has up to 2ⁿ − 1 masks, but they follow a rule: a set of nodes will do if it gives
+enough, and then every larger set of the same kind does as well. A `HintSet` keeps the rule. Iterating over one gives
+the list upstream makes, in upstream's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.masks import enumerate_masks
+from podslice.core.hints.search import Effort, Need, all_met, fewest, lowest
+from podslice.core.values.cpuset import Bits
+
+
+class SocketAlignment(NamedTuple):
+    """With `align-by-socket`, masks that span `sockets` sockets are preferred too; `sockets_of` by NUMA node."""
+
+    sockets_of: dict[int, Bits]
+    sockets: int
+
+    def holds(self, mask: Bits) -> bool:
+        """True when the nodes of a mask are on exactly so many sockets."""
+        touched = 0
+        for node, there in self.sockets_of.items():
+            if mask >> node & 1:
+                touched |= there
+        return touched.bit_count() == self.sockets
+
+
+class HintSet:
+    """The hints of one resource; there is at least one.
+
+    `singles`: nodes that will do alone. `multis`: sets of several nodes that will do beside the rule. The rule: any two
+    or more of `open_nodes` that meet all `needs` will do; all `open_nodes` together do, or there are none. `smallest`
+    is the size of preferred sets. `nodes` are the NUMA ids in the order in which sets are listed.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[int],
+        smallest: int,
+        singles: Bits,
+        *,
+        multis: tuple[Bits, ...] = (),
+        open_nodes: Bits = 0,
+        needs: tuple[Need, ...] = (),
+        alignment: SocketAlignment | None = None,
+    ) -> None:
+        self.nodes = nodes
+        self.smallest = smallest
+        self.singles = singles
+        self.multis = multis
+        self.open_nodes = open_nodes
+        self.needs = needs
+        self.alignment = alignment
+
+    @classmethod
+    def only(cls, mask: Bits) -> HintSet:
+        """One preferred set of nodes."""
+        size = mask.bit_count()
+        return cls((), size, mask) if size == 1 else cls((), size, 0, multis=(mask,))
+
+    def __contains__(self, mask: Bits) -> bool:
+        if mask & (mask - 1) == 0:
+            return mask & self.singles != 0
+        return mask in self.multis or (mask & ~self.open_nodes == 0 and all_met(self.needs, mask))
+
+    def prefers(self, mask: Bits) -> bool:
+        """True when a set of this hint set is preferred."""
+        if mask.bit_count() == self.smallest:
+            return True
+        return self.alignment is not None and self.alignment.holds(mask)
+
+    def __iter__(self) -> Iterator[Hint]:
+        """The hints as upstream lists them; takes 2ⁿ steps for n nodes."""
+        if not self.nodes:
+            mask = self.singles or self.multis[0]
+            return iter([Hint(mask, True)])
+        return iter([Hint(mask, self.prefers(mask)) for mask in enumerate_masks(tuple(self.nodes)) if mask in self])
+
+    @cached_property
+    def support(self) -> Bits:
+        """Nodes that occur in some hint."""
+        support = self.singles | self.open_nodes
+        for mask in self.multis:
+            support |= mask
+        return support
+
+    @cached_property
+    def narrowest(self) -> int:
+        """Size of the smallest set."""
+        if self.singles:
+            return 1
+        sizes = [mask.bit_count() for mask in self.multis]
+        if self.open_nodes:
+            sizes.append(fewest(self.open_nodes, self.needs, 2) or self.open_nodes.bit_count())
+        return min(sizes)
+
+    def best(self, within: Bits = 0) -> Hint | None:
+        """The hint with the fewest nodes, then the lowest mask, among those that contain `within`."""
+        if within & (within - 1) == 0:
+            single = self.singles & (within or -1)
+            if single:
+                mask = single & -single
+                return Hint(mask, self.prefers(mask))
+        found = [mask for mask in self.multis if mask & within == within]
+        if within & ~self.open_nodes == 0 and self.open_nodes:
+            needs = (*self.needs, Need.nodes(within, within.bit_count()))
+            size = fewest(self.open_nodes, needs, 2)
+            mask_of_rule = None if size is None else lowest(self.open_nodes, size, needs, Effort.over(self.open_nodes))
+            if mask_of_rule is not None:
+                found.append(mask_of_rule)
+        if not found:
+            return None
+        mask = min(found, key=lambda mask: (mask.bit_count(), mask))
+        return Hint(mask, self.prefers(mask))

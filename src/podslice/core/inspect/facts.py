@@ -1,0 +1,54 @@
+"""What of a node the page needs; all of it may be unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US
+from podslice.core.effects.settings import DEFAULT_HUGE_PAGES, DEFAULT_THROTTLING_FACTOR, CgroupSettings
+from podslice.core.pod.spec import ResourceList
+from podslice.core.values.duration import DurationError, parse_duration
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """`memory_capacity` in bytes, None when not known; `allocatable` as in the Node object, None when not known, and
+    `complete` if a resource that it does not name is not there; `page_sizes` in bytes."""
+
+    config: KubeletConfig = KubeletConfig()
+    memory_capacity: int | None = None
+    allocatable: ResourceList | None = None
+    complete: bool = False
+    page_sizes: tuple[int, ...] = DEFAULT_HUGE_PAGES
+    cgroup_version: int = 2
+
+    @property
+    def settings(self) -> CgroupSettings:
+        """The node as cgroup values depend on it."""
+        config = self.config
+        single_process = config.single_process_oom_kill
+        allocatable = (self.allocatable or {}).get("memory")
+        return CgroupSettings(
+            memory_capacity=self.memory_capacity or 0,
+            cgroup_version=self.cgroup_version,
+            huge_pages=self.page_sizes,
+            cfs_quota=config.cpu_cfs_quota,
+            cfs_period_us=cfs_period_us(config),
+            kill_whole_container=not (self.cgroup_version == 1 if single_process is None else single_process),
+            reservation_policy=config.memory_reservation_policy,
+            throttling_factor=config.memory_throttling_factor or DEFAULT_THROTTLING_FACTOR,
+            memory_allocatable=None if allocatable is None else allocatable.value(),
+        )
+
+
+def cfs_period_us(config: KubeletConfig) -> int:
+    """The configured CFS period in microseconds; the default where it cannot be read."""
+    try:
+        return parse_duration(config.cpu_cfs_quota_period) // 1000 or DEFAULT_PERIOD_US
+    except DurationError:
+        return DEFAULT_PERIOD_US
+
+
+Gates = Mapping[str, bool]

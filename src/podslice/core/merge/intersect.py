@@ -1,0 +1,170 @@
+"""Merging described hints: the best mask that one hint of every resource has in common (docs/merge.md).
+
+`preferred` looks for a mask that all resources prefer; `nearest` for the best intersection of any hints. Neither lists
+hints: sets are searched in the order of preference, with the needs of all resources as bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.search import Effort, Need, lowest, lowest_nodes
+from podslice.core.merge.fit import Fit
+from podslice.core.merge.split import Split
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+
+
+def preferred(sets: Sequence[HintSet], fit: Fit, effort: Effort) -> Bits | None:
+    """The best mask that every resource prefers, None if there is none. At most one resource looks at sockets."""
+    sizes = {one.smallest for one in sets if one.alignment is None}
+    if len(sizes) > 1:
+        return None
+    aligned = next((one for one in sets if one.alignment is not None), None)
+    if aligned is None:
+        return _common(sets, sizes.pop(), fit, effort)
+    for size in sizes or range(1, len(aligned.nodes) + 1):
+        mask = _aligned(sets, aligned, size, fit, effort)
+        if mask is not None:
+            return mask
+    return None
+
+
+def _aligned(sets: Sequence[HintSet], aligned: HintSet, size: int, fit: Fit, effort: Effort) -> Bits | None:
+    """The best common mask of one size where one resource looks at sockets."""
+    rule = aligned.alignment
+    if rule is None or aligned.smallest == size:
+        return _common(sets, size, fit, effort)
+    sockets = 0
+    for there in rule.sockets_of.values():
+        sockets |= there
+    found = []
+    for chosen in combinations(list(iter_bits(sockets)), rule.sockets):
+        wanted = bits_of(chosen)
+        within = bits_of(node for node, there in rule.sockets_of.items() if not there & ~wanted)
+        needs = [
+            Need.nodes(bits_of(node for node, there in rule.sockets_of.items() if there >> socket & 1), 1)
+            for socket in chosen
+        ]
+        mask = _common(sets, size, fit, effort, within, needs)
+        if mask is not None:
+            found.append(mask)
+    return fit.best_of(found) if found else None
+
+
+def _common(
+    sets: Sequence[HintSet],
+    size: int,
+    fit: Fit,
+    effort: Effort,
+    within: Bits = -1,
+    further: Sequence[Need] = (),
+) -> Bits | None:
+    """The best mask of one size that is a hint of every resource, made of nodes `within`, meeting `further` needs."""
+    if size == 1:
+        nodes = within
+        for one in sets:
+            nodes &= one.singles
+        for need in further:
+            nodes &= bits_of(node for node in iter_bits(nodes) if need.met_by(1 << node))
+        return fit.best_single(nodes) if nodes else None
+    found = {
+        mask
+        for one in sets
+        for mask in one.multis
+        if mask.bit_count() == size
+        and not mask & ~within
+        and all(mask in other for other in sets)
+        and all(need.met_by(mask) for need in further)
+    }
+    nodes = within
+    needs = list(further)
+    for one in _distinct(sets):
+        nodes &= one.open_nodes
+        needs += one.needs
+    if nodes.bit_count() >= size:
+        mask = fit.best(nodes, size, lambda some, more: lowest(some, size, [*needs, *more], effort), effort)
+        if mask is not None:
+            found.add(mask)
+    return fit.best_of(found) if found else None
+
+
+def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, effort: Effort) -> Bits:
+    """The best mask that is an intersection of one hint of every resource, 0 if none has a node.
+
+    Best are as many nodes as the resource with the widest smallest hint needs, then fewer, then more.
+    """
+    target = max((one.narrowest for one in sets), default=0)
+    found = set()
+    alone = touched = 0
+    for place, one in enumerate(sets):
+        alone |= one.singles
+        touched = one.support if place == 0 else touched & one.support
+    if alone & touched:
+        found.add(fit.best_single(alone & touched))
+    for fixed, opened in _branches(sets, all_nodes):
+        found.add(_widest(fixed, opened, target, fit, effort))
+    found.discard(0)
+    if not found:
+        return 0
+    size = min({mask.bit_count() for mask in found}, key=lambda count: (count > target, abs(count - target)))
+    return fit.best_of({mask for mask in found if mask.bit_count() == size})
+
+
+def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple[HintSet, ...]]]:
+    """Every way to take sets of several nodes or the rule of each resource: what the former have in common, and the
+    resources whose rule is used."""
+    branches: set[tuple[Bits, tuple[HintSet, ...]]] = {(all_nodes, ())}
+    for one in sets:
+        following = {(fixed & mask, opened) for fixed, opened in branches for mask in one.multis}
+        following |= {(fixed, (*opened, one)) for fixed, opened in branches if fixed & one.open_nodes}
+        branches = {branch for branch in following if branch[0]}
+    return branches
+
+
+def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, effort: Effort) -> Bits:
+    """The best intersection of `fixed` with one set from the rule of each of `opened`, 0 if there is none."""
+    room = fixed
+    for one in opened:
+        room &= one.open_nodes
+    if not room or not opened:
+        return room
+    for size in range(min(target, room.bit_count()), room.bit_count()):
+        mask = _of_size(room, size, opened, fit, effort)
+        if mask is not None:
+            return mask
+    return room
+
+
+def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, effort: Effort) -> Bits | None:
+    """The best intersection of `size` nodes of `room`."""
+    split = Split(opened, effort)
+    distinct = _distinct(opened)
+
+    def find(nodes: Bits, needs: Sequence[Need]) -> Bits | None:
+        best: Bits | None = None
+        for one in distinct:
+            beside = one.open_nodes & ~room
+            own = [need.beside(beside) for need in one.needs]
+            mask = lowest(nodes, size, [*own, *needs], effort, below=best)
+            if mask is not None:
+                best = mask
+        if len(opened) == 1 or best == lowest_nodes(nodes, size):
+            return best
+        lower = lowest(
+            nodes,
+            size,
+            needs,
+            effort,
+            may_leave_out=lambda left_out: split.possible(left_out | room & ~nodes),
+            below=best,
+        )
+        return best if lower is None else lower
+
+    return fit.best(room, size, find, effort)
+
+
+def _distinct(sets: Sequence[HintSet]) -> list[HintSet]:
+    """Without repetitions: the memory resources of a pod share one hint set."""
+    return list({id(one): one for one in sets}.values())

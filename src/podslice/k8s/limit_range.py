@@ -1,0 +1,42 @@
+"""LimitRange objects from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from podslice.core.errors import InputError
+from podslice.core.pod.limitrange import LimitRange, limit_range_from_dict
+from podslice.core.pod.limitrange_check import limit_range_errors
+from podslice.k8s.manifest import read_text
+from podslice.k8s.yaml import load_documents
+
+
+def load_limit_ranges(path: str, gates: Mapping[str, bool]) -> list[LimitRange]:
+    """The LimitRange objects of a file, with their own defaults; other objects are passed over.
+
+    Raises `InputError`, also for one that the API server refuses and for a file without any.
+    """
+    found = [_load(document, path, gates) for document in _objects(load_documents(read_text(path), path))]
+    if not found:
+        raise InputError("holds no LimitRange", source=path)
+    return found
+
+
+def _objects(documents: list[Any]) -> list[dict[str, Any]]:
+    listed: list[Any] = []
+    for document in documents:
+        items = document.get("items") if isinstance(document, dict) else None
+        listed += items if isinstance(items, list) else [document]
+    return [one for one in listed if isinstance(one, dict) and one.get("kind") == "LimitRange"]
+
+
+def _load(data: dict[str, Any], path: str, gates: Mapping[str, bool]) -> LimitRange:
+    try:
+        limit_range = limit_range_from_dict(data)
+    except InputError as error:
+        raise error.at(source=path) from None
+    errors = limit_range_errors(limit_range, gates)
+    if errors:
+        raise InputError(str(errors[0]), source=path, remedy="the API server refuses this LimitRange")
+    return limit_range

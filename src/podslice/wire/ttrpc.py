@@ -1,0 +1,264 @@
+"""ttrpc: gRPC's small sibling that containerd speaks with its plugins.
+
+A message is a 10-byte header (body length u32, stream id u32, type u8, flags u8, big endian) and the body. Clients
+open streams with odd ids. Only unary calls are needed here: a request that announces more data is refused. Codes are
+gRPC's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from podslice.wire.mux import Mux, WireError
+from podslice.wire.proto import ttrpc_pb2
+
+HEADER = struct.Struct(">IIBB")
+LARGEST_BODY = 4 << 20
+"""Bytes of one message's body, as in the reference implementation."""
+MOST_CALLS = 128
+"""Calls in flight on one connection; more are answered with `RESOURCE_EXHAUSTED`."""
+REQUEST, RESPONSE, DATA = 1, 2, 3
+REMOTE_CLOSED = 1
+
+OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED = 0, 1, 2, 3, 4
+RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 8, 9, 12, 13, 14
+
+
+class RPCError(Exception):
+    """A call failed with a gRPC code; raised by a handler it is sent to the caller, and raised by `Client.call` it is
+    what the other side answered."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(f"code {code}: {message}")
+
+
+class Message(NamedTuple):
+    """One ttrpc message."""
+
+    stream: int
+    type: int
+    flags: int
+    body: bytes
+
+
+class MessageDecoder:
+    """Cuts a byte stream into messages. Holds at most one incomplete message."""
+
+    __slots__ = ("_buffer", "_largest")
+
+    def __init__(self, largest: int = LARGEST_BODY) -> None:
+        self._buffer = bytearray()
+        self._largest = largest
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that `data` completes. Raises `WireError` for one too large."""
+        buffer = self._buffer
+        buffer += data
+        messages = []
+        position = 0
+        end = len(buffer)
+        while end - position >= HEADER.size:
+            length, stream, kind, flags = HEADER.unpack_from(buffer, position)
+            if length > self._largest:
+                raise WireError(f"message of {length} bytes; at most {self._largest} allowed")
+            start = position + HEADER.size
+            if end - start < length:
+                break
+            messages.append(Message(stream, kind, flags, bytes(buffer[start : start + length])))
+            position = start + length
+        if position:
+            del buffer[:position]
+        return messages
+
+
+def encode_message(message: Message) -> bytes:
+    """Header and body. Raises `WireError` for a body that no peer accepts."""
+    if len(message.body) > LARGEST_BODY:
+        raise WireError(f"message of {len(message.body)} bytes; at most {LARGEST_BODY} allowed")
+    return HEADER.pack(len(message.body), message.stream, message.type, message.flags) + message.body
+
+
+class Call(NamedTuple):
+    """A decoded request; `timeout` in seconds, None for no limit."""
+
+    service: str
+    method: str
+    payload: bytes
+    timeout: float | None
+
+
+def decode_request(body: bytes) -> Call:
+    """Raises `WireError` for bytes that are no request."""
+    try:
+        request = ttrpc_pb2.Request.FromString(body)
+    except DecodeError as error:
+        raise WireError(f"not a request: {error}") from None
+    timeout = request.timeout_nano / 1e9 if request.timeout_nano > 0 else None
+    return Call(request.service, request.method, request.payload, timeout)
+
+
+def encode_request(call: Call) -> bytes:
+    nanoseconds = 0 if call.timeout is None else max(1, int(call.timeout * 1e9))
+    request = ttrpc_pb2.Request(
+        service=call.service, method=call.method, payload=call.payload, timeout_nano=nanoseconds
+    )
+    return request.SerializeToString()
+
+
+def decode_response(body: bytes) -> bytes:
+    """The payload. Raises `RPCError` for an answer with another code than OK, `WireError` for no response."""
+    try:
+        response = ttrpc_pb2.Response.FromString(body)
+    except DecodeError as error:
+        raise WireError(f"not a response: {error}") from None
+    if response.status.code != OK:
+        raise RPCError(response.status.code, response.status.message)
+    return response.payload
+
+
+def encode_response(payload: bytes, code: int = OK, message: str = "") -> bytes:
+    response = ttrpc_pb2.Response(payload=payload)
+    if code != OK:
+        response.status.code = code
+        response.status.message = message
+    return response.SerializeToString()
+
+
+Handler = Callable[[bytes], "bytes | Awaitable[bytes]"]
+
+
+class Server:
+    """Answers calls on one connection of a mux. `handlers` maps (service, method) to a function of the payload.
+
+    A handler that returns bytes is answered at once, in the same turn of the event loop; one that returns an
+    awaitable runs as a task under the caller's deadline.
+    """
+
+    def __init__(self, mux: Mux, connection: int, handlers: Mapping[tuple[str, str], Handler]) -> None:
+        self._mux = mux
+        self._connection = connection
+        self._handlers = handlers
+        self._decoder = MessageDecoder()
+        self._running: dict[int, asyncio.Task[None]] = {}
+        mux.receive(connection, self._feed, self._closed)
+
+    def _feed(self, data: bytes) -> None:
+        for message in self._decoder.feed(data):
+            self._take(message)
+
+    def _take(self, message: Message) -> None:
+        if message.stream % 2 == 0:
+            raise WireError(f"stream {message.stream} is not a client's: ids are odd")
+        if message.type != REQUEST:
+            raise WireError(f"message of type {message.type} where a request belongs")
+        if message.stream in self._running:
+            raise WireError(f"stream {message.stream} is in use")
+        if not message.flags & REMOTE_CLOSED:
+            self._answer(message.stream, b"", UNIMPLEMENTED, "streaming is not supported")
+            return
+        call = decode_request(message.body)
+        handler = self._handlers.get((call.service, call.method))
+        if handler is None:
+            self._answer(message.stream, b"", UNIMPLEMENTED, f"{call.service}/{call.method} is not implemented")
+            return
+        if len(self._running) >= MOST_CALLS:
+            self._answer(message.stream, b"", RESOURCE_EXHAUSTED, f"more than {MOST_CALLS} calls at once")
+            return
+        try:
+            result = handler(call.payload)
+        except Exception as error:
+            self._fail(message.stream, error)
+            return
+        if isinstance(result, bytes):
+            self._answer(message.stream, result)
+        else:
+            task = asyncio.ensure_future(self._finish(message.stream, result, call.timeout))
+            self._running[message.stream] = task
+
+    async def _finish(self, stream: int, result: Awaitable[bytes], timeout: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                payload = await result
+        except TimeoutError:
+            self._answer(stream, b"", DEADLINE_EXCEEDED, "the call took longer than its deadline")
+        except Exception as error:
+            self._fail(stream, error)
+        else:
+            self._answer(stream, payload)
+        finally:
+            self._running.pop(stream, None)
+
+    def _fail(self, stream: int, error: Exception) -> None:
+        if isinstance(error, RPCError):
+            self._answer(stream, b"", error.code, error.message)
+        elif isinstance(error, DecodeError):
+            self._answer(stream, b"", INVALID_ARGUMENT, f"the payload cannot be decoded: {error}")
+        else:
+            self._answer(stream, b"", INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _answer(self, stream: int, payload: bytes, code: int = OK, message: str = "") -> None:
+        try:
+            data = encode_message(Message(stream, RESPONSE, 0, encode_response(payload, code, message)))
+        except WireError as error:
+            data = encode_message(Message(stream, RESPONSE, 0, encode_response(b"", RESOURCE_EXHAUSTED, str(error))))
+        try:
+            self._mux.send(self._connection, data)
+        except WireError:
+            self._closed()
+
+    def _closed(self) -> None:
+        """Nobody waits for the answers any more."""
+        for task in self._running.values():
+            task.cancel()
+
+
+class Client:
+    """Calls the other side over one connection of a mux."""
+
+    def __init__(self, mux: Mux, connection: int) -> None:
+        self._mux = mux
+        self._connection = connection
+        self._decoder = MessageDecoder()
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._next = 1
+        mux.receive(connection, self._feed, self._closed)
+
+    async def call(self, service: str, method: str, payload: bytes, *, timeout: float | None = None) -> bytes:
+        """The answer's payload. Raises `RPCError`: the answer's own, `DEADLINE_EXCEEDED` after `timeout` seconds, or
+        `UNAVAILABLE` when the connection is gone."""
+        stream, self._next = self._next, self._next + 2
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[stream] = answer
+        body = encode_request(Call(service, method, payload, timeout))
+        try:
+            self._mux.send(self._connection, encode_message(Message(stream, REQUEST, REMOTE_CLOSED, body)))
+            async with asyncio.timeout(timeout):
+                return decode_response(await answer)
+        except TimeoutError:
+            raise RPCError(DEADLINE_EXCEEDED, f"no answer to {method} within {timeout} s") from None
+        except WireError as error:
+            raise RPCError(UNAVAILABLE, str(error)) from error
+        finally:
+            self._waiting.pop(stream, None)
+
+    def _feed(self, data: bytes) -> None:
+        for message in self._decoder.feed(data):
+            if message.stream % 2 == 0 or message.stream >= self._next:
+                raise WireError(f"an answer for stream {message.stream}, which was not opened")
+            if message.type != RESPONSE:
+                raise WireError(f"message of type {message.type} where a response belongs")
+            waiting = self._waiting.get(message.stream)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message.body)
+
+    def _closed(self) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(WireError("the connection was closed"))

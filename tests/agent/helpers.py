@@ -1,0 +1,173 @@
+"""A whole agent in a test: owner, plugin and connection beside a runtime that exists only on paper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.identity import Identity
+from podslice.agent.owner import Owner
+from podslice.agent.plugin import AgentPlugin
+from podslice.agent.sources import FakeSource, Sources
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Decision
+from podslice.core.values.cpuset import parse_bits
+from podslice.wire.fake_runtime import FakeContainer, FakeRuntime
+from podslice.wire.nri import BackOff, Connection, Launch, run_plugin
+
+MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"
+GIB = 1 << 30
+
+
+class Notes:
+    """A reporter and timer that remembers."""
+
+    def __init__(self) -> None:
+        self.refusals: list[tuple[str, str, str]] = []
+        self.strangers: list[str] = []
+        self.troubles: list[tuple[str, str]] = []
+        self.decisions: list[Decision] = []
+        self.hooks: list[tuple[str, float]] = []
+
+    def admitted(self, identity: Identity, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+    def refused(self, identity: Identity, reason: str, message: str) -> None:
+        self.refusals.append((str(identity), reason, message))
+
+    def stranger(self, identity: Identity, container: str, why: str) -> None:
+        self.strangers.append(f"{identity}/{container}")
+
+    def trouble(self, what: str, message: str) -> None:
+        self.troubles.append((what, message))
+
+    def hook(self, name: str, seconds: float) -> None:
+        self.hooks.append((name, seconds))
+
+
+def agent_config(**overrides: Any) -> KubeletConfig:
+    return KubeletConfig(
+        **{
+            "cpu_manager_policy": "static",
+            "reserved_system_cpus": "0",
+            "topology_manager_policy": "restricted",
+            "eviction_hard": {},
+            **overrides,
+        }
+    )
+
+
+def pod_level(**overrides: Any) -> KubeletConfig:
+    """Pod scope with the managers of pod-level resources."""
+    return agent_config(topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True}, **overrides)
+
+
+class World:
+    """One node: `fake` runtime, `source` of pods, and the agent, which `kill` and `start` take away and bring back."""
+
+    def __init__(self, folder: Path, config: KubeletConfig | None = None, **options: Any) -> None:
+        self.folder = folder
+        self.config = config or agent_config()
+        self.machine = from_synthetic(options.pop("machine", MACHINE))
+        self.observe = options.pop("observe", False)
+        self.move_strangers = options.pop("move_strangers", True)
+        self.wait = options.pop("wait", 0.5)
+        self.api_server = options.pop("api_server", False)
+        self.fake = FakeRuntime(**options)
+        self.source = FakeSource()
+        if self.api_server:
+            self.source.name = "apiServer"
+        self.notes = Notes()
+        self.connections: list[Connection] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """A new agent process on the same state directory."""
+        sources = Sources([self.source], wait=self.wait)
+        self.owner = Owner(
+            self.folder / "state",
+            self.machine,
+            self.config,
+            reporter=self.notes,
+            find=sources.find,
+            move_strangers=self.move_strangers,
+        )
+        files = ContainerFiles(self.folder / "containers")
+        self.plugin = AgentPlugin(self.owner, sources, files, self.notes, observe=self.observe)
+        launch = Launch("podslice", "90", self.fake.connect, False)
+        self._task = asyncio.ensure_future(
+            run_plugin(
+                self.plugin,
+                launch,
+                connected=self.connections.append,
+                disconnected=lambda reason: None,
+                back_off=BackOff(0.01, 0.02),
+            )
+        )
+        await asyncio.wait_for(self.fake.attached.wait(), 5)
+
+    async def kill(self) -> None:
+        """The process is gone between two calls."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self.fake.drop_plugin()
+        await asyncio.sleep(0.01)
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.start()
+
+    async def run(
+        self, pod: Any, *, cgroup: str = "", annotations: dict[str, str] | None = None
+    ) -> dict[str, FakeContainer]:
+        """A pod of the source with all its containers; containers by name."""
+        uid = pod.metadata.uid
+        self.source.add(pod)
+        sandbox = await self.fake.run_pod(uid, cgroup_parent=cgroup, annotations=annotations)
+        names = [c.name for c in (*pod.spec.init_containers, *pod.spec.containers)]
+        return {name: await self.fake.create_container(sandbox, name) for name in names}
+
+    async def end(self, uid: str) -> None:
+        await self.fake.stop_pod(f"sandbox-{uid}")
+        await self.fake.remove_pod(f"sandbox-{uid}")
+
+    def check(self) -> None:
+        """No container of the runtime may run on CPUs somebody else owns, and no CPU may be lost."""
+        state = self.owner.store.node.kubelet.manager.cpu.state  # type: ignore[union-attr]
+        owned: dict[int, str] = {}
+        for uid, containers in state.assignments.items():
+            for cpus in containers.values():
+                assert cpus & state.default == 0
+                for cpu in range(cpus.bit_length()):
+                    if cpus >> cpu & 1:
+                        assert owned.setdefault(cpu, uid) == uid
+        everything = state.default
+        for bubble in (*state.bubbles.values(), *(c for m in state.assignments.values() for c in m.values())):
+            everything |= bubble
+        assert everything == self.owner._all_cpus
+        for record in self.owner.containers.values():
+            container = self.fake.containers[record.id]
+            wanted = self.owner.wanted(record)
+            if wanted.cpus:
+                assert parse_bits(container.cpus) == wanted.cpus, (record.id, container.cpus)
+
+
+def in_world(
+    folder: Path, test: Callable[[World], Awaitable[None]], config: KubeletConfig | None = None, **options: Any
+) -> World:
+    world = World(folder, config, **options)
+
+    async def main() -> None:
+        await world.start()
+        try:
+            await test(world)
+        finally:
+            await world.kill()
+
+    asyncio.run(main())
+    return world

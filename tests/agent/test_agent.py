@@ -1,0 +1,416 @@
+"""The agent beside a runtime: what containers get, and that nobody ever runs on somebody else's CPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.values.cpuset import parse_bits
+from podslice.wire.proto import nri_pb2 as nri
+from podslice.wire.ttrpc import RPCError
+from tests.agent.helpers import GIB, World, agent_config, in_world, pod_level
+from tests.conftest import make_pod
+
+
+def test_exclusive_container_owns_its_cpus(tmp_path: Path) -> None:
+    """C04, C28: whole CPUs of its own, outside the reserved ones, and no CFS quota."""
+
+    async def test(world: World) -> None:
+        container = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        assert parse_bits(container.cpus).bit_count() == 4
+        assert not parse_bits(container.cpus) & 1
+        assert container.quota == -1
+        world.check()
+
+    in_world(tmp_path, test)
+
+
+def test_shared_container_runs_on_the_rest(tmp_path: Path) -> None:
+    """C01, C03, C30: the shared pool, quota left alone, and it shrinks in the answer that creates the other's
+    container."""
+
+    async def test(world: World) -> None:
+        shared = (await world.run(make_pod("s", ("app", "500m"))))["app"]
+        assert shared.cpus == "0-31"
+        assert shared.quota == 0
+        world.source.add(make_pod("a", ("app", "4")))
+        sandbox = await world.fake.run_pod("a")
+        exclusive = await world.fake.create_container(sandbox, "app")
+        assert not parse_bits(shared.cpus) & parse_bits(exclusive.cpus)
+        world.check()
+
+    in_world(tmp_path, test)
+
+
+def test_cpus_come_back_with_the_pod(tmp_path: Path) -> None:
+    """P08: after the last sandbox everything is free again; an old sandbox of the same pod frees nothing."""
+
+    async def test(world: World) -> None:
+        await world.run(make_pod("a", ("app", "30")))
+        second = await world.fake.run_pod("a", sandbox="second")
+        await world.fake.create_container(second, "app")
+        await world.end("a")
+        world.check()
+        with pytest.raises(RPCError):
+            await world.run(make_pod("b", ("app", "30")))
+        await world.fake.stop_pod("second")
+        await world.fake.remove_pod("second")
+        await world.run(make_pod("b", ("app", "30")))
+        world.check()
+
+    in_world(tmp_path, test)
+
+
+def test_pod_level_resources(tmp_path: Path) -> None:
+    """P03: pod of 3, two containers own one CPU each, the third runs on what remains of the pod's set."""
+
+    async def test(world: World) -> None:
+        got = await world.run(make_pod("a", ("x", "1"), ("y", "1"), ("z", None), budget="3"))
+        sets = [parse_bits(got[name].cpus) for name in "xyz"]
+        assert [cpus.bit_count() for cpus in sets] == [1, 1, 1]
+        assert (sets[0] | sets[1] | sets[2]).bit_count() == 3
+        assert [got[name].quota for name in "xyz"] == [-1, -1, 0]
+        assert got["z"].env["PODSLICE_ISOLATION"] == "pod"
+        world.check()
+
+    in_world(tmp_path, test, pod_level())
+
+
+def test_refused_pod_fails_with_reason(tmp_path: Path) -> None:
+    """P07: the sandbox fails with the kubelet's reason and message, and nothing stays behind."""
+
+    async def test(world: World) -> None:
+        with pytest.raises(RPCError, match="EmptyPodSharedPoolError: pod rejected") as caught:
+            await world.run(make_pod("a", ("x", "1"), ("y", "1"), ("z", None), budget="2"))
+        assert caught.value.code == 9
+        assert world.notes.refusals[0][:2] == ("default/a", "EmptyPodSharedPoolError")
+        assert world.owner.pods == {}
+        assert not list((tmp_path / "state" / "pods").glob("*"))
+        world.check()
+
+    in_world(tmp_path, test, pod_level(topology_manager_policy="best-effort"))
+
+
+def test_memory_nodes(tmp_path: Path) -> None:
+    """M02: `cpuset.mems` is the NUMA node of the CPUs."""
+
+    async def test(world: World) -> None:
+        container = (await world.run(make_pod("a", ("app", "4"), memory="4Gi")))["app"]
+        assert container.mems in ("0", "1")
+        assert container.env["PODSLICE_MEMS"] == container.mems
+
+    config = agent_config(
+        memory_manager_policy="Static",
+        system_reserved={"memory": "1Gi"},
+        reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),),
+    )
+    in_world(tmp_path, test, config)
+
+
+def test_container_knows_its_cpus(tmp_path: Path) -> None:
+    """Environment and mounted file say what it has, and the file follows the shared pool."""
+
+    async def test(world: World) -> None:
+        shared = (await world.run(make_pod("s", ("app", "500m"))))["app"]
+        assert shared.env["PODSLICE_CPUS"] == "0-31"
+        mount = shared.mounts[0]
+        assert (mount.destination, "ro" in mount.options) == ("/run/podslice", True)
+        file = Path(mount.source) / "resources.json"
+        assert json.loads(file.read_text()) == {"cpus": "0-31", "memoryNodes": "", "isolation": "host"}
+        exclusive = (await world.run(make_pod("a", ("app", "2"))))["app"]
+        assert json.loads(file.read_text())["cpus"] == shared.cpus
+        assert exclusive.env["PODSLICE_ISOLATION"] == "container"
+        await world.end("s")
+        assert not file.exists()
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.parametrize("kill_before", range(9))
+def test_killed_between_any_two_calls(tmp_path: Path, kill_before: int) -> None:
+    """Whenever the agent dies and comes back, exclusive CPUs stay where they are and no CPU is lost."""
+
+    async def test(world: World) -> None:
+        steps = 0
+
+        async def step() -> None:
+            nonlocal steps
+            if steps == kill_before:
+                before = {r.id: r.applied for r in world.owner.containers.values() if r.applied.quota_off}
+                await world.restart()
+                after = {r.id: r.applied for r in world.owner.containers.values() if r.applied.quota_off}
+                assert after == before
+                world.check()
+            steps += 1
+
+        world.source.add(make_pod("a", ("app", "3")))
+        world.source.add(make_pod("b", ("x", "2"), ("y", None), budget="4"))
+        await step()
+        one = await world.fake.run_pod("a")
+        await step()
+        await world.fake.create_container(one, "app")
+        await step()
+        two = await world.fake.run_pod("b")
+        await step()
+        await world.fake.create_container(two, "x")
+        await step()
+        await world.fake.create_container(two, "y")
+        await step()
+        await world.fake.stop_pod(one)
+        await step()
+        await world.fake.remove_pod(one)
+        await step()
+        await world.end("b")
+        await step()
+        assert world.owner.exclusive() == 0
+        world.check()
+
+    in_world(tmp_path, test, pod_level())
+
+
+def test_runtime_restarts(tmp_path: Path) -> None:
+    """The runtime goes and comes back: same sets, and what ended meanwhile is free."""
+
+    async def test(world: World) -> None:
+        first = (await world.run(make_pod("a", ("app", "4"))))["app"].cpus
+        await world.run(make_pod("b", ("app", "4")))
+        world.fake.stop()
+        del world.fake.pods["sandbox-b"], world.fake.containers["sandbox-b-app"]
+        await asyncio.sleep(0.05)
+        world.fake.start()
+        await asyncio.wait_for(world.fake.attached.wait(), 5)
+        assert world.fake.containers["sandbox-a-app"].cpus == first
+        assert world.owner.exclusive().bit_count() == 4
+        world.check()
+
+    in_world(tmp_path, test)
+
+
+def test_strangers_are_moved(tmp_path: Path) -> None:
+    """A container created while the agent was away gets what its pod is worth: shared ones leave exclusive CPUs,
+    Guaranteed ones are admitted late."""
+
+    async def test(world: World) -> None:
+        owned = (await world.run(make_pod("a", ("app", "4"))))["app"].cpus
+        await world.kill()
+        shared = (await world.run(make_pod("s", ("app", "500m"))))["app"]
+        late = (await world.run(make_pod("l", ("app", "2"))))["app"]
+        assert shared.cpus == late.cpus == ""
+        await world.start()
+        assert not parse_bits(shared.cpus) & (parse_bits(owned) | parse_bits(late.cpus))
+        assert parse_bits(late.cpus).bit_count() == 2
+        assert world.notes.strangers == ["default/s/app", "default/l/app"]
+        world.check()
+
+    in_world(tmp_path, test)
+
+
+def test_strangers_can_be_only_reported(tmp_path: Path) -> None:
+    """With `strangers: report` they stay where they are."""
+
+    async def test(world: World) -> None:
+        await world.kill()
+        shared = (await world.run(make_pod("s", ("app", "500m"))))["app"]
+        await world.start()
+        await world.run(make_pod("a", ("app", "4")))
+        assert shared.cpus == ""
+        assert world.notes.strangers == ["default/s/app"]
+
+    in_world(tmp_path, test, move_strangers=False)
+
+
+def test_safe_mode(tmp_path: Path) -> None:
+    """X: a damaged state file: existing sets are kept, new exclusive requests refused, shared pods run beside them."""
+
+    async def test(world: World) -> None:
+        owned = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        before = owned.cpus
+        await world.kill()
+        file = tmp_path / "state" / "cpu_manager_state"
+        file.write_bytes(file.read_bytes()[:-20])
+        await world.start()
+        assert world.owner.safe_mode
+        assert "safeMode" in {what for what, _ in world.notes.troubles}
+        assert owned.cpus == before
+        with pytest.raises(RPCError, match="state cannot be trusted"):
+            await world.run(make_pod("b", ("app", "2")))
+        shared = (await world.run(make_pod("s", ("app", "500m"))))["app"]
+        assert not parse_bits(shared.cpus) & parse_bits(before)
+
+    in_world(tmp_path, test)
+
+
+def test_state_that_cannot_be_written_refuses(tmp_path: Path) -> None:
+    """A decision that cannot be kept is not acted on."""
+
+    async def test(world: World) -> None:
+        await world.run(make_pod("a", ("app", "4")))
+        shutil.rmtree(tmp_path / "state")
+        (tmp_path / "state").write_text("in the way")
+        with pytest.raises(RPCError, match="cannot be kept"):
+            await world.run(make_pod("b", ("app", "4")))
+        assert world.owner.exclusive().bit_count() == 4
+
+    in_world(tmp_path, test)
+
+
+def test_annotation_alone(tmp_path: Path) -> None:
+    """Without any source the annotation gives the pod its CPUs, shared by its containers or divided as it says."""
+
+    async def test(world: World) -> None:
+        amounts = {"cpu": "4", "memory": "1Gi"}
+        text = json.dumps({"requests": amounts, "limits": amounts})
+        sandbox = await world.fake.run_pod("a", annotations={"podslice.io/resources": text})
+        one = await world.fake.create_container(sandbox, "one")
+        two = await world.fake.create_container(sandbox, "two")
+        assert one.cpus == two.cpus
+        assert parse_bits(one.cpus).bit_count() == 4
+        half = {"cpu": "2", "memory": "512Mi"}
+        containers = {"own": {"requests": half, "limits": half}, "rest": {}}
+        text = json.dumps({"requests": amounts, "limits": amounts, "containers": containers})
+        sandbox = await world.fake.run_pod("b", annotations={"podslice.io/resources": text})
+        own = await world.fake.create_container(sandbox, "own")
+        rest = await world.fake.create_container(sandbox, "rest")
+        assert [parse_bits(c.cpus).bit_count() for c in (own, rest)] == [2, 2]
+        assert (own.env["PODSLICE_ISOLATION"], rest.env["PODSLICE_ISOLATION"]) == ("container", "pod")
+        world.check()
+        await world.restart()
+        world.check()
+
+    in_world(tmp_path, test, pod_level())
+
+
+def test_annotation_completes_a_pod_of_the_api(tmp_path: Path) -> None:
+    """A cluster that drops `spec.resources`: the annotation stands in for it."""
+
+    async def test(world: World) -> None:
+        amounts = {"cpu": "4", "memory": "4Gi"}
+        text = json.dumps({"requests": amounts, "limits": amounts})
+        got = await world.run(make_pod("a", ("x", "1"), ("y", None)), annotations={"podslice.io/resources": text})
+        assert [parse_bits(got[name].cpus).bit_count() for name in "xy"] == [1, 3]
+
+    in_world(tmp_path, test, pod_level())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{", '{"x": 1}', "[" * 10000, '{"requests": {"cpu": "lots"}}', '{"containers": 3}', "x" * 20000,
+     json.dumps({"containers": {str(i): {} for i in range(101)}})],
+    ids=["list", "cut", "unknown", "deep", "quantity", "containers", "long", "many"],
+)  # fmt: skip
+def test_hostile_annotation_is_refused(tmp_path: Path, text: str) -> None:
+    """An annotation that does not parse refuses its pod in one bounded line."""
+
+    async def test(world: World) -> None:
+        with pytest.raises(RPCError, match=r"podslice\.io/resources") as caught:
+            await world.fake.run_pod("a", annotations={"podslice.io/resources": text})
+        assert len(caught.value.message) < 500
+        assert "\n" not in caught.value.message
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.parametrize("uid", ["../../etc", "a/b", "", "x" * 200, "a\nb"])
+def test_hostile_names_are_refused(tmp_path: Path, uid: str) -> None:
+    """What becomes a file name or a key is checked first."""
+
+    async def test(world: World) -> None:
+        with pytest.raises(RPCError, match=r"pod.uid"):
+            await world.fake.run_pod(uid, name="a", sandbox="s")
+        sandbox = await world.fake.run_pod("a")
+        with pytest.raises(RPCError, match=r"container.id"):
+            await world.fake.create_container(sandbox, "x", container_id="../x")
+
+    in_world(tmp_path, test)
+
+
+def test_requests_derived_from_the_runtime(tmp_path: Path) -> None:
+    """A pod nobody knows: a Guaranteed container with whole CPUs owns them, others share, and too much is refused."""
+
+    async def test(world: World) -> None:
+        guaranteed, burstable = "/kubepods/podg", "/kubepods/burstable/podb"
+        sandbox = await world.fake.run_pod("g", cgroup_parent=guaranteed)
+        own = await world.fake.create_container(sandbox, "own", shares=2048, quota=200000, memory=GIB)
+        part = await world.fake.create_container(sandbox, "part", shares=512, quota=50000, memory=GIB)
+        assert (parse_bits(own.cpus).bit_count(), own.quota) == (2, -1)
+        assert part.cpus == world.fake.containers["sandbox-g-part"].cpus
+        assert part.env["PODSLICE_ISOLATION"] == "host"
+        other = await world.fake.run_pod("b", cgroup_parent=burstable)
+        shared = await world.fake.create_container(other, "app", shares=2048, quota=200000, memory=GIB)
+        assert not parse_bits(shared.cpus) & parse_bits(own.cpus)
+        with pytest.raises(RPCError):
+            await world.fake.create_container(sandbox, "big", shares=40960, quota=4000000, memory=GIB)
+        before = own.cpus
+        await world.restart()
+        assert own.cpus == before
+        world.check()
+        await world.end("g")
+        assert world.owner.exclusive() == 0
+
+    in_world(tmp_path, test)
+
+
+def test_pod_the_api_server_has_not_sent_yet(tmp_path: Path) -> None:
+    """The sandbox waits for its pod, well below NRI's limit, and is refused if it does not come."""
+
+    async def test(world: World) -> None:
+        async def later() -> None:
+            await asyncio.sleep(0.1)
+            world.source.add(make_pod("a", ("app", "4")))
+
+        task = asyncio.ensure_future(later())
+        sandbox = await world.fake.run_pod("a")
+        await task
+        assert parse_bits((await world.fake.create_container(sandbox, "app")).cpus).bit_count() == 4
+        with pytest.raises(RPCError, match="has not told"):
+            await world.fake.run_pod("b")
+
+    in_world(tmp_path, test, api_server=True, wait=0.3)
+
+
+def test_kubelet_updates_do_not_unpin(tmp_path: Path) -> None:
+    """UpdateContainer of the kubelet is overridden with our sets and quota."""
+
+    async def test(world: World) -> None:
+        container = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        before = container.cpus
+        resources = nri.LinuxResources(cpu=nri.LinuxCPU(cpus="0-31", quota=nri.OptionalInt64(value=400000)))
+        await world.fake.update_container(container.message.id, resources)
+        assert (container.cpus, container.quota) == (before, -1)
+
+    in_world(tmp_path, test)
+
+
+def test_observe_changes_nothing(tmp_path: Path) -> None:
+    """Dry run: decisions are made and reported, containers are left alone, refusals do not happen."""
+
+    async def test(world: World) -> None:
+        container = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        assert (container.cpus, container.quota, container.env) == ("", 0, {})
+        assert world.notes.decisions[0].containers[0].exclusive
+        assert world.notes.hooks
+        await world.run(make_pod("b", ("app", "40")))
+        assert world.notes.refusals[0][0] == "default/b"
+
+    in_world(tmp_path, test, observe=True)
+
+
+def test_hook_is_fast_with_100_pods(tmp_path: Path) -> None:
+    """CreateContainer through the wire with 100 pods running, half of whose creations move the others."""
+
+    async def test(world: World) -> None:
+        for i in range(100):
+            await world.run(make_pod(f"s{i}", ("app", "100m")))
+        world.fake.latencies.clear()
+        for i in range(30):
+            await world.run(make_pod(f"x{i}", ("app", "1" if i % 2 else "100m")))
+        times = sorted(world.fake.latencies)
+        assert times[len(times) // 2] < 0.05
+        world.check()
+
+    in_world(tmp_path, test)

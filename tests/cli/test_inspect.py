@@ -1,0 +1,157 @@
+"""`podslice inspect` as a person sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop}
+spec:
+  resources: {requests: {memory: 3Gi}, limits: {cpu: "2", memory: 4Gi}}
+  containers:
+    - name: postgres
+      resources: {requests: {cpu: 500m, memory: 1.5Gi}, limits: {hugepages-2Mi: 4Mi, memory: 2Gi}}
+    - name: exporter-of-metrics
+"""
+LIMITS = """\
+kind: List
+items:
+  - {kind: ConfigMap}
+  - kind: LimitRange
+    metadata: {name: small}
+    spec: {limits: [{type: Container, default: {memory: 2Gi}, max: {cpu: "1"}}]}
+"""
+
+
+def run(*arguments: str, stdin: str = POD, columns: int = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "podslice.cli.main", "inspect", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": str(columns)},
+    )
+
+
+def test_page() -> None:
+    """The page has every section; what was filled in is marked; no colours go into a pipe."""
+    result = run("-", "--node", "memory=16Gi")
+    assert (result.returncode, result.stderr) == (0, "")
+    for part in (
+        "Pod shop/db",
+        "QoS Burstable: not Guaranteed, because spec.resources requests 500m cpu but is limited to 2",
+        "API server: accepts its resources",
+        "→ 500m *",
+        "1.5Gi",
+        "* filled in by the API server's defaulting",
+        "spec.resources.requests 3Gi (containers together: 1536Mi)",
+        "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice",
+        "4294967296 (4Gi)",
+        "hugetlb.2MB.max",
+        "scheduler: filter",
+        "Cluster Autoscaler",
+    ):
+        assert part in result.stdout
+    assert "\x1b" not in result.stdout
+    assert all(line == line.rstrip() for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_page_fits(columns: int) -> None:
+    """The page stays within the terminal and loses nothing: every name and score is still there."""
+    result = run("-", "--node", "memory=16Gi", columns=columns)
+    assert all(len(line) <= columns for line in result.stdout.splitlines())
+    joined = "".join(line.strip() for line in result.stdout.splitlines())
+    for part in ("exporter-of-metrics", "OOM SCORE", "860", "954"):
+        assert part in joined
+
+
+def test_json_and_yaml() -> None:
+    """Machine-readable pages carry the same facts."""
+    as_json = json.loads(run("-", "-o", "json").stdout)
+    assert yaml.safe_load(run("-", "-o", "yaml").stdout) == as_json
+    (page,) = as_json["pods"]
+    assert (page["kind"], page["namespace"], page["name"]) == ("Pod", "shop", "db")
+    assert page["qos"]["qosClass"] == "Burstable"
+    assert page["cgroups"][1]["oomScoreAdj"] is None
+
+
+def test_limit_range(tmp_path: Path) -> None:
+    """LimitRange objects fill in defaults and refuse; then the exit code is 1."""
+    path = tmp_path / "limits.yaml"
+    path.write_text(LIMITS)
+    result = run("-", "--limit-range", str(path))
+    assert result.returncode == 1
+    assert "→ 2Gi +" in result.stdout
+    assert "+ filled in from a LimitRange" in result.stdout
+    refused = run("-", "--limit-range", str(path), stdin=POD.replace("hugepages-2Mi: 4Mi", "cpu: 2"))
+    assert "small: maximum cpu usage per Container is 1, but limit is 2" in refused.stdout
+
+
+def test_node_object_and_gates(tmp_path: Path) -> None:
+    """A Node object gives memory and allocatable; gates change what is computed."""
+    path = tmp_path / "node.yaml"
+    path.write_text("kind: Node\nstatus: {capacity: {cpu: 1, memory: 8Gi, pods: 9}}\n")
+    result = run("-", "--node", str(path), "--gates", "MemoryQoS=true", "-o", "json")
+    page = json.loads(result.stdout)["pods"][0]
+    assert page["cgroups"][1]["oomScoreAdj"] == 719
+    assert page["cgroups"][1]["files"]["memory.high"] == "2093793280"
+    assert page["counts"][0]["note"] == "does not fit the empty node: Insufficient hugepages-2Mi (4Mi of 0)"
+
+
+def test_machine_and_configuration() -> None:
+    """With a machine the kubelet's managers have their say, and exclusive CPUs have no quota."""
+    result = run("examples/pods.yaml", "--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
+    assert "Kubelet: admits it on the empty node, CPUs postgres 2-9,194-201" in result.stdout
+    assert "Kubelet: refuses it, TopologyAffinityError" in result.stdout
+    assert "CFS quota is off for postgres (CPUs of their own) and so for the pod" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--gates", "MemoryQoS"), "'MemoryQoS' is not NAME=true or NAME=false"),
+        (("--gates", "NoSuchGate=true"), "NoSuchGate"),
+        (("--gates", "PodLevelResources=false"), "depends on features that are disabled"),
+        (("--node", "memory=much"), "'much' is not a quantity"),
+        (("--node", "cgroup=3"), "no cgroup version"),
+        (("--node", "examples/small.yaml"), "is no Node object"),
+        (("--limit-range", "examples/small.yaml"), "holds no LimitRange"),
+        (("no-such-file.yaml",), "cannot be read"),
+    ],
+)
+def test_bad_input(arguments: tuple[str, ...], says: str) -> None:
+    """Every mistake is one line and exit code 2."""
+    result = run("-", *arguments)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert says in result.stderr
+
+
+def test_refused_pod_is_shown() -> None:
+    """A pod that the API server refuses is a page with the errors, not bad input."""
+    result = run("-", stdin=POD.replace("memory: 3Gi", "memory: 5Gi"))
+    assert result.returncode == 1
+    assert "API server: refuses it" in result.stdout
+    assert (
+        'spec.resources.requests: Invalid value: "5Gi": must be less than or equal to memory limit of' in result.stdout
+    )
+
+
+def test_documentation_shows_the_page() -> None:
+    """The page in docs/inspect.md is what the command prints."""
+    text = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
+    shown = text.split("```text\n$ podslice inspect ")[1].split("```")[0]
+    command, _, page = shown.partition("\n")
+    assert run(*command.split()).stdout == page

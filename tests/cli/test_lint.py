@@ -1,0 +1,231 @@
+"""`podslice lint` as a person, a pipeline and a pre-commit hook use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from podslice.core.lint.registry import RULES
+from podslice.k8s.yaml import Positions
+
+ROOT = Path(__file__).parents[2]
+POD = """\
+# a comment
+kind: ConfigMap
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    spec:
+      containers:
+        - name: web
+          resources:
+            limits:
+              memory: "512"
+              cpu: 1
+"""
+KUBELET = """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: "0,2"
+"""
+
+
+def run(*arguments: str, stdin: str = "", columns: int = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "podslice.cli.main", "lint", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": str(columns)},
+    )
+
+
+def test_table(tmp_path: Path) -> None:
+    """A finding names file and line, severity, rule, object, field, reason and fix; the exit code is 1."""
+    path = tmp_path / "web.yaml"
+    path.write_text(POD)
+    result = run(str(path))
+    assert result.returncode == 1
+    assert f"{path}:14: warning PS305 memory-unit" in result.stdout
+    for part in (
+        "Deployment/shop/web spec.template.spec.containers[0].resources.limits[memory]",
+        "512 bytes",
+        "fix: did",
+    ):
+        assert part in result.stdout
+    assert result.stdout.endswith("1 pod: 1 warning\n")
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_table_fits(columns: int) -> None:
+    """No line of text is wider than the terminal, apart from places and fields that cannot be broken."""
+    result = run(
+        "examples/pods.yaml", "--config", "examples/kubelet.yaml", "--machine", "epyc-9654-nps4", columns=columns
+    )
+    assert result.returncode == 1
+    assert all(len(line) <= columns for line in result.stdout.splitlines())
+
+
+def test_json_and_yaml() -> None:
+    """Machine-readable findings carry the same facts in every form."""
+    as_json = json.loads(run("-", "-o", "json", stdin=POD).stdout)
+    assert yaml.safe_load(run("-", "-o", "yaml", stdin=POD).stdout) == as_json
+    (finding,) = as_json["findings"]
+    assert finding["object"] == {"kind": "Deployment", "namespace": "shop", "name": "web"}
+    assert (finding["source"], finding["document"], finding["line"], finding["column"]) == ("stdin", 1, 14, 15)
+
+
+def sarif(*arguments: str) -> dict[str, Any]:
+    log: dict[str, Any] = json.loads(run(*arguments, "-o", "sarif").stdout)
+    return log
+
+
+def test_sarif(tmp_path: Path) -> None:
+    """The SARIF log has what version 2.1.0 requires: rules by index, levels, messages, artifacts and regions."""
+    pod, kubelet = tmp_path / "a pod.yaml", tmp_path / "kubelet.yaml"
+    pod.write_text(POD)
+    kubelet.write_text(KUBELET)
+    log = sarif(str(pod), str(kubelet), "--from", "pack:1 core:4 pu:2")
+    assert (log["version"], log["$schema"].rsplit("/", 1)[1]) == ("2.1.0", "sarif-2.1.0.json")
+    (only,) = log["runs"]
+    driver = only["tool"]["driver"]
+    assert driver["name"] == "podslice"
+    assert [rule["id"] for rule in driver["rules"]] == [rule.id for rule in RULES]
+    for rule in driver["rules"]:
+        assert rule["shortDescription"]["text"]
+        assert rule["fullDescription"]["text"]
+        assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note")
+    results = only["results"]
+    assert [result["ruleId"] for result in results] == ["PS305", "PS403"]
+    for result in results:
+        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] == "warning"
+        assert result["message"]["text"]
+    regions = [result["locations"][0]["physicalLocation"] for result in results]
+    assert regions[0]["artifactLocation"]["uri"] == f"file://{tmp_path}/a%20pod.yaml"
+    assert [region["region"] for region in regions] == [
+        {"startLine": 14, "startColumn": 15},
+        {"startLine": 4, "startColumn": 1},
+    ]
+
+
+def test_configuration_is_linted_with_the_machine(tmp_path: Path) -> None:
+    """A configuration is checked as --config and as a file of its own, and --config turns on its rules about pods."""
+    path = tmp_path / "kubelet.yaml"
+    path.write_text(KUBELET)
+    machine = ("--from", "pack:1 core:4 pu:2")
+    for arguments in (("--config", str(path), *machine), (str(path), *machine)):
+        findings = json.loads(run(*arguments, "-o", "json").stdout)["findings"]
+        assert [finding["id"] for finding in findings] == ["PS403"]
+    whole = POD.replace('memory: "512"', "memory: 1Gi").replace("cpu: 1", "cpu: 2500m")
+    findings = json.loads(run("-", "--config", str(path), "-o", "json", stdin=whole).stdout)["findings"]
+    assert [(finding["id"], finding["severity"]) for finding in findings] == [("PS102", "warning")]
+
+
+def test_machine_alone_is_pointed_out() -> None:
+    """A machine without a configuration changes nothing for pods, and the command says so."""
+    result = run("-", "--from", "pack:1 core:4 pu:2", stdin=POD)
+    assert result.stderr == "podslice: note: without --config the machine says nothing about pods\n"
+    assert "PS305" in result.stdout
+
+
+def test_select_ignore_and_fail_on() -> None:
+    """Rules are chosen by id, prefix or name; --fail-on says what is grave enough for exit code 1."""
+    assert run("-", "--ignore", "PS3", stdin=POD).returncode == 0
+    assert run("-", "--select", "memory-unit", stdin=POD).returncode == 1
+    assert run("-", "--select", "PS101,PS102", stdin=POD).returncode == 0
+    assert run("-", "--fail-on", "error", stdin=POD).returncode == 0
+    assert run("-", "--fail-on", "never", stdin=POD).returncode == 0
+    wrong = run("-", "--select", "memory-units", stdin=POD)
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "podslice: error: 'memory-units' is not a rule (did you mean memory-unit?)\n",
+    )
+
+
+def test_explain_and_list() -> None:
+    """A rule's page can be printed by id or name, and all rules be listed."""
+    page = run("--explain", "PS101").stdout
+    assert page == run("--explain", "nearly-guaranteed").stdout
+    assert "Guaranteed but for one field" in page
+    listed = run("--rules").stdout
+    assert all(rule.id in listed and rule.name in listed for rule in RULES)
+
+
+def test_bad_files_do_not_stop_the_others(tmp_path: Path) -> None:
+    """An unreadable file is one line on standard error and exit code 2; the other files are still linted."""
+    bad, good = tmp_path / "bad.yaml", tmp_path / "good.yaml"
+    bad.write_text("a: {{ .Values.a }\n")
+    good.write_text(POD)
+    result = run(str(bad), str(good))
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "bad.yaml" in result.stderr
+    assert "PS305" in result.stdout
+
+
+def test_other_yaml_is_passed_over() -> None:
+    """Files of a repository that hold no Kubernetes objects are no error, so that the hook can see all YAML files."""
+    result = run("-", stdin="services: {web: {image: web}}\n---\n- just\n- a list\n")
+    assert (result.returncode, result.stdout) == (0, "0 pods: no findings\n")
+
+
+def test_no_file_is_bad_input() -> None:
+    """Without any file the command says what to give it."""
+    result = run()
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+
+
+def test_hook_calls_the_command() -> None:
+    """The pre-commit hook runs a command that exists, on YAML files."""
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert hook["entry"] == "podslice lint"
+    assert (hook["language"], hook["types"]) == ("python", ["yaml"])
+
+
+def test_documentation_lists_the_rules() -> None:
+    """docs/lint.md has one row per rule, with its name and severity."""
+    text = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| PS")]
+    assert [(row[0].strip("| "), row[1].strip("`"), row[2]) for row in rows] == [
+        (rule.id, rule.name, rule.severity) for rule in RULES
+    ]
+
+
+def test_positions() -> None:
+    """A field's place is its key; what is not written is at the nearest parent; empty documents do not count."""
+    positions = Positions("---\n---\nspec:\n  a: [{b: 1}, {c.d/e: 2}]\n")
+    assert positions.find(0, "spec.a[1].limits[c.d/e]") == (4, 15)
+    assert positions.find(0, "spec.a[1][c.d/e]") == (4, 16)
+    assert positions.find(0, "spec.missing[3].x") == (3, 1)
+
+
+def test_shared_manifests(shared: Path) -> None:
+    """Real manifests give no error but the pods of proposals that v1.36.2 indeed refuses."""
+    files = sorted(str(path) for path in (shared / "manifests" / "files").rglob("*.yaml"))
+    findings = json.loads(run(*files, "-o", "json").stdout)["findings"]
+    errors = {
+        (finding["id"], Path(finding["source"]).parts[-2]) for finding in findings if finding["severity"] == "error"
+    }
+    assert errors == {("PS001", "6063-pod-pid-limit"), ("PS001", "scheduling")}
+    assert len(findings) < len(files) / 4
+
+
+def test_documentation_shows_the_findings() -> None:
+    """The findings in docs/lint.md are what the command prints."""
+    text = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
+    command, _, shown = text.split("```text\n$ podslice lint ")[1].split("```")[0].partition("\n")
+    assert run(*command.split()).stdout == shown

@@ -1,0 +1,193 @@
+"""Hints that are described by a rule merge like the lists they stand for (docs/merge.md)."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from random import Random
+
+import pytest
+
+from podslice.core.hints.devices import Coverage
+from podslice.core.hints.hint import ResourceHints
+from podslice.core.hints.hintset import HintSet, SocketAlignment
+from podslice.core.hints.memory import memory_hints
+from podslice.core.hints.search import MOST_STEPS, Effort, Need, Reach, fewest, lowest
+from podslice.core.machine.memory import MemoryTable, NUMANodeState
+from podslice.core.merge.fit import ClosestFit
+from podslice.core.merge.merge import Merger
+from podslice.core.values.cpuset import bits_of, iter_bits
+
+RESOURCES = ("memory", "hugepages-2Mi", "hugepages-1Gi")
+
+
+def of_capacity(free: list[int], total: list[int], amount: int, required: int = 0) -> ResourceHints:
+    """Hints for `amount` of something that nodes have `free` of `total`, on masks that contain `required`."""
+    nodes = range(len(free))
+    everything = (1 << len(free)) - 1
+    values = dict(enumerate(free))
+    needs = (Need(values, amount), Need.nodes(required, required.bit_count()))
+    if sum(free) < amount:
+        return []
+    singles = bits_of(v for v in nodes if free[v] >= amount and required & ~(1 << v) == 0)
+    smallest = fewest(everything, [Need(dict(enumerate(total)), amount)]) or len(free)
+    open_nodes = everything if len(free) > 1 else 0
+    return HintSet(tuple(nodes), smallest, singles, open_nodes=open_nodes, needs=needs)
+
+
+def some_cpus(random: Random, n: int, *, sockets: bool) -> ResourceHints:
+    total = [random.choice([2, 4, 4, 4]) for _ in range(n)]
+    free = [random.randint(0, most) for most in total]
+    required = bits_of(v for v in range(n) if random.random() < 0.3) if random.random() < 0.3 else 0
+    hints = of_capacity(free, total, random.randint(1, sum(free) + 1), required)
+    count = random.randint(1, 3)
+    if sockets and isinstance(hints, HintSet) and n >= count and random.random() < 0.3:
+        of_nodes = {v: 1 << v * count // n for v in range(n)}
+        hints.alignment = SocketAlignment(of_nodes, -(-hints.smallest // (n // count)))
+    return hints
+
+
+def some_devices(random: Random, n: int) -> ResourceHints:
+    count = random.randint(1, 2 * n)
+    on_node: dict[int, int] = {}
+    for device in range(count):
+        for node in random.sample(range(n), 1 if random.random() < 0.7 else min(n, 2)):
+            on_node[node] = on_node.get(node, 0) | 1 << device
+    free = bits_of(d for d in range(count) if random.random() < 0.7)
+    reusable = bits_of(d for d in range(count) if random.random() < 0.1) & ~free
+    return Coverage(on_node, tuple(range(n))).hints(free, random.randint(1, count), reusable=reusable) or []
+
+
+def some_memory(random: Random, n: int, resources: int) -> list[ResourceHints]:
+    state: dict[int, NUMANodeState] = {}
+    left = random.sample(range(n), n)
+    groups = []
+    while left:
+        group = sorted(left.pop() for _ in range(min(len(left), random.choice([1, 1, 1, 2, 3]))))
+        groups.append(group)
+        used = len(group) > 1 or random.random() < 0.3
+        for node in group:
+            sizes = {name: random.choice([3, 4, 4, 5]) for name in RESOURCES[:resources]}
+            tables = {
+                name: MemoryTable(size, 0, size, 0, random.randint(0, size) if used else size)
+                for name, size in sizes.items()
+            }
+            state[node] = NUMANodeState(int(used), tables, group)
+    request = {name: random.randint(0, 5 * random.randint(1, n)) for name in RESOURCES[:resources]}
+    reuse = {bits_of(random.choice(groups)): {"memory": 3}} if random.random() < 0.2 else {}
+    return [memory_hints(state, request, reuse, crash=True) or []] * resources
+
+
+def some_merge(seed: int, most_nodes: int) -> tuple[Merger, list[ResourceHints]]:
+    random = Random(seed)
+    n = random.randint(1, most_nodes)
+    hints: list[ResourceHints] = [some_cpus(random, n, sockets=i == 0) for i in range(random.randint(0, 2))]
+    hints += [some_devices(random, n) for _ in range(random.randint(0, 2))]
+    if random.random() < 0.6:
+        hints += some_memory(random, n, random.choice([1, 1, 2, 3]))
+    if random.random() < 0.1:
+        hints.append(HintSet.only(random.randint(1, (1 << n) - 1)))
+    distances = [[random.choice([10, 12, 32]) for _ in range(n)] for _ in range(n)]
+    if random.random() < 0.5:
+        distances = [[10 if i == j else 12 if i * 2 // n == j * 2 // n else 32 for j in range(n)] for i in range(n)]
+    policy = random.choice(["best-effort", "restricted", "single-numa-node"])
+    return Merger(policy, list(enumerate(distances)), closest=random.random() < 0.5), hints
+
+
+def both_ways(merger: Merger, hints: list[ResourceHints]) -> tuple[object, object]:
+    described = merger.merge([{str(i): one for i, one in enumerate(hints)}])
+    listed = merger.merge([{str(i): None if one is None else list(one) for i, one in enumerate(hints)}])
+    return described, listed
+
+
+@pytest.mark.parametrize("start", range(0, 4000, 500))
+def test_random_resources(start: int) -> None:
+    """CPUs, memory and devices in any state on up to 8 NUMA nodes merge as their lists do, whatever the policy."""
+    for seed in range(start, start + 500):
+        merger, hints = some_merge(seed, 8 if seed % 20 == 0 else 5)
+        described, listed = both_ways(merger, hints)
+        assert described == listed, seed
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("closest", [False, True])
+def test_every_pair_of_resources(nodes: int, closest: bool) -> None:
+    """All states of two resources with up to two units per node (three nodes), or with one (five), and all requests
+    merge as their lists do."""
+    units = range(3) if nodes <= 3 else range(2)
+    distances = [[10 if i == j else 12 if i // 2 == j // 2 else 32 for j in range(nodes)] for i in range(nodes)]
+    merger = Merger("best-effort", list(enumerate(distances)), closest=closest)
+    total = [max(units)] * nodes
+    states = [list(state) for state in product(units, repeat=nodes)]
+    for mine, theirs in product(states, states[:: 1 if nodes <= 3 else 3]):
+        for wanted in {1, max(1, sum(mine) - 1), sum(mine)}:
+            for other in {1, sum(theirs)}:
+                described, listed = both_ways(
+                    merger, [of_capacity(mine, total, wanted), of_capacity(theirs, total, other)]
+                )
+                assert described == listed, (mine, wanted, theirs, other)
+
+
+def test_an_ended_search_on_few_nodes_is_done_by_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 16 nodes a search that takes too long gives way to the lists, with the same result."""
+    monkeypatch.setattr("podslice.core.merge.merge.Effort", lambda: Effort(0))
+    for seed in range(300):
+        merger, hints = some_merge(seed, 5)
+        described, listed = both_ways(merger, hints)
+        assert described == listed, seed
+
+
+def test_an_ended_search_on_many_nodes_still_answers() -> None:
+    """Beyond 16 nodes the answer is an intersection of hints even when the search for the best one ends early."""
+    random = Random(1)
+    n = 40
+    distances = [[random.randint(10, 90) for _ in range(n)] for _ in range(n)]
+    free = [random.randint(0, 16) for _ in range(n)]
+    first = of_capacity(free, [16] * n, sum(free) // 2)
+    second = of_capacity(free[::-1], [16] * n, sum(free) // 2)
+    merger = Merger("best-effort", list(enumerate(distances)), closest=True)
+    found, admitted = merger.merge([{"a": first, "b": second}])
+    assert admitted
+    assert found.mask
+    assert found.mask in first or found.mask in second
+
+
+def _all_sets(n: int, size: int) -> list[int]:
+    return [bits_of(subset) for subset in combinations(range(n), size)]
+
+
+def test_lowest_and_fewest_by_definition() -> None:
+    """The searches find what trying every set finds."""
+    for seed in range(400):
+        random = Random(seed)
+        n = random.randint(1, 7)
+        needs: list[Need] = []
+        for _ in range(random.randint(0, 3)):
+            values = {v: random.randint(0, 5) for v in range(n)}
+            needs.append(Need(values, random.randint(0, sum(values.values()) + 1)))
+        if random.random() < 0.4:
+            devices = {v: random.getrandbits(8) for v in range(n)}
+            needs.append(Reach(devices, random.randint(0, 8)))
+        nodes = random.randint(1, (1 << n) - 1)
+        fitting = {
+            size: [m for m in _all_sets(n, size) if not m & ~nodes and all(need.met_by(m) for need in needs)]
+            for size in range(1, n + 1)
+        }
+        assert fewest(nodes, needs) == next((size for size, masks in fitting.items() if masks), None), seed
+        for size, masks in fitting.items():
+            assert lowest(nodes, size, needs) == min(masks, default=None), seed
+
+
+def test_spreads_come_closest_first() -> None:
+    """Groups of alike nodes are filled in order of the distance sum, and no way is left out."""
+    distances = [[10 if i == j else 12 if i // 3 == j // 3 else 32 for j in range(6)] for i in range(6)]
+    fit = ClosestFit(dict(enumerate(distances)), {i: i for i in range(6)})
+    tried: list[int] = []
+
+    def find(nodes: int, needs: object) -> int | None:
+        tried.append(nodes)
+        return None
+
+    assert fit.best((1 << 6) - 1, 3, find, Effort(MOST_STEPS)) is None
+    assert sorted(tried[:2]) == [0b000111, 0b111000]
+    assert sorted(tried[2:]) == [0b111111, 0b111111]
+    assert [sum(1 for _ in iter_bits(mask)) for mask in tried] == [3, 3, 6, 6]

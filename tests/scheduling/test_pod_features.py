@@ -1,0 +1,35 @@
+"""Nodes that do not take pod-level resources."""
+
+from __future__ import annotations
+
+import pytest
+
+from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
+from podslice.core.scheduling.pod_features import pod_level_refusal
+from podslice.core.values.gates import FeatureGates
+from tests.resize.helpers import GATES, burstable, pod, resources
+
+OFF = FeatureGates.from_overrides({"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False})
+PLAIN, SIZED = pod(burstable("1")), pod({}, pod_level=resources({"cpu": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("gates", "os", "cgroup_version", "quirks", "expected"),
+    [
+        pytest.param(GATES, "linux", 2, PODSLICE, "", id="supported"),
+        pytest.param(OFF, "linux", 2, PODSLICE, "PodLevelResources feature gate is disabled", id="gate"),
+        pytest.param(GATES, "windows", 2, PODSLICE, "pod-level resources are not supported on Windows", id="windows"),
+        pytest.param(GATES, "plan9", 2, PODSLICE, "pod-level resources are not supported on the node", id="other"),
+        pytest.param(
+            GATES, "linux", 1, PODSLICE, "pod-level resources need cgroup v2, and this node uses cgroup v1", id="v1"
+        ),
+        pytest.param(GATES, "linux", 1, KUBELET_1_36, "", id="v1 upstream"),
+    ],
+)
+def test_refusals(gates: FeatureGates, os: str, cgroup_version: int, quirks: Quirks, expected: str) -> None:
+    """Pods with pod-level resources are refused with reason PodLevelResourcesNotSupported, others never."""
+    refusal = pod_level_refusal(SIZED, gates, quirks, os=os, cgroup_version=cgroup_version)
+    assert (refusal is None) == (expected == "")
+    if refusal is not None:
+        assert refusal == ("PodLevelResourcesNotSupported", expected)
+    assert pod_level_refusal(PLAIN, gates, quirks, os=os, cgroup_version=cgroup_version) is None

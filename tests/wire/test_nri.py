@@ -1,0 +1,224 @@
+"""The plugin's life beside a runtime: registration, synchronization, events, loss and return."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import pytest
+
+from podslice.wire.fake_runtime import FakeRuntime
+from podslice.wire.nri import (
+    EVENTS,
+    BackOff,
+    Connection,
+    CreateAnswer,
+    Launch,
+    event_mask,
+    launch_from_environment,
+    run_plugin,
+)
+from podslice.wire.proto import nri_pb2 as nri
+from podslice.wire.ttrpc import RPCError
+
+
+class Recorder:
+    """A plugin that writes down what it is asked and pins every container to CPU 1."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.delay = 0.0
+
+    def configured(self, request: nri.ConfigureRequest) -> None:
+        self.calls.append(f"configured {request.runtime_name} {request.request_timeout}")
+
+    def synchronize(self, pods: list[nri.PodSandbox], containers: list[nri.Container]) -> Iterable[nri.ContainerUpdate]:
+        self.calls.append(f"synchronize {len(pods)} {len(containers)}")
+        return [update(container.id, "2") for container in containers]
+
+    async def run_pod(self, pod: nri.PodSandbox) -> None:
+        self.calls.append(f"run {pod.uid}")
+        if pod.uid == "refused":
+            raise RPCError(9, "TopologyAffinityError: no room")
+
+    def stop_pod(self, pod: nri.PodSandbox) -> None:
+        self.calls.append(f"stop {pod.uid}")
+
+    def remove_pod(self, pod: nri.PodSandbox) -> None:
+        self.calls.append(f"remove {pod.uid}")
+
+    async def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer:
+        await asyncio.sleep(self.delay)
+        adjust = nri.ContainerAdjustment()
+        adjust.linux.resources.cpu.cpus = "1"
+        return CreateAnswer(adjust)
+
+    def update_container(
+        self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
+    ) -> Iterable[nri.ContainerUpdate]:
+        return [update(container.id, "1")]
+
+    def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]:
+        self.calls.append(f"stop {container.name}")
+        return []
+
+    def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        self.calls.append(f"remove {container.name}")
+
+
+def update(container: str, cpus: str) -> nri.ContainerUpdate:
+    message = nri.ContainerUpdate(container_id=container)
+    message.linux.resources.cpu.cpus = cpus
+    return message
+
+
+def with_runtime(
+    test: Callable[[FakeRuntime, Recorder, list[str]], Awaitable[None]],
+    runtime: Callable[[], FakeRuntime] = FakeRuntime,
+) -> None:
+    async def main() -> None:
+        fake, plugin, losses = runtime(), Recorder(), list[str]()
+        launch = Launch("podslice", "90", fake.connect, False)
+        task = asyncio.ensure_future(
+            run_plugin(
+                plugin,
+                launch,
+                connected=lambda connection: None,
+                disconnected=losses.append,
+                back_off=BackOff(0.01, 0.02),
+            )
+        )
+        await asyncio.wait_for(fake.attached.wait(), 2)
+        await test(fake, plugin, losses)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("state_changes", [True, False], ids=["containerd", "newer"])
+def test_life_of_a_pod(state_changes: bool) -> None:
+    """Every event reaches the plugin, with either kind of runtime, and answers are applied."""
+
+    async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
+        sandbox = await fake.run_pod("a")
+        container = await fake.create_container(sandbox, "app")
+        assert container.cpus == "1"
+        await fake.update_container(container.message.id, nri.LinuxResources(cpu=nri.LinuxCPU(cpus="0-7")))
+        assert container.cpus == "1"
+        await fake.stop_pod(sandbox)
+        await fake.remove_pod(sandbox)
+        assert plugin.calls == [
+            "configured fake 2000",
+            "synchronize 0 0",
+            "run a",
+            "stop app",
+            "stop a",
+            "remove app",
+            "remove a",
+        ]
+        assert fake.events == event_mask(EVENTS)
+        assert fake.registered == [("podslice", "90")]
+
+    with_runtime(test, lambda: FakeRuntime(state_changes=state_changes))
+
+
+def test_refused_pod_fails_with_our_reason() -> None:
+    """A refusal reaches whoever asked for the pod."""
+
+    async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
+        with pytest.raises(RPCError, match="TopologyAffinityError: no room"):
+            await fake.run_pod("refused")
+        assert plugin.calls[-2:] == ["stop refused", "remove refused"]
+
+    with_runtime(test)
+
+
+def test_reconnects_and_synchronizes_in_parts() -> None:
+    """After every loss the plugin is back, and a synchronization in many messages is put together."""
+
+    async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
+        sandbox = await fake.run_pod("a")
+        for name in "bcdefg":
+            await fake.create_container(sandbox, name)
+        for _ in range(3):
+            fake.drop_plugin()
+            await asyncio.wait_for(fake.attached.wait(), 2)
+        assert plugin.calls.count("synchronize 1 6") == 3
+        assert {c.cpus for c in fake.containers.values()} == {"2"}
+        fake.stop()
+        await asyncio.sleep(0.1)
+        fake.start()
+        await asyncio.wait_for(fake.attached.wait(), 2)
+        assert any("cannot connect" in loss for loss in losses)
+
+    with_runtime(test, lambda: FakeRuntime(chunk=2))
+
+
+def test_slow_plugin_is_dropped_and_comes_back() -> None:
+    """A plugin that exceeds the time limit leaves the container unpinned, and repairs it on return."""
+
+    async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
+        sandbox = await fake.run_pod("a")
+        plugin.delay = 0.5
+        container = await fake.create_container(sandbox, "app")
+        assert fake.unpinned == [container.message.id]
+        await asyncio.wait_for(fake.attached.wait(), 2)
+        assert container.cpus == "2"
+
+    with_runtime(test, lambda: FakeRuntime(request_timeout=0.1))
+
+
+def test_unsolicited_update() -> None:
+    """Running containers change on our own initiative."""
+
+    async def main() -> None:
+        fake, plugin = FakeRuntime(), Recorder()
+        connections: list[Connection] = []
+        launch = Launch("podslice", "90", fake.connect, False)
+        task = asyncio.ensure_future(
+            run_plugin(plugin, launch, connected=connections.append, disconnected=lambda reason: None)
+        )
+        await asyncio.wait_for(fake.attached.wait(), 2)
+        sandbox = await fake.run_pod("a")
+        container = await fake.create_container(sandbox, "app")
+        assert await connections[0].update_containers([update(container.message.id, "5"), update("gone", "5")]) == []
+        assert container.cpus == "5"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("name", "index"), [("", "10"), ("x", "1"), ("x", "ab"), ("x", "100")])
+def test_bad_names_are_refused_before_the_runtime_does(name: str, index: str) -> None:
+    """A name or index no runtime accepts is an error of ours."""
+
+    async def main() -> None:
+        fake = FakeRuntime()
+        connection = Connection(await fake.connect(), Recorder())
+        with pytest.raises(RPCError, match="two-digit index"):
+            await connection.register(name, index)
+        assert fake.registered == []
+        connection.close()
+        await connection.closed
+
+    asyncio.run(main())
+
+
+def test_started_by_the_runtime() -> None:
+    """A plugin the runtime starts takes name, index and socket from its environment and does not reconnect."""
+    environment = {"NRI_PLUGIN_NAME": "podslice", "NRI_PLUGIN_IDX": "07", "NRI_PLUGIN_SOCKET": "3"}
+    launch = launch_from_environment(environment, name="x", index="90", path="/nowhere")
+    assert (launch.name, launch.place, launch.once) == ("podslice", "07", True)
+    assert not launch_from_environment({}, name="x", index="90", path="/nowhere").once
+
+
+def test_back_off_grows_and_resets() -> None:
+    """Waiting times double up to a limit and start again after success."""
+    back_off = BackOff(1.0, 4.0)
+    waits = [back_off.next() for _ in range(4)]
+    for wait, middle in zip(waits, (1, 2, 4, 4), strict=True):
+        assert 0.75 * middle <= wait <= 1.25 * middle
+    back_off.reset()
+    assert back_off.next() <= 1.25
