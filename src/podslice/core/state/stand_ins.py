@@ -106,7 +106,8 @@ def _has_ended(uid: str, name: str, held: _Held) -> bool:
     """True for an init container that has ended: it left its memory, or its CPUs, to others."""
     cpus = held.cpus.get(uid, {})
     if held.booked:
-        return name in cpus and "memory" not in held.amounts[uid][name] and len(held.amounts[uid]) > 1
+        named = held.amounts[uid]
+        return "memory" not in named[name] and any("memory" in own for own in named.values())
     later = list(cpus)[list(cpus).index(name) + 1 :] if name in cpus else []
     return any(cpus[name] & cpus[other] for other in later)
 
