@@ -8,6 +8,7 @@ import click
 import htpy as h
 
 from podslice.core.whatif import CRITERIA, Outcome, Recommendation
+from podslice.render.picture import Picture
 from podslice.render.table import format_table
 
 _BAR = 40
@@ -97,9 +98,16 @@ def _names(scenarios: Sequence[str]) -> str:
     return ", ".join(scenarios[:_MOST_NAMES]) + more
 
 
-def comparison_page(outcomes: Sequence[Outcome], ranking: Recommendation, pods: int, *, recommend: bool) -> str:
-    """A self-contained page: bar chart, matrix, winners."""
-    from podslice.render.html import page
+def comparison_page(
+    outcomes: Sequence[Outcome],
+    ranking: Recommendation,
+    pods: int,
+    *,
+    recommend: bool,
+    pictures: Sequence[tuple[str, Picture]] = (),
+) -> str:
+    """A self-contained page: bar chart, matrix, winners, and pictures of some scenarios under their names."""
+    from podslice.render.html import page, section
 
     winners = [
         h.li[f"{CRITERIA[name]}: {value:g} ({_names(scenarios)})"] for name, (value, scenarios) in ranking.best.items()
@@ -117,6 +125,7 @@ def comparison_page(outcomes: Sequence[Outcome], ranking: Recommendation, pods: 
                 h.tbody[(h.tr[(h.td[cell] for cell in row(outcome))] for outcome in outcomes)],
             ]
         ],
+        [section(name, picture, f"w{i}-") for i, (name, picture) in enumerate(pictures)],
     ]
     return page("What if", body)
 

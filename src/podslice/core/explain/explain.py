@@ -12,6 +12,7 @@ from podslice.core.explain.pod_fixes import PodFixes
 from podslice.core.explain.record import recording
 from podslice.core.explain.story import story
 from podslice.core.explain.trace import Trace, trace
+from podslice.core.explain.verdict import UPSTREAM_DEFECT
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
@@ -55,5 +56,5 @@ def _trace(kubelet: Kubelet, pod: Pod) -> Trace:
         try:
             refusal = copy.admit(pod)
         except UpstreamDefectError as defect:
-            refusal = Refusal("UpstreamDefect", str(defect))
+            refusal = Refusal(UPSTREAM_DEFECT, str(defect))
     return trace(copy, admission, record, refusal)
