@@ -2,7 +2,7 @@
 
 One line per case: median and 99th percentile, memory allocated, the figure of the Go code of Kubernetes v1.36.2 on such
 a machine where one is known, and the target. `--json FILE` keeps the results, `--compare OLD.json` shows how they
-changed, `--svg FILE` draws the curve over NUMA nodes.
+changed, `--svg FILE` draws the curve over NUMA nodes, `--markdown FILE` writes the table of the README.
 """
 
 from __future__ import annotations
@@ -48,6 +48,28 @@ def line(result: Result, old: Result | None) -> str:
     return cells + (f"{old.median / result.median:>8.2f}" if old else "")
 
 
+def markdown(found: Iterable[Result]) -> str:
+    """The results that have a target or a figure of the Go code, as a table."""
+    rows = ["| case | podslice | Go v1.36.2 | faster | target |", "|---|---:|---:|---:|---:|"]
+    for result in found:
+        if result.go is None and result.target is None:
+            continue
+        go = "-" if result.go is None else _in_words(result.go, result.unit)
+        faster = "-" if result.go is None else f"{result.go / result.median:,.0f} ×"
+        target = "-" if result.target is None else _in_words(result.target, result.unit)
+        rows.append(f"| {result.name} | {_in_words(result.median, result.unit)} | {go} | {faster} | {target} |")
+    return "\n".join(rows) + "\n"
+
+
+def _in_words(value: float, unit: str) -> str:
+    if unit != "us":
+        return f"{value:,.0f} {unit}"
+    for factor, name in ((1e6, "s"), (1e3, "ms")):
+        if value >= factor:
+            return f"{value / factor:.3g} {name}"
+    return f"{value:.3g} µs"
+
+
 def show(found: Iterable[Result], old: dict[tuple[str, str], Result]) -> list[Result]:
     """Print every result as it comes."""
     shown: list[Result] = []
@@ -66,6 +88,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="keep the results")
     parser.add_argument("--compare", metavar="OLD.json", type=Path, help="show ratios to kept results")
     parser.add_argument("--svg", metavar="FILE", type=Path, help="draw the curve over NUMA nodes")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the results with a target as a table")
     parser.add_argument("--repeat", type=int, default=300, metavar="N", help="samples per case at most (300)")
     arguments = parser.parse_args()
     old: list[Result] = []
@@ -74,6 +97,8 @@ def main() -> None:
     found = show(results(arguments.only, arguments.repeat), {(result.group, result.name): result for result in old})
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown(found), encoding="utf-8")
     if arguments.svg:
         arguments.svg.write_text(draw(found), encoding="utf-8")
     sys.exit(0 if found else "no such case")

@@ -76,6 +76,7 @@ class Soak:
         self.random = random.Random(1)
         self.live: list[str] = []
         self.done = 0
+        self.number = 0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -165,14 +166,21 @@ class Soak:
         assert not self.fake.unpinned
         assert not self.reporter.troubles
 
+    def settled(self) -> float:
+        """Resident memory in MB without what the measurement itself keeps."""
+        self.fake.latencies.clear()
+        self.fake.spent.clear()
+        self.fake.registered.clear()
+        gc.collect()
+        return round(resident(), 1)
+
     async def lifecycles(self, count: int, *, disturb: int = 500) -> None:
-        number = 0
         while self.done < count:
             if self.live and (len(self.live) > 40 or self.random.random() < 0.5):
                 await self.end(self.random.choice(self.live))
             else:
-                number += 1
-                await self.run(self.random_pod(f"p{number}"))
+                self.number += 1
+                await self.run(self.random_pod(f"p{self.number}"))
             if self.live and self.random.random() < 0.1:
                 await self.restart_container()
             if self.random.randrange(disturb) == 0:
@@ -187,8 +195,6 @@ class Soak:
                 after = {r.id: self.owner.wanted(r).cpus for r in self.owner.containers.values()}
                 assert all(after[key] == cpus for key, cpus in before.items()), "a restart moved exclusive CPUs"
                 self.check()
-            if number % 100 == 0:
-                await asyncio.sleep(0)
         for uid in list(self.live):
             await self.end(uid)
         self.check()
@@ -215,20 +221,25 @@ async def soak(folder: Path, count: int, *, disturb: int = 500) -> dict[str, flo
     world = Soak(folder)
     await world.start()
     await world.lifecycles(max(count // 10, 20), disturb=disturb)
-    gc.collect()
-    before, started = resident(), time.perf_counter()
-    await world.lifecycles(count, disturb=disturb)
-    gc.collect()
+    lifecycles = 0
+    sizes = [world.settled()]
+    started = time.perf_counter()
+    for _ in range(2):
+        world.done = 0
+        await world.lifecycles(count // 2, disturb=disturb)
+        lifecycles += world.done
+        sizes.append(world.settled())
     seconds = time.perf_counter() - started
     await world.kill()
     left = list((folder / "state" / "pods").glob("*")) + list((folder / "files").glob("*"))
     assert not left, f"files left behind: {left[:3]}"
     return {
-        "lifecycles": world.done,
+        "lifecycles": lifecycles,
         "refused": world.reporter.refused_pods,
         "seconds": round(seconds, 1),
-        "rss_before_mb": round(before, 1),
-        "rss_after_mb": round(resident(), 1),
+        "rss_warm_mb": sizes[0],
+        "rss_half_mb": sizes[1],
+        "rss_end_mb": sizes[2],
     }
 
 
@@ -239,12 +250,13 @@ async def latency(folder: Path, pods: int = 100, samples: int = 600) -> dict[str
     for i in range(pods):
         await world.run(world.pod(f"p{i}", ["1" if i % 4 == 0 else "100m"]))
     await asyncio.sleep(0.2)
-    world.fake.latencies.clear()
+    world.settled()
     for i in range(samples):
         await world.run(world.pod(f"x{i}", ["1" if i % 10 == 0 else "100m"]))
         await world.end(f"x{i}")
         await asyncio.sleep(0.02)
     times = sorted(1000 * seconds for seconds in world.fake.latencies)
+    spent = sorted(1000 * seconds for seconds in world.fake.spent)
     world.check()
     await world.kill()
     return {
@@ -252,6 +264,8 @@ async def latency(folder: Path, pods: int = 100, samples: int = 600) -> dict[str
         "p50_ms": round(times[len(times) // 2], 3),
         "p99_ms": round(times[int(len(times) * 0.99)], 3),
         "max_ms": round(times[-1], 3),
+        "cpu_p50_ms": round(spent[len(spent) // 2], 3),
+        "cpu_p99_ms": round(spent[int(len(spent) * 0.99)], 3),
     }
 
 

@@ -33,8 +33,8 @@ def draw(results: Iterable[Result]) -> str:
     parts = [_grid(), _title()]
     for name, points in curves.items():
         parts.append(_curve(name, points, COLOURS.get(name, "#888"), ""))
-    for name, (colour, points) in GO.items():
-        parts.append(_curve(name, points, colour, " go"))
+    for place, (name, (colour, points)) in enumerate(GO.items()):
+        parts.append(_curve(name, points, colour, " go", left=place > 0))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="Time of one admission over the number of NUMA nodes"><style>{_STYLE}</style>'
@@ -72,12 +72,14 @@ def _grid() -> str:
     return "".join(parts)
 
 
-def _curve(name: str, points: Sequence[tuple[int, float]], colour: str, kind: str) -> str:
+def _curve(name: str, points: Sequence[tuple[int, float]], colour: str, kind: str, *, left: bool = False) -> str:
+    """A line with its name beside its end."""
     points = sorted(points)
     path = " ".join(f"{_x(nodes):.1f},{_y(value):.1f}" for nodes, value in points)
     nodes, value = points[-1]
     dots = "".join(f'<circle cx="{_x(n):.1f}" cy="{_y(v):.1f}" r="3" fill="{colour}"/>' for n, v in points)
     return (
         f'<polyline class="curve{kind}" stroke="{colour}" points="{path}"/>{dots}'
-        f'<text x="{_x(nodes) + 8:.1f}" y="{_y(value) + 4:.1f}" style="fill:{colour}">{name}</text>'
+        f'<text x="{_x(nodes) + (-8 if left else 8):.1f}" y="{_y(value) + 4:.1f}" '
+        f'text-anchor="{"end" if left else "start"}" style="fill:{colour}">{name}</text>'
     )

@@ -21,10 +21,12 @@ import msgspec
 from benchmarks.measure import Case, Result
 from podslice import KubeletConfig, Node
 from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.memory_static import default_machine_state
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hint import ResourceHints
+from podslice.core.hints.memory import memory_hints
 from podslice.core.machine.devices import DeviceInventory, inventory_from_data
 from podslice.core.machine.model import HugePages, Machine
 from podslice.core.machine.synthetic import from_synthetic
@@ -133,8 +135,9 @@ def _sets(nodes: int, number: int, *, preferred: bool) -> list[ResourceHints]:
 
 def steps() -> Iterator[Case]:
     for nodes in CURVE_NODES:
-        topology = CPUTopology(machine(nodes))
-        yield Case("hints", f"CPU, {nodes} NUMA nodes", partial(_cpu_hints, topology))
+        yield Case("hints", f"CPU, {nodes} NUMA nodes", partial(_cpu_hints, nodes))
+        yield Case("hints", f"memory and two huge page sizes, {nodes} NUMA nodes", partial(_memory_hints, nodes))
+        yield Case("hints", f"devices, {nodes} NUMA nodes", partial(_device_hints, nodes))
     for nodes in CURVE_NODES:
         for providers in (2, 4, 6):
             for preferred in (True, False):
@@ -143,8 +146,20 @@ def steps() -> Iterator[Case]:
                 yield Case("merge", name, partial(_merge, nodes, providers, preferred))
 
 
-def _cpu_hints(topology: CPUTopology) -> Prepare:
+def _cpu_hints(nodes: int) -> Prepare:
+    topology = CPUTopology(machine(nodes))
     return lambda: lambda: cpu_topology_hints(topology, topology.all_cpus, 0, 4, False)
+
+
+def _memory_hints(nodes: int) -> Prepare:
+    state = default_machine_state(machine(nodes, huge=True), {})
+    request = {"memory": GIB, "hugepages-2Mi": 64 << 20, "hugepages-1Gi": GIB}
+    return lambda: lambda: memory_hints(state, request, {}, crash=True)
+
+
+def _device_hints(nodes: int) -> Prepare:
+    coverage = Coverage({node: 0b1111 << 4 * node for node in range(nodes)}, tuple(range(nodes)))
+    return lambda: lambda: coverage.hints(bits_of(range(4 * nodes)), 2)
 
 
 def _merge(nodes: int, providers: int, preferred: bool) -> Prepare:

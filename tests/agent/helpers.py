@@ -98,6 +98,9 @@ class World:
         )
         files = ContainerFiles(self.folder / "containers")
         self.plugin = AgentPlugin(self.owner, sources, files, self.notes, observe=self.observe)
+        await self._connect()
+
+    async def _connect(self) -> None:
         launch = Launch("podslice", "90", self.fake.connect, False)
         self._task = asyncio.ensure_future(
             run_plugin(

@@ -191,6 +191,36 @@ def test_runtime_restarts(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
+def test_required_plugin_fails_closed(tmp_path: Path) -> None:
+    """With the runtime's required-plugins validator nothing is created while the agent is away."""
+
+    async def test(world: World) -> None:
+        await world.run(make_pod("a", ("app", "4")))
+        await world.kill()
+        with pytest.raises(RPCError, match="required plugin"):
+            await world.run(make_pod("s", ("app", "500m")))
+        assert world.fake.unpinned == []
+        await world.start()
+        await world.fake.create_container("sandbox-s", "app")
+        world.check()
+
+    in_world(tmp_path, test, required_plugin="podslice")
+
+
+def test_finished_pod_is_not_adopted(tmp_path: Path) -> None:
+    """X03: a pod whose containers have all ended holds nothing after a restart, though its sandbox is still there."""
+
+    async def test(world: World) -> None:
+        await world.kill()
+        container = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        container.message.state = nri.CONTAINER_STOPPED
+        await world.start()
+        assert world.owner.exclusive() == 0
+        await world.end("a")
+
+    in_world(tmp_path, test)
+
+
 def test_strangers_are_moved(tmp_path: Path) -> None:
     """A container created while the agent was away gets what its pod is worth: shared ones leave exclusive CPUs,
     Guaranteed ones are admitted late."""

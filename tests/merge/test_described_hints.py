@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hint import ResourceHints
+from podslice.core.hints.hint import Hint, ResourceHints
 from podslice.core.hints.hintset import HintSet, SocketAlignment
 from podslice.core.hints.memory import memory_hints
 from podslice.core.hints.search import MOST_STEPS, Effort, Need, Reach, fewest, lowest
@@ -16,6 +16,7 @@ from podslice.core.machine.memory import MemoryTable, NUMANodeState
 from podslice.core.merge.fit import ClosestFit
 from podslice.core.merge.merge import Merger
 from podslice.core.values.cpuset import bits_of, iter_bits
+from tests.merge.test_merge import brute_force
 
 RESOURCES = ("memory", "hugepages-2Mi", "hugepages-1Gi")
 
@@ -93,7 +94,7 @@ def some_merge(seed: int, most_nodes: int) -> tuple[Merger, list[ResourceHints]]
     return Merger(policy, list(enumerate(distances)), closest=random.random() < 0.5), hints
 
 
-def both_ways(merger: Merger, hints: list[ResourceHints]) -> tuple[object, object]:
+def both_ways(merger: Merger, hints: list[ResourceHints]) -> tuple[tuple[Hint, bool], tuple[Hint, bool]]:
     described = merger.merge([{str(i): one for i, one in enumerate(hints)}])
     listed = merger.merge([{str(i): None if one is None else list(one) for i, one in enumerate(hints)}])
     return described, listed
@@ -111,20 +112,21 @@ def test_random_resources(start: int) -> None:
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("closest", [False, True])
 def test_every_pair_of_resources(nodes: int, closest: bool) -> None:
-    """All states of two resources with up to two units per node (three nodes), or with one (five), and all requests
-    merge as their lists do."""
+    """All states of two resources with up to two units per node (up to three nodes), or with one (up to five), merge as
+    their lists do, and with few nodes those as every combination of one hint each does."""
     units = range(3) if nodes <= 3 else range(2)
     distances = [[10 if i == j else 12 if i // 2 == j // 2 else 32 for j in range(nodes)] for i in range(nodes)]
     merger = Merger("best-effort", list(enumerate(distances)), closest=closest)
     total = [max(units)] * nodes
     states = [list(state) for state in product(units, repeat=nodes)]
-    for mine, theirs in product(states, states[:: 1 if nodes <= 3 else 3]):
-        for wanted in {1, max(1, sum(mine) - 1), sum(mine)}:
-            for other in {1, sum(theirs)}:
-                described, listed = both_ways(
-                    merger, [of_capacity(mine, total, wanted), of_capacity(theirs, total, other)]
-                )
-                assert described == listed, (mine, wanted, theirs, other)
+    for mine, theirs in product(states, states):
+        for wanted, other in product({1, max(1, sum(mine) - 1), sum(mine)}, {1, sum(theirs)}):
+            hints = [of_capacity(mine, total, wanted), of_capacity(theirs, total, other)]
+            described, listed = both_ways(merger, hints)
+            assert described == listed, (mine, wanted, theirs, other)
+            if nodes <= 3:
+                lists = [list(one or [Hint(None, False)]) for one in hints]
+                assert described[0] == brute_force("best-effort", nodes, distances, closest, lists)
 
 
 def test_an_ended_search_on_few_nodes_is_done_by_listing(monkeypatch: pytest.MonkeyPatch) -> None:

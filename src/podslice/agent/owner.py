@@ -3,68 +3,35 @@
 Everything that happens on the node becomes a call of `Owner`, one after the other on the event loop's thread (other
 threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `NodeStore`. The owner decides and
 keeps books, it neither waits nor talks: answers go back to the caller, updates of other containers are collected by
-`take_updates`, news for people go to `Reporter`.
+`take_updates`, news for people go to a `contract.Reporter`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
-from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Placement, PodRecord, SandboxRecord
+from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Placement, PodRecord, SandboxRecord
+from podslice.agent.contract import Listed, RefusedError, RegisteringInventory, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
 from podslice.agent.podfiles import PodFiles
+from podslice.agent.translate import applied_of, kept_of, same_effect, update_of, variables_of
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import PodsliceError
-from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.device_plugin import RunOptions
-from podslice.core.node import Decision, Node
+from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
+from podslice.core.values.cpuset import Bits
 from podslice.core.values.gates import FeatureGates
 from podslice.host.store import NodeStore, StateWriteError
 from podslice.wire.proto import nri_pb2 as nri
 
 UNEXPECTED = "UnexpectedAdmissionError"
-
-
-class Reporter(Protocol):
-    """Who is told what happens: metrics, events and the log."""
-
-    def admitted(self, identity: Identity, decision: Decision) -> None: ...
-    def refused(self, identity: Identity, reason: str, message: str) -> None: ...
-    def stranger(self, identity: Identity, container: str, why: str) -> None: ...
-    def trouble(self, what: str, message: str) -> None: ...
-
-
-class RefusedError(PodsliceError):
-    """The node does not take this pod or container."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        self.reason = reason
-        self.message = message
-        super().__init__(f"{reason}: {message}")
-
-
-class RegisteringInventory(DeviceInventory, frozen=True):
-    """Devices come from plugins that register later, so the device checkpoint is kept from the start."""
-
-    def __bool__(self) -> bool:
-        return True
-
-
-class Listed:
-    """A pod or container as a synchronization lists it, with the messages' checks already done."""
-
-    def __init__(self, sandboxes: Iterable[SandboxRecord], containers: Iterable[nri.Container]) -> None:
-        self.sandboxes = list(sandboxes)
-        self.containers = list(containers)
 
 
 class Owner:
@@ -124,7 +91,7 @@ class Owner:
         if self.store is None:
             self._open(live, listed)
         else:
-            self._take_in(live)
+            self._take_in(live, listed)
         self.pods = live
         self._list_containers(listed)
         self.stale = self._recheck = True
@@ -165,9 +132,9 @@ class Owner:
             self._files.drop(decision.uid)
             self.reporter.refused(owner.identity, decision.reason, decision.message)
         for pod_record in live.values():
-            self._adopt(pod_record)
+            self._adopt(pod_record, listed)
 
-    def _take_in(self, live: dict[str, PodRecord]) -> None:
+    def _take_in(self, live: dict[str, PodRecord], listed: Listed) -> None:
         for uid, known in self.pods.items():
             if uid in live:
                 live[uid].units, live[uid].refused = known.units, known.refused
@@ -175,11 +142,14 @@ class Owner:
                 self._release(known)
         for uid, pod in live.items():
             if uid not in self.pods:
-                self._adopt(pod)
+                self._adopt(pod, listed)
 
-    def _adopt(self, pod: PodRecord) -> None:
-        """A pod that came while we were not there: admit it now, or leave its containers strangers."""
-        if pod.units or pod.refused:
+    def _adopt(self, pod: PodRecord, listed: Listed) -> None:
+        """A pod that came while we were not there: admit it now, or leave its containers strangers. A pod whose
+        containers have all ended, a finished job for example, gets nothing any more."""
+        states = [one.state for one in listed.containers if one.pod_sandbox_id in pod.sandboxes]
+        ended = bool(states) and all(state == nri.CONTAINER_STOPPED for state in states)
+        if pod.units or pod.refused or ended:
             return
         try:
             spec = self._find(pod.identity)
@@ -486,48 +456,3 @@ class Owner:
                 record.applied = Placement()
                 record.on_pool = False
                 self.stale = self._recheck = True
-
-
-def update_of(record: ContainerRecord, wanted: Placement) -> nri.ContainerUpdate:
-    """A failure to change one container must not undo the others': the reconcile loop finds it."""
-    update = nri.ContainerUpdate(container_id=record.id, ignore_failure=True)
-    wanted.write(update.linux.resources)
-    return update
-
-
-def same_effect(applied: Placement, wanted: Placement) -> bool:
-    """True when the runtime need not be told: what is wanted is set already."""
-    return (
-        wanted.cpus in (0, applied.cpus)
-        and wanted.mems in (0, applied.mems)
-        and (applied.quota_off or not wanted.quota_off)
-    )
-
-
-def applied_of(message: nri.Container) -> Placement:
-    """What the runtime says a container has."""
-    cpu = message.linux.resources.cpu
-    return Placement(cpus=_bits(cpu.cpus), mems=_bits(cpu.mems), quota_off=cpu.quota.value == -1)
-
-
-def variables_of(message: nri.Container) -> dict[str, str]:
-    """The container's environment."""
-    return dict(pair.split("=", 1) for pair in message.env if "=" in pair)
-
-
-def kept_of(message: nri.Container) -> Placement | None:
-    """What we once gave a container, by its environment; None for one that only shares."""
-    variables = variables_of(message)
-    isolation = variables.get(ISOLATION_ENV, "host")
-    if isolation not in ("container", "pod"):
-        return None
-    applied = applied_of(message)
-    cpus = applied.cpus or _bits(variables.get(CPUS_ENV, ""))
-    return Placement(cpus=cpus, mems=applied.mems, isolation=isolation, quota_off=applied.quota_off) if cpus else None
-
-
-def _bits(text: str) -> Bits:
-    try:
-        return parse_bits(text)
-    except CPUSetError:
-        return 0

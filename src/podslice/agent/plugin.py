@@ -11,8 +11,9 @@ from typing import Protocol
 
 from podslice.agent.books import ContainerRecord, SandboxRecord
 from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.contract import Listed, RefusedError
 from podslice.agent.identity import Identity, check_container, identity_of
-from podslice.agent.owner import Listed, Owner, RefusedError
+from podslice.agent.owner import Owner
 from podslice.agent.sources import Sources
 from podslice.core.errors import AdmissionError, InputError
 from podslice.core.managers.device_plugin import DeviceNode, RunOptions

@@ -120,12 +120,13 @@ class PodResources:
     def _pod(self, uid: str) -> api.PodResources:
         record = self._owner.pods[uid]
         containers = []
+        known: set[str] = set()
         node = self._owner.node
         for unit in sorted(record.units):
             active = None if node is None else node.kubelet.active.get(unit)
             if node is not None and active is not None:
                 containers += list(_containers(node, active))
-        known = {container.name for container in containers}
+                known |= {container.name for container in active.containers}
         for container in self._owner.containers.values():
             if container.pod_uid == uid and container.name not in known:
                 known.add(container.name)

@@ -107,7 +107,7 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
     for problem in _unknown(fields):
         raise problem
     try:
-        agent = msgspec.convert(fields, AgentSettings)
+        agent = msgspec.convert(fields | _plain_numbers(fields), AgentSettings)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$.")
         raise InputError(text[:1].lower() + text[1:], path=place.rstrip("`")) from None
@@ -128,6 +128,17 @@ def _unknown(fields: dict[str, Any]) -> Iterator[InputError]:
         if name not in known:
             close = get_close_matches(name, known, 1)
             yield InputError("unknown field", path=name, remedy=f"did you mean {close[0]}?" if close else "")
+
+
+def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
+    """YAML numbers outside `resources`, which remember how they were written, as ordinary ones."""
+    plain: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, float):
+            plain[name] = float(value)
+        elif isinstance(value, dict) and name != "resources":
+            plain[name] = value | _plain_numbers(value)
+    return plain
 
 
 def _check(agent: AgentSettings) -> None:

@@ -17,7 +17,8 @@ _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightku
 
 
 @click.command()
-@click.option("--config", "config_path", metavar="FILE", required=True, help="AgentConfiguration (docs/agent.md).")
+@click.option("--config", "config_path", metavar="FILE", default="/etc/podslice/agent.yaml", show_default=True,
+              help="AgentConfiguration (docs/agent.md).")  # fmt: skip
 @click.option("--check-config", is_flag=True, help="Say whether the agent would start here, and stop.")
 @click.option("--observe", is_flag=True, help="Decide and report, change nothing.")
 @click.option(

@@ -2,7 +2,7 @@
 
 `FakeRuntime` behaves as containerd was seen to: it waits for the registration, configures and synchronizes the
 plugin, applies adjustments and updates to the containers in its books, gives a call two seconds, and when the plugin
-is gone or slow it creates the container all the same, unpinned.
+is gone or slow it creates the container all the same, unpinned, unless its validator requires the plugin.
 """
 
 from __future__ import annotations
@@ -59,10 +59,18 @@ class FakeRuntime:
     """The runtime's side. `connect` is what `run_plugin` needs to reach it; `attached` is set while a plugin is
     registered and synchronized. `state_changes` False sends pod events as methods of their own, as newer runtimes do.
 
-    `delays` and `latencies`: seconds every CreateContainer took, from sending the request to having decoded the answer.
+    `latencies`: seconds every CreateContainer took, from sending the request to having decoded the answer. `spent`: the
+    processor time of it, both sides and whatever else the thread did.
     """
 
-    def __init__(self, *, state_changes: bool = True, request_timeout: float = 2.0, chunk: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        state_changes: bool = True,
+        request_timeout: float = 2.0,
+        chunk: int = 0,
+        required_plugin: str = "",
+    ) -> None:
         self.pods: dict[str, nri.PodSandbox] = {}
         self.containers: dict[str, FakeContainer] = {}
         self.events = 0
@@ -70,10 +78,12 @@ class FakeRuntime:
         self.unsolicited = 0
         self.unpinned: list[str] = []
         self.latencies: list[float] = []
+        self.spent: list[float] = []
         self.attached = asyncio.Event()
         self._state_changes = state_changes
         self._timeout = request_timeout
         self._chunk = chunk
+        self._required = required_plugin
         self._mux: Mux | None = None
         self._client: Client | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,8 +94,13 @@ class FakeRuntime:
         if self._refuse_connections:
             raise ConnectionRefusedError(111, "the runtime is down")
         ours, theirs = socket.socketpair()
-        loop = asyncio.get_running_loop()
-        _, mux = await loop.create_unix_connection(Mux, sock=ours)
+        await self.adopt(ours)
+        _, plugin_side = await asyncio.get_running_loop().create_unix_connection(Mux, sock=theirs)
+        return plugin_side
+
+    async def adopt(self, ours: socket.socket) -> None:
+        """Take the runtime's end of a connection, as when the runtime starts the plugin itself."""
+        _, mux = await asyncio.get_running_loop().create_unix_connection(Mux, sock=ours)
         Server(
             mux,
             RUNTIME_CONNECTION,
@@ -96,8 +111,7 @@ class FakeRuntime:
         )
         self._mux, self._client = mux, Client(mux, PLUGIN_CONNECTION)
         self.attached.clear()
-        _, plugin_side = await loop.create_unix_connection(Mux, sock=theirs)
-        return plugin_side
+        mux.closed.add_done_callback(lambda _: self.attached.clear() if self._mux is mux else None)
 
     def drop_plugin(self) -> None:
         """Hang up."""
@@ -262,14 +276,18 @@ class FakeRuntime:
             linux=nri.LinuxContainer(resources=resources, cgroups_path=f"{pod.linux.cgroup_parent}/{identity}"),
         )
         request = nri.CreateContainerRequest(pod=pod, container=message)
-        started = time.perf_counter()
+        started, before = time.perf_counter(), time.thread_time()
         data = await self._ask("CreateContainer", request)
         container = FakeContainer(message)
         if data is None:
+            if self._required:
+                text = f'validator rejected container adjustment: required plugin "{self._required}" not present'
+                raise RPCError(UNKNOWN, text)
             self.unpinned.append(identity)
         else:
             answer = nri.CreateContainerResponse.FromString(data)
             self.latencies.append(time.perf_counter() - started)
+            self.spent.append(time.thread_time() - before)
             container.apply(answer.adjust.linux.resources)
             container.env = {pair.key: pair.value for pair in answer.adjust.env}
             container.mounts = list(answer.adjust.mounts)

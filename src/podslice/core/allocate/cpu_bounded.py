@@ -61,6 +61,10 @@ class BoundedSearch:
         if known is None:
             return None
         self._limit = known.score
+        first = tuple(places[: self.size])
+        scored = self._score(first)
+        if scored is not None and scored.score == self._least(sorted([self.frees[i] for i in places])[-self.size :]):
+            return first, scored
         self._after: list[list[int]] = [[]]
         for place in reversed(places):
             self._after.append(sorted([*self._after[-1], self.frees[place]], reverse=True)[: self.size])
@@ -86,7 +90,10 @@ class BoundedSearch:
 
     def _bound(self, chosen: tuple[int, ...], missing: int) -> int | None:
         """A score that no combination with this beginning is below, None if none can hold the request."""
-        frees = [self.frees[self.places[i]] for i in chosen] + self._after[chosen[-1] + 1][:missing]
+        return self._least([self.frees[self.places[i]] for i in chosen] + self._after[chosen[-1] + 1][:missing])
+
+    def _least(self, frees: Sequence[int]) -> int | None:
+        """A score that nodes with so many free CPUs cannot go below."""
         squares = spread_squares([free - self.share for free in frees], self.groups, self.group)
         if squares is None:
             return None

@@ -92,13 +92,23 @@ class Accumulator:
 
         Where a core has several parents, all are sorted before the first is used, as taking it changes the others.
         """
-        parents, level = (self.sockets(), "sockets") if self.numa_first else (self.numas(), "numa_nodes")
+        level = "sockets" if self.numa_first else "numa_nodes"
         if not self.topology.cores_nest:
-            yield self._nested(parents, level, "cores")
+            yield self._nested(self.sockets() if self.numa_first else self.numas(), level, "cores")
             return
         children = self.topology.children(level, "cores")
-        for parent in parents:
+        for parent in self._parents_of_cores():
             yield self._order(children[parent])
+
+    def _parents_of_cores(self) -> list[int]:
+        """Sockets or NUMA nodes in order; where only one has free CPUs, which is the rule, nothing is sorted."""
+        free, topology = self.free, self.topology
+        if free:
+            lowest = (free & -free).bit_length() - 1
+            parent = topology.socket_of[lowest] if self.numa_first else topology.numa_of[lowest]
+            if not free & ~(topology.sockets[parent] if self.numa_first else topology.numa_nodes[parent]):
+                return [parent]
+        return self.sockets() if self.numa_first else self.numas()
 
     def uncores(self) -> list[int]:
         return self._nested(self.numas(), "numa_nodes", "uncore_caches")
@@ -124,13 +134,13 @@ class Accumulator:
 
     def take_whole_numa_nodes(self) -> None:
         nodes = self.topology.numa_nodes
-        if self._some_fits(nodes):
+        if self.need >= self.topology.smallest_numa_node and self._some_fits(nodes):
             self._take_whole(self.numas(), nodes)
 
     def take_whole_sockets(self) -> None:
         sockets = self.topology.sockets
         average = self.topology.cpus_per_socket if self.quirks.average_sizes else None
-        if self._some_fits(sockets, average):
+        if self.need >= self.topology.smallest_socket and self._some_fits(sockets, average):
             self._take_whole(self.sockets(), sockets, average)
 
     def take_whole_uncore_caches(self) -> None:

@@ -96,34 +96,43 @@ def _checked(found: Hint | None, preferred: bool, none: str, worse: str) -> Hint
 
 
 def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
-    """Book `size` bytes on the nodes of a mask, lower ids first; what does not fit is lost (spec 1.9)."""
+    """Book `size` bytes on the nodes of a mask, lower ids first; what does not fit is lost (spec 1.9).
+
+    The nodes' records are replaced, not changed, so a copy of `machine` stays what it is.
+    """
     cells = list(iter_bits(mask))
     for node in cells:
         state = machine[node]
-        state.number_of_assignments += 1
-        state.cells = list(cells)
-        table = (state.memory_map or {}).get(name)
-        if table is not None and size > 0:
-            taken = min(table.free, size)
-            table.reserved += taken
-            table.free -= taken
-            size -= taken
+        taken = min(_table_of(state, name).free, max(0, size))
+        size -= taken
+        machine[node] = NUMANodeState(state.number_of_assignments + 1, _moved(state, name, taken), list(cells))
 
 
 def release(machine: MachineState, blocks: Iterable[Block]) -> None:
-    """Give back what blocks hold, in their stored node order (spec 1.9)."""
+    """Give back what blocks hold, in their stored node order (spec 1.9); records are replaced as in `charge`."""
     for block in blocks:
         remaining = block.size
         for node in block.numa_affinity or ():
             state = machine.get(node)
             if state is None:
                 continue
-            state.number_of_assignments -= 1
-            if state.number_of_assignments == 0:
-                state.cells = [node]
-            table = (state.memory_map or {}).get(block.type)
-            if table is not None:
-                given = min(table.reserved, remaining)
-                table.free += given
-                table.reserved -= given
-                remaining -= given
+            given = min(_table_of(state, block.type).reserved, remaining)
+            remaining -= given
+            left = state.number_of_assignments - 1
+            machine[node] = NUMANodeState(left, _moved(state, block.type, -given), state.cells if left else [node])
+
+
+_NO_TABLE = MemoryTable()
+
+
+def _table_of(state: NUMANodeState, name: str) -> MemoryTable:
+    return (state.memory_map or {}).get(name, _NO_TABLE)
+
+
+def _moved(state: NUMANodeState, name: str, size: int) -> dict[str, MemoryTable] | None:
+    """The tables of a node after `size` bytes went from free to reserved."""
+    tables = state.memory_map
+    if not size or not tables:
+        return tables
+    t = tables[name]
+    return {**tables, name: MemoryTable(t.total, t.system_reserved, t.allocatable, t.reserved + size, t.free - size)}

@@ -77,7 +77,8 @@ class HintSet:
         return self.alignment is not None and self.alignment.holds(mask)
 
     def __iter__(self) -> Iterator[Hint]:
-        """The hints as upstream lists them; takes 2ⁿ steps for n nodes."""
+        """The hints as upstream lists them, for people and recordings: with more than 16 nodes only the first sets are
+        looked at."""
         if not self.nodes:
             mask = self.singles or self.multis[0]
             return iter([Hint(mask, True)])

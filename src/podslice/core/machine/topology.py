@@ -7,6 +7,7 @@ of its CPUs, and for each CPU the ids it belongs to. Ids are never renumbered: a
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import lru_cache
 from itertools import accumulate
 
 from podslice.core.errors import PodsliceError
@@ -22,6 +23,7 @@ class CPUTopology:
     """Immutable after construction. All `dict[int, Bits]` map an object id to the bits of its CPUs, ids ascending.
 
     `cores_nest`: every core lies within one NUMA node and one socket.
+    `smallest_numa_node`, `smallest_socket`: their number of CPUs.
     `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
     position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
     """
@@ -39,6 +41,8 @@ class CPUTopology:
         "numa_mask",
         "numa_nodes",
         "numa_of",
+        "smallest_numa_node",
+        "smallest_socket",
         "socket_of",
         "sockets",
         "sockets_of_numa_nodes",
@@ -74,6 +78,8 @@ class CPUTopology:
         self.sockets = _group(self.socket_of)
         self.cores = _group(self.core_of)
         self.uncore_caches = _group(self.uncore_of)
+        self.smallest_numa_node = min((cpus.bit_count() for cpus in self.numa_nodes.values()), default=0)
+        self.smallest_socket = min((cpus.bit_count() for cpus in self.sockets.values()), default=0)
         self.cores_nest = all(
             any(not core & ~cpus for cpus in parents.values())
             for parents in (self.numa_nodes, self.sockets)
@@ -144,6 +150,12 @@ class CPUTopology:
             return True
         first = self.uncore_of.get((cpus & -cpus).bit_length() - 1)
         return first is not None and cpus & ~self.uncore_caches[first] == 0
+
+
+@lru_cache(maxsize=16)
+def cpu_topology(machine: Machine) -> CPUTopology:
+    """The topology of a machine; equal machines share one. Raises `TopologyError`."""
+    return CPUTopology(machine)
 
 
 def _group(object_of: dict[int, int]) -> dict[int, Bits]:

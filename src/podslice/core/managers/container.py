@@ -22,7 +22,7 @@ from podslice.core.config.reservation import Reservations, prepare_reservations,
 from podslice.core.errors import AdmissionError, StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology, TopologyError
+from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topology
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.managers.cpu import CPUManager
 from podslice.core.managers.device_plugin import SimulatedPlugin
@@ -164,7 +164,7 @@ class ContainerManager:
         stage = "cpuManager"
         policy = self.config.cpu_manager_policy
         try:
-            topology = CPUTopology(self.machine)
+            topology = cpu_topology(self.machine)
             if policy == "none":
                 refuse_options_of_none_policy(self.config.cpu_manager_policy_options)
                 return CPUManager(topology, self.context)

@@ -2,21 +2,24 @@
 
 Each manager drops what belongs to pods that are gone before it decides anything (spec cpu-topology 6.1, memory-device
 1.12.3). Looking for such leftovers costs a walk over the whole state, so the context counts changes that can create
-them in `epoch`, and a manager only walks when the epoch moved.
+them in `epoch` and remembers which pod each was about: a manager only looks when the epoch moved, and only at these
+pods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
+
+_REMEMBERED = 64
 
 
 class NodeContext:
     """`active` maps pod UIDs to pods, in order of first admission. Until `sources_ready`, nothing counts as gone."""
 
-    __slots__ = ("_members", "active", "epoch", "gates", "metrics", "quirks", "sources_ready")
+    __slots__ = ("_changed", "_members", "active", "epoch", "gates", "metrics", "quirks", "sources_ready")
 
     def __init__(self, gates: Mapping[str, bool], quirks: Quirks) -> None:
         self.gates = gates
@@ -26,19 +29,33 @@ class NodeContext:
         self.epoch = 1
         self.metrics: dict[str, int] = {}
         self._members: dict[str, frozenset[str]] = {}
+        self._changed: dict[int, str] = {}
 
     def activate(self, pod: AdmissionPod) -> None:
         """The pod is on the node from now on; a changed specification of a known pod may orphan containers."""
         if pod.uid in self.active:
-            self._members.pop(pod.uid, None)
-            self.epoch += 1
+            self._note(pod.uid)
         self.active[pod.uid] = pod
 
     def deactivate(self, uid: str) -> None:
         """The pod was refused or is gone."""
         if self.active.pop(uid, None) is not None:
-            self._members.pop(uid, None)
-            self.epoch += 1
+            self._note(uid)
+
+    def _note(self, uid: str) -> None:
+        self._members.pop(uid, None)
+        self.epoch += 1
+        self._changed[self.epoch] = uid
+        if len(self._changed) > _REMEMBERED:
+            del self._changed[next(iter(self._changed))]
+
+    def changed_since(self, epoch: int) -> list[str] | None:
+        """UIDs of the pods whose containers may have become leftovers since an epoch; None: any pod's."""
+        if self.epoch - epoch > len(self._changed):
+            return None
+        changed = [self._changed.get(later) for later in range(epoch + 1, self.epoch + 1)]
+        uids = list(dict.fromkeys(uid for uid in changed if uid is not None))
+        return None if None in changed else uids
 
     def is_active(self, uid: str, container: str) -> bool:
         """True for init and app containers of active pods."""
@@ -58,26 +75,47 @@ class NodeContext:
 class ContainerMap:
     """Container ids as the runtime knows them, mapped to (pod UID, container name)."""
 
-    __slots__ = ("_by_id",)
+    __slots__ = ("_by_id", "_by_pod")
 
     def __init__(self, entries: Mapping[str, tuple[str, str]] | None = None) -> None:
-        self._by_id: dict[str, tuple[str, str]] = dict(entries or {})
+        self._by_id: dict[str, tuple[str, str]] = {}
+        self._by_pod: dict[str, dict[str, str]] = {}
+        for container_id, (pod, container) in (entries or {}).items():
+            self.add(container_id, pod, container)
 
     def add(self, container_id: str, pod: str, container: str) -> None:
+        known = self._by_id.get(container_id)
+        if known is not None and known[0] != pod:
+            self._leave(known[0], container_id)
         self._by_id[container_id] = (pod, container)
+        self._by_pod.setdefault(pod, {})[container_id] = container
 
     def get(self, container_id: str) -> tuple[str, str] | None:
         return self._by_id.get(container_id)
 
     def drop_id(self, container_id: str) -> None:
-        self._by_id.pop(container_id, None)
+        known = self._by_id.pop(container_id, None)
+        if known is not None:
+            self._leave(known[0], container_id)
 
     def drop_one(self, pod: str, container: str) -> None:
         """Forget one id of this container, the oldest."""
-        for container_id, reference in self._by_id.items():
-            if reference == (pod, container):
-                del self._by_id[container_id]
+        for container_id, name in self._by_pod.get(pod, {}).items():
+            if name == container:
+                self.drop_id(container_id)
                 return
 
-    def references(self) -> set[tuple[str, str]]:
-        return set(self._by_id.values())
+    def _leave(self, pod: str, container_id: str) -> None:
+        ids = self._by_pod[pod]
+        del ids[container_id]
+        if not ids:
+            del self._by_pod[pod]
+
+    def references(self, pods: Iterable[str] | None = None) -> set[tuple[str, str]]:
+        """The containers that have an id, of some pods or of all."""
+        chosen = self._by_pod if pods is None else [pod for pod in pods if pod in self._by_pod]
+        return {(pod, container) for pod in chosen for container in self._by_pod[pod].values()}
+
+    def knows(self, pod: str, container: str) -> bool:
+        """True when the container has an id."""
+        return container in self._by_pod.get(pod, {}).values()

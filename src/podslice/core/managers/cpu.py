@@ -273,22 +273,27 @@ class CPUManager:
         """Drop what belongs to containers that are no longer active (spec 6.1)."""
         if not self.context.sources_ready or self._cleaned == self.context.epoch:
             return
+        changed = self.context.changed_since(self._cleaned)
         self._cleaned = self.context.epoch
         is_active = self.context.is_active
+        assignments = self.state.assignments
         gone = [
             (uid, name)
-            for uid, containers in self.state.assignments.items()
-            for name in containers
+            for uid in (assignments if changed is None else changed)
+            for name in assignments.get(uid, ())
             if not is_active(uid, name)
         ]
-        gone += [reference for reference in self.containers.references() if not is_active(*reference)]
+        gone += [reference for reference in self.containers.references(changed) if not is_active(*reference)]
         for uid, name in gone:
             self._remove(uid, name)
         if not self.context.quirks.refused_pods_leave_state:
-            self._remove_orphaned_bubbles()
+            self._remove_orphaned_bubbles(changed)
 
-    def _remove_orphaned_bubbles(self) -> None:
-        for uid in [uid for uid in self.state.bubbles if uid not in self.context.active]:
+    def _remove_orphaned_bubbles(self, changed: Iterable[str] | None) -> None:
+        bubbles = self.state.bubbles
+        for uid in list(bubbles if changed is None else changed):
+            if uid not in bubbles or uid in self.context.active:
+                continue
             self.state.set_default(self.state.default | self.state.bubbles[uid])
             self.state.delete_bubble(uid)
 

@@ -351,8 +351,10 @@ class DeviceManager:
         """Drop what belongs to pods that are no longer active (spec 2.5)."""
         if not self.context.sources_ready or self._cleaned == self.context.epoch:
             return
+        changed = self.context.changed_since(self._cleaned)
         self._cleaned = self.context.epoch
-        gone = [uid for uid in self._records.pods if uid not in self.context.active]
+        pods = self._records.pods
+        gone = [uid for uid in (pods if changed is None else changed) if uid in pods and uid not in self.context.active]
         if not gone:
             return
         for uid in gone:

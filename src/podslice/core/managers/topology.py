@@ -151,7 +151,7 @@ class TopologyManager:
         if reference is None:
             return
         self.containers.drop_id(container_id)
-        if reference in self.containers.references():
+        if self.containers.knows(*reference):
             return
         uid, container = reference
         stored = self._affinities.get(uid, {})

@@ -1,0 +1,162 @@
+"""`python -m e2e`: run scenarios in the virtual machine and print a table of ids by machine shape."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from e2e import cpu_scenarios, failure_scenarios, memory_scenarios, pod_level_scenarios, topology_scenarios
+from e2e.image import checkout_archive, kernel, root_image, snapshot_name
+from e2e.packages import FetchError
+from e2e.scenarios import SCENARIOS, Scenario
+from e2e.vm import SHAPES, GuestError, Shape, VirtualMachine
+from e2e.world import CheckError, World
+
+SUITES = (cpu_scenarios, pod_level_scenarios, memory_scenarios, topology_scenarios, failure_scenarios)
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHORT = ("C03", "C08", "C16", "C25", "C32", "C39", "P03", "P07", "MP03", "T04", "X-agent-killed", "X-stranger")
+
+
+class Outcome(NamedTuple):
+    """One scenario on one machine. An empty `problem` is a pass."""
+
+    ident: str
+    shape: str
+    seconds: float
+    problem: str
+
+
+def main() -> int:
+    """Exit 0 if all passed, 1 if not, 2 if the test cannot run here."""
+    options = _options()
+    try:
+        return _run(options)
+    except FetchError as error:
+        print(f"e2e: {error}", file=sys.stderr)
+        return 2
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m e2e", description=__doc__)
+    parser.add_argument("ids", nargs="*", metavar="ID", help="scenarios, wildcards allowed (default: a short set)")
+    parser.add_argument("--full", action="store_true", help="all scenarios on all machines")
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="only this machine")
+    parser.add_argument("--list", action="store_true", help="list the scenarios and end")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="write the table as Markdown")
+    return parser.parse_args()
+
+
+def _run(options: argparse.Namespace) -> int:
+    chosen = [s for s in SCENARIOS.values() if options.full or _matches(s.ident, options.ids or SHORT)]
+    if options.list or not chosen:
+        for one in SCENARIOS.values():
+            print(f"{one.ident:24} {', '.join(one.shapes)}")
+        return 0 if options.list else 2
+    shapes = [SHAPES[name] for name in options.shape or (SHAPES if options.full or options.ids else ["2x2x4x2"])]
+    cache = Path(os.environ.get("PODSLICE_E2E_CACHE", Path.home() / ".cache/podslice-e2e"))
+    cache.mkdir(parents=True, exist_ok=True)
+    outcomes: list[Outcome] = []
+    for shape in shapes:
+        outcomes += _on_shape(shape, [s for s in chosen if shape.name in s.shapes], cache)
+    table = _table(outcomes, [shape.name for shape in shapes])
+    print("\n" + table)
+    failed = [one for one in outcomes if one.problem]
+    for outcome in failed:
+        print(f"{outcome.ident} on {outcome.shape}: {outcome.problem}")
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")
+    if options.results:
+        options.results.write_text(_markdown(outcomes, [shape.name for shape in shapes]))
+    return 1 if failed else 0
+
+
+def _matches(ident: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(ident, pattern) for pattern in patterns)
+
+
+def _on_shape(shape: Shape, scenarios: list[Scenario], cache: Path) -> list[Outcome]:
+    """Scenarios with the same configuration share a resumed machine as long as they pass."""
+    linux, initramfs = kernel(cache)
+    root = root_image(cache)
+    checkout = cache / "checkout.tar"
+    checkout.write_bytes(checkout_archive(REPOSITORY))
+    machine = VirtualMachine(
+        shape, cache / "run", linux, initramfs, root, checkout, cache / snapshot_name(shape, initramfs, root)
+    )
+    groups: dict[str, list[Scenario]] = {}
+    for one in scenarios:
+        config = one.config(shape) if callable(one.config) else one.config
+        groups.setdefault(json.dumps(config, sort_keys=True), []).append(one)
+    outcomes: list[Outcome] = []
+    for config_text, members in groups.items():
+        waiting = list(members)
+        while waiting:
+            with machine as vm:
+                outcomes += _group(vm, json.loads(config_text), waiting)
+    return outcomes
+
+
+def _group(vm: VirtualMachine, config: dict[str, object], waiting: list[Scenario]) -> Iterable[Outcome]:
+    """Run scenarios until one fails; what ran is taken from `waiting`."""
+    world: World | None = None
+    while waiting:
+        one = waiting.pop(0)
+        begin = time.monotonic()
+        problem = ""
+        try:
+            if world is None:
+                world = World(vm, config)
+            one.run(world, **one.arguments)
+            world.remove(*list(world.kubelet.pods.values()))
+            world.nothing_left()
+        except (CheckError, GuestError) as error:
+            problem = str(error)
+        seconds = time.monotonic() - begin
+        print(
+            f"{'FAILED' if problem else 'passed'}  {one.ident:20} {vm.shape.name:18} {seconds:5.1f} s  {problem}",
+            flush=True,
+        )
+        yield Outcome(one.ident, vm.shape.name, seconds, problem)
+        if problem:
+            print(_log(vm), flush=True)
+            return
+
+
+def _log(vm: VirtualMachine) -> str:
+    """What the agent and the runtime said last."""
+    nri = "grep -iE nri /run/containerd.log | tail -n 5"
+    try:
+        return str(vm.call("shell", command=f"tail -n 12 /run/agent.log; {nri}", timeout=30))
+    except GuestError as error:
+        return str(error)
+
+
+def _rows(outcomes: list[Outcome], shapes: list[str]) -> list[list[str]]:
+    found = {(one.ident, one.shape): "FAIL" if one.problem else "pass" for one in outcomes}
+    idents = list(dict.fromkeys(one.ident for one in outcomes))
+    return [[ident, *(found.get((ident, shape), "-") for shape in shapes)] for ident in idents]
+
+
+def _table(outcomes: list[Outcome], shapes: list[str]) -> str:
+    rows = [["ID", *shapes], *_rows(outcomes, shapes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def _markdown(outcomes: list[Outcome], shapes: list[str]) -> str:
+    rows = [["id", *shapes], ["---"] * (len(shapes) + 1), *_rows(outcomes, shapes)]
+    passed = sum(not one.problem for one in outcomes)
+    head = (
+        f"# End-to-end results\n\n{passed} of {len(outcomes)} passed. `-`: the machine lacks what the row is about.\n\n"
+    )
+    return head + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""What the virtual machine boots: Debian's kernel, a root file system with containerd, runc and Python, two container
+images. Built below the cache, each part once; a part's name holds a digest of what it is made from."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from e2e.packages import FetchError, Index
+
+SUITE, KERNEL_SUITE = "forky", "bookworm"
+PYTHON = "3.13"
+_PACKAGES = ("containerd", "runc", f"python{PYTHON}", "busybox-static", "libstdc++6")
+_LEFT_OUT = (
+    "debconf",
+    "perl-base",
+    "init-system-helpers",
+    "systemd",
+    "dpkg",
+    "tar",
+    "tzdata",
+    "media-types",
+    "netbase",
+)
+_MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "ext4", "overlay")
+_WHEELS = ("msgspec", "pyyaml", "click", "rich", "grpcio", "protobuf", "prometheus-client", "structlog", "lightkube")
+_DISK = 32 << 20
+_GUEST = Path(__file__).parent / "guest"
+_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+
+
+def kernel(cache: Path) -> tuple[Path, Path]:
+    """The kernel, and an initramfs that mounts the root file system. Raises `FetchError`."""
+    index = Index(KERNEL_SUITE, cache)
+    (image,) = [p for p in index.with_dependencies(["linux-image-amd64"]) if p.name.startswith("linux-image-6")]
+    folder = cache / f"{image.name}_{image.version.replace(':', '_')}"
+    if not folder.exists():
+        partial = folder.with_suffix(".part")
+        shutil.rmtree(partial, ignore_errors=True)
+        index.unpack([image], partial)
+        partial.rename(folder)
+    (linux,) = (folder / "boot").glob("vmlinuz-*")
+    script = (_GUEST / "initramfs.sh").read_bytes()
+    initramfs = cache / f"initramfs-{_digest(image.version.encode(), script)}.cpio.gz"
+    if not initramfs.exists():
+        busybox = _root(cache) / "usr/bin/busybox"
+        initramfs.write_bytes(_initramfs(folder, busybox.read_bytes(), script))
+    return linux, initramfs
+
+
+def _initramfs(kernel_files: Path, busybox: bytes, script: bytes) -> bytes:
+    modules = {path.stem.replace("-", "_"): path for path in kernel_files.rglob("*.ko")}
+    ordered: list[str] = []
+    for name in _MODULES:
+        _with_needs(name, modules, ordered)
+    files = {"bin/busybox": busybox, "init": script, "modules.list": "\n".join(ordered).encode() + b"\n"}
+    files |= {f"modules/{name}.ko": modules[name].read_bytes() for name in ordered}
+    return gzip.compress(_cpio(files), 1)
+
+
+def _with_needs(name: str, modules: dict[str, Path], ordered: list[str]) -> None:
+    """Append a module behind the ones it needs; what is built into the kernel has no file."""
+    if name not in modules or name in ordered:
+        return
+    match = _DEPENDS.search(modules[name].read_bytes())
+    for needed in match[1].decode().split(",") if match else []:
+        _with_needs(needed.replace("-", "_"), modules, ordered)
+    if name == "ext4":
+        _with_needs("crc32c_generic", modules, ordered)
+    ordered.append(name)
+
+
+def _cpio(files: dict[str, bytes]) -> bytes:
+    """An initramfs archive (`newc`) of executable files and the folders they need."""
+    out = io.BytesIO()
+    folders = sorted({str(parent) for name in files for parent in Path(name).parents if str(parent) != "."})
+    entries = [(name, 0o040755, b"") for name in (*folders, "dev", "proc", "root")]
+    entries += [(name, 0o100755, data) for name, data in files.items()]
+    for number, (name, mode, data) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):
+        encoded = name.encode() + b"\0"
+        fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(encoded), 0)
+        out.write(b"070701" + b"".join(b"%08X" % field for field in fields) + encoded)
+        out.write(b"\0" * (-out.tell() % 4) + data)
+        out.write(b"\0" * (-out.tell() % 4))
+    return out.getvalue()
+
+
+def root_image(cache: Path) -> Path:
+    """An ext4 image of the guest's root file system. Raises `FetchError`."""
+    root = _root(cache)
+    guest = sorted(path for path in _GUEST.iterdir() if path.is_file())
+    digest = _digest(root.name.encode(), *(path.read_bytes() for path in guest))
+    image = cache / f"root-{digest}.ext4"
+    if image.exists():
+        return image
+    opt = root / "opt/e2e"
+    shutil.rmtree(opt, ignore_errors=True)
+    opt.mkdir(parents=True)
+    for path in guest:
+        shutil.copy(path, opt / path.name)
+    busybox = (root / "usr/bin/busybox").read_bytes()
+    (opt / "images.tar").write_bytes(oci_archive(busybox, ("localhost/pause:1", "localhost/sleep:1")))
+    partial = image.with_suffix(".part")
+    partial.unlink(missing_ok=True)
+    _run("mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", str(root), "-L", "root", str(partial), "1200M")
+    partial.rename(image)
+    return image
+
+
+def _root(cache: Path) -> Path:
+    """The guest's root as a folder: packages, Python packages, mount points."""
+    index = Index(SUITE, cache)
+    packages = index.with_dependencies(_PACKAGES, without=_LEFT_OUT)
+    folder = cache / f"root-{_digest(*(p.sha256.encode() for p in packages), *(w.encode() for w in _WHEELS))}"
+    if folder.exists():
+        return folder
+    partial = folder.with_suffix(".part")
+    shutil.rmtree(partial, ignore_errors=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (partial / "usr" / name).mkdir(parents=True)
+        (partial / name).symlink_to(f"usr/{name}")
+    index.unpack(packages, partial)
+    for name in ("proc", "sys", "dev", "run", "tmp", "var/lib", "etc", "root", "opt"):
+        (partial / name).mkdir(parents=True, exist_ok=True)
+    for name in ("doc", "man", "locale", "zoneinfo"):
+        shutil.rmtree(partial / "usr/share" / name, ignore_errors=True)
+    _install_wheels(partial / f"usr/lib/python{PYTHON}/dist-packages")
+    partial.rename(folder)
+    return folder
+
+
+def _install_wheels(target: Path) -> None:
+    platforms = [f"--platform=manylinux{tag}_x86_64" for tag in ("2014", "_2_17", "_2_28")]
+    _run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile",
+        "--only-binary=:all:", f"--python-version={PYTHON}", "--implementation=cp", *platforms,
+        f"--target={target}", *_WHEELS,
+    )  # fmt: skip
+
+
+def oci_archive(busybox: bytes, names: tuple[str, ...]) -> bytes:
+    """An OCI image archive: one layer with a static busybox that sleeps until it is told to end."""
+    layer = _tar({"bin/busybox": busybox, "bin/sh": None, "bin/sleep": None, "bin/cat": None})
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Entrypoint": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do /bin/sleep 1; done"]},
+        "rootfs": {"type": "layers", "diff_ids": [_sha256(layer)]},
+    }
+    blobs = {}
+
+    def add(data: bytes, kind: str) -> dict[str, object]:
+        blobs[f"blobs/sha256/{hashlib.sha256(data).hexdigest()}"] = data
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": _sha256(data), "size": len(data)}
+
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": add(json.dumps(config).encode(), "config.v1+json"),
+        "layers": [add(layer, "layer.v1.tar")],
+    }
+    described = add(json.dumps(manifest).encode(), "manifest.v1+json")
+    manifests = [{**described, "annotations": {"io.containerd.image.name": name}} for name in names]
+    index = {"schemaVersion": 2, "manifests": manifests}
+    files = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}', "index.json": json.dumps(index).encode(), **blobs}
+    return _tar(files)
+
+
+def _tar(files: Mapping[str, bytes | None]) -> bytes:
+    """A tar of executable files; None stands for a link to busybox."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.mode = 0o755
+            if data is None:
+                member.type, member.linkname = tarfile.SYMTYPE, "busybox"
+            member.size = len(data or b"")
+            archive.addfile(member, io.BytesIO(data or b""))
+    return out.getvalue()
+
+
+def snapshot_name(shape: object, initramfs: Path, root: Path) -> str:
+    """The file that holds a booted machine; another shape or image is another machine."""
+    return f"snapshot-{_digest(repr(shape).encode(), initramfs.name.encode(), root.name.encode())}"
+
+
+def checkout_archive(repository: Path) -> bytes:
+    """A disk with the package of this checkout as a tar, so that a change needs no new image.
+
+    The tar begins at 1 MiB: the kernel looks at both ends of a disk when it finds it, and the guest of a snapshot
+    remembers what it saw. The size is always the same for the same reason.
+    """
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for path in sorted((repository / "src").rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.add(path, str(path.relative_to(repository / "src")))
+    return (bytes(1 << 20) + out.getvalue()).ljust(_DISK, b"\0")
+
+
+def _sha256(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise FetchError(f"{command[0]} is not installed (Debian: apt-get install e2fsprogs qemu-system-x86)") from None
+    if done.returncode:
+        raise FetchError(f"{Path(command[0]).name} failed: {done.stderr.strip().splitlines()[-1:]}")

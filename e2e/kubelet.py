@@ -1,0 +1,146 @@
+"""The kubelet's part of the test: it makes the cgroups and CRI calls that a kubelet with policy `none` would make."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from e2e.vm import GuestError, VirtualMachine
+from podslice.core.effects.cgroup import PodCgroup, pod_cgroup
+from podslice.core.effects.container_cgroup import LinuxResources, container_resources
+from podslice.core.effects.cpu_weight import shares_to_weight
+from podslice.core.effects.oom import oom_score_adjustments
+from podslice.core.effects.sandbox import sandbox
+from podslice.core.effects.settings import CgroupSettings
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.qos import GUARANTEED, pod_qos
+from podslice.core.pod.spec import Container, pod_from_dict
+from podslice.core.quirks import KUBELET_1_36
+from podslice.core.values.cpuset import parse_bits
+from podslice.core.values.gates import FeatureGates
+
+Json = dict[str, Any]
+MANIFESTS = "/etc/kubernetes/manifests"
+NODE = "e2e"
+"""The guest's name; a kubelet appends it to the names of static pods."""
+
+
+class RefusedError(Exception):
+    """The runtime refused a pod; the text is what a kubelet would put into the pod's events."""
+
+
+class Running:
+    """A pod that runs, with what holds for its containers' processes."""
+
+    def __init__(self, vm: VirtualMachine, manifest: Json, sandbox_id: str, parent: str) -> None:
+        self.manifest = manifest
+        self.sandbox = sandbox_id
+        self.parent = parent
+        self.containers: dict[str, tuple[str, int]] = {}
+        self.ended: dict[str, Json] = {}
+        self._vm = vm
+
+    @property
+    def uid(self) -> str:
+        return str(self.manifest["metadata"]["uid"])
+
+    def facts(self, name: str) -> Json:
+        """What `/proc` and the cgroup say now; for an ended init container what they said while it ran."""
+        if name in self.ended:
+            return self.ended[name]
+        found: Json = self._vm.call("facts", pid=self.containers[name][1])
+        return found
+
+    def cpus(self, name: str) -> int:
+        """Allowed CPUs of a container's process as a mask."""
+        return parse_bits(self.facts(name)["cpus"])
+
+    def mems(self, name: str) -> int:
+        """Allowed NUMA nodes of a container's process as a mask."""
+        return parse_bits(self.facts(name)["mems"])
+
+
+class Kubelet:
+    """Runs pods in the guest. `cfs_period_us` is cpuCFSQuotaPeriod."""
+
+    def __init__(self, vm: VirtualMachine, *, cfs_period_us: int = 100_000) -> None:
+        self.vm = vm
+        self.gates = FeatureGates.from_overrides({"PodLevelResourceManagers": True})
+        self.settings = CgroupSettings(memory_capacity=2 << 30, huge_pages=(), cfs_period_us=cfs_period_us)
+        self.pods: dict[str, Running] = {}
+
+    def run(self, manifest: Json) -> Running:
+        """Run a pod: init containers to their end, sidecars and app containers to stay. Raises `RefusedError`."""
+        pod = default_pod(pod_from_dict(manifest), self.gates)
+        uid = pod.metadata.uid
+        qos = pod_qos(pod, self.gates)
+        parent = "/kubepods" + ("" if qos == GUARANTEED else f"/{qos.lower()}") + f"/pod{uid}"
+        self.vm.call("write", path=f"{MANIFESTS}/{uid}.json", text=json.dumps(manifest))
+        self._pod_cgroup(parent, pod_cgroup(pod, self.gates, period=self.settings.cfs_period_us))
+        data = {
+            "name": f"{pod.metadata.name}-{NODE}",
+            "uid": uid,
+            "cgroup_parent": parent,
+            "annotations": pod.metadata.annotations or {},
+            "resources": _cri(sandbox(pod, self.gates, self.settings, KUBELET_1_36).resources),
+        }
+        try:
+            running = Running(self.vm, manifest, self.vm.call("run_sandbox", pod=data), parent)
+        except GuestError as error:
+            self.vm.call("shell", command=f"rm -f {MANIFESTS}/{uid}.json")
+            raise RefusedError(str(error)) from None
+        self.pods[uid] = running
+        scores = iter(oom_score_adjustments(pod, self.gates, self.settings.memory_capacity))
+        for container in pod.spec.init_containers:
+            self._start(running, data, pod, container, next(scores))
+            if container.restart_policy != "Always":
+                running.ended[container.name] = running.facts(container.name)
+                self.vm.call("remove_container", container=running.containers.pop(container.name)[0])
+        for container in pod.spec.containers:
+            self._start(running, data, pod, container, next(scores))
+        return running
+
+    def _start(self, running: Running, data: Json, pod: Any, container: Container, score: int) -> None:
+        resources = container_resources(pod, container, self.gates, self.settings, KUBELET_1_36, oom_score_adj=score)
+        wanted = {"name": container.name, "resources": _cri(resources)}
+        try:
+            created = self.vm.call("create_container", sandbox=running.sandbox, pod=data, container=wanted)
+            running.containers[container.name] = created, self.vm.call("start_container", container=created)
+        except GuestError as error:
+            raise RefusedError(str(error)) from None
+
+    def stop_container(self, running: Running, name: str) -> None:
+        """One container ends and is removed."""
+        self.vm.call("remove_container", container=running.containers.pop(name)[0])
+
+    def remove(self, running: Running) -> None:
+        """The pod leaves the node."""
+        for name in list(running.containers):
+            self.stop_container(running, name)
+        self.vm.call("remove_sandbox", sandbox=running.sandbox)
+        self.vm.call("shell", command=f"rmdir /sys/fs/cgroup{running.parent}; rm -f {MANIFESTS}/{running.uid}.json")
+        del self.pods[running.uid]
+
+    def _pod_cgroup(self, parent: str, values: PodCgroup) -> None:
+        folder = ""
+        for part in parent.strip("/").split("/"):
+            folder = f"{folder}/{part}"
+            self.vm.call("make_cgroup", name=folder.strip("/"))
+        quota = "max" if values.cpu_quota in (None, -1) else str(values.cpu_quota)
+        files = {
+            "cpu.weight": str(shares_to_weight(values.cpu_shares)),
+            "cpu.max": f"{quota} {values.cpu_period or self.settings.cfs_period_us}",
+            "memory.max": "max" if values.memory is None else str(values.memory),
+        }
+        for name, text in files.items():
+            self.vm.call("write", path=f"/sys/fs/cgroup{parent}/{name}", text=text)
+
+
+def _cri(resources: LinuxResources) -> Json:
+    return {
+        "cpu_period": resources.cpu_period,
+        "cpu_quota": resources.cpu_quota,
+        "cpu_shares": resources.cpu_shares,
+        "memory_limit_in_bytes": resources.memory_limit,
+        "oom_score_adj": resources.oom_score_adj,
+    }

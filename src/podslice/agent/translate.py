@@ -1,0 +1,52 @@
+"""Between the runtime's messages and the agent's books: what a container has, and what it is told."""
+
+from __future__ import annotations
+
+from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Placement
+from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
+from podslice.wire.proto import nri_pb2 as nri
+
+
+def update_of(record: ContainerRecord, wanted: Placement) -> nri.ContainerUpdate:
+    """A failure to change one container must not undo the others': the reconcile loop finds it."""
+    update = nri.ContainerUpdate(container_id=record.id, ignore_failure=True)
+    wanted.write(update.linux.resources)
+    return update
+
+
+def same_effect(applied: Placement, wanted: Placement) -> bool:
+    """True when the runtime need not be told: what is wanted is set already."""
+    return (
+        wanted.cpus in (0, applied.cpus)
+        and wanted.mems in (0, applied.mems)
+        and (applied.quota_off or not wanted.quota_off)
+    )
+
+
+def applied_of(message: nri.Container) -> Placement:
+    """What the runtime says a container has."""
+    cpu = message.linux.resources.cpu
+    return Placement(cpus=_bits(cpu.cpus), mems=_bits(cpu.mems), quota_off=cpu.quota.value == -1)
+
+
+def variables_of(message: nri.Container) -> dict[str, str]:
+    """The container's environment."""
+    return dict(pair.split("=", 1) for pair in message.env if "=" in pair)
+
+
+def kept_of(message: nri.Container) -> Placement | None:
+    """What we once gave a container, by its environment; None for one that only shares."""
+    variables = variables_of(message)
+    isolation = variables.get(ISOLATION_ENV, "host")
+    if isolation not in ("container", "pod"):
+        return None
+    applied = applied_of(message)
+    cpus = applied.cpus or _bits(variables.get(CPUS_ENV, ""))
+    return Placement(cpus=cpus, mems=applied.mems, isolation=isolation, quota_off=applied.quota_off) if cpus else None
+
+
+def _bits(text: str) -> Bits:
+    try:
+        return parse_bits(text)
+    except CPUSetError:
+        return 0

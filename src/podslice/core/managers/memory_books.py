@@ -1,0 +1,155 @@
+"""The Memory Manager's state: how it comes up, what is in it, and the file it is kept in (spec memory-device 1.3, 1.13,
+1.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from podslice.core.allocate.memory_static import check_reservation, default_machine_state
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.reservation import reserved_memory_bytes
+from podslice.core.errors import StartError
+from podslice.core.machine.memory import Block, MachineState
+from podslice.core.machine.model import Machine
+from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.managers.memory_held import copy_of
+from podslice.core.pod.memory_demand import Amounts
+from podslice.core.state.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
+from podslice.core.state.restore_memory import restore_memory_state, validate_memory_state
+from podslice.core.values.cpuset import Bits, bits_of
+from podslice.core.values.golang import quote
+from podslice.core.values.quantity import Quantity
+
+MAX_NODE_ID = 63
+
+
+class MemoryBooks:
+    """The state of a Memory Manager: what the machine has, and the blocks of containers and pods.
+
+    `reserved` are bytes by NUMA node and resource. `revision` changes with the content of the state file.
+    """
+
+    def __init__(self, machine: Machine, context: NodeContext, policy: str, reserved: Mapping[int, Mapping[str, int]]):
+        self.machine = machine
+        self.context = context
+        self.policy = policy
+        self.revision = 0
+        self.machine_state: MachineState = {}
+        self.assignments: dict[str, dict[str, list[Block]]] = {}
+        self.pod_assignments: dict[str, list[Block]] = {}
+        self.allocatable: list[Block] = []
+        self.containers = ContainerMap()
+        self._reserved = reserved
+        self._reusable: dict[str, dict[Bits, Amounts]] = {}
+        self._cleaned = 0
+        self._pod_level = context.gates["PodLevelResourceManagers"]
+        self._encoder = MemoryStateEncoder()
+
+    @classmethod
+    def build(
+        cls, machine: Machine, config: KubeletConfig, context: NodeContext, reservation: Mapping[str, Quantity]
+    ) -> Self:
+        """The manager a configuration asks for (spec 1.3). Raises `StartError`."""
+        stage = "memoryManager"
+        policy = config.memory_manager_policy
+        if policy == "None":
+            return cls(machine, context, policy, {})
+        if policy == "BestEffort":
+            raise StartError(stage, f'policy {quote(policy)} is not available for platform "linux"')
+        if policy != "Static":
+            raise StartError(stage, f"unknown policy: {quote(policy)}")
+        reserved = reserved_memory_bytes(config, machine, reservation)
+        if not sum(amounts.get("memory", 0) for amounts in reserved.values()) > 0:
+            raise StartError(stage, "[memorymanager] you should specify the system reserved memory")
+        if not context.quirks.memory_reservation_wraps:
+            check_reservation(machine, reserved)
+        _check_nodes([node.id for node in machine.nodes])
+        return cls(machine, context, policy, reserved)
+
+    @property
+    def static(self) -> bool:
+        return self.policy == "Static"
+
+    # State
+
+    def start(self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str) -> None:
+        """Restore or create the state, and check it against the machine (spec 1.13.2, 1.14). Raises `StartError`."""
+        quirks = self.context.quirks
+        checkpoint = MemoryCheckpoint(policy_name=self.policy)
+        if data is None:
+            self.revision += 1
+        else:
+            checkpoint = restore_memory_state(
+                data,
+                policy_name=self.policy,
+                pod_level=self._pod_level,
+                path=path,
+                trust_zero=quirks.zero_checksum_is_trusted,
+            )
+        if self.static:
+            default = default_machine_state(self.machine, self._reserved)
+            before = [copy_of(state) for _, state in sorted((checkpoint.machine_state or {}).items())]
+            validate_memory_state(
+                checkpoint,
+                default,
+                pod_level=self._pod_level,
+                tolerate_drift=not quirks.memory_drift_blocks_start,
+                tables_may_miss=not quirks.missing_hugepages_crash,
+            )
+            self.revision += before != [state for _, state in sorted((checkpoint.machine_state or {}).items())]
+        self.machine_state = checkpoint.machine_state or {}
+        self.assignments = {
+            pod: {name: list(blocks or ()) for name, blocks in (named or {}).items()}
+            for pod, named in (checkpoint.entries or {}).items()
+        }
+        self.pod_assignments = {pod: list(blocks or ()) for pod, blocks in (checkpoint.pod_entries or {}).items()}
+        if not quirks.refused_pods_leave_state:
+            self._drop_unbooked_pods()
+        self.containers = ContainerMap(containers)
+        if self.static:
+            self.allocatable = [
+                Block((node,), name, table.allocatable)
+                for node, state in sorted(self.machine_state.items())
+                for name, table in sorted((state.memory_map or {}).items())
+                if table.allocatable
+            ]
+
+    def _drop_unbooked_pods(self) -> None:
+        """Pod entries without containers are left by an interrupted admission; nothing is booked for them (4.9)."""
+        for uid in [uid for uid in self.pod_assignments if not self.assignments.get(uid)]:
+            del self.pod_assignments[uid]
+            self.revision += 1
+
+    def encode(self) -> bytes:
+        """The state file a kubelet of this release writes."""
+        checkpoint = MemoryCheckpoint(
+            policy_name=self.policy,
+            machine_state=self.machine_state,
+            entries={pod: dict(named) for pod, named in self.assignments.items()},
+            pod_entries=dict(self.pod_assignments),
+        )
+        return self._encoder.encode(checkpoint, "v2" if self._pod_level else "v1")
+
+    # Queries (spec 1.15)
+
+    def numa_nodes(self, uid: str, container: str) -> Bits:
+        """NUMA nodes the container's memory is bound to; 0 for no binding."""
+        mask = 0
+        for block in self.blocks(uid, container):
+            mask |= bits_of(block.numa_affinity or ())
+        return mask
+
+    def blocks(self, uid: str, container: str) -> list[Block]:
+        """The blocks a container holds, sorted by type."""
+        return self.assignments.get(uid, {}).get(container, [])
+
+    def pod_blocks(self, uid: str) -> list[Block]:
+        """The blocks a pod with pod-level resources holds as a whole."""
+        return self.pod_assignments.get(uid, [])
+
+
+def _check_nodes(ids: list[int]) -> None:
+    """Node ids must fit a mask."""
+    if any(not 0 <= node <= MAX_NODE_ID for node in ids):
+        raise StartError("memoryManager", f"NUMA node ids must be between 0 and {MAX_NODE_ID}: {ids}")

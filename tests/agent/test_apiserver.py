@@ -1,0 +1,225 @@
+"""Pods from the API server: list, watch, bookmarks, 410, outages, and the real client against a small server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from lightkube.config.kubeconfig import KubeConfig
+
+from podslice.agent.apiserver import ApiError, ApiSource, FakeApiServer, GoneError, HTTPApiServer
+from podslice.agent.identity import Identity
+from podslice.agent.report import ApiEvents
+from podslice.core.errors import InputError
+from podslice.wire.nri import BackOff
+
+
+def pod(uid: str, cpu: str = "1", **metadata: Any) -> dict[str, Any]:
+    resources = {"limits": {"cpu": cpu, "memory": "1Gi"}}
+    spec = {"containers": [{"name": "app", "resources": resources}]}
+    return {"metadata": {"name": uid, "namespace": "default", "uid": uid, **metadata}, "spec": spec}
+
+
+def who(uid: str) -> Identity:
+    return Identity(uid, "default", uid, {})
+
+
+def with_source(test: Callable[[FakeApiServer, ApiSource, list[str]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        api, troubles = FakeApiServer(), list[str]()
+        source = ApiSource(api, "node", trouble=lambda what, message: troubles.append(message))
+        task = asyncio.ensure_future(source.run(BackOff(0.01, 0.02)))
+        try:
+            await test(api, source, troubles)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_pods_come_and_go() -> None:
+    """ADDED, MODIFIED and DELETED arrive; a bookmark only moves the version."""
+
+    async def test(api: FakeApiServer, source: ApiSource, troubles: list[str]) -> None:
+        await until(lambda: source.ready)
+        await api.apply(pod("a"))
+        await until(lambda: source.find(who("a")))
+        await api.apply(pod("a", "2"))
+        await until(lambda: str(source.find(who("a")).spec.containers[0].resources.limits["cpu"]) == "2")  # type: ignore[union-attr,index]
+        await api.bookmark()
+        await api.delete("a")
+        await until(lambda: source.find(who("a")) is None)
+        assert (source.relists, troubles) == (1, [])
+
+    with_source(test)
+
+
+def test_410_lists_again_and_finds_the_differences() -> None:
+    """What was deleted and added while history was lost is put right by one more list."""
+
+    async def test(api: FakeApiServer, source: ApiSource, troubles: list[str]) -> None:
+        await api.apply(pod("a"))
+        await until(lambda: source.find(who("a")))
+        del api.objects["a"]
+        api.objects["b"] = pod("b")
+        await api.expire()
+        await until(lambda: source.find(who("b")))
+        assert source.find(who("a")) is None
+        assert source.relists >= 2
+
+    with_source(test)
+
+
+def test_outage_is_waited_out() -> None:
+    """While the API server is away what is known stays known, and it is said; afterwards all is current."""
+
+    async def test(api: FakeApiServer, source: ApiSource, troubles: list[str]) -> None:
+        await api.apply(pod("a"))
+        await until(lambda: source.find(who("a")))
+        api.down = True
+        await until(lambda: troubles)
+        assert source.find(who("a")) is not None
+        api.objects["b"] = pod("b")
+        api.down = False
+        await until(lambda: source.find(who("b")))
+
+    with_source(test)
+
+
+def test_mirror_pods_are_found_by_the_kubelets_uid() -> None:
+    """A static pod's sandbox has the hash of its file as UID; its mirror says so in an annotation."""
+
+    async def test(api: FakeApiServer, source: ApiSource, troubles: list[str]) -> None:
+        await api.apply(pod("mirror", annotations={"kubernetes.io/config.hash": "hash"}))
+        await until(lambda: source.find(who("hash")))
+        await api.delete("mirror")
+        await until(lambda: source.find(who("hash")) is None)
+
+    with_source(test)
+
+
+def test_unreadable_pod_is_an_error_of_that_pod() -> None:
+    """A pod we cannot read refuses itself, nobody else."""
+
+    async def test(api: FakeApiServer, source: ApiSource, troubles: list[str]) -> None:
+        await api.apply(pod("bad", cpu="lots"))
+        await api.apply(pod("good"))
+        await until(lambda: source.find(who("good")))
+        with pytest.raises(InputError, match="pod default/bad"):
+            source.find(who("bad"))
+
+    with_source(test)
+
+
+def test_events_are_sent_once() -> None:
+    """A refusal becomes a Warning on its pod; the same one is not repeated, and an outage only drops it."""
+
+    async def main() -> None:
+        api = FakeApiServer()
+        events = ApiEvents(api, "node")
+        task = asyncio.ensure_future(events.run())
+        for _ in range(3):
+            events.emit(who("a"), "Warning", "TopologyAffinityError", "no room")
+        await until(lambda: api.events)
+        await asyncio.sleep(0.02)
+        assert len(api.events) == 1
+        event = api.events[0]
+        assert (event["type"], event["reason"], event["message"]) == ("Warning", "TopologyAffinityError", "no room")
+        assert event["involvedObject"]["uid"] == "a"
+        api.down = True
+        events.emit(who("b"), "Warning", "x", "y")
+        await until(lambda: events.dropped)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+class HTTPServer:
+    """Plays back an API server's answers over HTTP and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, bytes]] = []
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        line = head.split("\r\n")[0]
+        length = next((int(h.split(":")[1]) for h in head.split("\r\n") if h.lower().startswith("content-length")), 0)
+        self.requests.append((line, await reader.readexactly(length)))
+        code, lines = self._answer(line)
+        body = "".join(json.dumps(one) + "\n" for one in lines).encode()
+        head = f"HTTP/1.1 {code} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+        writer.write(f"{head}\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    def _answer(self, line: str) -> tuple[int, list[dict[str, Any]]]:
+        if line.startswith("POST"):
+            return 201, [{}]
+        if "watch=1" not in line:
+            if "continue=more" in line:
+                return 200, [{"metadata": {"resourceVersion": "7"}, "items": [pod("b")]}]
+            return 200, [{"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [pod("a")]}]
+        if "resourceVersion=old" in line:
+            return 200, [{"type": "ERROR", "object": {"code": 410, "message": "too old"}}]
+        if "resourceVersion=gone" in line:
+            return 410, [{}]
+        if "resourceVersion=broken" in line:
+            return 500, [{}]
+        return 200, [{"type": "ADDED", "object": pod("c")}, {"type": "BOOKMARK", "object": {"metadata": {}}}]
+
+
+def access(port: int) -> Any:
+    """What a kubeconfig for a server on this port says."""
+    return KubeConfig.from_dict(
+        {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+    ).get()
+
+
+def test_real_client() -> None:
+    """Pages of a list, a watch with bookmarks, 410 in both places, errors and events, over HTTP."""
+
+    async def main() -> None:
+        server = HTTPServer()
+        port = await server.start()
+        api = HTTPApiServer(access(port))
+        pods, version = await api.list_pods("n1")
+        assert ([p["metadata"]["uid"] for p in pods], version) == (["a", "b"], "7")
+        assert "fieldSelector=spec.nodeName%3Dn1" in server.requests[0][0]
+        events = [event async for event in api.watch_pods("n1", "7")]
+        assert [kind for kind, _ in events] == ["ADDED", "BOOKMARK"]
+        assert "allowWatchBookmarks=true" in server.requests[-1][0]
+        for version in ("old", "gone"):
+            with pytest.raises(GoneError):
+                _ = [event async for event in api.watch_pods("n1", version)]
+        with pytest.raises(ApiError, match="500"):
+            _ = [event async for event in api.watch_pods("n1", "broken")]
+        await api.create_event({"metadata": {"namespace": "default", "name": "x"}})
+        assert server.requests[-1][0].startswith("POST /api/v1/namespaces/default/events")
+        await api.close()
+        server._server.close()
+        dead = HTTPApiServer(access(1))
+        with pytest.raises(ApiError):
+            await dead.list_pods("n1")
+        await dead.close()
+
+    asyncio.run(main())

@@ -1,0 +1,140 @@
+"""`podslice audit` on state files and cgroups alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from podslice.cli.main import cli
+from tests.agent.fakenode import FakeTree
+from tests.conftest import make_node, make_pod
+
+UID, OTHER = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+APP, SHARED, SANDBOX = "a" * 64, "b" * 64, "c" * 64
+
+
+class FakeHost:
+    """A kubelet's state, its pods' cgroups, and a few processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        node = make_node()
+        decision = node.admit(make_pod(UID, ("app", "4")))
+        self.own = str(decision.containers[0].cpus)
+        shared = node.admit(make_pod(OTHER, ("web", "500m")))
+        self.rest = str(shared.containers[0].cpus)
+        for name, data in node.files.items():
+            (folder / "state").mkdir(exist_ok=True)
+            (folder / "state" / name).write_bytes(data)
+        self.tree = FakeTree(folder / "cgroup")
+        self.app = f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{APP}.scope"
+        self.web = f"kubepods/burstable/pod{OTHER}/{SHARED}"
+        self.tree.add(self.app, procs="100\n", cpuset_cpus=self.own)
+        self.tree.add(self.web, procs="200\n", cpuset_cpus=self.rest)
+        logs = folder / "logs"
+        logs.mkdir()
+        (logs / f"a_default_app-{APP}.log").write_text("")
+        (logs / f"b_default_web-{SHARED}.log").write_text("")
+        self.process(2, "kthreadd", "0-31", "", parent=0)
+        self.process(3, "kworker", "0-31", "", parent=2)
+        self.process(100, "app", self.own, self.app)
+        self.process(200, "web", self.rest, self.web)
+
+    def process(self, number: int, name: str, cpus: str, cgroup: str, parent: int = 1) -> None:
+        folder = self.folder / "proc" / str(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "status").write_text(f"Name:\t{name}\nPPid:\t{parent}\nCpus_allowed_list:\t{cpus}\n")
+        (folder / "cgroup").write_text(f"0::/{cgroup}\n")
+
+    def audit(self, *more: str) -> tuple[int, dict[str, Any]]:
+        folders = [f"--{option}={self.folder / name}" for option, name in
+                   (("state", "state"), ("cgroup-root", "cgroup"), ("proc", "proc"), ("logs", "logs"))]  # fmt: skip
+        result = CliRunner().invoke(cli, ["audit", *folders, "-o", "json", *more])
+        return result.exit_code, json.loads(result.stdout)
+
+
+def test_clean_node(tmp_path: Path) -> None:
+    """A node that does what its state says has no findings, kernel threads or not."""
+    code, report = FakeHost(tmp_path).audit()
+    assert (code, report["findings"], report["outsiders"]) == (0, [], {})
+    assert (report["pods"], report["containers"]) == (2, 2)
+
+
+def test_container_on_other_cpus(tmp_path: Path) -> None:
+    """A container off its assignment is a finding; so is its quota."""
+    host = FakeHost(tmp_path)
+    host.tree.add(host.app, cpuset_cpus="1-2", cpu_max="400000 100000")
+    code, report = host.audit()
+    assert code == 1
+    assert [(f["kind"], f["wanted"], f["found"]) for f in report["findings"]] == [
+        ("cpus", host.own, "1-2"),
+        ("quota", "max", "400000"),
+    ]
+
+
+def test_intruders(tmp_path: Path) -> None:
+    """A shared container on exclusive CPUs, and a process that escaped its container's set."""
+    host = FakeHost(tmp_path)
+    host.tree.add(host.web, cpuset_cpus="0-31")
+    code, report = host.audit()
+    assert [(f["kind"], f["found"]) for f in report["findings"]] == [("intruder", host.own)]
+    host.tree.add(host.web, cpuset_cpus=host.rest)
+    host.process(200, "web", "0-31", host.web)
+    code, report = host.audit()
+    assert code == 1
+    assert report["findings"][0]["where"].startswith("process 200 (web)")
+
+
+def test_outsiders_are_counted(tmp_path: Path) -> None:
+    """System services are no finding unless asked for."""
+    host = FakeHost(tmp_path)
+    host.process(300, "sshd", "0-31", "system.slice/ssh.service")
+    assert host.audit()[0] == 0
+    code, report = host.audit("--strict")
+    assert (code, report["outsiders"]) == (1, {"system.slice/ssh.service": 1})
+
+
+def test_without_names(tmp_path: Path) -> None:
+    """Without the kubelet's logs, a container is recognised by its set; an assignment nobody has is a finding."""
+    host = FakeHost(tmp_path)
+    for path in (tmp_path / "logs").iterdir():
+        path.unlink()
+    assert host.audit()[0] == 0
+    host.tree.add(host.app, cpuset_cpus="1-2")
+    assert [f["kind"] for f in host.audit()[1]["findings"]] == ["cpus"]
+
+
+def test_pod_without_containers(tmp_path: Path) -> None:
+    """State for a pod that is gone is a finding."""
+    host = FakeHost(tmp_path)
+    shutil.rmtree(tmp_path / "cgroup" / "kubepods.slice")
+    assert [f["kind"] for f in host.audit()[1]["findings"]] == ["missing"]
+
+
+def test_damaged_state(tmp_path: Path) -> None:
+    """A damaged file is a finding, not a crash; a missing one is bad input."""
+    host = FakeHost(tmp_path)
+    file = tmp_path / "state" / "cpu_manager_state"
+    file.write_bytes(file.read_bytes().replace(b'"static"', b'"statik"'))
+    code, report = host.audit()
+    assert (code, report["findings"][0]["kind"]) == (1, "state")
+    file.write_bytes(b"{")
+    assert host.audit()[1]["findings"][0]["kind"] == "state"
+    file.unlink()
+    result = CliRunner().invoke(cli, ["audit", f"--state={tmp_path / 'state'}", f"--cgroup-root={tmp_path / 'cgroup'}"])
+    assert "holds no cpu_manager_state" in str(result.exception)
+
+
+def test_table(tmp_path: Path) -> None:
+    """People get a table and a verdict."""
+    host = FakeHost(tmp_path)
+    arguments = [f"--state={tmp_path / 'state'}", f"--cgroup-root={tmp_path / 'cgroup'}", f"--proc={tmp_path / 'proc'}"]
+    result = CliRunner().invoke(cli, ["audit", *arguments, f"--logs={tmp_path / 'logs'}", "-o", "table"])
+    assert "every container has what the state says" in result.output
+    host.tree.add(host.app, cpuset_cpus="1-2")
+    result = CliRunner().invoke(cli, ["audit", *arguments, f"--logs={tmp_path / 'logs'}", "-o", "table"])
+    assert "runs on other CPUs than assigned" in result.output

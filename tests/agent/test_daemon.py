@@ -1,0 +1,280 @@
+"""The whole process: configuration, start, what it serves, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from podslice.agent.apiserver import FakeApiServer
+from podslice.agent.daemon import Agent
+from podslice.agent.local import read_status
+from podslice.agent.notify import notify, watchdog_interval
+from podslice.agent.settings import settings_from_dict
+from podslice.cli.main import cli
+from podslice.core.errors import InputError
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.host.cgroup2 import CgroupTree
+from podslice.wire.fake_runtime import FakeRuntime
+from podslice.wire.nri import Launch
+from podslice.wire.ttrpc import RPCError
+from tests.agent.fakenode import FakeTree
+from tests.agent.helpers import MACHINE
+
+RESOURCES = {
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+    "topologyManagerPolicy": "restricted",
+    "evictionHard": {},
+}
+
+
+def settings(folder: Path, **fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "podslice.io/v1alpha1",
+        "kind": "AgentConfiguration",
+        "resources": RESOURCES,
+        "stateDirectory": str(folder / "state"),
+        "containerFiles": str(folder / "files"),
+        "statusSocket": str(folder / "agent.sock"),
+        "podResourcesSocket": str(folder / "pr.sock"),
+        "cgroupRoot": str(folder / "cgroup"),
+        "metricsAddress": "127.0.0.1:0",
+        "reconcileSeconds": 0.2,
+        **fields,
+    }
+
+
+def with_agent(
+    folder: Path,
+    test: Callable[[Agent, FakeRuntime, FakeApiServer], Awaitable[None]],
+    *,
+    observe: bool = False,
+    **fields: Any,
+) -> None:
+    async def main() -> None:
+        fake, api = FakeRuntime(), FakeApiServer()
+        loaded = settings_from_dict(settings(folder, sources={"apiServer": True}, **fields))
+        launch = Launch("podslice", "90", fake.connect, False)
+        FakeTree(folder / "cgroup")
+        agent = Agent(
+            loaded, from_synthetic(MACHINE), observe=observe, api=api, launch=launch, tree=CgroupTree(folder / "cgroup")
+        )
+        task = asyncio.ensure_future(agent.run())
+        try:
+            await asyncio.wait_for(fake.attached.wait(), 5)
+            await test(agent, fake, api)
+        finally:
+            agent.stopping.set()
+            await asyncio.wait_for(task, 5)
+
+    asyncio.run(main())
+
+
+def api_pod(uid: str, cpu: str) -> dict[str, Any]:
+    amounts = {"cpu": cpu, "memory": "1Gi"}
+    container = {"name": "app", "resources": {"requests": amounts, "limits": amounts}}
+    return {"metadata": {"name": uid, "namespace": "default", "uid": uid}, "spec": {"containers": [container]}}
+
+
+async def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return int(head.split(" ")[1]), body
+
+
+def test_pod_from_the_api_server(tmp_path: Path) -> None:
+    """A pod of the API server is placed, shown, counted, and a refused one gets its event."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("a", "4"))
+        await fake.create_container(await fake.run_pod("a"), "app")
+        await api.apply(api_pod("b", "40"))
+        with pytest.raises(RPCError, match="TopologyAffinityError"):
+            await fake.run_pod("b")
+        async with asyncio.timeout(5):
+            while not api.events:
+                await asyncio.sleep(0.01)
+        assert api.events[0]["reason"] == "TopologyAffinityError"
+        code, text = await get(agent.web_port, "/metrics")
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        assert code == 200
+        assert values["kubelet_cpu_manager_exclusive_cpu_allocation_count"] == "4.0"
+        assert values["kubelet_cpu_manager_shared_pool_size_millicores"] == "27000.0"
+        assert values['kubelet_admission_rejections_total{reason="TopologyAffinityError"}'] == "1.0"
+        assert values['podslice_hook_duration_seconds_count{hook="CreateContainer"}'] == "1.0"
+        assert values['podslice_containers{isolation="container"}'] == "1.0"
+        assert values["kubelet_topology_manager_admission_requests_total"] == "2.0"
+        assert values["podslice_safe_mode"] == "0.0"
+        assert {values[f'kubelet_cpu_manager_allocation_per_numa{{numa_node="{n}"}}'] for n in (0, 1)} == {"4.0", "0.0"}
+        assert values['kubelet_pod_resources_endpoint_requests_list{server_api_version="v1"}'] == "0.0"
+        assert (await get(agent.web_port, "/healthz"))[0] == 200
+        assert (await get(agent.web_port, "/readyz"))[0] == 200
+        assert (await get(agent.web_port, "/nothing"))[0] == 404
+        assert (await get(agent.web_port, "/metrics", "POST"))[0] == 405
+
+    with_agent(tmp_path, test)
+
+
+def test_status_command(tmp_path: Path) -> None:
+    """`podslice status` reads the private socket: pods, sets, pools and the map."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("a", "4"))
+        container = await fake.create_container(await fake.run_pod("a"), "app")
+        path = tmp_path / "agent.sock"
+        assert path.stat().st_mode & 0o777 == 0o600
+        run = lambda *more: CliRunner().invoke(cli, ["status", "--socket", str(path), *more])  # noqa: E731
+        table = (await asyncio.to_thread(run)).output
+        assert "default/a" in table
+        assert container.cpus in table
+        data = json.loads((await asyncio.to_thread(run, "-o", "json")).output)
+        assert (data["connected"], data["ready"], data["pools"]["reserved"]) == (True, "", "0")
+        assert data["pods"][0]["containers"][0]["isolation"] == "container"
+
+    with_agent(tmp_path, test)
+
+
+def test_larger_pool_is_told_unasked(tmp_path: Path) -> None:
+    """When an exclusive pod has gone, shared containers get its CPUs back without waiting for the next creation."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("a", "4"))
+        await api.apply(api_pod("s", "100m"))
+        await fake.create_container(await fake.run_pod("a"), "app")
+        shared = await fake.create_container(await fake.run_pod("s"), "app")
+        assert shared.cpus != "0-31"
+        await fake.stop_pod("sandbox-a")
+        async with asyncio.timeout(5):
+            while shared.cpus != "0-31":
+                await asyncio.sleep(0.01)
+        assert fake.unsolicited >= 1
+
+    with_agent(tmp_path, test)
+
+
+def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
+    """The reconcile loop runs on its own, and counts."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("a", "4"))
+        container = await fake.create_container(await fake.run_pod("a"), "app")
+        tree = FakeTree(tmp_path / "cgroup")
+        path = container.message.linux.cgroups_path.strip("/")
+        tree.add(path, cpuset_cpus="0-31")
+        async with asyncio.timeout(5):
+            while tree.text(path, "cpuset.cpus") != container.cpus:
+                await asyncio.sleep(0.02)
+        assert 'podslice_drift_repaired_total{kind="cpus"} 1.0' in agent.metrics.text().decode()
+        assert agent.status()["drift"][0]["found"] == "0-31"
+
+    with_agent(tmp_path, test)
+
+
+def test_not_ready_without_runtime_or_state(tmp_path: Path) -> None:
+    """`/readyz` says what is missing; `/healthz` stays good."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        agent.owner.safe_mode = "damaged"
+        assert await get(agent.web_port, "/readyz") == (503, "safe mode: damaged\n")
+        fake.stop()
+        async with asyncio.timeout(5):
+            while (await get(agent.web_port, "/readyz"))[1] != "not registered with the runtime\n":
+                await asyncio.sleep(0.02)
+        assert (await get(agent.web_port, "/healthz"))[0] == 200
+        fake.start()
+
+    with_agent(tmp_path, test)
+
+
+def test_observe_leaves_no_trace(tmp_path: Path) -> None:
+    """A dry run writes no state, no files, no events."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("a", "4"))
+        container = await fake.create_container(await fake.run_pod("a"), "app")
+        assert container.cpus == ""
+        assert agent.status()["observe"] is True
+
+    with_agent(tmp_path, test, observe=True)
+    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "files").exists()
+
+
+def test_address_in_use_is_one_line(tmp_path: Path) -> None:
+    """A listener that cannot be had says which field names it."""
+
+    async def main() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            loaded = settings_from_dict(settings(tmp_path, metricsAddress=address))
+            with pytest.raises(InputError, match=r"metricsAddress: 127\.0\.0\.1:.* cannot be used"):
+                await Agent(loaded, from_synthetic(MACHINE)).run()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "Config"}, "is not AgentConfiguration"),
+        ({"stateDirectroy": "x"}, "stateDirectroy: unknown field .did you mean stateDirectory"),
+        ({"profile": "x"}, "profile: 'x' is unknown"),
+        ({"strangers": "x"}, "strangers: 'x' is unknown"),
+        ({"pluginIndex": "9"}, "pluginIndex: '9' is no index"),
+        ({"pluginName": ""}, "pluginName: is empty"),
+        ({"reconcileSeconds": 0}, "reconcileSeconds: 0.0 is out of range"),
+        ({"sources": {"waitSeconds": 3}}, "sources.waitSeconds: 3.0 is out of range"),
+        ({"sources": {"x": 1}}, "sources: object contains unknown field `x`"),
+        ({"metricsAddress": "x"}, "metricsAddress: 'x' is no address"),
+        ({"resources": {"topologyManagerPolicy": "x"}}, "resources: invalid configuration: topologyManagerPolicy"),
+    ],
+)
+def test_bad_configuration_is_one_line(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    """Every mistake names its field and what would be right."""
+    with pytest.raises(InputError, match=message) as caught:
+        settings_from_dict(settings(tmp_path) | fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_check_config(tmp_path: Path) -> None:
+    """`--check-config` says whether the agent would start on this machine."""
+    file = tmp_path / "agent.yaml"
+    file.write_text(json.dumps(settings(tmp_path)))
+    arguments = ["agent", "--config", str(file), "--check-config", "--from", MACHINE]
+    result = CliRunner().invoke(cli, arguments)
+    assert "good; 32 CPUs, CPU manager static" in result.output
+    file.write_text(json.dumps(settings(tmp_path, resources={**RESOURCES, "reservedSystemCPUs": "99"})))
+    result = CliRunner().invoke(cli, arguments)
+    assert isinstance(result.exception, InputError)
+    assert not (tmp_path / "state").exists()
+
+
+def test_status_without_agent(tmp_path: Path) -> None:
+    """Nobody there is one line with what to do."""
+    with pytest.raises(InputError, match="no agent answers"):
+        read_status(str(tmp_path / "none.sock"))
+
+
+def test_systemd_is_told(tmp_path: Path) -> None:
+    """Readiness and watchdog follow systemd's protocol."""
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        notify("READY=1", {"NOTIFY_SOCKET": str(path)})
+        assert listener.recv(100) == b"READY=1"
+    notify("READY=1", {"NOTIFY_SOCKET": str(path)})
+    assert watchdog_interval({"WATCHDOG_USEC": "30000000"}) == 15.0
+    assert watchdog_interval({}) is None
+    assert os.environ.get("NOTIFY_SOCKET") is None

@@ -1,0 +1,86 @@
+"""The bounded search for NUMA nodes to distribute CPUs over finds what scoring every combination finds."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import pytest
+
+from podslice.core.allocate.cpu_balance import Balance
+from podslice.core.allocate.cpu_bounded import BoundedSearch
+from podslice.core.allocate.cpu_combinations import Combinations, _overwritten_by_next
+from podslice.core.allocate.cpu_distribute import take_distributed
+from podslice.core.allocate.cpu_packed import Accumulator
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+
+SHAPES = ("pack:2 numa:4 core:4 pu:2", "pack:10 numa:1 core:3 pu:2", "pack:2 numa:3 core:16 pu:2", "numa:9 core:2 pu:1")
+
+
+def both_searches(topology: CPUTopology, available: Bits, count: int, group: int) -> None:
+    work = Accumulator(topology, available, count, PODSLICE)
+    search = Combinations(work, work.numas(), count, group, PODSLICE)
+    frees = [search.free[node] for node in search.numas]
+    for size in range(1, len(frees) + 1):
+        bounded = BoundedSearch(frees, size, count, group, search.squares, search.balance).run()
+        assert bounded == search._walk(size), (frees, size, count, group)
+
+
+def fragmented(topology: CPUTopology, random: Random) -> Bits:
+    usual = random.random()
+    available = 0
+    for cpus in topology.numa_nodes.values():
+        share = random.choice([usual, random.random(), 1])
+        available |= bits_of(cpu for cpu in iter_bits(cpus) if random.random() < share)
+    return available
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_random_machines(shape: str) -> None:
+    """In any state of up to ten NUMA nodes, and for groups of one and two CPUs, both searches agree."""
+    topology = CPUTopology(from_synthetic(shape))
+    for seed in range(80):
+        random = Random(seed)
+        available = fragmented(topology, random)
+        group = random.choice([1, 2])
+        count = random.randint(1, max(1, available.bit_count())) // group * group
+        if available and count:
+            both_searches(topology, available, count, group)
+
+
+def test_every_state_of_four_nodes() -> None:
+    """For every number of free CPUs on four nodes of three CPUs, and every request, both searches agree."""
+    topology = CPUTopology(from_synthetic("numa:4 core:3 pu:1"))
+    for frees in product(range(4), repeat=4):
+        available = bits_of(node * 3 + cpu for node, free in enumerate(frees) for cpu in range(free))
+        for count in range(1, available.bit_count() + 1):
+            both_searches(topology, available, count, 1)
+
+
+def test_the_next_combination_overwrites_a_perfect_one() -> None:
+    """A remembered combination reads as its successor exactly where the two share storage upstream (spec 4.8)."""
+    assert _overwritten_by_next((0, 1, 2, 3), 8) == (0, 1, 2, 4)
+    assert _overwritten_by_next((0, 1, 2, 7), 8) == (0, 1, 2, 7)
+    assert _overwritten_by_next((0, 1, 2), 8) == (0, 1, 2)
+
+
+def test_many_nodes_end_soon() -> None:
+    """64 NUMA nodes, 10**18 combinations, take a bounded number of steps and give the right number of CPUs."""
+    topology = CPUTopology(from_synthetic("pack:2 numa:32 core:4 pu:2"))
+    random = Random(3)
+    for quirks in (KUBELET_1_36, PODSLICE):
+        available = fragmented(topology, random)
+        for count in (7, 64, available.bit_count() // 2, available.bit_count()):
+            assert take_distributed(topology, available, count, 1, False, quirks).bit_count() == count
+
+
+def test_an_ended_search_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search out of steps takes the fullest nodes, which can hold the request."""
+    monkeypatch.setattr("podslice.core.allocate.cpu_bounded.MOST_STEPS", 0)
+    frees = [5, 1, 4, 8, 7]
+    found = BoundedSearch(frees, 2, 10, 1, sum(free * free for free in frees), Balance(5, 15)).run()
+    assert found is not None
+    assert found[0] == (3, 4)
