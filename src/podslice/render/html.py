@@ -78,7 +78,7 @@ def _owners(picture: Picture) -> h.Element | None:
         return None
     head = h.tr[(h.th(scope="col")[name] for name in ("Owner", "CPUs", "Kind", "QoS", "Memory", "Devices", "Cgroup"))]
     return h.details(open=len(picture.owners) <= 12)[
-        h.summary[f"{len(picture.owners)} owners of CPUs"],
+        h.summary[f"Owners of CPUs ({len(picture.owners)})"],
         h.div(".scroll")[h.table[h.thead[head], h.tbody[(_row(picture, i) for i in range(len(picture.owners)))]]],
     ]
 
