@@ -23,7 +23,8 @@ LARGEST_BODY = 4 << 20
 MOST_CALLS = 128
 """Calls in flight on one connection; more are answered with `RESOURCE_EXHAUSTED`."""
 REQUEST, RESPONSE, DATA = 1, 2, 3
-REMOTE_CLOSED = 1
+REMOTE_CLOSED, REMOTE_OPEN = 1, 2
+"""Flags of a request: nothing follows, more follows. containerd sends neither with a plain call."""
 
 OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED = 0, 1, 2, 3, 4
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 8, 9, 12, 13, 14
@@ -160,7 +161,7 @@ class Server:
             raise WireError(f"message of type {message.type} where a request belongs")
         if message.stream in self._running:
             raise WireError(f"stream {message.stream} is in use")
-        if not message.flags & REMOTE_CLOSED:
+        if message.flags & REMOTE_OPEN:
             self._answer(message.stream, b"", UNIMPLEMENTED, "streaming is not supported")
             return
         call = decode_request(message.body)
