@@ -89,6 +89,15 @@ def test_intruders(tmp_path: Path) -> None:
     assert report["findings"][0]["where"].startswith("process 200 (web)")
 
 
+def test_cgroups_inside_a_container(tmp_path: Path) -> None:
+    """A container that manages cgroups of its own is still that container."""
+    host = FakeHost(tmp_path)
+    host.process(201, "inner", "0-31", f"{host.web}/init.scope")
+    code, report = host.audit()
+    assert (code, report["outsiders"]) == (1, {})
+    assert report["findings"][0]["where"].startswith("process 201 (inner)")
+
+
 def test_outsiders_are_counted(tmp_path: Path) -> None:
     """System services are no finding unless asked for."""
     host = FakeHost(tmp_path)

@@ -96,6 +96,21 @@ def test_observe_only_reports(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
+def test_narrower_parent_is_said(tmp_path: Path) -> None:
+    """What the kernel does not grant is no use writing again."""
+
+    async def test(world: World) -> None:
+        own = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        loop, fake = reconciler(world, tmp_path)
+        folder = fake.add(own.message.linux.cgroups_path.strip("/"), cpuset_cpus=own.cpus)
+        (folder / "cpuset.cpus.effective").write_text("1-2\n")
+        drift = loop.run()[0]
+        assert (drift.found, drift.repaired) == ("1-2", False)
+        assert "the kernel grants less" in drift.why
+
+    in_world(tmp_path, test)
+
+
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A failed repair keeps its reason, and the loop goes on."""
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.cli.test_cli import run
+from tests.render.test_pictures import Validator
 
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 
@@ -63,6 +64,17 @@ def test_explain_on_a_state_directory(tmp_path: Path) -> None:
     assert "(cpu-scattered)" in result.stdout
     assert "Evict (state)/a (5 exclusive CPUs)" in result.stdout
     assert "0   4/2" in " ".join(result.stdout.split("  "))
+
+
+def test_explain_page(tmp_path: Path) -> None:
+    """--out writes a valid page with verdicts, fixes and a picture for each admitted pod."""
+    page = tmp_path / "why.html"
+    assert run("explain", "examples/pods.yaml", *NODE, "--out", str(page)).returncode == 1
+    text = page.read_text().rstrip("\n")
+    Validator().check(text)
+    assert text.count("<svg") == 3
+    assert "would be refused: TopologyAffinityError" in text
+    assert "Ask for 48 instead of 64 CPUs in container solver" in text
 
 
 def test_explain_mistakes_are_one_line(tmp_path: Path) -> None:

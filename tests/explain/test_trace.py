@@ -123,6 +123,31 @@ def test_device_and_cpu_apart() -> None:
     assert any("NUMA 0: cpu needs 4, 1 free" in sentence for sentence in answer.story)
 
 
+def test_upstream_defect_is_named() -> None:
+    """Where a v1.36.2 kubelet would crash, the trace says so instead of failing, and fixes are looked for."""
+    from podslice import KubeletConfig
+    from podslice.core.config.kubelet import MemoryReservation
+    from podslice.core.machine.synthetic import from_synthetic
+    from podslice.core.pod.spec import pod_from_dict
+
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="restricted",
+        memory_manager_policy="Static",
+        system_reserved={"memory": "512Mi"},
+        reserved_memory=(MemoryReservation(0, {"memory": "512Mi"}),),
+        eviction_hard={},
+    )
+    node = Node(from_synthetic(TWO_NODES), config, profile="kubelet-1.36")
+    limits = {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "64Mi"}
+    container = {"name": "c", "resources": {"limits": limits}}
+    pod = pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": {"containers": [container]}})
+    answer = explained(node, pod, fixes=True)
+    assert (answer.trace.admitted, answer.trace.code) == (False, "upstream-defect")
+    assert "Leave out hugepages-2Mi of container c" in [fix.text for fix in answer.fixes]
+
+
 @pytest.mark.parametrize("seed", range(300, 320))
 def test_recording_changes_no_decision(seed: int) -> None:
     """A recorded admission decides and writes the same, and every trace has a known code."""

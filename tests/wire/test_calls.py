@@ -15,6 +15,7 @@ from podslice.wire.ttrpc import (
     DEADLINE_EXCEEDED,
     INTERNAL,
     REMOTE_CLOSED,
+    REMOTE_OPEN,
     REQUEST,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
@@ -178,10 +179,29 @@ def test_streaming_request_is_declined() -> None:
         _, there = await asyncio.get_running_loop().create_unix_connection(Mux, sock=theirs)
         Server(there, 1, HANDLERS)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        writer.write(encode_frames(1, encode_message(Message(1, REQUEST, 0, REQUEST_BODY))))
+        writer.write(encode_frames(1, encode_message(Message(1, REQUEST, REMOTE_OPEN, REQUEST_BODY))))
         assert b"streaming is not supported" in await asyncio.wait_for(reader.read(4096), 2)
         writer.write(encode_frames(1, encode_message(Message(3, REQUEST, REMOTE_CLOSED, REQUEST_BODY))))
         assert await asyncio.wait_for(reader.read(4096), 2)
+        writer.close()
+        there.close()
+        await there.closed
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("flags", [0, REMOTE_CLOSED], ids=["containerd", "closed"])
+def test_plain_call_with_or_without_flag(flags: int) -> None:
+    """containerd sends a plain call without any flag, other clients say that nothing follows."""
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        _, there = await asyncio.get_running_loop().create_unix_connection(Mux, sock=theirs)
+        Server(there, 1, HANDLERS)
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        body = encode_request(Call("s", "echo", b"payload", None))
+        writer.write(encode_frames(1, encode_message(Message(1, REQUEST, flags, body))))
+        assert b"payload" in await asyncio.wait_for(reader.read(4096), 2)
         writer.close()
         there.close()
         await there.closed

@@ -272,9 +272,9 @@ def _processes(
             cpus = parse_bits(allowed[1]) & owned
         except CPUSetError:
             continue
-        container = containers.get(where)
+        container = _container_of(where, containers)
         if container is None:
-            if cpus and not _POD.search(where):
+            if cpus and not any(_POD.search(part) for part in where.split("/")):
                 outsiders[where or "/"] = outsiders.get(where or "/", 0) + 1
         elif cpus & ~state.of_pod(container.pod) & ~_effective(tree, container)[0]:
             title = _NAME.search(status)
@@ -282,6 +282,15 @@ def _processes(
             label = f"process {name} ({title[1] if title else '?'}) in pod {container.pod}"
             findings.append(AuditFinding("intruder", label, "", format_bits(cpus), text))
     return outsiders, findings
+
+
+def _container_of(path: str, containers: Mapping[str, FoundContainer]) -> FoundContainer | None:
+    """The container a cgroup belongs to; containers may have cgroups of their own inside."""
+    while path:
+        if path in containers:
+            return containers[path]
+        path = path.rpartition("/")[0]
+    return None
 
 
 def _cgroup_of(text: str) -> str:

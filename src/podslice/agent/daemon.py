@@ -35,7 +35,7 @@ from podslice.wire.ttrpc import RPCError
 
 _SETTLE_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
-_SOURCE_SECONDS = 30.0
+_SOURCE_SECONDS = 10.0
 _KEPT_DRIFTS = 200
 
 
@@ -80,6 +80,7 @@ class Agent:
         self.reconciler = Reconciler(self.owner, self.tree, repair=not observe)
         self.devices = self._devices(settings)
         self.drifts: list[Drift] = []
+        self._lasting: list[Drift] = []
         self.web_port = 0
         self.stopping = asyncio.Event()
         self._launch = launch or launch_from_environment(
@@ -213,11 +214,13 @@ class Agent:
             self.reconcile()
 
     def reconcile(self) -> list[Drift]:
-        """One pass, reported."""
+        """One pass, reported; what could not be repaired is reported once."""
         found = self.reconciler.run()
         for drift in found:
-            self.reporter.drift(drift)
-        self.drifts = (self.drifts + found)[-_KEPT_DRIFTS:]
+            if drift not in self._lasting:
+                self.reporter.drift(drift)
+                self.drifts = [*self.drifts, drift][-_KEPT_DRIFTS:]
+        self._lasting = [drift for drift in found if not drift.repaired]
         self.owner.save()
         self.metrics.last_reconcile.set_to_current_time()
         return found

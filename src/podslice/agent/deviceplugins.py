@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from podslice.agent.local import owner_only
 from podslice.core.machine.devices import Device, is_extended_resource_name
 from podslice.core.managers.device_plugin import AllocateResponse, DeviceNode, Mount, PluginError, PluginOptions
 from podslice.core.node import Node
@@ -134,9 +135,9 @@ class DevicePlugins:
         )
         handler = grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": method})
         self._server.add_generic_rpc_handlers((handler,))
-        self._server.add_insecure_port(f"unix://{self._folder / REGISTRATION_SOCKET}")
+        with owner_only():
+            self._server.add_insecure_port(f"unix://{self._folder / REGISTRATION_SOCKET}")
         await self._server.start()
-        (self._folder / REGISTRATION_SOCKET).chmod(0o600)
 
     async def close(self) -> None:
         for task in self._watches.values():

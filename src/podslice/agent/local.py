@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,24 @@ def bind_private(path: Path) -> socket.socket:
         if path.is_socket():
             path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
     try:
-        listener.bind(str(path))
+        with owner_only():
+            listener.bind(str(path))
     except OSError:
         listener.close()
         raise
-    finally:
-        os.umask(before)
     listener.listen(16)
     return listener
+
+
+@contextlib.contextmanager
+def owner_only() -> Iterator[None]:
+    """Sockets made meanwhile have mode 0600 from the first moment."""
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 async def serve_status(path: Path, status: Callable[[], dict[str, Any]]) -> asyncio.Server:

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
 from podslice.core.machine.devices import Device
 from podslice.core.node import Node
@@ -76,9 +77,9 @@ class PodResources:
             for name, (handler, kind) in handlers.items()
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
-        self._server.add_insecure_port(f"unix://{path}")
+        with owner_only():
+            self._server.add_insecure_port(f"unix://{path}")
         await self._server.start()
-        path.chmod(0o600)
 
     async def close(self) -> None:
         if self._server is not None:

@@ -19,6 +19,8 @@ from podslice.core.values.cpuset import format_bits
 from podslice.core.values.gates import FeatureGates
 from podslice.host.cgroup2 import CgroupTree, CgroupValues, cgroup_path
 
+_NARROWED = "the set is written, but the kernel grants less: a parent cgroup is narrower, or CPUs are offline"
+
 
 class Drift(msgspec.Struct, frozen=True, rename="camel"):
     """One difference. `kind`: `cpus`, `mems`, `quota` or `memory`. `repaired` False: it could not be written, `why`
@@ -77,6 +79,8 @@ class Reconciler:
     ) -> Drift:
         if not self._repair:
             return Drift(pod, container, kind, text, seen)
+        if (kind == "cpus" and found.cpus == wanted.cpus) or (kind == "mems" and found.mems == wanted.mems):
+            return Drift(pod, container, kind, text, seen, why=_NARROWED)
         try:
             if kind == "cpus":
                 self._tree.write_cpus(path, wanted.cpus)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
+from podslice.agent.settings import AgentSettings, load_settings
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
+from podslice.host.cgroup2 import CgroupTree
 
 _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightkube")
 
@@ -47,14 +51,14 @@ def agent(
     missing = [name for name in _NEEDED if not _installed(name)]
     if missing:
         raise InputError(f"the agent needs {', '.join(missing)}", remedy="pip install 'podslice[agent]'")
-    from podslice.agent.settings import load_settings
-
     loaded = load_settings(config_path)
     for warning in loaded.warnings:
         click.secho(f"warning: {warning}", fg="yellow", err=True)
     chosen = resolve_machine(machine, sysfs, source)
     if check_config:
         _check(loaded.agent.profile, loaded.config, chosen)
+        for remark in _remarks(loaded.agent):
+            click.secho(f"warning: {remark}", fg="yellow", err=True)
         click.echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
         return
     from podslice.agent.daemon import Agent
@@ -73,6 +77,14 @@ def _installed(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
         return False
+
+
+def _remarks(settings: AgentSettings) -> Iterator[str]:
+    """What will be missing at run time, without being wrong."""
+    if not CgroupTree(settings.cgroup_root).usable:
+        yield f"cgroupRoot {settings.cgroup_root}: no cgroup v2 with cpu and cpuset; nothing is read back"
+    if not Path(settings.nri_socket).is_socket():
+        yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
 
 
 def _check(profile: str, config: KubeletConfig, machine: Machine) -> None:

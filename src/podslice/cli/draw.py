@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
+from podslice.cli.output import write_text
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
 from podslice.render.picture import Picture, picture_of
@@ -64,19 +65,12 @@ def draw(
     if out is None:
         click.echo(text)
     else:
-        _write(out, text)
+        write_text(out, text)
 
 
 def _form(output: str | None, out: Path | None) -> str:
     named = {".svg": "svg", ".html": "html", ".htm": "html"}.get(out.suffix.lower()) if out else None
     return output or named or "text"
-
-
-def _write(out: Path, text: str) -> None:
-    try:
-        out.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", source=str(out)) from None
 
 
 def _pictures(node: Node, files: tuple[str, ...], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.output import OUTPUT, emit, write_text
 
 
 @click.command()
@@ -16,8 +17,11 @@ from podslice.cli.output import OUTPUT, emit
 @node_options
 @running_options
 @click.option("--fixes/--no-fixes", default=True, help="Search for changes that would admit a refused pod.")
+@click.option(
+    "--out", metavar="FILE.html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well."
+)
 @OUTPUT("table", "wide")
-def explain(files: tuple[str, ...], fixes: bool, output: str, **options: Any) -> None:
+def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, **options: Any) -> None:
     """Tell the story of every pod of FILE...: what it asks for, which NUMA nodes could give it, what decided, and for
     a refused pod the smallest changes that make it fit. Every change was tried on a copy of the node.
 
@@ -26,28 +30,28 @@ def explain(files: tuple[str, ...], fixes: bool, output: str, **options: Any) ->
     \b
     Examples:
       podslice explain pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml
+      podslice explain pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out why.html
       podslice explain pod.yaml --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
       kubectl get pods --field-selector spec.nodeName=n7 -o yaml | podslice explain new.yaml --pods - ...
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
-    from podslice.core.explain.explain import explain as explain_pod
-    from podslice.core.node import Node
     from podslice.k8s.manifest import load_pods, unique
     from podslice.render.explanation import to_data, to_text
+    from podslice.web.pages import answer_page, explained
 
-    started = start_node(**options)
-    print_warnings(started.warnings)
-    node: Node = started.node
-    shown, refused = [], False
+    node, _, warnings = start_node(**options)
+    print_warnings(warnings)
+    answers = []
     for loaded in unique([loaded for file in files for loaded in load_pods(file)], taken=set(node.kubelet.active)):
-        explanation = explain_pod(node.kubelet, loaded.pod, fixes=fixes)
-        shown.append(explanation)
-        refused = refused or not explanation.trace.admitted
-        if explanation.trace.admitted:
+        answers.append(explained(node, loaded.pod, fixes=fixes))
+        if answers[-1][0].trace.admitted:
             node.admit(loaded.pod)
+    explanations = [explanation for explanation, _ in answers]
+    if out is not None:
+        write_text(out, answer_page(answers))
     if output in ("table", "wide"):
-        click.echo("\n\n".join(to_text(explanation, wide=output == "wide") for explanation in shown))
+        click.echo("\n\n".join(to_text(explanation, wide=output == "wide") for explanation in explanations))
     else:
-        emit([to_data(explanation) for explanation in shown], output)
-    sys.exit(1 if refused else 0)
+        emit([to_data(explanation) for explanation in explanations], output)
+    sys.exit(0 if all(explanation.trace.admitted for explanation in explanations) else 1)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from podslice.core.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,3 +34,11 @@ def emit(data: Any, output: str) -> None:
         from podslice.k8s.yaml import dump
 
         click.echo(dump(data), nl=False)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a drawing or a page. Raises `InputError`."""
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None

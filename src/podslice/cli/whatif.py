@@ -11,12 +11,13 @@ import msgspec
 
 from podslice.cli.machine_option import resolve_machine
 from podslice.cli.node_option import load_config, load_devices, print_warnings
-from podslice.cli.output import OUTPUT, emit
-from podslice.core.errors import InputError
+from podslice.cli.output import OUTPUT, emit, write_text
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
-from podslice.core.whatif import CRITERIA, Outcome, Recommendation, Scenario, evaluate, rank, variants
+from podslice.core.whatif import CRITERIA, Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
+
+_MOST_PICTURES = 6
 
 
 @click.command()
@@ -34,7 +35,10 @@ from podslice.core.whatif import CRITERIA, Outcome, Recommendation, Scenario, ev
     "--recommend", is_flag=True, help="Try every policy, scope and set of options, and say which wins on what."
 )
 @click.option(
-    "--out", metavar="FILE.html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with a bar chart."
+    "--out",
+    metavar="FILE.html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a page with a bar chart and pictures.",
 )
 @OUTPUT("table", "wide")
 def whatif(
@@ -61,6 +65,8 @@ def whatif(
     Exit codes: 0 done, 2 bad input.
     """
     from podslice.k8s.manifest import load_pods, unique
+    from podslice.render.comparison import comparison_page
+    from podslice.render.picture import picture_of
 
     loaded = unique([loaded for file in files for loaded in load_pods(file, replicas=replicas)])
     pods = [one.pod for one in loaded]
@@ -76,7 +82,15 @@ def whatif(
     ranking = rank(report)
     shown = list(ranking.outcomes) if recommend else report
     if out is not None:
-        _write_page(out, shown, ranking, len(pods), recommend)
+        chosen = (
+            [ranking.outcomes[0].scenario] if recommend else [outcome.scenario for outcome in report][:_MOST_PICTURES]
+        )
+        pictures = [
+            (scenario.name, picture_of(node.kubelet, title=scenario.machine.name))
+            for scenario in scenarios
+            if scenario.name in chosen and (node := populated(scenario, pods, profile=profile)) is not None
+        ]
+        write_text(out, comparison_page(shown, ranking, len(pods), recommend=recommend, pictures=pictures))
     if output in ("table", "wide"):
         _print(shown, ranking, pods, recommend, wide=output == "wide")
     else:
@@ -149,12 +163,3 @@ def _as_data(shown: list[Outcome], ranking: Recommendation) -> dict[str, Any]:
             for name, (value, names) in ranking.best.items()
         },
     }
-
-
-def _write_page(out: Path, shown: list[Outcome], ranking: Recommendation, pods: int, recommend: bool) -> None:
-    from podslice.render.comparison import comparison_page
-
-    try:
-        out.write_text(comparison_page(shown, ranking, pods, recommend=recommend) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", source=str(out)) from None

@@ -11,6 +11,7 @@ waits while others move and starts again later. Plans without waiting are prefer
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import msgspec
 
@@ -25,7 +26,8 @@ from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import Quantity
 
-_MOST_TRIES = 1000
+_MOST_TRIES = 1500
+_FEW_PODS = 12
 
 
 class Step(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,23 +54,78 @@ def defragment(kubelet: Kubelet, pod: Pod, *, most_moves: int = 3) -> Plan | Non
     """The plan with the fewest moved pods after which `pod` is admitted; None if no plan with so many is found.
 
     Every plan was carried out on a copy of the node. Critical pods, and those with many containers, are tried last.
-    A set of pods is only looked at if the new one would fit without them.
     """
     pod = default_pod(pod, kubelet.manager.context.gates)
-    tries = [_MOST_TRIES]
-    removals = Removals(kubelet, pod)
     movable = sorted(
         (uid for uid, other in kubelet.active.items() if _owns(kubelet, uid) and uid != pod.metadata.uid),
         key=lambda uid: _disruption(kubelet, uid),
     )
+    search = _Search(kubelet, pod, movable)
     for count in range(min(most_moves, len(movable)) + 1):
-        for uids in removals.helping(tuple(movable), count):
-            plan = _plan(kubelet, pod, uids, tries)
-            if plan is not None:
-                return plan
-            if tries[0] <= 0:
-                return None
-    return None
+        plan = search.plan(count)
+        if plan is not None:
+            return plan
+    return search.last_resort(most_moves)
+
+
+class _Search:
+    """Looks through sets of pods, the smallest first.
+
+    Pods that ask for the same and hold it on the same NUMA nodes are as good as each other, so with many pods only one
+    set of each composition is looked at. The number of tries is limited; afterwards a set that cannot be made smaller
+    by leaving out one pod is taken instead of the smallest.
+    """
+
+    def __init__(self, kubelet: Kubelet, pod: Pod, movable: Sequence[str]) -> None:
+        self.kubelet = kubelet
+        self.pod = pod
+        self.movable = tuple(movable)
+        self.removals = Removals(kubelet, pod, limit=_MOST_TRIES)
+        exact = len(movable) <= _FEW_PODS
+        self.likeness = {uid: (uid,) if exact else _likeness(kubelet, uid) for uid in movable}
+
+    def plan(self, count: int) -> Plan | None:
+        """A plan that moves so many pods."""
+        return next(filter(None, map(self._plan, self._sets(count))), None)
+
+    def last_resort(self, most_moves: int) -> Plan | None:
+        """A plan with few, not necessarily the fewest moves, if the search was cut short."""
+        if not self.removals.exhausted:
+            return None
+        uids = Removals(self.kubelet, self.pod).several(self.movable)
+        return self._plan(uids) if 0 < len(uids) <= most_moves else None
+
+    def _sets(self, count: int) -> Iterator[tuple[str, ...]]:
+        """Sets of so many pods without which the new one fits, one of each composition."""
+        seen = set()
+        for uids in combinations(self.movable, count):
+            composition = tuple(sorted(repr(self.likeness[uid]) for uid in uids))
+            if composition in seen:
+                continue
+            if self.removals.exhausted:
+                return
+            seen.add(composition)
+            if self.removals.help(uids):
+                yield uids
+
+    def _plan(self, uids: tuple[str, ...]) -> Plan | None:
+        """A valid order of steps that moves exactly these pods, if there is one among the orders tried."""
+        for order in _orders(uids):
+            steps = _carried_out(self.kubelet, self.pod, order)
+            if steps is not None:
+                return Plan(steps, uids)
+        return None
+
+
+def _likeness(kubelet: Kubelet, uid: str) -> tuple[object, ...]:
+    """Equal for pods that ask for the same and hold it on the same NUMA nodes."""
+    pod, manager = kubelet.active[uid], kubelet.manager
+    cpus = _cpus(kubelet, uid).bits
+    blocks = [(b.numa_affinity, b.type, b.size) for c in pod.containers for b in manager.memory.blocks(uid, c.name)]
+    devices = tuple(manager.device.devices_of(uid, c.name) for c in pod.containers)
+    asked = tuple((c.exclusive_cpus, c.init, c.restartable) for c in pod.containers)
+    where = tuple((cpus & node).bit_count() for node in manager.cpu.topology.numa_nodes.values())
+    return is_critical(pod.spec), pod.cpus, asked, where, tuple(blocks), repr(devices) if any(devices) else ""
 
 
 def _disruption(kubelet: Kubelet, uid: str) -> tuple[bool, int, int, str]:
@@ -84,18 +141,6 @@ def _owns(kubelet: Kubelet, uid: str) -> bool:
         or uid in manager.memory.assignments
         or manager.device.holds_devices(uid)
     )
-
-
-def _plan(kubelet: Kubelet, pod: Pod, uids: Sequence[str], tries: list[int]) -> Plan | None:
-    """A valid order of steps that moves exactly these pods, if there is one among the orders tried."""
-    for order in _orders(tuple(uids)):
-        if tries[0] <= 0:
-            return None
-        tries[0] -= 1
-        steps = _carried_out(kubelet, pod, order)
-        if steps is not None:
-            return Plan(steps, tuple(uids))
-    return None
 
 
 Order = tuple[tuple[str, str], ...]

@@ -78,13 +78,9 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
 def evaluate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Outcome:
     """Admit the pods in order and measure the node."""
-    problems = validate(scenario.config)
-    if problems:
-        return Outcome(scenario.name, problem="; ".join(problems))
-    try:
-        node = Node(scenario.machine, scenario.config, profile=profile, devices=scenario.devices)
-    except StartError as error:
-        return Outcome(scenario.name, problem=error.message)
+    node, problem = _started(scenario, profile)
+    if node is None:
+        return Outcome(scenario.name, problem=problem)
     verdicts = [_verdict(node, pod) for pod in pods]
     refused: dict[str, int] = {}
     for verdict in verdicts:
@@ -103,6 +99,26 @@ def evaluate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslic
         pods=tuple(verdicts),
     )
     return replace(outcome, stranded_cpus=_stranded(node, pods) if cpu.static else 0)
+
+
+def populated(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Node | None:
+    """The scenario's node with the pods it admits on it, for a look at it; None where a kubelet would not start."""
+    node, _ = _started(scenario, profile)
+    if node is not None:
+        for pod in pods:
+            _verdict(node, pod)
+    return node
+
+
+def _started(scenario: Scenario, profile: str) -> tuple[Node | None, str]:
+    """The scenario's empty node, or why there is none."""
+    problems = validate(scenario.config)
+    if problems:
+        return None, "; ".join(problems)
+    try:
+        return Node(scenario.machine, scenario.config, profile=profile, devices=scenario.devices), ""
+    except StartError as error:
+        return None, error.message
 
 
 def _verdict(node: Node, pod: Pod) -> PodVerdict:

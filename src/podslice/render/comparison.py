@@ -8,6 +8,7 @@ import click
 import htpy as h
 
 from podslice.core.whatif import CRITERIA, Outcome, Recommendation
+from podslice.render.picture import Picture
 from podslice.render.table import format_table
 
 _BAR = 40
@@ -56,9 +57,15 @@ def bars(outcomes: Sequence[Outcome], pods: int) -> str:
         full, light = _length(aligned, pods), _length(outcome.admitted, pods) - _length(aligned, pods)
         bar = click.style("█" * full, fg="green") + click.style("▒" * light, fg="yellow")
         rest = "·" * (_BAR - full - light)
-        across = f", {outcome.cross_numa_pods} across NUMA nodes" if outcome.cross_numa_pods else ""
-        lines.append(f"{outcome.scenario:<{width}}  {bar}{rest}  {outcome.admitted} of {pods} admitted{across}")
+        lines.append(f"{outcome.scenario:<{width}}  {bar}{rest}  {_said(outcome, pods)}")
     return "\n".join(lines)
+
+
+def _said(outcome: Outcome, pods: int) -> str:
+    if outcome.problem:
+        return "does not start"
+    across = f", {outcome.cross_numa_pods} across NUMA nodes" if outcome.cross_numa_pods else ""
+    return f"{outcome.admitted} of {pods} admitted{across}"
 
 
 def _length(amount: int, whole: int) -> int:
@@ -97,9 +104,16 @@ def _names(scenarios: Sequence[str]) -> str:
     return ", ".join(scenarios[:_MOST_NAMES]) + more
 
 
-def comparison_page(outcomes: Sequence[Outcome], ranking: Recommendation, pods: int, *, recommend: bool) -> str:
-    """A self-contained page: bar chart, matrix, winners."""
-    from podslice.render.html import page
+def comparison_page(
+    outcomes: Sequence[Outcome],
+    ranking: Recommendation,
+    pods: int,
+    *,
+    recommend: bool,
+    pictures: Sequence[tuple[str, Picture]] = (),
+) -> str:
+    """A self-contained page: bar chart, matrix, winners, and pictures of some scenarios under their names."""
+    from podslice.render.html import page, section
 
     winners = [
         h.li[f"{CRITERIA[name]}: {value:g} ({_names(scenarios)})"] for name, (value, scenarios) in ranking.best.items()
@@ -113,10 +127,18 @@ def comparison_page(outcomes: Sequence[Outcome], ranking: Recommendation, pods: 
         h.h2["Numbers"],
         h.div(".scroll")[
             h.table[
-                h.thead[h.tr[(h.th(scope="col")[name.capitalize()] for name in HEADINGS)]],
+                h.thead[
+                    h.tr[
+                        (
+                            h.th(scope="col")[name.capitalize().replace("cpu", "CPU").replace("numa", "NUMA")]
+                            for name in HEADINGS
+                        )
+                    ]
+                ],
                 h.tbody[(h.tr[(h.td[cell] for cell in row(outcome))] for outcome in outcomes)],
             ]
         ],
+        [section(name, picture, f"w{i}-") for i, (name, picture) in enumerate(pictures)],
     ]
     return page("What if", body)
 
@@ -139,8 +161,7 @@ def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
             if size:
                 drawn.append(rect(x=f"{x:.6g}", y=str(y), width=f"{size:.6g}", height="16", fill=fill))
             x += size
-        across = f", {outcome.cross_numa_pods} across nodes" if outcome.cross_numa_pods else ""
-        said = "does not start" if outcome.problem else f"{outcome.admitted} of {pods} admitted{across}"
+        said = _said(outcome, pods)
         bars_drawn.append(
             group[
                 h.Element("title")[f"{outcome.scenario}: {said}"],

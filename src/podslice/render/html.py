@@ -50,16 +50,16 @@ def to_html(pictures: Sequence[tuple[str, Picture]], *, title: str = "") -> str:
     return page(name, sections)
 
 
-def page(title: str, content: h.Node, *, script: str = "") -> str:
-    """A whole document with the style and the script that pictures need, and more script if wanted."""
+def page(title: str, content: h.Node, *, style: str = "") -> str:
+    """A whole document with the style and the script that pictures need, and more style if wanted."""
     document = h.html(lang="en")[
         h.head[
             h.meta(charset="utf-8"),
             h.meta(name="viewport", content="width=device-width, initial-scale=1"),
             h.title[f"{title} · podslice"],
-            h.style[Markup(PAGE_STYLE)],
+            h.style[Markup(PAGE_STYLE + style)],
         ],
-        h.body[content, h.script[Markup(PAGE_SCRIPT + script)]],
+        h.body[content, h.script[Markup(PAGE_SCRIPT)]],
     ]
     return str(document)
 
@@ -78,7 +78,7 @@ def _owners(picture: Picture) -> h.Element | None:
         return None
     head = h.tr[(h.th(scope="col")[name] for name in ("Owner", "CPUs", "Kind", "QoS", "Memory", "Devices", "Cgroup"))]
     return h.details(open=len(picture.owners) <= 12)[
-        h.summary[f"{len(picture.owners)} owners of CPUs"],
+        h.summary[f"Owners of CPUs ({len(picture.owners)})"],
         h.div(".scroll")[h.table[h.thead[head], h.tbody[(_row(picture, i) for i in range(len(picture.owners)))]]],
     ]
 

@@ -14,10 +14,9 @@ from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from podslice.core.errors import InputError, PodsliceError
-from podslice.core.explain.explain import explain
 from podslice.core.node import Node
 from podslice.k8s.manifest import load_pods_text, unique
-from podslice.web.pages import answer_fragment, node_fragment, problem_fragment, shell
+from podslice.web.pages import answer_fragment, explained, node_fragment, problem_fragment, shell
 
 LARGEST_BODY = 1 << 20
 MOST_PODS = 20
@@ -120,7 +119,7 @@ class App:
             pods = unique(load_pods_text(request.body.decode("utf-8"), "the pod"), taken=set(node.kubelet.active))
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")
-            fragment = answer_fragment([(explain(node.kubelet, one.pod), node, one.pod) for one in pods])
+            fragment = answer_fragment([explained(node, one.pod) for one in pods])
             return _html(200, fragment)
         except UnicodeDecodeError:
             return _html(422, problem_fragment("the pod is not UTF-8 text"))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import htpy as h
 from markupsafe import Markup
 
-from podslice.core.explain.explain import Explanation
+from podslice.core.explain.explain import Explanation, explain
 from podslice.core.explain.fork import fork
 from podslice.core.explain.story import amount_text
 from podslice.core.explain.trace import MergeStep
 from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
-from podslice.render.html import PAGE_SCRIPT, PAGE_STYLE, section
-from podslice.render.picture import picture_of
+from podslice.render.html import PAGE_SCRIPT, PAGE_STYLE, page, section
+from podslice.render.picture import Picture, picture_of
 
 _MOST_ROWS = 16
 _STYLE = """
@@ -100,12 +101,23 @@ def problem_fragment(text: str) -> str:
     return str(h.p(".problem", role="alert")[text])
 
 
-def answer_fragment(answers: Sequence[tuple[Explanation, Node, Pod]]) -> str:
-    """Verdict, story, table and fixes of each pod; for an admitted one the picture with it on the node."""
+Answer: TypeAlias = "tuple[Explanation, Picture | None]"
+"""An explanation, and for an admitted pod the picture of the node with it."""
+
+
+def answer_fragment(answers: Sequence[Answer]) -> str:
+    """Verdict, story, table and fixes of each pod, and the picture with it."""
     return str(h.div[(_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))])
 
 
-def _answer(explanation: Explanation, node: Node, pod: Pod, *, prefix: str) -> h.Element:
+def answer_page(answers: Sequence[Answer]) -> str:
+    """The answers as a page of its own, for a file."""
+    names = ", ".join(explanation.trace.name for explanation, _ in answers)
+    articles = [_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers)]
+    return page(f"Explained: {names}", [h.h1["What this node does with each pod"], articles], style=_STYLE)
+
+
+def _answer(explanation: Explanation, picture: Picture | None, *, prefix: str) -> h.Element:
     trace = explanation.trace
     verdict = "would be admitted" if trace.admitted else f"would be refused: {trace.reason}"
     return h.article[
@@ -116,7 +128,7 @@ def _answer(explanation: Explanation, node: Node, pod: Pod, *, prefix: str) -> h
         ],
         _fixes(explanation),
         _table(trace.steps[-1]),
-        _with_pod(node, pod, prefix) if trace.admitted else None,
+        section("With this pod (changed CPUs are framed)", picture, prefix) if picture is not None else None,
     ]
 
 
@@ -170,10 +182,14 @@ def _amounts(resource: str, need: int, free: int) -> str:
     return f"{amount_text(resource, need)} / {amount_text(resource, free)}"
 
 
-def _with_pod(node: Node, pod: Pod, prefix: str) -> h.Element:
+def explained(node: Node, pod: Pod, *, fixes: bool = True) -> Answer:
+    """Explain what a node does with a pod, with a picture if it is admitted; the node stays as it is."""
+    explanation = explain(node.kubelet, pod, fixes=fixes)
+    if not explanation.trace.admitted:
+        return explanation, None
     copy = fork(node.kubelet)
     before = picture_of(copy)
     pod = default_pod(pod, copy.manager.context.gates)
     copy.admit(pod)
     copy.start_containers(pod.metadata.uid)
-    return section("With this pod (changed CPUs are framed)", picture_of(copy, before=before), prefix)
+    return explanation, picture_of(copy, before=before)

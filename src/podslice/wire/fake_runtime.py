@@ -1,6 +1,6 @@
 """A container runtime that exists only on paper and speaks NRI over a socket pair: for tests and measurements.
 
-`FakeRuntime` behaves as containerd was seen to: it waits for the registration, configures and synchronizes the
+`FakeRuntime` behaves as containerd was seen to: its calls carry no flags, it waits for the registration, configures and synchronizes the
 plugin, applies adjustments and updates to the containers in its books, gives a call two seconds, and when the plugin
 is gone or slow it creates the container all the same, unpinned, unless its validator requires the plugin.
 """
@@ -109,7 +109,7 @@ class FakeRuntime:
                 (RUNTIME_SERVICE, "UpdateContainers"): self._update_containers,
             },
         )
-        self._mux, self._client = mux, Client(mux, PLUGIN_CONNECTION)
+        self._mux, self._client = mux, Client(mux, PLUGIN_CONNECTION, flags=0)
         self.attached.clear()
         mux.closed.add_done_callback(lambda _: self.attached.clear() if self._mux is mux else None)
 

@@ -221,10 +221,11 @@ class Server:
 
 
 class Client:
-    """Calls the other side over one connection of a mux."""
+    """Calls the other side over one connection of a mux; `flags` go with every request."""
 
-    def __init__(self, mux: Mux, connection: int) -> None:
+    def __init__(self, mux: Mux, connection: int, *, flags: int = REMOTE_CLOSED) -> None:
         self._mux = mux
+        self._flags = flags
         self._connection = connection
         self._decoder = MessageDecoder()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
@@ -239,7 +240,7 @@ class Client:
         self._waiting[stream] = answer
         body = encode_request(Call(service, method, payload, timeout))
         try:
-            self._mux.send(self._connection, encode_message(Message(stream, REQUEST, REMOTE_CLOSED, body)))
+            self._mux.send(self._connection, encode_message(Message(stream, REQUEST, self._flags, body)))
             async with asyncio.timeout(timeout):
                 return decode_response(await answer)
         except TimeoutError:

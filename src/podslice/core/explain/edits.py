@@ -56,11 +56,16 @@ def without_limit(pod: Pod, place: str, name: str) -> Pod:
     return _with_resources(pod, place, edit)
 
 
+def with_resources(pod: Pod, place: str, resources: ResourceRequirements) -> Pod:
+    """The pod with other resources in one place."""
+    return _with_resources(pod, place, lambda old: replace(resources, claims=old.claims))
+
+
 def without_resources(pod: Pod, place: str) -> Pod:
     """The pod with a place that asks for nothing."""
     if place == POD:
         return replace(pod, spec=replace(pod.spec, resources=None))
-    return _with_resources(pod, place, lambda old: ResourceRequirements(claims=old.claims))
+    return with_resources(pod, place, ResourceRequirements())
 
 
 def _with_resources(pod: Pod, place: str, edit: Callable[[ResourceRequirements], ResourceRequirements]) -> Pod:

@@ -12,6 +12,7 @@ from podslice.core.explain.pod_fixes import PodFixes
 from podslice.core.explain.record import recording
 from podslice.core.explain.story import story
 from podslice.core.explain.trace import Trace, trace
+from podslice.core.explain.verdict import UPSTREAM_DEFECT
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
@@ -35,11 +36,16 @@ def explain(kubelet: Kubelet, pod: Pod, *, fixes: bool = True) -> Explanation:
 
 
 def find_fixes(kubelet: Kubelet, pod: Pod) -> list[Fix]:
-    """Every fix of a refused pod in the searched classes (docs/explain.md), cheapest first."""
+    """Every fix of a refused pod in the searched classes (docs/explain.md), cheapest first.
+
+    Where draining the node alone helps, changes that need a drained node besides are left out.
+    """
     pod = default_pod(pod, kubelet.manager.context.gates)
     found = PodFixes(kubelet, pod).find()
     for search in (pod_moves, empty_node, configurations, hugepages, reservations):
         found += search(kubelet, pod)
+    if any(fix.code == "repack" for fix in found):
+        found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
     return sorted(found, key=lambda fix: (fix.cost, fix.text))
 
 
@@ -50,5 +56,5 @@ def _trace(kubelet: Kubelet, pod: Pod) -> Trace:
         try:
             refusal = copy.admit(pod)
         except UpstreamDefectError as defect:
-            refusal = Refusal("UpstreamDefect", str(defect))
+            refusal = Refusal(UPSTREAM_DEFECT, str(defect))
     return trace(copy, admission, record, refusal)

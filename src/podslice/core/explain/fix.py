@@ -36,6 +36,8 @@ COSTS = {
     "raise-budget": 1.2,
     "move-pods": 3.0,
     "config": 4.0,
+    "repack": 4.0,
+    "add-resources": 2.5,
     "empty-node": 4.5,
     "evict-pods": 5.0,
     "hugepages": 5.1,
@@ -44,9 +46,17 @@ COSTS = {
     "fraction": 6.2,
     "share": 6.5,
 }
-"""Price of each class; giving up the whole of an amount adds `LOSS`, emptying the node first `DRAIN`."""
+"""Price of each class; giving up the whole of an amount adds `LOSS`, emptying the node first adds `DRAIN` and
+`DRAIN_PER_POD` for each of its pods."""
 LOSS = 9.0
-DRAIN = 4.0
+DRAIN = 6.0
+DRAIN_PER_POD = 0.05
+
+
+def price(code: str, *, extra: float = 0.0, drained_pods: int | None = None) -> float:
+    """The cost of a fix of this class; `drained_pods` is the number of pods on a node that is emptied first."""
+    drain = 0.0 if drained_pods is None else DRAIN + DRAIN_PER_POD * drained_pods
+    return round(COSTS[code] + extra + drain, 3)
 
 
 def text_of(quantity: Quantity | None) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.core.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove, admits, possible
-from podslice.core.explain.fix import COSTS, DRAIN, Edit, Fix, text_of
+from podslice.core.explain.fix import COSTS, Edit, Fix, price, text_of
 from podslice.core.explain.removals import Removals
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import HugePages, Machine
@@ -96,9 +96,15 @@ def empty_node(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
 def configurations(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
     """One other policy, scope, pair of both, or option of the kubelet."""
     config = kubelet.config
-    yield from _tried(kubelet, pod, "config", _topology_configs(config))
-    yield from _tried(kubelet, pod, "config", _option_configs(config))
-    yield from _tried(kubelet, pod, "config", _manager_configs(config), extra=1.5)
+    packed = Reconfigure(config, drained=True)
+    repacks = bool(kubelet.active) and admits(kubelet, pod, packed)
+    if repacks:
+        text = "Drain the node and let its pods come back in order: packed anew they leave room"
+        yield Fix("repack", text, price("repack", drained_pods=len(kubelet.active)), packed)
+    may_drain = not repacks
+    yield from _tried(kubelet, pod, "config", _topology_configs(config), may_drain=may_drain)
+    yield from _tried(kubelet, pod, "config", _option_configs(config), may_drain=may_drain)
+    yield from _tried(kubelet, pod, "config", _manager_configs(config), extra=1.5, may_drain=may_drain)
 
 
 def _topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
@@ -130,24 +136,34 @@ def _manager_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
 
 
 def _tried(
-    kubelet: Kubelet, pod: Pod, code: str, configs: Iterable[KubeletConfig], *, extra: float = 0.0
+    kubelet: Kubelet,
+    pod: Pod,
+    code: str,
+    configs: Iterable[KubeletConfig],
+    *,
+    extra: float = 0.0,
+    may_drain: bool = True,
 ) -> Iterator[Fix]:
     """Each configuration that helps, with the running pods where they are if possible, else on a drained node.
-    What only adds to a change that helps alone is left out."""
+
+    What only adds to a change that helps alone is left out; so is a drained node (`may_drain` False) where draining
+    alone would do.
+    """
     enough: list[set[Edit]] = []
     for config in configs:
         edits = config_differences(kubelet.config, config)
         if any(fewer < set(edits) for fewer in enough) or (kubelet.active and not possible(kubelet, pod, config)):
             continue
         drained = not admits(kubelet, pod, Reconfigure(config))
-        if drained and not (kubelet.active and admits(kubelet, pod, Reconfigure(config, drained=True))):
+        if drained and not (may_drain and kubelet.active and admits(kubelet, pod, Reconfigure(config, drained=True))):
             continue
         changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
         how = _after_change(kubelet, drained)
         if not drained:
             enough.append(set(edits))
-        cost = COSTS[code] + extra + 0.1 * (len(edits) - 1) + DRAIN * drained
-        yield Fix(code, f"Set {changes} {how}", round(cost, 3), Reconfigure(config, drained), edits)
+        pods = len(kubelet.active) if drained else None
+        cost = price(code, extra=extra + 0.1 * (len(edits) - 1), drained_pods=pods)
+        yield Fix(code, f"Set {changes} {how}", cost, Reconfigure(config, drained), edits)
 
 
 def _after_change(kubelet: Kubelet, drained: bool) -> str:
@@ -287,5 +303,6 @@ def _bigger(kubelet: Kubelet, pod: Pod, machine: Machine, what: str, numa: int) 
         change = ChangeMachine(machine, drained)
         if (not drained or kubelet.active) and admits(kubelet, pod, change):
             text = f"Allocate {what} pages on NUMA node {numa} {_after_change(kubelet, drained)}"
-            return Fix("hugepages", text, COSTS["hugepages"] + DRAIN * drained, change)
+            pods = len(kubelet.active) if drained else None
+            return Fix("hugepages", text, price("hugepages", drained_pods=pods), change)
     return None

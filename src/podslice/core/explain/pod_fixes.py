@@ -16,6 +16,7 @@ from podslice.core.explain.edits import (
     is_valid,
     places,
     with_amounts,
+    with_resources,
     without_limit,
     without_resources,
 )
@@ -23,10 +24,11 @@ from podslice.core.explain.fix import COSTS, LOSS, Edit, Fix, text_of
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.core.pod.eligibility import integral_cpus
-from podslice.core.pod.spec import Pod, ResourceRequirements
+from podslice.core.pod.spec import Pod, ResourceList, ResourceRequirements
 from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
 _MI = 1 << 20
+_SMALL_MEMORY = 64 << 20
 _MOST_TOTALS = 4096
 _MOST_SIZES = 400
 _BUDGET_STEPS = 16
@@ -249,12 +251,24 @@ class PodFixes:
                 words = f"Leave out the CPU limit of {self._who(place)}: the pod becomes Burstable and shares CPUs"
                 yield self._edited("share", words, pod, COSTS["share"])
         managed = self.pod.spec.resources is not None
+        if managed and place != POD and not (resources.requests or resources.limits):
+            yield from self._added(place)
         if managed and (resources.requests or resources.limits):
             pod = without_resources(self.pod, place)
             if self._works(pod):
                 what = "spec.resources" if place == POD else f"the resources of {self._who(place)}"
                 why = "" if place == POD else ": it shares the pod's"
                 yield self._edited("drop-resources", f"Leave out {what}{why}", pod, COSTS["drop-resources"])
+
+    def _added(self, place: str) -> Iterator[Fix]:
+        """Amounts of its own for a container that shares its pod's: a small share, or one CPU."""
+        for cpu in (Quantity.milli(100), Quantity.of(1)):
+            own: ResourceList = {"cpu": cpu, "memory": Quantity.of(_SMALL_MEMORY, BINARY_SI)}
+            pod = with_resources(self.pod, place, ResourceRequirements(requests=own, limits=own))
+            if self._works(pod):
+                words = f"Give container {place} {text_of(cpu)} CPU and {text_of(own['memory'])} memory of its own"
+                yield self._edited("add-resources", words, pod, COSTS["add-resources"])
+                return
 
 
 def differences(before: Pod, after: Pod) -> tuple[Edit, ...]:

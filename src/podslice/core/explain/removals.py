@@ -15,14 +15,26 @@ class Removals:
     """Which pods must leave. Whatever a set of pods frees, a larger set frees too, so a set that does not help rules
     out all its parts: singles and pairs are found by halving."""
 
-    def __init__(self, kubelet: Kubelet, pod: Pod) -> None:
+    def __init__(self, kubelet: Kubelet, pod: Pod, *, limit: int | None = None) -> None:
+        """After `limit` tries nothing more is said to help."""
+        self._limit = limit
         self._kubelet = kubelet
         self._pod = pod
         self._known: dict[frozenset[str], bool] = {}
 
+    @property
+    def exhausted(self) -> bool:
+        return self._limit is not None and len(self._known) >= self._limit
+
+    def help(self, uids: Sequence[str]) -> bool:
+        """True when the pod is admitted without these."""
+        return self._helps(uids)
+
     def _helps(self, uids: Sequence[str]) -> bool:
         key = frozenset(uids)
         if key not in self._known:
+            if self.exhausted:
+                return False
             self._known[key] = admits(self._kubelet, self._pod, Remove(tuple(uids)))
         return self._known[key]
 
@@ -36,20 +48,6 @@ class Removals:
         half = len(uids) // 2
         yield from self.singles(uids[:half], beside)
         yield from self.singles(uids[half:], beside)
-
-    def helping(self, uids: tuple[str, ...], size: int, beside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-        """Every set of so many of `uids` whose departure is enough, in order."""
-        if size == 0:
-            if self._helps(beside):
-                yield beside
-        elif size == 1:
-            for one in self.singles(uids, beside):
-                yield (*beside, one)
-        else:
-            for place, one in enumerate(uids):
-                if not self._helps((*beside, *uids[place:])):
-                    return
-                yield from self.helping(uids[place + 1 :], size - 1, (*beside, one))
 
     def pair(self, uids: tuple[str, ...]) -> tuple[str, ...]:
         """Two pods whose departure is enough, empty for none; gives up after `MOST_TRIES` tries on a full node."""

@@ -13,10 +13,12 @@ from podslice.core.merge.options import SINGLE_NUMA_NODE
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.scheduling.predicates import Refusal
 
+UPSTREAM_DEFECT = "UpstreamDefect"
 _REASONS = {
     EMPTY_POD_SHARED_POOL: "pod-pool-empty",
     EMPTY_NODE_SHARED_POOL: "node-pool-empty",
     "OutOfpods": "too-many-pods",
+    UPSTREAM_DEFECT: "upstream-defect",
 }
 
 

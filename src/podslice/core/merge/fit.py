@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import accumulate, product
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.search import Effort, Need
@@ -114,41 +115,119 @@ class ClosestFit(Fit):
     def _spreads(
         self, groups: Sequence[Sequence[int]], size: int, effort: Effort
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """All ways to take `size` nodes from the groups as (distance sum, nodes per group), closest first.
-
-        Best first over partial choices, with a bound on what the missing nodes add at least.
-        """
+        """All ways to take `size` nodes from the groups as (distance sum, nodes per group), closest first."""
         firsts = [group[0] for group in groups]
-        own = [self._between(node, node) for node in firsts]
         inner = [self._both(group[0], group[1]) if len(group) > 1 else 0 for group in groups]
         cross = [[self._both(node, other) for other in firsts] for node in firsts]
-        pairs = [cross[i][j] for i in range(len(groups)) for j in range(i)]
-        nearest = min(pairs + [pair for pair, group in zip(inner, groups, strict=True) if len(group) > 1])
+        own = [self._between(node, node) for node in firsts]
+        return Spreads([len(group) for group in groups], own, inner, cross).walk(size, effort)
 
-        def at_least(counts: tuple[int, ...], missing: int) -> int:
-            if not missing:
-                return 0
-            costs: list[int] = []
-            for later in range(len(counts), len(groups)):
-                cost = own[later] + sum([count * cross[later][i] for i, count in enumerate(counts)])
-                costs += [cost] * min(len(groups[later]), missing)
-            if len(costs) < missing:
-                return -1
-            costs.sort()
-            return sum(costs[:missing]) + missing * (missing - 1) // 2 * nearest
 
-        heap: list[tuple[int, int, tuple[int, ...]]] = [(at_least((), size), 0, ())]
+class Spreads:
+    """Ways to take nodes from groups, best first over partial choices with a bound on what missing nodes add.
+
+    Groups of a size, as far from everything as each other, are twins: only choices whose numbers fall within twins are
+    walked, the others follow by exchanging them. By group: `sizes`, `own` (a node to itself), `inner` (two nodes of a
+    group, there and back), `cross` (nodes of two groups).
+    """
+
+    def __init__(self, sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> None:
+        self._order = self._by_twins(sizes, own, inner, cross)
+        places = [place for twins in self._order for place in twins]
+        self._places = places
+        self.sizes = [sizes[place] for place in places]
+        self.own = [own[place] for place in places]
+        self.inner = [inner[place] for place in places]
+        self.cross = [[cross[place][other] for other in places] for place in places]
+        self._follows = [index > 0 for twins in self._order for index in range(len(twins))]
+        self._nearest = [self._distances(group) for group in range(len(places))]
+
+    @staticmethod
+    def _by_twins(sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> list[list[int]]:
+        ordered: list[list[int]] = []
+        for group, size in enumerate(sizes):
+            for twins in ordered:
+                first = twins[0]
+                if (size, own[group], inner[group]) == (sizes[first], own[first], inner[first]) and all(
+                    cross[group][other] == cross[first][other]
+                    for other in range(len(sizes))
+                    if other not in (group, first)
+                ):
+                    twins.append(group)
+                    break
+            else:
+                ordered.append([group])
+        return ordered
+
+    def _distances(self, group: int) -> list[int]:
+        """Entry r: the sum of the distances from a node of a group to the r nodes nearest to it."""
+        distances = [self.inner[group]] * (self.sizes[group] - 1)
+        for other, size in enumerate(self.sizes):
+            if other != group:
+                distances += [self.cross[group][other]] * size
+        return list(accumulate(sorted(distances), initial=0))
+
+    def walk(self, size: int, effort: Effort) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Every way as (distance sum, nodes per group in the order of the constructor), closest first."""
+        heap: list[tuple[int, int, tuple[int, ...]]] = [(self._at_least((), size) or 0, 0, ())]
         while heap and effort.spend():
-            _bound, cost, counts = heappop(heap)
-            if len(counts) == len(groups):
-                yield cost, counts
-                continue
+            _, cost, counts = heappop(heap)
             index = len(counts)
+            if index == len(self.sizes):
+                for one in self._exchanged(counts):
+                    yield cost, one
+                continue
             missing = size - sum(counts)
-            for count in range(min(len(groups[index]), missing) + 1):
-                added = count * own[index] + count * (count - 1) // 2 * inner[index]
-                added += count * sum([other * cross[index][i] for i, other in enumerate(counts)])
+            most = min(self.sizes[index], missing, counts[-1] if self._follows[index] else missing)
+            for count in range(most + 1):
+                added = count * self.own[index] + count * (count - 1) // 2 * self.inner[index]
+                added += count * sum([other * self.cross[index][i] for i, other in enumerate(counts)])
                 following = (*counts, count)
-                rest = at_least(following, missing - count)
-                if rest >= 0:
-                    heappush(heap, (cost + added + rest, cost + added, following))
+                rest = self._at_least(following, missing - count)
+                if rest is not None:
+                    heappush(heap, (2 * (cost + added) + rest, cost + added, following))
+
+    def _at_least(self, counts: tuple[int, ...], missing: int) -> int | None:
+        """Twice the sum that the missing nodes add at least, None if there are not as many: their distances to what is
+        chosen, and half of those to their nearest neighbours."""
+        if not missing:
+            return 0
+        costs: list[int] = []
+        index = len(counts)
+        for later in range(index, len(self.sizes)):
+            row = self.cross[later]
+            cost = 2 * (self.own[later] + sum([count * row[i] for i, count in enumerate(counts) if count]))
+            room = self.sizes[later]
+            if later == index and self._follows[index]:
+                room = min(room, counts[-1])
+            costs += [cost + self._nearest[later][missing - 1]] * min(room, missing)
+        if len(costs) < missing:
+            return None
+        costs.sort()
+        return sum(costs[:missing])
+
+    def _exchanged(self, counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """The ways that follow from one by exchanging twins."""
+        start = 0
+        ways: list[list[tuple[int, ...]]] = []
+        for twins in self._order:
+            ways.append(sorted(set(_arrangements(counts[start : start + len(twins)]))))
+            start += len(twins)
+        for way in product(*ways):
+            flat = [count for part in way for count in part]
+            found = [0] * len(flat)
+            for place, count in zip(self._places, flat, strict=True):
+                found[place] = count
+            yield tuple(found)
+
+
+def _arrangements(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All distinct orders of some numbers."""
+    if not counts:
+        yield ()
+        return
+    for first in sorted(set(counts)):
+        rest = list(counts)
+        rest.remove(first)
+        for others in _arrangements(tuple(rest)):
+            yield (first, *others)
