@@ -77,7 +77,9 @@ class Agent:
         folder = Path(settings.container_files) if settings.container_files and not observe else None
         self.plugin = AgentPlugin(self.owner, self.sources, ContainerFiles(folder), self.reporter, observe=observe)
         self.tree = tree or CgroupTree(settings.cgroup_root)
-        self.reconciler = Reconciler(self.owner, self.tree, repair=not observe)
+        self.reconciler = Reconciler(
+            self.owner, self.tree, repair=not observe, repair_limits=settings.limits == "repair"
+        )
         self.devices = self._devices(settings)
         self.drifts: list[Drift] = []
         self._lasting: list[Drift] = []

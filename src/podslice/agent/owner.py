@@ -16,7 +16,7 @@ from podslice.agent.contract import Listed, RefusedError, RegisteringInventory, 
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
 from podslice.agent.podfiles import PodFiles
-from podslice.agent.translate import applied_of, kept_of, same_effect, update_of, variables_of
+from podslice.agent.translate import applied_of, kept_of, limits_of, same_effect, update_of, variables_of
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
@@ -300,6 +300,7 @@ class Owner:
             pod_uid=sandbox.identity.uid,
             sandbox=sandbox.id,
             cgroups_path=message.linux.cgroups_path,
+            limits=limits_of(message),
         )
 
     def _place(self, identity: Identity, message: nri.Container, record: ContainerRecord, *, adopt: bool) -> None:
@@ -335,11 +336,13 @@ class Owner:
         names = {container.name for container in active.containers} if active is not None else set()
         return name if name in names else ANY_CONTAINER if ANY_CONTAINER in names else ""
 
-    def update_container(self, container_id: str) -> list[nri.ContainerUpdate]:
-        """The kubelet changes a container's resources; ours win."""
+    def update_container(self, container_id: str, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
+        """The kubelet changes a container's resources; our sets win, its limits are its own."""
         record = self.containers.get(container_id)
         if record is None:
             return []
+        if record.limits is not None:
+            record.limits = record.limits.updated(resources)
         wanted = self.wanted(record)
         record.applied = wanted
         return [update_of(record, wanted)] if wanted.cpus or wanted.mems or wanted.quota_off else []

@@ -149,7 +149,7 @@ class AgentPlugin:
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate]:
         started = time.perf_counter()
-        updates = self._owner.update_container(container.id)
+        updates = self._owner.update_container(container.id, resources)
         self._timer.hook("UpdateContainer", time.perf_counter() - started)
         return [] if self._observe else updates
 

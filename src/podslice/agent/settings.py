@@ -48,7 +48,9 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Everything the agent can be told. Paths are the host's, times seconds; an empty address or socket is off.
 
-    `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only says so. `container_files`:
+    `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only says so. `limits`: `repair`
+    writes a container's quota and memory limit back when somebody changed them behind the kubelet's back, `report`
+    only says so, for nodes where something else sets them on purpose. `container_files`:
     the folder with a file per container, mounted into it. `device_plugins`: the folder with the registration socket;
     leave it empty while the kubelet's device manager serves the plugins.
     """
@@ -68,6 +70,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     cgroup_root: str = "/sys/fs/cgroup"
     reconcile_seconds: float = 10.0
     strangers: str = "move"
+    limits: str = "repair"
     events: bool = True
 
     def address(self) -> tuple[str, int] | None:
@@ -146,6 +149,8 @@ def _check(agent: AgentSettings) -> None:
         raise InputError(f"{agent.profile!r} is unknown", path="profile", remedy=f"one of {', '.join(PROFILES)}")
     if agent.strangers not in ("move", "report"):
         raise InputError(f"{agent.strangers!r} is unknown", path="strangers", remedy="move or report")
+    if agent.limits not in ("repair", "report"):
+        raise InputError(f"{agent.limits!r} is unknown", path="limits", remedy="repair or report")
     if len(agent.plugin_index) != 2 or not agent.plugin_index.isdecimal():
         raise InputError(f"{agent.plugin_index!r} is no index", path="pluginIndex", remedy="two digits such as 90")
     if not agent.plugin_name:
