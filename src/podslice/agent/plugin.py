@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import time
+import traceback
 from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
@@ -162,6 +163,11 @@ class AgentPlugin:
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         self._owner.stop_container(container.id)
         self._files.remove(container.id)
+
+    def crashed(self, error: Exception) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno}"
+        self._owner.reporter.trouble("crash", f"{type(error).__name__} at {where}: {str(error)[:500]}")
 
     def _identity(self, pod: nri.PodSandbox) -> Identity:
         try:
