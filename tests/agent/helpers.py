@@ -76,6 +76,7 @@ class World:
         self.observe = options.pop("observe", False)
         self.move_strangers = options.pop("move_strangers", True)
         self.wait = options.pop("wait", 0.5)
+        self.annotation = options.pop("annotation", True)
         self.api_server = options.pop("api_server", False)
         self.fake = FakeRuntime(**options)
         self.source = FakeSource()
@@ -87,7 +88,7 @@ class World:
 
     async def start(self) -> None:
         """A new agent process on the same state directory."""
-        sources = Sources([self.source], wait=self.wait)
+        sources = Sources([self.source], wait=self.wait, annotation=self.annotation)
         self.owner = Owner(
             self.folder / "state",
             self.machine,

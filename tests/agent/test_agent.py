@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.agent.identity import LARGEST_ANNOTATION
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.proto import nri_pb2 as nri
@@ -343,6 +344,32 @@ def test_hostile_annotation_is_refused(tmp_path: Path, text: str) -> None:
         assert "\n" not in caught.value.message
 
     in_world(tmp_path, test)
+
+
+def test_annotations_of_others_are_not_kept(tmp_path: Path) -> None:
+    """Of the 256 KiB a pod may carry only our own annotations stay in memory, cut where they are too long."""
+
+    async def test(world: World) -> None:
+        many = {"other.example/blob": "x" * 200_000, "kubernetes.io/config.hash": "y" * 50_000}
+        await world.fake.run_pod("a", annotations=many)
+        kept = world.owner.pods["a"].identity.annotations
+        assert set(kept) == {"kubernetes.io/config.hash"}
+        assert len(kept["kubernetes.io/config.hash"]) <= LARGEST_ANNOTATION + 1
+
+    in_world(tmp_path, test)
+
+
+def test_annotation_can_be_switched_off(tmp_path: Path) -> None:
+    """Where nobody may take CPUs by annotation, it is as if it were not there, even a broken one."""
+
+    async def test(world: World) -> None:
+        amounts = {"cpu": "4", "memory": "1Gi"}
+        for name, text in (("a", json.dumps({"requests": amounts, "limits": amounts})), ("b", "{")):
+            sandbox = await world.fake.run_pod(name, annotations={"podslice.io/resources": text})
+            assert (await world.fake.create_container(sandbox, "app")).cpus == "0-31"
+        await world.run(make_pod("c", ("app", "1")), annotations={"podslice.io/resources": "{"})
+
+    in_world(tmp_path, test, pod_level(), annotation=False)
 
 
 @pytest.mark.parametrize("uid", ["../../etc", "a/b", "", "x" * 200, "a\nb"])

@@ -61,7 +61,9 @@ class Agent:
         self._api_source: ApiSource | None = None
         if self._api is not None:
             self._api_source = ApiSource(self._api, self.node_name, trouble=self.reporter.trouble)
-        self.sources = Sources(self._sources(), wait=settings.sources.wait_seconds)
+        self.sources = Sources(
+            self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation
+        )
         self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
         self.owner = Owner(
             Path(self._scratch.name if self._scratch else settings.state_directory),

@@ -32,7 +32,8 @@ _ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 
 
 class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where pod specifications come from, asked in this order; the annotation `podslice.io/resources` always counts.
+    """Where pod specifications come from, asked in this order; `annotation` False ignores `podslice.io/resources`, with
+    which whoever may create pods takes CPUs that no scheduler or quota has counted.
 
     `api_server`: watch this node's pods (in-cluster service account or kubeconfig). `node_name`: empty for the
     environment variable NODE_NAME or the host name. `manifests`: directory of static pods, empty for none.
@@ -43,6 +44,7 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     node_name: str = ""
     manifests: str = ""
     wait_seconds: float = 0.8
+    annotation: bool = True
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
