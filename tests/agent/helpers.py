@@ -153,10 +153,10 @@ class World:
         everything = state.default
         for bubble in (*state.bubbles.values(), *(c for m in state.assignments.values() for c in m.values())):
             everything |= bubble
-        assert everything == self.owner._all_cpus
+        assert everything == self.owner.placing.all_cpus
         for record in self.owner.containers.values():
             container = self.fake.containers[record.id]
-            wanted = self.owner.wanted(record)
+            wanted = self.owner.placing.wanted(record)
             if wanted.cpus:
                 assert parse_bits(container.cpus) == wanted.cpus, (record.id, container.cpus)
 

@@ -168,7 +168,7 @@ def test_killed_between_any_two_calls(tmp_path: Path, kill_before: int) -> None:
         await step()
         await world.end("b")
         await step()
-        assert world.owner.exclusive() == 0
+        assert world.owner.placing.exclusive() == 0
         world.check()
 
     in_world(tmp_path, test, pod_level())
@@ -186,7 +186,7 @@ def test_runtime_restarts(tmp_path: Path) -> None:
         world.fake.start()
         await asyncio.wait_for(world.fake.attached.wait(), 5)
         assert world.fake.containers["sandbox-a-app"].cpus == first
-        assert world.owner.exclusive().bit_count() == 4
+        assert world.owner.placing.exclusive().bit_count() == 4
         world.check()
 
     in_world(tmp_path, test)
@@ -216,7 +216,7 @@ def test_finished_pod_is_not_adopted(tmp_path: Path) -> None:
         container = (await world.run(make_pod("a", ("app", "4"))))["app"]
         container.message.state = nri.CONTAINER_STOPPED
         await world.start()
-        assert world.owner.exclusive() == 0
+        assert world.owner.placing.exclusive() == 0
         await world.end("a")
 
     in_world(tmp_path, test)
@@ -285,7 +285,7 @@ def test_state_that_cannot_be_written_refuses(tmp_path: Path) -> None:
         (tmp_path / "state").write_text("in the way")
         with pytest.raises(RPCError, match="cannot be kept"):
             await world.run(make_pod("b", ("app", "4")))
-        assert world.owner.exclusive().bit_count() == 4
+        assert world.owner.placing.exclusive().bit_count() == 4
 
     in_world(tmp_path, test)
 
@@ -407,7 +407,7 @@ def test_requests_derived_from_the_runtime(tmp_path: Path) -> None:
         assert own.cpus == before
         world.check()
         await world.end("g")
-        assert world.owner.exclusive() == 0
+        assert world.owner.placing.exclusive() == 0
 
     in_world(tmp_path, test)
 

@@ -130,7 +130,7 @@ class AgentPlugin:
             check_container(container)
             spec = None if identity.uid in self._owner.pods else self._sources.find(identity)
             record = self._owner.create_container(pod.id, identity, container, spec)
-            options = self._owner.run_options(record)
+            options = self._owner.placing.run_options(record)
         except RefusedError as refusal:
             self._raise(refusal)
             return CreateAnswer(adjust)
@@ -195,7 +195,7 @@ class AgentPlugin:
     def _write(self, record: ContainerRecord) -> None:
         self._outdated.pop(record.id, None)
         try:
-            self._files.write(record, self._owner.wanted(record))
+            self._files.write(record, self._owner.placing.wanted(record))
         except OSError as error:
             self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")
 

@@ -78,7 +78,7 @@ class Reconciler:
         found = self._tree.read(path)
         if pod is None or found is None:
             return
-        wanted = self._owner.wanted(record)
+        wanted = self._owner.placing.wanted(record)
         for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, record.limits, found)):
             yield self._mend(str(pod.identity), record.name, difference)
 
@@ -143,7 +143,7 @@ class Reconciler:
             yield self._mend(str(pod.identity), "", difference)
 
     def _pod_limits(self, pod: PodRecord, path: str, found: CgroupValues) -> Iterator[Difference]:
-        quota_off = self._owner.pod_quota_off(pod.identity.uid)
+        quota_off = self._owner.placing.pod_quota_off(pod.identity.uid)
         limits = self._annotated_limits(pod, quota_off)
         quota, memory = limits.get("cpuQuota"), limits.get("memory")
         if quota_off and found.quota is not None:
