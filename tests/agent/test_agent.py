@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.agent.identity import LARGEST_ANNOTATION
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.proto import nri_pb2 as nri
@@ -167,7 +168,7 @@ def test_killed_between_any_two_calls(tmp_path: Path, kill_before: int) -> None:
         await step()
         await world.end("b")
         await step()
-        assert world.owner.exclusive() == 0
+        assert world.owner.placing.exclusive() == 0
         world.check()
 
     in_world(tmp_path, test, pod_level())
@@ -185,7 +186,7 @@ def test_runtime_restarts(tmp_path: Path) -> None:
         world.fake.start()
         await asyncio.wait_for(world.fake.attached.wait(), 5)
         assert world.fake.containers["sandbox-a-app"].cpus == first
-        assert world.owner.exclusive().bit_count() == 4
+        assert world.owner.placing.exclusive().bit_count() == 4
         world.check()
 
     in_world(tmp_path, test)
@@ -215,7 +216,7 @@ def test_finished_pod_is_not_adopted(tmp_path: Path) -> None:
         container = (await world.run(make_pod("a", ("app", "4"))))["app"]
         container.message.state = nri.CONTAINER_STOPPED
         await world.start()
-        assert world.owner.exclusive() == 0
+        assert world.owner.placing.exclusive() == 0
         await world.end("a")
 
     in_world(tmp_path, test)
@@ -284,7 +285,7 @@ def test_state_that_cannot_be_written_refuses(tmp_path: Path) -> None:
         (tmp_path / "state").write_text("in the way")
         with pytest.raises(RPCError, match="cannot be kept"):
             await world.run(make_pod("b", ("app", "4")))
-        assert world.owner.exclusive().bit_count() == 4
+        assert world.owner.placing.exclusive().bit_count() == 4
 
     in_world(tmp_path, test)
 
@@ -345,6 +346,32 @@ def test_hostile_annotation_is_refused(tmp_path: Path, text: str) -> None:
     in_world(tmp_path, test)
 
 
+def test_annotations_of_others_are_not_kept(tmp_path: Path) -> None:
+    """Of the 256 KiB a pod may carry only our own annotations stay in memory, cut where they are too long."""
+
+    async def test(world: World) -> None:
+        many = {"other.example/blob": "x" * 200_000, "kubernetes.io/config.hash": "y" * 50_000}
+        await world.fake.run_pod("a", annotations=many)
+        kept = world.owner.pods["a"].identity.annotations
+        assert set(kept) == {"kubernetes.io/config.hash"}
+        assert len(kept["kubernetes.io/config.hash"]) <= LARGEST_ANNOTATION + 1
+
+    in_world(tmp_path, test)
+
+
+def test_annotation_can_be_switched_off(tmp_path: Path) -> None:
+    """Where nobody may take CPUs by annotation, it is as if it were not there, even a broken one."""
+
+    async def test(world: World) -> None:
+        amounts = {"cpu": "4", "memory": "1Gi"}
+        for name, text in (("a", json.dumps({"requests": amounts, "limits": amounts})), ("b", "{")):
+            sandbox = await world.fake.run_pod(name, annotations={"podslice.io/resources": text})
+            assert (await world.fake.create_container(sandbox, "app")).cpus == "0-31"
+        await world.run(make_pod("c", ("app", "1")), annotations={"podslice.io/resources": "{"})
+
+    in_world(tmp_path, test, pod_level(), annotation=False)
+
+
 @pytest.mark.parametrize("uid", ["../../etc", "a/b", "", "x" * 200, "a\nb"])
 def test_hostile_names_are_refused(tmp_path: Path, uid: str) -> None:
     """What becomes a file name or a key is checked first."""
@@ -380,7 +407,7 @@ def test_requests_derived_from_the_runtime(tmp_path: Path) -> None:
         assert own.cpus == before
         world.check()
         await world.end("g")
-        assert world.owner.exclusive() == 0
+        assert world.owner.placing.exclusive() == 0
 
     in_world(tmp_path, test)
 

@@ -61,7 +61,9 @@ class Agent:
         self._api_source: ApiSource | None = None
         if self._api is not None:
             self._api_source = ApiSource(self._api, self.node_name, trouble=self.reporter.trouble)
-        self.sources = Sources(self._sources(), wait=settings.sources.wait_seconds)
+        self.sources = Sources(
+            self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation
+        )
         self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
         self.owner = Owner(
             Path(self._scratch.name if self._scratch else settings.state_directory),
@@ -77,7 +79,9 @@ class Agent:
         folder = Path(settings.container_files) if settings.container_files and not observe else None
         self.plugin = AgentPlugin(self.owner, self.sources, ContainerFiles(folder), self.reporter, observe=observe)
         self.tree = tree or CgroupTree(settings.cgroup_root)
-        self.reconciler = Reconciler(self.owner, self.tree, repair=not observe)
+        self.reconciler = Reconciler(
+            self.owner, self.tree, repair=not observe, repair_limits=settings.limits == "repair"
+        )
         self.devices = self._devices(settings)
         self.drifts: list[Drift] = []
         self._lasting: list[Drift] = []

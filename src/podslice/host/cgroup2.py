@@ -106,6 +106,11 @@ class CgroupTree:
         """Ids of the processes directly in a cgroup."""
         return [int(line) for line in (self._read(path, "cgroup.procs") or "").split() if line.isdecimal()]
 
+    def memory_current(self, path: str) -> int:
+        """Bytes a cgroup uses now, 0 where the memory controller is off."""
+        text = self._read(path, "memory.current") or ""
+        return int(text) if text.isdecimal() else 0
+
     def write_cpus(self, path: str, cpus: Bits) -> None:
         """Raises `OSError`."""
         self._write(path, "cpuset.cpus", format_bits(cpus))
