@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from podslice import Node, Pod
-from podslice.core.defrag import Plan, defragment, largest
+from podslice.core.defrag.restarts import Plan, defragment, largest
 from tests.cli.test_cli import run
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import Setup, refusals
