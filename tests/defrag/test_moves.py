@@ -7,8 +7,9 @@ import pytest
 
 from podslice import Node
 from podslice.core.defrag.groups import movable_groups
-from podslice.core.defrag.largest import largest_pod
-from podslice.core.defrag.plan import Plan, apply_move, defragment, problem_of
+from podslice.core.defrag.largest import largest_pod, probe
+from podslice.core.defrag.plan import Plan, apply_move, defragment, problem_with
+from podslice.core.explain.fork import fork
 from podslice.core.managers.container import DEVICE_STATE_FILE
 from podslice.core.state.start import NodeFacts
 from podslice.core.state.verify import verify
@@ -65,7 +66,7 @@ def test_plans_work_on_the_node_itself(seed: int) -> None:
     node, pods = fragmented(seed, SMALL, pods=40, sizes="1124", memory=seed % 2 == 0, leave=4)
     for wanted in pods:
         before = dict(node.files)
-        plan = defragment(node.kubelet, wanted, limit=1000)
+        plan = defragment(node.kubelet, wanted, limit=300)
         assert dict(node.files) == before, "planning changed the node"
         if plan.fits:
             checked(node, wanted, plan)
@@ -93,7 +94,7 @@ def test_one_move_makes_room() -> None:
 
 def test_nothing_to_do_for_a_pod_that_fits() -> None:
     """A pod that fits needs no moves."""
-    assert defragment(_fragmented().kubelet, pod("small", "2")) == Plan(True, (), 0, 0, True)
+    assert defragment(_fragmented().kubelet, pod("small", "2")) == Plan(True, (), 0, 0, True, CPUSet((1, 2)))
 
 
 def test_impossible_is_proven() -> None:
@@ -144,7 +145,10 @@ def test_large_nodes_get_a_plan() -> None:
 def test_largest_pod() -> None:
     """Thirteen CPUs are free, nowhere more than seven together; moving makes room for more."""
     node = _fragmented()
-    found = largest_pod(node.kubelet, Quantity.parse("1Mi"), limit=5000)
+    found = largest_pod(
+        node.kubelet, probe(Quantity.parse("1Mi")), lambda wanted: defragment(node.kubelet, wanted, limit=5000)
+    )
+    assert isinstance(found.plan, Plan)
     free = (node.kubelet.manager.cpu.state.default & ~node.kubelet.manager.cpu.reserved).bit_count()
     assert found.now < found.after <= free
     assert found.proven
@@ -166,5 +170,5 @@ def test_a_spoilt_plan_is_noticed() -> None:
     )
     container = msgspec.structs.replace(move.containers[0], cpus_after=CPUSet.from_bits(taken))
     spoilt = msgspec.structs.replace(move, containers=(container,))
-    assert "not free" in problem_of(node.kubelet, [spoilt], wanted)
-    assert "refused" in problem_of(node.kubelet, [], wanted)
+    assert "not free" in problem_with(fork(node.kubelet), [spoilt], wanted)
+    assert "refused" in problem_with(fork(node.kubelet), [], wanted)

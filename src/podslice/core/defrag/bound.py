@@ -32,12 +32,17 @@ class _Need(NamedTuple):
 
 
 class Bound:
-    """Lower bounds for one pod on one node."""
+    """Lower bounds for one pod on one node.
+
+    `one_need`: the pod is placed at once, so that the more is free the better. With several containers what is free
+    decides where the first one goes, and that can spoil the place of the second.
+    """
 
     def __init__(self, kubelet: Kubelet, pod: AdmissionPod, groups: Sequence[Group]) -> None:
         self._groups = groups
         self._ids = tuple(kubelet.manager.cpu.topology.numa_nodes)
         self._needs = tuple(_needs(kubelet, pod))
+        self.one_need = len(pod.containers) == 1 or kubelet.manager.topology.scope == "pod"
 
     def of(self, state: State) -> tuple[int, int]:
         """(containers that must still move at least, CPUs missing); for the need that is furthest from being met."""

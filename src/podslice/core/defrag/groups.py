@@ -16,7 +16,7 @@ from podslice.core.machine.memory import Block
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.topology import TopologyManager
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 
 Counts = tuple[int, ...]
 """CPUs on each NUMA node, in the order of the topology."""
@@ -86,6 +86,15 @@ def _can_move(kubelet: Kubelet, group: Group) -> bool:
         return False
     masks = {block.numa_affinity for block in group.blocks}
     return len(masks) <= 1 and bool(group.cpus or group.blocks)
+
+
+def owned(kubelet: Kubelet, uid: str) -> CPUSet:
+    """All CPUs that belong to a pod alone."""
+    state = kubelet.manager.cpu.state
+    cpus = state.bubbles.get(uid, 0)
+    for own in state.assignments.get(uid, {}).values():
+        cpus |= own
+    return CPUSet.from_bits(cpus)
 
 
 def counts_of(topology: CPUTopology, cpus: Bits) -> Counts:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from podslice.core.defrag.bound import Bound
-from podslice.core.defrag.groups import no_worse, standing
+from podslice.core.defrag.bound import IMPOSSIBLE, Bound
+from podslice.core.defrag.groups import no_worse, owned, standing
 from podslice.core.defrag.search import MOST_STATES, Found, fewest_moves
 from podslice.core.defrag.space import Space, put
 from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.explain.changes import EditPod, admits
+from podslice.core.explain.changes import lands
 from podslice.core.explain.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
@@ -43,32 +43,35 @@ class Move(msgspec.Struct, frozen=True, rename="camel"):
 
 class Plan(msgspec.Struct, frozen=True, rename="camel"):
     """The answer for one pod. `fits`: it is admitted after the moves. `container_moves` counts containers that run;
-    no plan has fewer than `at_least`. `proven`: there is no shorter plan, or with `fits` False none at all."""
+    no plan has fewer than `at_least`. `proven`: there is no shorter plan, or with `fits` False none at all. `placed`:
+    the CPUs the pod then owns."""
 
     fits: bool
     moves: tuple[Move, ...]
     container_moves: int
     at_least: int
     proven: bool
+    placed: CPUSet = CPUSet()
 
 
-def defragment(kubelet: Kubelet, pod: Pod, *, limit: int = MOST_STATES) -> Plan:
-    """The fewest container moves after which the node admits the pod; `limit` bounds the exact search (states).
+def defragment(kubelet: Kubelet, pod: Pod, *, most: int | None = None, limit: int = MOST_STATES) -> Plan:
+    """The fewest container moves, at most `most`, after which the node admits the pod; `limit` bounds the exact search
+    (states).
 
     The node is left as it is. Plans are tried from the first move to the admission of the pod before they are returned.
     """
     pod = default_pod(pod, kubelet.manager.context.gates)
     space = Space(kubelet)
     bound = Bound(kubelet, kubelet.admission(pod), space.groups)
-    found = fewest_moves(space, bound, pod, limit)
+    found = fewest_moves(space, bound, pod, limit, most=IMPOSSIBLE - 1 if most is None else most)
     if found.steps is None:
         return Plan(False, (), 0, found.at_least, found.proven)
     moves = _moves(kubelet, space, found)
-    problem = problem_of(kubelet, moves, pod)
-    if problem:
+    copy = fork(kubelet)
+    if problem_with(copy, moves, pod):
         return Plan(False, (), 0, found.at_least, False)
     count = sum(space.groups[step.group].weight for step in found.steps)
-    return Plan(True, moves, count, found.at_least, found.proven)
+    return Plan(True, moves, count, found.at_least, found.proven, owned(copy, pod.metadata.uid))
 
 
 def _moves(kubelet: Kubelet, space: Space, found: Found) -> tuple[Move, ...]:
@@ -127,18 +130,17 @@ def apply_move(kubelet: Kubelet, move: Move) -> None:
         manager.memory.relocate(move.uid, [c.name for c in move.containers], nodes)
 
 
-def problem_of(kubelet: Kubelet, moves: Iterable[Move], pod: Pod) -> str:
-    """What goes wrong when a plan is applied to a copy of the node and the pod admitted for real; empty if nothing.
+def problem_with(kubelet: Kubelet, moves: Iterable[Move], pod: Pod) -> str:
+    """What goes wrong when a plan is applied to this node and the pod admitted for real; empty if nothing.
 
     After every move: as many CPUs as before and all of them free or the group's own, the shared pool not empty,
     nothing owned twice, and a restarted kubelet takes all pods back with what the files say.
     """
-    copy = fork(kubelet)
     for number, move in enumerate(moves, 1):
-        problem = _broken_by(copy, move)
+        problem = _broken_by(kubelet, move)
         if problem:
             return f"move {number} ({move.namespace}/{move.name}): {problem}"
-    return "" if admits(copy, pod, EditPod(pod)) else "the pod is refused after the moves"
+    return "" if lands(kubelet, pod) else "the pod is refused after the moves"
 
 
 def _broken_by(kubelet: Kubelet, move: Move) -> str:

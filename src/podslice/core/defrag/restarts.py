@@ -1,22 +1,20 @@
-"""Defragmenting a node: the fewest moves of running pods that make room for a pending one.
+"""Making room by restarting pods: what a node without an agent can do.
 
 A kubelet never moves a running container to other CPUs; a pod moves by ending and being admitted again. So a plan is a
-list of moves, each of one pod, and after each of them the node is a state a kubelet can be in: the moved pod was
-really admitted, with everything else in place. A plan that a pod's restart would interrupt is never given.
-
-Two kinds of moves: a pod starts again at once (it lands elsewhere because the node looks different by then), or it
-waits while others move and starts again later. Plans without waiting are preferred.
+list of steps in which chosen pods end and start again once each, and after each step the node is a state a kubelet can
+be in: whatever starts was really admitted, with everything else in place. No plan leaves a pod behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import TypeAlias
 
 import msgspec
 
-from podslice.core.errors import UpstreamDefectError
-from podslice.core.explain.edits import POD, with_amounts
+from podslice.core.defrag.groups import owned
+from podslice.core.explain.changes import lands
 from podslice.core.explain.fork import fork
 from podslice.core.explain.removals import Removals
 from podslice.core.kubelet import Kubelet
@@ -24,13 +22,12 @@ from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import CPUSet
-from podslice.core.values.quantity import Quantity
 
-_MOST_TRIES = 1500
+MOST_TRIES = 1500
 _FEW_PODS = 12
 
 
-class Step(msgspec.Struct, frozen=True, rename="camel"):
+class RestartStep(msgspec.Struct, frozen=True, rename="camel"):
     """One step of a plan. `action`: `stop` (the pod ends), `start` (it is admitted again), `place` (the new pod).
 
     `before` and `after` are the CPUs the pod owns before and after.
@@ -43,57 +40,83 @@ class Step(msgspec.Struct, frozen=True, rename="camel"):
     after: CPUSet = CPUSet()
 
 
-class Plan(msgspec.Struct, frozen=True, rename="camel"):
-    """Ordered steps; `moved` pods are restarted once each. No steps but `place`: it fits as it is."""
-
-    steps: tuple[Step, ...]
-    moved: tuple[str, ...]
+Steps: TypeAlias = tuple[RestartStep, ...]
 
 
-def defragment(kubelet: Kubelet, pod: Pod, *, most_moves: int = 3) -> Plan | None:
-    """The plan with the fewest moved pods after which `pod` is admitted; None if no plan with so many is found.
+class RestartPlan(msgspec.Struct, frozen=True, rename="camel"):
+    """Ordered steps; `restarted` pods end and start once each, none when the pod fits as it is.
 
-    Every plan was carried out on a copy of the node. Critical pods, and those with many containers, are tried last.
+    `fits`: there is a plan. `exhaustive`: every smaller set of pods was tried, and without a plan every set.
+    """
+
+    fits: bool
+    steps: tuple[RestartStep, ...]
+    restarted: tuple[str, ...]
+    exhaustive: bool
+
+
+def plan_restarts(kubelet: Kubelet, pod: Pod, *, most: int = 3, limit: int = MOST_TRIES) -> RestartPlan:
+    """The plan with the fewest restarted pods, at most `most`, after which `pod` is admitted.
+
+    Every plan was carried out on a copy of the node, which stays as it is. `limit` bounds the sets of pods and the
+    steps that are tried. Critical pods, and those with many containers, are tried last.
     """
     pod = default_pod(pod, kubelet.manager.context.gates)
     movable = sorted(
         (uid for uid, other in kubelet.active.items() if _owns(kubelet, uid) and uid != pod.metadata.uid),
         key=lambda uid: _disruption(kubelet, uid),
     )
-    search = _Search(kubelet, pod, movable)
-    for count in range(min(most_moves, len(movable)) + 1):
-        plan = search.plan(count)
-        if plan is not None:
-            return plan
-    return search.last_resort(most_moves)
+    return _Search(kubelet, pod, movable, limit).plan(most)
+
+
+def carry_out(kubelet: Kubelet, plan: RestartPlan, pod: Pod) -> None:
+    """Take the steps on the node itself."""
+    pod = default_pod(pod, kubelet.manager.context.gates)
+    specs = {uid: other.spec for uid, other in kubelet.active.items()}
+    for step in plan.steps:
+        if step.action == "stop":
+            _stop(kubelet, step.uid)
+        else:
+            assert lands(kubelet, specs.get(step.uid, pod)), "the plan was tried"
 
 
 class _Search:
-    """Looks through sets of pods, the smallest first.
+    """Looks through sets of pods, the smallest first, and for each through the orders of their steps.
 
-    Pods that ask for the same and hold it on the same NUMA nodes are as good as each other, so with many pods only one
-    set of each composition is looked at. The number of tries is limited; afterwards a set that cannot be made smaller
-    by leaving out one pod is taken instead of the smallest.
+    Only pods without which the new one fits are worth a try. Pods that ask for the same and hold it on the same NUMA
+    nodes are as good as each other, so with many pods only one set of each composition is looked at. When the tries are
+    used up, a set that cannot be made smaller by leaving out one pod is taken instead of the smallest.
     """
 
-    def __init__(self, kubelet: Kubelet, pod: Pod, movable: Sequence[str]) -> None:
+    def __init__(self, kubelet: Kubelet, pod: Pod, movable: Sequence[str], limit: int) -> None:
         self.kubelet = kubelet
         self.pod = pod
         self.movable = tuple(movable)
-        self.removals = Removals(kubelet, pod, limit=_MOST_TRIES)
-        exact = len(movable) <= _FEW_PODS
-        self.likeness = {uid: (uid,) if exact else _likeness(kubelet, uid) for uid in movable}
+        self.removals = Removals(kubelet, pod, limit=limit)
+        self.exhaustive = len(movable) <= _FEW_PODS
+        self.likeness = {uid: (uid,) if self.exhaustive else _likeness(kubelet, uid) for uid in movable}
+        self.specs = {uid: other.spec for uid, other in kubelet.active.items()}
+        self.tries = limit
 
-    def plan(self, count: int) -> Plan | None:
-        """A plan that moves so many pods."""
-        return next(filter(None, map(self._plan, self._sets(count))), None)
+    def plan(self, most: int) -> RestartPlan:
+        steps, uids = self._found(most)
+        return RestartPlan(steps is not None, steps or (), uids, self.exhaustive)
 
-    def last_resort(self, most_moves: int) -> Plan | None:
-        """A plan with few, not necessarily the fewest moves, if the search was cut short."""
-        if not self.removals.exhausted:
-            return None
+    def _found(self, most: int) -> tuple[Steps | None, tuple[str, ...]]:
+        if not self.exhaustive and not self.removals.help(self.movable):
+            return None, ()
+        for count in range(min(most, len(self.movable)) + 1):
+            for uids in self._sets(count):
+                steps = self._steps(fork(self.kubelet), (), uids, (), placed=False)
+                if steps is not None:
+                    self.exhaustive = self.exhaustive or count <= 1
+                    return steps, uids
+        if self.exhaustive:
+            return None, ()
         uids = Removals(self.kubelet, self.pod).several(self.movable)
-        return self._plan(uids) if 0 < len(uids) <= most_moves else None
+        self.tries = max(self.tries, _FEW_PODS**2)
+        steps = self._steps(fork(self.kubelet), (), uids, (), placed=False) if 0 < len(uids) <= most else None
+        return steps, uids if steps is not None else ()
 
     def _sets(self, count: int) -> Iterator[tuple[str, ...]]:
         """Sets of so many pods without which the new one fits, one of each composition."""
@@ -102,25 +125,83 @@ class _Search:
             composition = tuple(sorted(repr(self.likeness[uid]) for uid in uids))
             if composition in seen:
                 continue
-            if self.removals.exhausted:
+            if self.removals.exhausted or self.tries <= 0:
+                self.exhaustive = False
                 return
             seen.add(composition)
             if self.removals.help(uids):
                 yield uids
 
-    def _plan(self, uids: tuple[str, ...]) -> Plan | None:
-        """A valid order of steps that moves exactly these pods, if there is one among the orders tried."""
-        for order in _orders(uids):
-            steps = _carried_out(self.kubelet, self.pod, order)
-            if steps is not None:
-                return Plan(steps, uids)
+    def _steps(
+        self,
+        node: Kubelet,
+        done: Steps,
+        waiting: tuple[str, ...],
+        away: tuple[str, ...],
+        placed: bool,
+    ) -> Steps | None:
+        """The steps that restart the `waiting` pods, start those that are `away`, and place the new one.
+
+        What can start again at once does; then the new pod is placed; then another pod ends. The largest starts first.
+        """
+        if placed and not waiting and not away:
+            return done
+        for uid in reversed(away):
+            found = self._admitting(node, done, waiting, tuple(other for other in away if other != uid), uid, placed)
+            if found is not None:
+                return found
+        if not placed:
+            found = self._admitting(node, done, waiting, away, "", placed)
+            if found is not None:
+                return found
+        for uid in waiting:
+            copy = fork(node)
+            step = _stop(copy, uid)
+            rest = tuple(other for other in waiting if other != uid)
+            gone = tuple(other for other in self.movable if other in away or other == uid)
+            found = self._steps(copy, (*done, step), rest, gone, placed)
+            if found is not None:
+                return found
         return None
+
+    def _admitting(
+        self,
+        node: Kubelet,
+        done: Steps,
+        waiting: tuple[str, ...],
+        away: tuple[str, ...],
+        uid: str,
+        placed: bool,
+    ) -> Steps | None:
+        """Go on after a pod, or for no `uid` the new one, was admitted; None if it is not."""
+        if self.tries <= 0:
+            self.exhaustive = False
+            return None
+        self.tries -= 1
+        copy, pod = fork(node), self.specs[uid] if uid else self.pod
+        if not lands(copy, pod):
+            return None
+        own = pod.metadata.uid
+        held = next((step.before for step in done if step.uid == own), CPUSet())
+        step = RestartStep("start" if uid else "place", _name(pod), own, held, owned(copy, own))
+        return self._steps(copy, (*done, step), waiting, away, placed or not uid)
+
+
+def _stop(kubelet: Kubelet, uid: str) -> RestartStep:
+    held, name = owned(kubelet, uid), _name(kubelet.active[uid].spec)
+    kubelet.remove_pod(uid)
+    kubelet.collect()
+    return RestartStep("stop", name, uid, held)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
 def _likeness(kubelet: Kubelet, uid: str) -> tuple[object, ...]:
     """Equal for pods that ask for the same and hold it on the same NUMA nodes."""
     pod, manager = kubelet.active[uid], kubelet.manager
-    cpus = _cpus(kubelet, uid).bits
+    cpus = owned(kubelet, uid).bits
     blocks = [(b.numa_affinity, b.type, b.size) for c in pod.containers for b in manager.memory.blocks(uid, c.name)]
     devices = tuple(manager.device.devices_of(uid, c.name) for c in pod.containers)
     asked = tuple((c.exclusive_cpus, c.init, c.restartable) for c in pod.containers)
@@ -141,96 +222,3 @@ def _owns(kubelet: Kubelet, uid: str) -> bool:
         or uid in manager.memory.assignments
         or manager.device.holds_devices(uid)
     )
-
-
-Order = tuple[tuple[str, str], ...]
-
-
-def _orders(uids: tuple[str, ...]) -> Iterator[Order]:
-    """First each pod restarts in turn, then the new one is placed; then all stop, the new one is placed, they start
-    again, in the given order and with the largest first (`uids` come smallest first)."""
-    yield (*((action, uid) for uid in uids for action in ("stop", "start")), ("place", ""))
-    if uids:
-        stops = tuple(("stop", uid) for uid in uids)
-        yield (*stops, ("place", ""), *(("start", uid) for uid in reversed(uids)))
-        if len(uids) > 1:
-            yield (*stops, ("place", ""), *(("start", uid) for uid in uids))
-            yield (*stops, *(("start", uid) for uid in reversed(uids)), ("place", ""))
-
-
-def _carried_out(kubelet: Kubelet, pod: Pod, order: Order) -> tuple[Step, ...] | None:
-    """The steps as they happen on a copy of the node; None as soon as one fails."""
-    copy = fork(kubelet)
-    specs = {uid: other.spec for uid, other in kubelet.active.items()}
-    before: dict[str, CPUSet] = {}
-    steps = []
-    for action, uid in order:
-        subject = pod if action == "place" else specs[uid]
-        own = subject.metadata.uid
-        name = f"{subject.metadata.namespace or 'default'}/{subject.metadata.name}"
-        if action == "stop":
-            before[own] = _cpus(copy, own)
-            copy.remove_pod(own)
-            copy.collect()
-            steps.append(Step("stop", name, own, before[own]))
-        elif _admitted(copy, subject):
-            steps.append(Step(action, name, own, before.get(own, CPUSet()), _cpus(copy, own)))
-        else:
-            return None
-    return tuple(steps)
-
-
-def _admitted(kubelet: Kubelet, pod: Pod) -> bool:
-    kubelet.preempted = ()
-    try:
-        if kubelet.admit(pod) is not None or kubelet.preempted:
-            return False
-        started = kubelet.start_containers(pod.metadata.uid)
-    except UpstreamDefectError:
-        return False
-    return not any(container.error for container in started.values())
-
-
-def _cpus(kubelet: Kubelet, uid: str) -> CPUSet:
-    """All CPUs that belong to a pod alone."""
-    state = kubelet.manager.cpu.state
-    cpus = state.bubbles.get(uid, 0)
-    for own in state.assignments.get(uid, {}).values():
-        cpus |= own
-    return CPUSet.from_bits(cpus)
-
-
-# The largest pod that could be placed
-
-
-class Largest(msgspec.Struct, frozen=True, rename="camel"):
-    """The most CPUs a pod shaped like `pod` can ask for now, and after the plan."""
-
-    now: int
-    after: int
-    plan: Plan | None
-
-
-def largest(kubelet: Kubelet, shape: Pod, *, most_moves: int = 1) -> Largest:
-    """How large the first container of `shape` can be made, without and with up to `most_moves` moved pods.
-
-    With pod-level resources the pod as a whole is sized. Memory and devices stay as they are in `shape`.
-    """
-    shape = default_pod(shape, kubelet.manager.context.gates)
-    cpu = kubelet.manager.cpu
-    free = (cpu.state.default & ~cpu.reserved).bit_count()
-    now = next((n for n in range(free, 0, -1) if _fits(kubelet, _sized(shape, n))), 0)
-    for count in range(free, now, -1):
-        plan = defragment(kubelet, _sized(shape, count), most_moves=most_moves)
-        if plan is not None:
-            return Largest(now, count, plan)
-    return Largest(now, now, None)
-
-
-def _fits(kubelet: Kubelet, pod: Pod) -> bool:
-    return _admitted(fork(kubelet), pod)
-
-
-def _sized(shape: Pod, cpus: int) -> Pod:
-    place = POD if shape.spec.resources is not None else shape.spec.containers[0].name
-    return with_amounts(shape, {(place, "cpu"): Quantity.of(cpus)})

@@ -37,24 +37,28 @@ class _Node(NamedTuple):
     before: _Node | None
 
 
-def fewest_moves(space: Space, bound: Bound, pod: Pod, limit: int = MOST_STATES) -> Found:
-    """The fewest container moves after which the node admits the pod."""
+def fewest_moves(
+    space: Space, bound: Bound, pod: Pod, limit: int = MOST_STATES, *, most: int = IMPOSSIBLE - 1
+) -> Found:
+    """The fewest container moves, at most `most`, after which the node admits the pod."""
     start = space.start()
     if space.admits(start, pod):
         return Found((), 0, True)
-    least = bound.of(start)[0]
-    if least >= IMPOSSIBLE or not space.admits(space.emptied(start), pod):
+    if bound.of(start)[0] > most:
         return Found(None, 0, True)
-    found = _best_first(space, bound, pod, limit)
-    if found.steps is None and not found.proven:
-        steps = _beam(space, bound, pod, limit)
+    hopeless = not space.admits(space.emptied(start), pod)
+    if hopeless and bound.one_need:
+        return Found(None, 0, True)
+    found = _best_first(space, bound, pod, limit, most)
+    if found.steps is None and not found.proven and not hopeless:
+        steps = _beam(space, bound, pod, limit, most)
         if steps is not None:
             moved = sum(space.groups[step.group].weight for step in steps)
             return Found(steps, found.at_least, moved <= found.at_least)
     return found
 
 
-def _best_first(space: Space, bound: Bound, pod: Pod, limit: int) -> Found:
+def _best_first(space: Space, bound: Bound, pod: Pod, limit: int, most: int) -> Found:
     start = space.start()
     least = bound.of(start)
     heap: list[tuple[int, int, int, int, _Node]] = [(least[0], least[1], 0, 0, _Node(0, start, None, None))]
@@ -78,7 +82,7 @@ def _best_first(space: Space, bound: Bound, pod: Pod, limit: int) -> Found:
                 continue
             known[key] = child.moved
             needed, missing = bound.of(child.draft)
-            if needed < IMPOSSIBLE:
+            if child.moved + needed <= most:
                 made += 1
                 heappush(heap, (child.moved + needed, missing, -child.moved, made, child))
     return Found(None, 0, space.exhaustive)
@@ -93,7 +97,7 @@ def _children(space: Space, node: _Node) -> list[tuple[_Node, tuple[tuple[int, P
     return found
 
 
-def _beam(space: Space, bound: Bound, pod: Pod, limit: int) -> tuple[Step, ...] | None:
+def _beam(space: Space, bound: Bound, pod: Pod, limit: int, most: int) -> tuple[Step, ...] | None:
     """Steps that lead to the goal, not always the fewest; None when the beam misses it."""
     layer = [_Node(0, space.start(), None, None)]
     known = {space.signature(layer[0].draft.places)}
@@ -101,7 +105,7 @@ def _beam(space: Space, bound: Bound, pod: Pod, limit: int) -> tuple[Step, ...] 
         ranked: list[tuple[tuple[int, int], int, int, _Node]] = []
         for node in layer:
             for child, key in _children(space, node):
-                if key not in known:
+                if key not in known and child.moved <= most:
                     known.add(key)
                     ranked.append((bound.of(child.draft), child.moved, len(ranked), child))
         ranked.sort()
