@@ -86,7 +86,7 @@ def _owners(picture: Picture) -> h.Element | None:
 def _row(picture: Picture, index: int) -> h.Element:
     owner = picture.owners[index]
     pod = picture.pods[owner.pod]
-    swatch = h.span(".swatch", style=f"background:{style_of(index).fill}", aria_hidden="true")
+    swatch = h.span(".swatch", style=f"background:{style_of(owner.look).fill}", aria_hidden="true")
     return h.tr(tabindex="0", data_o=str(index))[
         h.td[swatch, owner.label],
         h.td[f"{owner.cpus.bit_count()}: ", h.code[format_bits(owner.cpus)]],
