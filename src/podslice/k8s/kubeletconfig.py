@@ -9,6 +9,7 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
+from podslice.core.values.decoding import decoding_problem
 from podslice.k8s.manifest import read_text
 from podslice.k8s.yaml import load_documents
 
@@ -82,8 +83,8 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     try:
         config = msgspec.convert(fields, KubeletConfig)
     except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at `$.")
-        raise InputError(text[:1].lower() + text[1:], path=place.rstrip("`")) from None
+        path, problem, remedy = decoding_problem(str(error))
+        raise InputError(problem, path=path, remedy=remedy) from None
     return LoadedConfig(config, tuple(_warnings(data, known)))
 
 
