@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from podslice.cli.node_option import node_options, print_warnings, start_node
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.output import OUTPUT, emit, prose_width
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import ContainerDecision, Decision, Node
 from podslice.core.values.cpuset import format_bits
@@ -84,6 +84,7 @@ def _as_data(node: Node, decisions: list[Decision], profile: str) -> dict[str, A
 
 
 def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, show_map: bool) -> None:
+    from podslice.render.prose import wrapped
     from podslice.render.table import print_table
 
     click.echo(_headline(node, profile) + "\n")
@@ -99,7 +100,7 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
             name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
             click.echo(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}")
             if decision.why:
-                click.echo(f"  {decision.why}")
+                click.echo(wrapped(f"  {decision.why}", prose_width()))
     if memory:
         click.echo("\n" + _memory_table(node))
     if show_map:

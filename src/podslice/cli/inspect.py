@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.output import OUTPUT, coloured, emit
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
 from podslice.core.inspect.build import inspect_pod
@@ -142,6 +142,5 @@ def _print(pages: list[Page]) -> None:
     from podslice.render.inspect_page import page_text
 
     width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
-    coloured = sys.stdout.isatty()
     rule = "\n" + "─" * width + "\n"
-    click.echo(rule.join(page_text(page, width=width, coloured=coloured) for page in pages), nl=False)
+    click.echo(rule.join(page_text(page, width=width, coloured=coloured()) for page in pages), nl=False)

@@ -31,7 +31,11 @@ def node_options(command: F) -> F:
             "--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults)."
         ),
         click.option(
-            "--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field of the configuration."
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help="Override a field of the configuration; FIELD.KEY for an entry of a map.",
         ),
         click.option(
             "--profile",
@@ -152,7 +156,6 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
 def load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletConfig, tuple[str, ...]]:
     """A configuration and its warnings, with `--set FIELD=VALUE` on top. Raises `InputError`."""
     from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
-    from podslice.k8s.yaml import load_documents
 
     data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}
     if path is not None:
@@ -161,13 +164,28 @@ def load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletCo
         field, equals, value = override.partition("=")
         if not equals or not field:
             raise InputError(f"{override!r} is not FIELD=VALUE", path="--set", remedy="--set cpuManagerPolicy=static")
-        documents = load_documents(value, "--set")
-        parsed = documents[0] if documents else ""
-        data[field] = value if isinstance(parsed, int | float) and not isinstance(parsed, bool) else parsed
+        _override(data, field, value)
     try:
         return config_from_dict(data)
     except InputError as error:
         raise error.at(source=path or "") from None
+
+
+def _override(data: dict[str, Any], field: str, value: str) -> None:
+    """Set a field; `featureGates.MemoryQoS` is a key of a map, and what comes after the first dot is that key."""
+    from podslice.k8s.kubeletconfig import text_fields
+    from podslice.k8s.yaml import load_documents
+
+    documents = load_documents(value, f"--set {field}")
+    parsed = documents[0] if documents else ""
+    name, dot, key = field.partition(".")
+    if not dot:
+        data[name] = value if name in text_fields() else parsed
+        return
+    known = data.get(name)
+    if known is not None and not isinstance(known, dict):
+        raise InputError(f"{name} is no map", path=f"--set {field}", remedy=f"--set {name}=VALUE")
+    data[name] = {**(known or {}), key: parsed}
 
 
 def load_devices(path: str | None) -> DeviceInventory | None:
@@ -179,7 +197,9 @@ def load_devices(path: str | None) -> DeviceInventory | None:
     from podslice.k8s.yaml import load_documents
 
     documents = load_documents(read_text(path), path)
-    return inventory_from_data(documents[0] if documents else [], source=path)
+    if not documents:
+        raise InputError("holds no devices", source=path, remedy="docs/devices.md shows the form")
+    return inventory_from_data(documents[0], source=path)
 
 
 def started(make: Callable[[], Node], config: KubeletConfig) -> Node:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from podslice.cli.group import Group
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.output import OUTPUT, emit
 from podslice.core.errors import InputError, StartError
@@ -40,7 +41,7 @@ class StateFile(NamedTuple):
     kind: FileKind | None
 
 
-@click.group()
+@click.group(cls=Group)
 def state() -> None:
     """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint.
 

@@ -88,6 +88,11 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     return LoadedConfig(config, tuple(_warnings(data, known)))
 
 
+def text_fields() -> frozenset[str]:
+    """Fields that are text, whatever their value looks like: `reservedSystemCPUs=0` means the text `0`."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(KubeletConfig) if field.type is str)
+
+
 def _text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
