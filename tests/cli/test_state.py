@@ -96,8 +96,22 @@ def test_verify_with_the_configuration(kubelet: Path, tmp_path: Path, policy: st
 
 def test_configuration_needs_a_machine(kubelet: Path, tmp_path: Path) -> None:
     """A configuration says nothing about files without a machine."""
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(_CONFIG.format(policy="static", total=2, second=1))
     with pytest.raises(InputError, match="--config: needs a machine"):
-        _run("verify", kubelet, "--config", tmp_path / "kubelet.yaml")
+        _run("verify", kubelet, "--config", config)
+
+
+def test_the_configuration_says_whether_the_gate_is_on(kubelet: Path) -> None:
+    """The gate of the configuration decides which format the kubelet reads, without --pod-level."""
+    policy = ("--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0-1")
+    off = _run("verify", kubelet / "cpu_manager_state", *policy, *_MACHINE)
+    assert (off.exit_code, "does not start" in off.output) == (1, True)
+    on = _run(
+        "verify", kubelet / "cpu_manager_state", *policy, "--set", "featureGates.PodLevelResourceManagers=true",
+        *_MACHINE,
+    )  # fmt: skip
+    assert (on.exit_code, "1.36 with PodLevelResourceManagers starts" in on.output) == (0, True)
 
 
 def test_verify_finds_damage(kubelet: Path) -> None:

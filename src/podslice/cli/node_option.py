@@ -23,6 +23,22 @@ from podslice.core.quirks import PROFILES
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Override a field of the configuration; FIELD.KEY for an entry of a map.",
+)
+profile_option = click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    default="podslice",
+    show_default=True,
+    help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).",
+)
+
+
 def node_options(command: F) -> F:
     """Adds the machine options, `--config`, `--set`, `--profile`, `--devices` and `--predicates`; the command gets
     them as keyword arguments and hands them to `start_node`."""
@@ -30,20 +46,8 @@ def node_options(command: F) -> F:
         click.option(
             "--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults)."
         ),
-        click.option(
-            "--set",
-            "overrides",
-            multiple=True,
-            metavar="FIELD=VALUE",
-            help="Override a field of the configuration; FIELD.KEY for an entry of a map.",
-        ),
-        click.option(
-            "--profile",
-            type=click.Choice(list(PROFILES)),
-            default="podslice",
-            show_default=True,
-            help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).",
-        ),
+        set_option,
+        profile_option,
         click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."),
         click.option(
             "--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like."

@@ -11,7 +11,9 @@ import click
 
 from podslice.cli.group import Group
 from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.node_option import load_config, print_warnings, set_option
 from podslice.cli.output import OUTPUT, emit
+from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.state.content import read_content
@@ -30,6 +32,7 @@ from podslice.render.state_table import content_data, content_text
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
 _PLACES = (*_NAMES, "device-plugins/kubelet_internal_checkpoint")
+_FIRST_WITH_GATE = 36
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -68,6 +71,7 @@ def _node_options(command: F) -> F:
     options = (
         click.option("--here", is_flag=True, help="Check against this very machine."),
         click.option("--config", "config_path", metavar="FILE", help="The kubelet's configuration; needs a machine."),
+        set_option,
         click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system."),
         click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
         click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids."),
@@ -77,15 +81,32 @@ def _node_options(command: F) -> F:
     return machine_options(command)
 
 
-def _facts(options: dict[str, Any]) -> NodeFacts:
+def _configuration(options: dict[str, Any]) -> KubeletConfig | None:
+    """The kubelet's configuration where `--config` or `--set` name one."""
+    if options["config_path"] is None and not options["overrides"]:
+        return None
+    config, warnings = load_config(options["config_path"], options["overrides"])
+    print_warnings(warnings)
+    return config
+
+
+def _reader(version: str, pod_level: bool, config: KubeletConfig | None) -> Release:
+    """The kubelet that is to read the files; its gate is on when the flag or its configuration says so."""
+    reader = release(version, pod_level=pod_level)
+    if config is None or pod_level or reader.minor < _FIRST_WITH_GATE:
+        return reader
+    return release(version, pod_level=config.feature_gates.get("PodLevelResourceManagers", False))
+
+
+def _facts(options: dict[str, Any], config: KubeletConfig | None) -> NodeFacts:
     """What the node options say. Without any machine option the files are not checked against a machine."""
     from podslice.k8s.running import load_containers
 
     chosen = (options["machine"], options["sysfs"], options["source"])
     known = options["here"] or any(option is not None for option in chosen)
     containers = load_containers(options["containers"]) if options["containers"] else {}
-    if options["config_path"] is not None:
-        return _configured_facts(options, resolve_machine(*chosen) if known else None, containers)
+    if config is not None:
+        return _configured_facts(options, config, resolve_machine(*chosen) if known else None, containers)
     try:
         reserved = parse_bits(options["reserved_cpus"])
     except CPUSetError as error:
@@ -99,21 +120,21 @@ def _facts(options: dict[str, Any]) -> NodeFacts:
 
 
 def _configured_facts(
-    options: dict[str, Any], machine: Machine | None, containers: Mapping[str, tuple[str, str]]
+    options: dict[str, Any], config: KubeletConfig, machine: Machine | None, containers: Mapping[str, tuple[str, str]]
 ) -> NodeFacts:
     from podslice.core.managers.facts import node_facts
-    from podslice.k8s.kubeletconfig import load_kubelet_config
 
-    path = options["config_path"]
     if machine is None:
         raise InputError("needs a machine", path="--config", remedy="--here, --machine, --sysfs or --from")
     if options["reserved_cpus"] or options["strict_reservation"]:
         raise InputError("says what is reserved", path="--config", remedy="leave out the other options")
     try:
-        return node_facts(machine, load_kubelet_config(path).config, containers)
+        return node_facts(machine, config, containers)
     except StartError as error:
         problem = f"a kubelet would not start even without state files: {error.message}"
-        raise InputError(problem, path=error.stage, remedy=error.remedy).at(source=path) from None
+        raise InputError(problem, path=error.stage, remedy=error.remedy).at(
+            source=options["config_path"] or ""
+        ) from None
 
 
 def _files(path: Path) -> list[StateFile]:
@@ -189,7 +210,8 @@ def _identity(content: Any) -> dict[str, Any]:
 @OUTPUT("table")
 def verify(path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
     """What is wrong with the files, and what a kubelet would do with them at its start."""
-    facts, reader = _facts(options), release(version, pod_level=pod_level)
+    config = _configuration(options)
+    facts, reader = _facts(options, config), _reader(version, pod_level, config)
     results = []
     for file in _files(path):
         content, findings = verify_file(file.data, facts)
@@ -257,7 +279,7 @@ def convert(
         try:
             conversion = convert_content(read_content(file.data), target, known)
         except CheckpointError as error:
-            raise InputError(str(error), source=str(file.path)) from None
+            raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
         except InputError as error:
             raise error.at(source=str(file.path)) from None
         changes.append((file, Repaired(conversion.data, conversion.version, conversion.lost)))
@@ -295,7 +317,8 @@ def repair(
     """
     from podslice.k8s.running import load_running_pods
 
-    facts, target = _facts(options), release(version, pod_level=pod_level)
+    config = _configuration(options)
+    facts, target = _facts(options, config), _reader(version, pod_level, config)
     running = load_running_pods(pods) if pods else None
     changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind != "device"]
     if not changes:

@@ -70,7 +70,11 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     if version != API_VERSION:
         raise InputError(f"{version!r} is not supported", path="apiVersion", remedy=f"apiVersion: {API_VERSION}")
     known = {field.encode_name for field in msgspec.structs.fields(KubeletConfig)}
-    fields = {name: value for name, value in data.items() if name in known and value is not None}
+    fields: dict[str, Any] = {
+        name: float(value) if isinstance(value, float) else value  # YAML numbers remember how they were written
+        for name, value in data.items()
+        if name in known and value is not None
+    }
     for name in _TEXT_MAPS:
         if isinstance(fields.get(name), dict):
             fields[name] = {key: _text(value) for key, value in fields[name].items()}
