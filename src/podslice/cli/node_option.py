@@ -19,6 +19,7 @@ from podslice.core.managers.container import DEVICE_STATE_FILE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
+from podslice.core.state.checkpoint_allocation import ALLOCATED_STATE_FILE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -152,6 +153,9 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
         data = next((data for place in places if (data := read_state(place)) is not None), None)
         if data is not None:
             found[name] = data
+    granted = read_state(directory / ALLOCATED_STATE_FILE)
+    if found and granted is not None:
+        found[ALLOCATED_STATE_FILE] = granted
     if not found:
         raise InputError("holds no state file", source=str(directory), remedy=f"expected {', '.join(STATE_FILES)}")
     return found

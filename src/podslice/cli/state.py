@@ -16,6 +16,7 @@ from podslice.cli.output import OUTPUT, emit
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
+from podslice.core.state.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE
 from podslice.core.state.content import read_content
 from podslice.core.state.convert import convert as convert_content
 from podslice.core.state.gojson import CheckpointError
@@ -32,7 +33,10 @@ from podslice.render.state_table import content_data, content_text
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
 _PLACES = (*_NAMES, "device-plugins/kubelet_internal_checkpoint")
+_READABLE = (*_PLACES, ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE)
+"""The managers' files, and the records of granted resources beside them, which are shown and verified only."""
 _FIRST_WITH_GATE = 36
+_NOT_MENDED = ("device", "allocation")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -46,7 +50,8 @@ class StateFile(NamedTuple):
 
 @click.group(cls=Group)
 def state() -> None:
-    """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint.
+    """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint; show
+    and verify allocated_pods_state and actuated_pods_state.
 
     \b
     Examples:
@@ -137,11 +142,11 @@ def _configured_facts(
         ) from None
 
 
-def _files(path: Path) -> list[StateFile]:
+def _files(path: Path, names: tuple[str, ...] = _PLACES) -> list[StateFile]:
     """The state files of a directory, or the one file. Raises `InputError`."""
     paths = [path]
     if path.is_dir():
-        paths = [path / place for place in _PLACES if (path / place).is_file()]
+        paths = [path / place for place in names if (path / place).is_file()]
         if not paths:
             raise InputError("holds no state file", source=str(path), remedy=f"expected {', '.join(_NAMES)}")
     files = []
@@ -172,7 +177,7 @@ _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Pat
 def show(path: Path, output: str) -> None:
     """Who owns what, in files of every version."""
     shown, problems = [], False
-    for file in _files(path):
+    for file in _files(path, _READABLE):
         try:
             content = read_content(file.data)
         except CheckpointError as error:
@@ -191,7 +196,10 @@ def show(path: Path, output: str) -> None:
 
 
 def _title(content: Any) -> str:
-    policy = "" if content.device is not None else f", policy {(content.cpu or content.memory).policy_name}"
+    if content.allocation is not None and content.intact:
+        return "granted resources (kubelet 1.36)"
+    owner = content.cpu or content.memory
+    policy = "" if owner is None else f", policy {owner.policy_name}"
     return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
 
 
@@ -213,7 +221,7 @@ def verify(path: Path, version: str, pod_level: bool, output: str, **options: An
     config = _configuration(options)
     facts, reader = _facts(options, config), _reader(version, pod_level, config)
     results = []
-    for file in _files(path):
+    for file in _files(path, _READABLE):
         content, findings = verify_file(file.data, facts)
         if content is not None and file.kind is not None and content.kind != file.kind:
             text = f"the content is a {content.kind} state file"
@@ -320,9 +328,10 @@ def repair(
     config = _configuration(options)
     facts, target = _facts(options, config), _reader(version, pod_level, config)
     running = load_running_pods(pods) if pods else None
-    changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind != "device"]
+    changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind not in _NOT_MENDED]
     if not changes:
-        raise InputError("holds nothing to repair", source=str(path), remedy="a kubelet makes the device file anew")
+        remedy = "drain the node and remove the file: a kubelet makes a new one"
+        raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
     _finish(changes, target, write, out, output, "actions")
 
 
