@@ -54,6 +54,23 @@ def test_foreign_writes_are_undone(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
+def test_a_new_pods_quota_is_no_drift(tmp_path: Path) -> None:
+    """The kubelet gives a pod's cgroup a quota that exclusive CPUs must not have: it is lifted when the pod comes."""
+
+    async def test(world: World) -> None:
+        own = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        loop, fake = reconciler(world, tmp_path)
+        parent = own.message.linux.cgroups_path.strip("/").rpartition("/")[0]
+        assert loop.differs()
+        assert fake.text(parent, "cpu.max") == "400000 100000"
+        loop.settle("a")
+        assert fake.text(parent, "cpu.max") == "max 100000"
+        assert not loop.differs()
+        assert loop.run() == []
+
+    in_world(tmp_path, test)
+
+
 async def limited(world: World, **limits: int) -> FakeContainer:
     """A shared container with limits of its own."""
     world.source.add(make_pod("s", ("app", "500m")))

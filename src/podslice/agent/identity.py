@@ -20,13 +20,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
 
 class Identity(NamedTuple):
     """A pod as its sandbox names it. `uid` is what the kubelet calls it, for a static pod the hash of its file. Of its
-    annotations only ours are kept, and no more of each than shows that it is too long."""
+    annotations only ours are kept, and no more of each than shows that it is too long. `sandbox_cgroup` is where the
+    sandbox itself runs, empty where the runtime does not say."""
 
     uid: str
     namespace: str
     name: str
     annotations: Mapping[str, str]
     cgroup_parent: str = ""
+    sandbox_cgroup: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -40,7 +42,7 @@ def identity_of(pod: nri.PodSandbox) -> Identity:
     if not _NAME.match(pod.id):
         raise InputError(f"{pod.id[:80]!r} is not valid", path="pod.id")
     kept = {name: pod.annotations[name][: LARGEST_ANNOTATION + 1] for name in _KEPT if name in pod.annotations}
-    return Identity(pod.uid, pod.namespace, pod.name, kept, pod.linux.cgroup_parent)
+    return Identity(pod.uid, pod.namespace, pod.name, kept, pod.linux.cgroup_parent, pod.linux.cgroups_path)
 
 
 def check_container(container: nri.Container) -> None:

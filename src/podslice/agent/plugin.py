@@ -7,7 +7,7 @@ import os
 import stat
 import time
 import traceback
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from podslice.agent.books import ContainerRecord, SandboxRecord
@@ -33,15 +33,24 @@ class Timer(Protocol):
 
 
 class AgentPlugin:
-    """Implements `wire.nri.Plugin`. `observe`: decide and report, refuse and change nothing."""
+    """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
+    `observe`: decide and report, refuse and change nothing."""
 
     def __init__(
-        self, owner: Owner, sources: Sources, files: ContainerFiles, timer: Timer, *, observe: bool = False
+        self,
+        owner: Owner,
+        sources: Sources,
+        files: ContainerFiles,
+        timer: Timer,
+        *,
+        settle: Callable[[str], None] = lambda uid: None,
+        observe: bool = False,
     ) -> None:
         self._owner = owner
         self._sources = sources
         self._files = files
         self._timer = timer
+        self._settle = settle
         self._observe = observe
         self.runtime = ""
         self._outdated: dict[str, ContainerRecord] = {}
@@ -97,6 +106,7 @@ class AgentPlugin:
     def _run_pod(self, sandbox: str, identity: Identity, spec: Pod | None, started: float) -> None:
         try:
             self._owner.run_pod(sandbox, identity, spec)
+            self._settle(identity.uid)
         except RefusedError as refusal:
             self._raise(refusal)
         finally:

@@ -60,6 +60,17 @@ class Reconciler:
         self._repair_limits = repair_limits
         self._gates = FeatureGates.from_overrides(owner.config.feature_gates)
 
+    def differs(self) -> bool:
+        """True if a pass would find something; nothing is written."""
+        return bool(Reconciler(self._owner, self._tree, repair=False, repair_limits=self._repair_limits).run())
+
+    def settle(self, uid: str) -> None:
+        """Bring the cgroup of a new pod, as the kubelet made it, to what the pod should have. No drift: nobody has set
+        it before."""
+        pod = self._owner.pods.get(uid)
+        if pod is not None:
+            list(self._pod(pod))
+
     def run(self) -> list[Drift]:
         """One pass over every container and pod; containers without cgroup are on their way in or out."""
         drifts: list[Drift] = []

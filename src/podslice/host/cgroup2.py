@@ -68,9 +68,12 @@ class CgroupTree:
         controllers = (self._read("", "cgroup.controllers") or "").split()
         return "cpuset" in controllers and "cpu" in controllers
 
+    def exists(self, path: str) -> bool:
+        return (self.root / path).is_dir()
+
     def read(self, path: str) -> CgroupValues | None:
         """The values of a cgroup, None if it does not exist."""
-        if not (self.root / path).is_dir():
+        if not self.exists(path):
             return None
         quota, period = _quota(self._read(path, "cpu.max"))
         memory = self._read(path, "memory.max")

@@ -210,6 +210,7 @@ class FakeRuntime:
         sandbox: str = "",
         annotations: Mapping[str, str] | None = None,
         cgroup_parent: str = "",
+        cgroups_path: str = "",
     ) -> str:
         """RunPodSandbox; returns the sandbox id. Raises `RPCError` when the plugin refuses; the pod is gone then."""
         identity = sandbox or f"sandbox-{uid}"
@@ -219,7 +220,7 @@ class FakeRuntime:
             uid=uid,
             namespace=namespace,
             annotations=annotations,
-            linux=nri.LinuxPodSandbox(cgroup_parent=cgroup_parent or f"/kubepods/pod{uid}"),
+            linux=nri.LinuxPodSandbox(cgroup_parent=cgroup_parent or f"/kubepods/pod{uid}", cgroups_path=cgroups_path),
         )
         self.pods[identity] = pod
         try:
