@@ -15,6 +15,7 @@ from podslice.core.values.cpuset import parse_bits
 from podslice.host import statefile
 from podslice.wire.fake_runtime import FakeRuntime
 from podslice.wire.proto import nri_pb2 as nri
+from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import MACHINE, World, in_world, pod_level
 from tests.conftest import make_pod
 
@@ -358,13 +359,12 @@ def test_damaged_state_file(tmp_path: Path, name: str, damage: str) -> None:
         owned = 0
         for cpus in had.values():
             owned |= parse_bits(cpus)
-        if not (damage == "empty" and not world.owner.safe_mode):
-            assert world.owner.safe_mode
-            assert "safeMode" in {what for what, _ in world.notes.troubles}
-            with pytest.raises(Exception, match="no exclusive CPUs while the state cannot be trusted"):
-                await world.run(make_pod("new", ("app", "2")))
+        assert world.owner.safe_mode
+        assert "safeMode" in {what for what, _ in world.notes.troubles}
+        with pytest.raises(RPCError, match="no exclusive CPUs while the state cannot be trusted"):
+            await world.run(make_pod("new", ("app", "2")))
         assert not parse_bits(shared["app"].cpus) & owned
-        assert file.read_bytes() == spoilt[damage] or not world.owner.safe_mode
+        assert file.read_bytes() == spoilt[damage]
         await world.end("s")
         await world.kill()
         file.write_bytes(good)
