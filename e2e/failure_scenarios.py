@@ -126,6 +126,6 @@ def state_file_damaged(world: World) -> None:
     owned = world.exclusive(running, "c", 2)
     world.kill_agent()
     world.vm.call("shell", command=f"sed -i 's/entries/entr1es/' {STATE}/cpu_manager_state")
-    world.start_agent()
+    world.start_agent(ready=False)
     check(running.cpus("c") == owned, "the running container keeps its CPUs")
-    world.refuse(pod("q", gu("c", 2)))
+    world.refuse(pod("q", gu("c", 2)), "state cannot be trusted")

@@ -44,8 +44,7 @@ def _everywhere(world: World, mems: int) -> None:
 @scenario("M02", configured(with_memory))
 def init_and_app(world: World) -> None:
     running = world.run(pod("p", gu("app", 1, "100Mi"), init=(gu("init", 1, "150Mi"),)))
-    _one_node(world, running.mems("app"))
-    _one_node(world, running.mems("init"))
+    _one_node(world, running.mems("app") | running.mems("init"))
 
 
 @scenario("M03", configured(with_memory))

@@ -51,8 +51,8 @@ class World:
         vm.call("unpack_checkout")
         self.start_agent()
 
-    def start_agent(self) -> None:
-        """Start the agent and wait until the runtime knows it."""
+    def start_agent(self, *, ready: bool = True) -> None:
+        """Start the agent and wait until the runtime knows it and, if so asked, until it is ready."""
         settings = {
             "apiVersion": "podslice.io/v1alpha1",
             "kind": "AgentConfiguration",
@@ -67,11 +67,11 @@ class World:
         self.vm.call("write", path=CONFIG, text=json.dumps(settings))
         self.vm.call("shell", command=f"mkdir -p {MANIFESTS}; rm -f {SOCKET}")
         self._pid = self.vm.call("start", name="agent", command=[*PODSLICE, "agent", "--config", CONFIG])
-        self.wait_for_agent()
+        self.wait_for_agent(ready=ready)
 
-    def wait_for_agent(self) -> None:
-        """Until the agent says that it is ready."""
-        self.vm.call("wait_agent", path=SOCKET)
+    def wait_for_agent(self, *, ready: bool = True) -> None:
+        """Until the agent is connected, and ready."""
+        self.vm.call("wait_agent", path=SOCKET, ready=ready)
 
     def kill_agent(self) -> None:
         """SIGKILL."""

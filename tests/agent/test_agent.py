@@ -98,12 +98,14 @@ def test_refused_pod_fails_with_reason(tmp_path: Path) -> None:
 
 
 def test_memory_nodes(tmp_path: Path) -> None:
-    """M02: `cpuset.mems` is the NUMA node of the CPUs."""
+    """M02: `cpuset.mems` is the NUMA node of the CPUs, also for an init container whose memory the app takes over."""
 
     async def test(world: World) -> None:
         container = (await world.run(make_pod("a", ("app", "4"), memory="4Gi")))["app"]
         assert container.mems in ("0", "1")
         assert container.env["PODSLICE_MEMS"] == container.mems
+        both = await world.run(make_pod("b", ("app", "4"), init=(("prepare", "4", False),), memory="4Gi"))
+        assert both["prepare"].mems == both["app"].mems in ("0", "1")
 
     config = agent_config(
         memory_manager_policy="Static",

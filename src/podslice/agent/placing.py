@@ -14,6 +14,7 @@ from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.device_plugin import RunOptions
 from podslice.core.node import Node
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.memory_demand import container_memory
 from podslice.core.values.cpuset import Bits
 
 
@@ -40,10 +41,23 @@ class Placing:
         got = node.kubelet.inspect(active, container, True)
         return Placement(
             cpus=got.cpus if node.kubelet.manager.cpu.static else 0,
-            mems=got.memory_nodes,
+            mems=got.memory_nodes or self._nodes_of_successors(node, active, container),
             isolation=got.isolation,
             quota_off=got.cpu_quota_disabled,
         )
+
+    def _nodes_of_successors(self, node: Node, pod: AdmissionPod, container: AdmissionContainer) -> Bits:
+        """The NUMA nodes of a plain init container whose memory the books have already given back: those of the
+        containers that took it over."""
+        memory = node.kubelet.manager.memory
+        if not container.plain_init or not pod.guaranteed:
+            return 0
+        if not container_memory(pod, container, exact_text=False) and not memory.pod_blocks(pod.uid):
+            return 0
+        nodes = 0
+        for other in pod.containers:
+            nodes |= memory.numa_nodes(pod.uid, other.name)
+        return nodes
 
     def run_options(self, record: ContainerRecord) -> RunOptions:
         """What the container's devices add to it. Raises `AdmissionError`."""
