@@ -78,7 +78,7 @@ class World:
         self.wait = options.pop("wait", 0.5)
         self.annotation = options.pop("annotation", True)
         self.api_server = options.pop("api_server", False)
-        self.fake = FakeRuntime(**options)
+        self.fake = FakeRuntime(**{"request_timeout": 30.0, **options})
         self.source = FakeSource()
         if self.api_server:
             self.source.name = "apiServer"

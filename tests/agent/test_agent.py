@@ -134,48 +134,6 @@ def test_container_knows_its_cpus(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
-@pytest.mark.parametrize("kill_before", range(9))
-def test_killed_between_any_two_calls(tmp_path: Path, kill_before: int) -> None:
-    """Whenever the agent dies and comes back, exclusive CPUs stay where they are and no CPU is lost."""
-
-    async def test(world: World) -> None:
-        steps = 0
-
-        async def step() -> None:
-            nonlocal steps
-            if steps == kill_before:
-                before = {r.id: r.applied for r in world.owner.containers.values() if r.applied.quota_off}
-                await world.restart()
-                after = {r.id: r.applied for r in world.owner.containers.values() if r.applied.quota_off}
-                assert after == before
-                world.check()
-            steps += 1
-
-        world.source.add(make_pod("a", ("app", "3")))
-        world.source.add(make_pod("b", ("x", "2"), ("y", None), budget="4"))
-        await step()
-        one = await world.fake.run_pod("a")
-        await step()
-        await world.fake.create_container(one, "app")
-        await step()
-        two = await world.fake.run_pod("b")
-        await step()
-        await world.fake.create_container(two, "x")
-        await step()
-        await world.fake.create_container(two, "y")
-        await step()
-        await world.fake.stop_pod(one)
-        await step()
-        await world.fake.remove_pod(one)
-        await step()
-        await world.end("b")
-        await step()
-        assert world.owner.placing.exclusive() == 0
-        world.check()
-
-    in_world(tmp_path, test, pod_level())
-
-
 def test_runtime_restarts(tmp_path: Path) -> None:
     """The runtime goes and comes back: same sets, and what ended meanwhile is free."""
 
