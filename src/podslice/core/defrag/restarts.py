@@ -16,7 +16,7 @@ import msgspec
 from podslice.core.defrag.groups import owned
 from podslice.core.explain.changes import lands
 from podslice.core.explain.fork import fork
-from podslice.core.explain.removals import Removals
+from podslice.core.explain.removals import FEW_PODS, Removals
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
@@ -24,7 +24,6 @@ from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import CPUSet
 
 MOST_TRIES = 1500
-_FEW_PODS = 12
 
 
 class RestartStep(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,7 +92,7 @@ class _Search:
         self.pod = pod
         self.movable = tuple(movable)
         self.removals = Removals(kubelet, pod, limit=limit)
-        self.exhaustive = len(movable) <= _FEW_PODS
+        self.exhaustive = len(movable) <= FEW_PODS
         self.likeness = {uid: (uid,) if self.exhaustive else _likeness(kubelet, uid) for uid in movable}
         self.specs = {uid: other.spec for uid, other in kubelet.active.items()}
         self.tries = limit
@@ -114,7 +113,7 @@ class _Search:
         if self.exhaustive:
             return None, ()
         uids = Removals(self.kubelet, self.pod).several(self.movable)
-        self.tries = max(self.tries, _FEW_PODS**2)
+        self.tries = max(self.tries, FEW_PODS**2)
         steps = self._steps(fork(self.kubelet), (), uids, (), placed=False) if 0 < len(uids) <= most else None
         return steps, uids if steps is not None else ()
 

@@ -113,8 +113,9 @@ def _columns(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> Iterator[_Colum
     if manager.memory.static and pod.guaranteed and not pod.ignored:
         for name, amount in sorted(_memory(pod, asked).items(), reverse=True):
             column = _Column(name, amount, _hints(step, "memory", name), countable=False)
-            column.free = {node: tables[name][0] for node, tables in step.memory.items() if name in tables}
-            column.capacity = {node: tables[name][1] for node, tables in step.memory.items() if name in tables}
+            tables = {node: (state.memory_map or {}).get(name) for node, state in step.memory.items()}
+            column.free = {node: table.free for node, table in tables.items() if table}
+            column.capacity = {node: table.allocatable for node, table in tables.items() if table}
             yield column
     limits = limits_of(asked.spec.resources) if asked else pod_limits(pod.spec, overhead=False)
     for resource in kubelet.devices.resources:
