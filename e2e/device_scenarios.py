@@ -125,7 +125,8 @@ def assignments_are_kept(world: World) -> None:
         world.restart_agent()
         plugin.restart()
 
-    for disturb in (lambda: None, world.restart_agent, plugin.restart, both):
+    again()
+    for disturb in (world.restart_agent, plugin.restart, both):
         disturb()
         plugin.wait(2)
         again()
