@@ -81,8 +81,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": "/opt/podslice"}
 
 
-def wait_agent(path: str, seconds: float = 60) -> None:
-    """The agent behind a socket says that it is ready."""
+def wait_agent(path: str, ready: bool = True, seconds: float = 60) -> None:
+    """The agent behind a socket is connected to the runtime, and ready unless that is not asked for."""
     deadline = time.monotonic() + seconds
     last = "no answer"
     while time.monotonic() < deadline:
@@ -91,7 +91,7 @@ def wait_agent(path: str, seconds: float = 60) -> None:
                 client.settimeout(10)
                 client.connect(path)
                 answer = json.loads(b"".join(iter(lambda: client.recv(65536), b"")))
-            if answer["connected"] and answer["ready"] in (True, "", []):
+            if answer["connected"] and not (ready and answer["ready"]):
                 return
             last = f"connected {answer['connected']}, ready {answer['ready']}"
         except (OSError, ValueError) as error:

@@ -6,7 +6,7 @@ It owns the CPU state of one node (`cpu_books`) and is the only one that changes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from podslice.core.allocate import pod_level
@@ -285,6 +285,26 @@ class CPUManager(CPUBooks):
     def _count_release(self, cpus: Bits) -> None:
         self.context.count(SHARED_POOL, 1000 * cpus.bit_count())
         self.context.count(EXCLUSIVE, -cpus.bit_count())
+
+    # Defragmentation
+
+    def relocate(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> None:
+        """Give containers of a pod other CPUs, as many as they have, and its bubble too if it has one.
+
+        No upstream kubelet does this; whoever calls it has checked that the new CPUs are free (core.defrag).
+        """
+        state = self.state
+        old = state.bubbles.get(uid, 0) if bubble is not None else 0
+        new = bubble or 0
+        for name, cpus in sets.items():
+            old |= state.assignment(uid, name) or 0
+            new |= cpus
+        state.set_default((state.default | old) & ~new)
+        for name, cpus in sets.items():
+            state.assign(uid, name, cpus)
+        if bubble is not None:
+            state.set_bubble(uid, bubble)
+        self._reusable.pop(uid, None)
 
     # Containers at run time
 
