@@ -11,7 +11,7 @@ from tests.merge.exhaustive import differences, random_differences
 def test_every_state(nodes: int, resources: int) -> None:
     """Whatever is free and asked for, the searched merge is the best of all combinations."""
     cases, different = differences(nodes, resources)
-    assert cases > 100
+    assert cases >= 80
     assert different == 0
 
 
