@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.measure import Case
+from benchmarks.goals import GOALS
+from benchmarks.measure import GO_STOPPED_US, Case
 from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.config.cpu_options import parse_cpu_policy_options
 from podslice.core.config.kubelet import KubeletConfig
@@ -29,14 +30,8 @@ from podslice.core.values.cpuset import format_bits, parse_bits
 from podslice.core.values.gates import FeatureGates
 
 FOLDER = Path(__file__).parent / "recorded"
+PICK_US = next(goal.limit for goal in GOALS if goal.group == "recorded picks")
 Json = dict[str, Any]
-
-TARGETS_US = {
-    "a": 80, "a-mem": 120, "b": 1000, "b-half": 1000, "b-single": 1000, "b-closest": 1000, "c": 3000, "d4": 1000,
-    "d4-single": 1000, "d8": 3000, "d8-single": 3000, "d8-3res": 2000,
-    **{f"e{nodes}-{kind}": 2000 for nodes in (8, 9, 10, 11, 12, 16) for kind in ("cpu", "cpumem")},
-}  # fmt: skip
-TAKE_TARGET_US = 150
 
 
 def cases() -> Iterator[Case]:
@@ -52,9 +47,16 @@ def cases() -> Iterator[Case]:
                 group="recorded picks" if pick else "recorded admissions",
                 name=name,
                 setup=partial(_pick if pick else _admission, entry, known.get("result")),
-                go_us=known.get("median_us") or None,
-                target_us=TAKE_TARGET_US if pick else TARGETS_US.get(name),
+                go_us=_go(known),
+                target_us=next((goal.limit for goal in GOALS if name in goal.names), None) if not pick else PICK_US,
             )
+
+
+def _go(known: Json) -> float | None:
+    """The median of the Go code; the time after which it was stopped where it did not come to an end."""
+    if not known:
+        return None
+    return known["median_us"] if known["n"] else GO_STOPPED_US
 
 
 def _admission(entry: Json, expected: str | None) -> Callable[[], Callable[[], Any]]:
