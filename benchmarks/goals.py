@@ -11,8 +11,8 @@ from benchmarks.measure import GO_STOPPED_US, Result
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """A figure: what it is about, the `limit` (microseconds or the `unit`), and which results belong to it, by group and
-    name; `prefix` takes every name that begins so."""
+    """A figure: what it is about, the `limit` (microseconds or the `unit`), and which results belong to it, by group
+    and name; `prefix` takes every name that begins so."""
 
     what: str
     limit: float
@@ -62,6 +62,11 @@ GOALS = (
     Goal("admit + remove, 2 NUMA, 64 CPUs, CPU + memory", 6000, "cycles", prefix="admit + remove", unit="/s"),
     Goal("memory per idle node, machine shared", 20, "figures", prefix="idle node", unit="KiB"),
 )  # fmt: skip
+
+
+def of(result: Result) -> Goal | None:
+    """The goal that a measured time belongs to."""
+    return next((goal for goal in GOALS if goal.unit == "us" and goal.covers(result)), None)
 
 
 def derived(results: Sequence[Result]) -> Iterator[Result]:
@@ -142,10 +147,8 @@ def table(results: Iterable[Result]) -> Iterator[str]:
     rows = [(*cells(one), "ok" if one.ok else "MISSED") for one in reached(results)]
     widths = [max(len(row[i]) for row in (*rows, (*heading, ""))) for i in range(6)]
     for row in ((*heading, ""), *rows):
-        yield "  ".join(
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
+        padded = [text.rjust(width) for text, width in zip(row, widths, strict=True)]
+        yield "  ".join([row[0].ljust(widths[0]), *padded[1:]])
 
 
 def markdown(results: Iterable[Result]) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.goals import GOALS
 from benchmarks.measure import GO_STOPPED_US, Case
 from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.config.cpu_options import parse_cpu_policy_options
@@ -30,7 +29,6 @@ from podslice.core.values.cpuset import format_bits, parse_bits
 from podslice.core.values.gates import FeatureGates
 
 FOLDER = Path(__file__).parent / "recorded"
-PICK_US = next(goal.limit for goal in GOALS if goal.group == "recorded picks")
 Json = dict[str, Any]
 
 
@@ -48,7 +46,6 @@ def cases() -> Iterator[Case]:
                 name=name,
                 setup=partial(_pick if pick else _admission, entry, known.get("result")),
                 go_us=_go(known),
-                target_us=next((goal.limit for goal in GOALS if name in goal.names), None) if not pick else PICK_US,
             )
 
 
