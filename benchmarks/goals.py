@@ -7,12 +7,12 @@ from math import log
 
 import msgspec
 
-from benchmarks.measure import GO_STOPPED_US, Result
+from benchmarks.measure import Result
 
 
 class Goal(msgspec.Struct, frozen=True):
     """A figure: what it is about, the `limit` (microseconds or the `unit`), and which results belong to it, by group
-    and name; `prefix` takes every name that begins so."""
+    and name; `prefix` takes every name that begins so. `go` tells of cases in which the Go code does not end."""
 
     what: str
     limit: float
@@ -20,6 +20,7 @@ class Goal(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     prefix: str = ""
     unit: str = "us"
+    go: str = ""
 
     def covers(self, result: Result) -> bool:
         if result.group != self.group:
@@ -28,14 +29,12 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """A goal's outcome: our best and worst figure, the Go code's, and how many times faster we are; `stopped`: some Go
-    figure only says that it was stopped."""
+    """A goal's outcome: our best and worst figure, the Go code's, and how many times faster we are."""
 
     goal: Goal
     ours: tuple[float, float]
     go: tuple[float, float] | None
     faster: tuple[float, float] | None
-    stopped: bool
 
     @property
     def ok(self) -> bool:
@@ -50,10 +49,12 @@ GOALS = (
          ("b", "b-half", "b-single", "b-closest")),
     Goal("the same, container scope, 5 containers", 3000, _ADMISSIONS, ("c",)),
     Goal("4 NUMA, 128 CPUs, six resources: restricted, single-numa-node", 1000, _ADMISSIONS, ("d4", "d4-single")),
-    Goal("8 NUMA, 256 CPUs, six resources: restricted, single-numa-node", 3000, _ADMISSIONS, ("d8", "d8-single")),
+    Goal("8 NUMA, 256 CPUs, six resources: restricted, single-numa-node", 3000, _ADMISSIONS, ("d8", "d8-single"),
+         go="restricted: years"),
     Goal("8 NUMA, CPU + memory + 1 huge page size", 2000, _ADMISSIONS, ("d8-3res",)),
     Goal("10, 12, 16 NUMA, CPU", 2000, _ADMISSIONS, ("e10-cpu", "e12-cpu", "e16-cpu")),
-    Goal("10, 12, 16 NUMA, CPU + memory", 2000, _ADMISSIONS, ("e10-cpumem", "e12-cpumem", "e16-cpumem")),
+    Goal("10, 12, 16 NUMA, CPU + memory", 2000, _ADMISSIONS, ("e10-cpumem", "e12-cpumem", "e16-cpumem"),
+         go="16: over 60 s"),
     Goal("picking CPUs on 8 NUMA, 256 CPUs: all 35 cases", 150, "recorded picks", prefix="take-"),
     Goal("34 NUMA (2 with CPUs), CPU + memory, both scopes", 5000, "admit", prefix="34 NUMA, CPU + memory"),
     Goal("64 NUMA, 512 CPUs, CPU + memory + 2 devices, pod scope, all policies", 50_000, "admit",
@@ -96,7 +97,6 @@ def reached(results: Iterable[Result]) -> list[Reached]:
                     _range(result.median for result in mine),
                     _range(go for go, _ in with_go) if with_go else None,
                     _range(ratio for _, ratio in with_go) if with_go else None,
-                    any(go == GO_STOPPED_US for go, _ in with_go),
                 )
             )
     return found
@@ -135,8 +135,8 @@ def cells(one: Reached) -> tuple[str, str, str, str, str]:
     at_least = unit.endswith("/s")
     go = "" if one.go is None else _span(one.go, lambda value: in_words(value, "us"))
     faster = "" if one.faster is None else _span(one.faster, lambda value: f"{value:,.0f} ×")
-    if one.stopped:
-        go += " (stopped)"
+    if one.goal.go:
+        go += f" ({one.goal.go})"
     target = f"{'≥' if at_least else '≤'} {in_words(one.goal.limit, unit)}"
     return one.goal.what, _span(one.ours, lambda value: in_words(value, unit)), go, faster, target
 

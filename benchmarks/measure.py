@@ -13,8 +13,6 @@ import msgspec
 LONGEST_US = 1_500_000
 """Stop repeating a case after this much time."""
 FEWEST = 5
-GO_STOPPED_US = 60e6
-"""The Go code was stopped after a minute."""
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.measure import GO_STOPPED_US, Case
+from benchmarks.measure import Case
 from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.config.cpu_options import parse_cpu_policy_options
 from podslice.core.config.kubelet import KubeletConfig
@@ -45,15 +45,8 @@ def cases() -> Iterator[Case]:
                 group="recorded picks" if pick else "recorded admissions",
                 name=name,
                 setup=partial(_pick if pick else _admission, entry, known.get("result")),
-                go_us=_go(known),
+                go_us=known.get("median_us"),
             )
-
-
-def _go(known: Json) -> float | None:
-    """The median of the Go code; the time after which it was stopped where it did not come to an end."""
-    if not known:
-        return None
-    return known["median_us"] if known["n"] else GO_STOPPED_US
 
 
 def _admission(entry: Json, expected: str | None) -> Callable[[], Callable[[], Any]]:
