@@ -12,6 +12,7 @@ from podslice.core.allocate.cpu_bounded import BoundedSearch
 from podslice.core.allocate.cpu_combinations import Combinations, _overwritten_by_next
 from podslice.core.allocate.cpu_distribute import take_distributed
 from podslice.core.allocate.cpu_packed import Accumulator
+from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.search import Effort
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
@@ -84,3 +85,12 @@ def test_an_ended_search_still_answers() -> None:
     found = BoundedSearch(frees, 2, 10, 1, sum(free * free for free in frees), Balance(5, 15), Effort(0)).run()
     assert found is not None
     assert found[0] == (3, 4)
+
+
+def test_too_many_combinations_count_as_endless() -> None:
+    """Where upstream would score 10**18 combinations one by one, its profile says that it does not come back."""
+    topology = CPUTopology(from_synthetic("pack:2 numa:32 core:4 pu:2"))
+    work = Accumulator(topology, topology.all_cpus, 256, KUBELET_1_36)
+    search = Combinations(work, work.numas(), 256, 2, KUBELET_1_36, Effort())
+    with pytest.raises(UpstreamDefectError, match="combinations of 32 NUMA nodes"):
+        search._walk(32)
