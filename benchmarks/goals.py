@@ -85,7 +85,7 @@ def derived(results: Sequence[Result]) -> Iterator[Result]:
 def reached(results: Iterable[Result]) -> list[Reached]:
     """The outcome of every goal that was measured."""
     known = list(results)
-    known += derived(known)
+    known += list(derived(known))
     found = []
     for goal in GOALS:
         mine = [result for result in known if goal.covers(result)]
