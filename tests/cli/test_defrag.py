@@ -127,6 +127,13 @@ def test_defrag_of_a_state_directory(tmp_path: Path) -> None:
     assert (state / CPU_STATE_FILE).read_bytes() == node.files[CPU_STATE_FILE]
 
 
+def test_defrag_where_nobody_owns_cpus() -> None:
+    """Without the static policy there is no largest pod to look for, and the error says how to get it."""
+    result = run("defrag", "--machine", "laptop-i5-8250u")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "nobody owns CPUs (--set cpuManagerPolicy=static)" in result.stderr
+
+
 def test_defrag_bad_memory() -> None:
     """A quantity that is none is one line and exit code 2."""
     result = run("defrag", "--memory", "much", *NODE)

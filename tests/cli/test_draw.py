@@ -38,6 +38,16 @@ def test_draw_evicts(tmp_path: Path) -> None:
     assert "default/database" in result.stderr.splitlines()[-1]
 
 
+def test_file_names_say_the_form(tmp_path: Path) -> None:
+    """A text file has no colours, and a name that says nothing is refused before anything is drawn."""
+    text = tmp_path / "node.txt"
+    assert run("draw", "--machine", "laptop-i5-8250u", "--out", str(text)).returncode == 0
+    assert "\x1b" not in text.read_text()
+    result = run("draw", "--machine", "laptop-i5-8250u", "--out", str(tmp_path / "node.png"))
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "cannot tell the form of the picture from 'node.png' (name it .svg, .html, .htm, .txt" in result.stderr
+
+
 def write_state(directory: Path, *cpus: str) -> None:
     node = make_node(SMALL)
     for number, amount in enumerate(cpus):

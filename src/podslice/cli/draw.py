@@ -18,6 +18,7 @@ from podslice.core.node import Node
 from podslice.render.picture import Picture, picture_of
 
 _FORMS = ("text", "svg", "html")
+_SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
 
 
 @click.command()
@@ -30,7 +31,14 @@ _FORMS = ("text", "svg", "html")
 @click.option("-o", "--output", type=click.Choice(_FORMS), help="Form of the picture (default: by the name of --out).")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture here.")
 @click.option("--watch", is_flag=True, help="Keep drawing the --state directory in the terminal until interrupted.")
-@click.option("--interval", default=1.0, show_default=True, metavar="SECONDS", help="How often --watch looks.")
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    help="How often --watch looks.",
+)
 def draw(
     files: tuple[str, ...],
     evicted: tuple[str, ...],
@@ -58,19 +66,25 @@ def draw(
             raise InputError("needs a state directory to watch", path="--watch", remedy="--state /var/lib/kubelet")
         _watch(options, interval)
         return
+    form = _form(output, out)
     started = start_node(**options)
     print_warnings(started.warnings)
     pictures = _pictures(started.node, files, evicted)
-    text = _drawn(pictures, _form(output, out))
+    text = _drawn(pictures, form)
     if out is None:
         click.echo(text)
     else:
-        write_text(out, text)
+        write_text(out, click.unstyle(text) if form == "text" else text)
 
 
 def _form(output: str | None, out: Path | None) -> str:
-    named = {".svg": "svg", ".html": "html", ".htm": "html"}.get(out.suffix.lower()) if out else None
-    return output or named or "text"
+    """The form asked for, or that of the file's name. Raises `InputError` for a name that says nothing."""
+    if output is not None or out is None:
+        return output or "text"
+    if out.suffix.lower() not in _SUFFIXES:
+        remedy = f"name it {', '.join(_SUFFIXES)}, or give -o {'|'.join(_FORMS)}"
+        raise InputError(f"cannot tell the form of the picture from {out.name!r}", path="--out", remedy=remedy)
+    return _SUFFIXES[out.suffix.lower()]
 
 
 def _pictures(node: Node, files: tuple[str, ...], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:
@@ -84,8 +98,8 @@ def _pictures(node: Node, files: tuple[str, ...], evicted: tuple[str, ...]) -> l
     told = [f"without {name}" for name in evicted]
     for loaded in unique([loaded for file in files for loaded in load_pods(file)], taken=set(node.kubelet.active)):
         decision = node.admit(loaded.pod)
-        verdict = "" if decision.admitted else f" (refused: {decision.reason})"
-        told.append(f"{'with' if decision.admitted else 'and not'} {decision.namespace}/{decision.name}{verdict}")
+        name = f"{decision.namespace}/{decision.name}"
+        told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
     return [("Before", before), (f"After: {', '.join(told)}", picture_of(node.kubelet, before=before))]
 
 

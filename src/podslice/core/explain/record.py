@@ -20,6 +20,7 @@ from podslice.core.managers.topology import HintProvider
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits
 
+
 class Step(msgspec.Struct):
     """One round of hints: for a container, or for the pod as a whole (`container` None), and on what was free.
 
