@@ -26,7 +26,7 @@ def test_draw_before_and_after(tmp_path: Path) -> None:
     assert drawing.read_text().count('class="m"') == 28
     text = run("draw", "examples/pods.yaml", *NODE).stdout
     assert "After: with default/database, with default/trading" in text
-    assert "not default/too-wide (refused: TopologyAffinityError)" in text
+    assert "default/too-wide refused (TopologyAffinityError)" in text
 
 
 def test_draw_evicts(tmp_path: Path) -> None:
