@@ -85,10 +85,11 @@ def test_defrag_by_restarts(tmp_path: Path) -> None:
 
 def test_defrag_sizes_a_pod(tmp_path: Path) -> None:
     """--largest grows the given pod, by moves and by restarts; more than one pod is refused."""
-    one, running = _files(tmp_path, 1)
-    for mode in ([], ["--restarts"]):
-        data = json.loads(run("defrag", one, "--largest", *mode, "--pods", running, *NODE, "-o", "json").stdout)
-        assert (data["now"], data["after"], data["proven"]) == (11, 15, True)
+    for cpus in (1, 14):
+        pending, running = _files(tmp_path, cpus)
+        for mode in ([], ["--restarts"]):
+            data = json.loads(run("defrag", pending, "--largest", *mode, "--pods", running, *NODE, "-o", "json").stdout)
+            assert (data["now"], data["after"], data["proven"]) == (11, 15, True)
     result = run("defrag", running, "--largest", *NODE)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "--largest sizes one pod" in result.stderr
