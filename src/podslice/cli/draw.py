@@ -82,8 +82,7 @@ def _form(output: str | None, out: Path | None) -> str:
     if output is not None or out is None:
         return output or "text"
     if out.suffix.lower() not in _SUFFIXES:
-        remedy = f"name it {', '.join(_SUFFIXES)}, or give -o {'|'.join(_FORMS)}"
-        raise InputError(f"cannot tell the form of the picture from {out.name!r}", path="--out", remedy=remedy)
+        raise InputError("has a name that tells no form", path="--out", remedy="end it in .svg, .html or .txt, or -o")
     return _SUFFIXES[out.suffix.lower()]
 
 

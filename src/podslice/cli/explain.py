@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, write_text
+from podslice.cli.output import OUTPUT, emit, prose_width, write_text
 
 
 @click.command()
@@ -48,7 +48,9 @@ def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, 
     if out is not None:
         write_text(out, answer_page(answers))
     if output in ("table", "wide"):
-        click.echo("\n\n".join(to_text(explanation, wide=output == "wide") for explanation in explanations))
+        width = prose_width()
+        texts = [to_text(explanation, wide=output == "wide", width=width) for explanation in explanations]
+        click.echo("\n\n".join(texts))
     else:
         emit([to_data(explanation) for explanation in explanations], output)
     sys.exit(0 if all(explanation.trace.admitted for explanation in explanations) else 1)
