@@ -13,7 +13,6 @@ from podslice.cli.node_option import node_options, print_warnings, running_optio
 from podslice.cli.output import OUTPUT, emit, prose_width
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import ContainerDecision, Decision, Node
-from podslice.core.values.cpuset import format_bits
 from podslice.k8s.manifest import load_pods, unique
 
 
@@ -74,15 +73,14 @@ def _decide(node: Node, pod: Any) -> Decision:
 
 
 def _as_data(node: Node, decisions: list[Decision], profile: str) -> dict[str, Any]:
-    cpu = node.kubelet.manager.cpu
     return {
         "machine": node.machine.name,
         "profile": profile,
         "pods": [msgspec.to_builtins(decision, enc_hook=str) for decision in decisions],
         "node": {
-            "reservedCPUs": format_bits(cpu.reserved),
-            "defaultCPUSet": format_bits(cpu.state.default),
-            "assignableCPUs": format_bits(cpu.state.default & ~cpu.reserved),
+            "reservedCPUs": str(node.reserved_cpus),
+            "defaultCPUSet": str(node.shared_cpus),
+            "assignableCPUs": str(node.assignable_cpus),
         },
     }
 
