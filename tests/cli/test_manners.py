@@ -212,3 +212,26 @@ def test_shell_completion() -> None:
     assert "plain,admit" in completed("podslice ad", 1)
     assert "plain,--machine" in completed("podslice admit --ma", 2)
     assert "plain,epyc-9654-nps4" in completed("podslice admit --machine epyc", 3)
+
+
+def test_granted_resources_of_running_pods_count(podslice: Shell, tmp_path: Path) -> None:
+    """With `--state`, a running pod counts with what it was granted, not with what it asks for now."""
+    from podslice import Node, load_machine, load_pods
+
+    def pod(name: str, cpu: str) -> str:
+        file = tmp_path / f"{name}-{cpu}.yaml"
+        file.write_text(
+            f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, uid: {name}}}\nspec:\n  containers:\n"
+            f"  - {{name: c, resources: {{requests: {{cpu: '{cpu}'}}}}}}\n"
+        )
+        return str(file)
+
+    machine = "pack:1 numa:1(memory=8GiB) core:4 pu:1"
+    node = Node(load_machine(machine))
+    assert node.admit(load_pods(pod("old", "1"))[0].pod).admitted
+    for name, data in node.files.items():
+        (tmp_path / name).write_bytes(data)
+    arguments = ("admit", pod("new", "2"), "--from", machine, "--pods", pod("old", "3"), "--state", str(tmp_path))
+    assert podslice(*arguments).code == 0
+    (tmp_path / "allocated_pods_state").unlink()
+    assert podslice(*arguments).code == 1

@@ -109,7 +109,7 @@ def start_node(
     chosen = resolve_machine(machine, sysfs, source)
     devices = load_devices(devices_path)
     listed = tuple(loaded.pod for loaded in load_pods(pods_path)) if pods_path else ()
-    files = read_state_directory(state_path) if state_path else {}
+    files = _with_records_of(listed, read_state_directory(state_path)) if state_path else {}
     node = started(
         lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=files), config
     )
@@ -125,6 +125,22 @@ def start_node(
         f"{d.namespace}/{d.name} runs, but this node refuses it: {d.reason}" for d in decisions if not d.admitted
     ]
     return StartedNode(node, running, (*warnings, *refused))
+
+
+def _with_records_of(listed: tuple[Pod, ...], files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files with granted resources of the listed pods only; owners that nobody listed ask for what they own."""
+    from podslice.core.state.checkpoint_allocation import encode, load
+    from podslice.core.state.gojson import CheckpointError
+
+    data = files.get(ALLOCATED_STATE_FILE)
+    if data is None:
+        return files
+    try:
+        granted = load(data)
+    except CheckpointError as error:
+        raise InputError(str(error), source=ALLOCATED_STATE_FILE, remedy="leave the file out") from None
+    known = {pod.metadata.uid for pod in listed}
+    return {**files, ALLOCATED_STATE_FILE: encode({uid: one for uid, one in granted.items() if uid in known})}
 
 
 def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
