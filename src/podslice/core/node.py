@@ -158,10 +158,12 @@ class Node:
 
     @property
     def machine(self) -> Machine:
+        """The machine the kubelet runs on."""
         return self.kubelet.machine
 
     @property
     def topology(self) -> CPUTopology:
+        """The machine's CPUs as the CPU Manager sees them."""
         return self.kubelet.manager.cpu.topology
 
     @property

@@ -32,6 +32,7 @@ class Attempt(NamedTuple):
 
     @property
     def uid(self) -> str:
+        """The pod that is resized."""
         return self.pod.metadata.uid
 
 

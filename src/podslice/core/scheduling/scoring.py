@@ -51,6 +51,7 @@ def balanced_scoring_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, 
 
 
 def scored_amounts(requests: Mapping[str, Quantity]) -> dict[str, int]:
+    """CPU in milli and memory in bytes, 0 for what is not requested."""
     return {CPU: requests.get(CPU, ZERO).milli_value(), MEMORY: requests.get(MEMORY, ZERO).value()}
 
 
