@@ -235,3 +235,16 @@ def test_granted_resources_of_running_pods_count(podslice: Shell, tmp_path: Path
     assert podslice(*arguments).code == 0
     (tmp_path / "allocated_pods_state").unlink()
     assert podslice(*arguments).code == 1
+
+
+def test_events_are_told(podslice: Shell, tmp_path: Path) -> None:
+    """An admitted pod whose pod-level resources the static CPU manager ignores says so below the table."""
+    file = tmp_path / "pod.yaml"
+    file.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n"
+        "  resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 2, memory: 1Gi}}\n  containers:\n  - {name: c}\n"
+    )
+    node = (*MACHINE, "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0", "--no-map")
+    assert 'default/p PodLevelResourcesIgnored: CPU Manager policy "static"' in podslice("admit", str(file), *node).out
+    gate = "featureGates.PodLevelResourceManagers=true"
+    assert "PodLevelResourcesIgnored" not in podslice("admit", str(file), *node, "--set", gate).out

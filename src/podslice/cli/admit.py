@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -98,15 +99,28 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
         headings += ["KIND", "AFFINITY", "PREFERRED"]
     print_table(headings, [row for decision in decisions for row in _rows(decision, wide, memory, devices)], right=(4,))
     for decision in decisions:
+        name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
         if not decision.admitted:
-            name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
             click.echo(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}")
             if decision.why:
                 click.echo(wrapped(f"  {decision.why}", prose_width()))
+        for title, text in _notes(decision):
+            click.echo(wrapped(f"\n{name} {click.style(title, fg='yellow')}: {text}", prose_width()))
     if memory:
         click.echo("\n" + _memory_table(node))
     if show_map:
         click.echo("\n" + _map(node))
+
+
+def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
+    """What a person should know of an admitted pod beside where it runs."""
+    if decision.preempted:
+        yield "preempts", f"{', '.join(decision.preempted)}, to make room for a critical pod"
+    for event in decision.events:
+        yield event.reason, event.message
+    for container in decision.containers:
+        if container.error:
+            yield f"container {container.name} does not start", container.error
 
 
 def _headline(node: Node, profile: str) -> str:
