@@ -248,3 +248,44 @@ def test_events_are_told(podslice: Shell, tmp_path: Path) -> None:
     assert 'default/p PodLevelResourcesIgnored: CPU Manager policy "static"' in podslice("admit", str(file), *node).out
     gate = "featureGates.PodLevelResourceManagers=true"
     assert "PodLevelResourcesIgnored" not in podslice("admit", str(file), *node, "--set", gate).out
+
+
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        ({"case": {"type": "takeByTopology", "name": "t"}}, "case 't': cannot be run: KeyError"),
+        ({"case": {"type": "cpuset", "op": "parse", "in": 5}}, "case '': cannot be run: "),
+        ({"case": {"type": "brew"}}, "unknown case type 'brew' (use one of"),
+        ({"case": 5}, "line 1 has no object `case`"),
+    ],
+)
+@pytest.mark.parametrize("copies", [1, 100])
+def test_cases_that_are_none(
+    podslice: Shell, tmp_path: Path, case: dict[str, object], problem: str, copies: int
+) -> None:
+    """A recording with cases nobody can run is bad input that names the file and the case, on one core and on many."""
+    file = tmp_path / "cases.jsonl"
+    file.write_text((json.dumps(case) + "\n") * copies)
+    answer = podslice("replay", "--jobs", "2", str(file))
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert answer.err.startswith(f"podslice: error: {file}: ")
+    assert problem in answer.err
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "problem"),
+    [
+        ("--config", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedMemory: 5",
+         "reservedMemory: expected a list, got a whole number"),
+        ("--node", "kind: Node\nstatus: {capacity: [1]}", "amounts of the node are no map"),
+        ("--limit-range", "kind: LimitRange\nspec: {limits: [{type: Pod, max: {cpu: 1e400}, min: {cpu: 1n}, "
+         "maxLimitRequestRatio: {cpu: 0.5}}]}", "ratio 500m is less than 1"),
+    ],
+)  # fmt: skip
+def test_wrong_kinds_of_values(podslice: Shell, tmp_path: Path, option: str, text: str, problem: str) -> None:
+    """Values of a kind that nobody expects are named, wherever they stand."""
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    answer = podslice("inspect", PODS, option, str(file))
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert problem in answer.err

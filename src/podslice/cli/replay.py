@@ -65,10 +65,13 @@ def replay(
     different = 0
     for file in files:
         records = _select(file, limit, name)
-        if check:
-            different += _check(file, records, quirks, differences, jobs)
-        else:
-            _print_results(records, quirks, jobs)
+        try:
+            if check:
+                different += _check(file, records, quirks, differences, jobs)
+            else:
+                _print_results(records, quirks, jobs)
+        except InputError as error:
+            raise error.at(source=str(file)) from None
     if different:
         sys.exit(1)
 
