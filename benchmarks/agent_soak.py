@@ -157,11 +157,11 @@ class Soak:
         node = self.owner.node
         assert node is not None
         state = node.kubelet.manager.cpu.state
-        everything = state.default | self.owner.exclusive()
+        everything = state.default | self.owner.placing.exclusive()
         assert everything == node.topology.all_cpus, "lost CPUs"
-        assert not state.default & self.owner.exclusive(), "CPUs given away twice"
+        assert not state.default & self.owner.placing.exclusive(), "CPUs given away twice"
         for record in self.owner.containers.values():
-            wanted, found = self.owner.wanted(record), self.fake.containers[record.id]
+            wanted, found = self.owner.placing.wanted(record), self.fake.containers[record.id]
             assert parse_bits(found.cpus) == wanted.cpus, f"drift in {record.id}"
         assert not self.fake.unpinned
         assert not self.reporter.troubles
@@ -192,13 +192,13 @@ class Soak:
                     self.fake.stop()
                     self.fake.start()
                     await self.start()
-                after = {r.id: self.owner.wanted(r).cpus for r in self.owner.containers.values()}
+                after = {r.id: self.owner.placing.wanted(r).cpus for r in self.owner.containers.values()}
                 assert all(after[key] == cpus for key, cpus in before.items()), "a restart moved exclusive CPUs"
                 self.check()
         for uid in list(self.live):
             await self.end(uid)
         self.check()
-        assert self.owner.exclusive() == 0
+        assert self.owner.placing.exclusive() == 0
         assert not self.owner.pods
         assert not self.owner.containers
         assert not self.owner.sandboxes

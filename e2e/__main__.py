@@ -7,19 +7,40 @@ import fnmatch
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from e2e import cpu_scenarios, failure_scenarios, memory_scenarios, pod_level_scenarios, topology_scenarios
+from e2e import (
+    cpu_scenarios,
+    device_scenarios,
+    failure_scenarios,
+    memory_scenarios,
+    metrics_scenarios,
+    pod_level_scenarios,
+    pod_resources_scenarios,
+    runtime_scenarios,
+    topology_scenarios,
+)
 from e2e.image import checkout_archive, kernel, root_image, snapshot_name
 from e2e.packages import FetchError
-from e2e.scenarios import SCENARIOS, Scenario
+from e2e.scenarios import SCENARIOS, Json, Scenario
 from e2e.vm import SHAPES, GuestError, Shape, VirtualMachine
 from e2e.world import CheckError, World
 
-SUITES = (cpu_scenarios, pod_level_scenarios, memory_scenarios, topology_scenarios, failure_scenarios)
+SUITES = (
+    cpu_scenarios,
+    pod_level_scenarios,
+    memory_scenarios,
+    topology_scenarios,
+    pod_resources_scenarios,
+    metrics_scenarios,
+    device_scenarios,
+    runtime_scenarios,
+    failure_scenarios,
+)
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHORT = ("C03", "C08", "C16", "C25", "C32", "C39", "P03", "P07", "MP03", "T04", "X-agent-killed", "X-stranger")
 
@@ -64,7 +85,8 @@ def _run(options: argparse.Namespace) -> int:
     cache.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
     for shape in shapes:
-        outcomes += _on_shape(shape, [s for s in chosen if shape.name in s.shapes], cache)
+        with tempfile.TemporaryDirectory(prefix="run-", dir=cache) as folder:
+            outcomes += _on_shape(shape, [s for s in chosen if shape.name in s.shapes], cache, Path(folder))
     table = _table(outcomes, [shape.name for shape in shapes])
     print("\n" + table)
     failed = [one for one in outcomes if one.problem]
@@ -72,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{outcome.ident} on {outcome.shape}: {outcome.problem}")
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")
     if options.results:
-        options.results.write_text(_markdown(outcomes, [shape.name for shape in shapes]))
+        options.results.write_text(markdown(outcomes, [shape.name for shape in shapes]))
     return 1 if failed else 0
 
 
@@ -80,29 +102,30 @@ def _matches(ident: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(ident, pattern) for pattern in patterns)
 
 
-def _on_shape(shape: Shape, scenarios: list[Scenario], cache: Path) -> list[Outcome]:
+def _on_shape(shape: Shape, scenarios: list[Scenario], cache: Path, folder: Path) -> list[Outcome]:
     """Scenarios with the same configuration share a resumed machine as long as they pass."""
     linux, initramfs = kernel(cache)
     root = root_image(cache)
-    checkout = cache / "checkout.tar"
+    checkout = folder / "checkout.tar"
     checkout.write_bytes(checkout_archive(REPOSITORY))
     machine = VirtualMachine(
-        shape, cache / "run", linux, initramfs, root, checkout, cache / snapshot_name(shape, initramfs, root)
+        shape, folder, linux, initramfs, root, checkout, cache / snapshot_name(shape, initramfs, root)
     )
     groups: dict[str, list[Scenario]] = {}
     for one in scenarios:
         config = one.config(shape) if callable(one.config) else one.config
-        groups.setdefault(json.dumps(config, sort_keys=True), []).append(one)
+        groups.setdefault(json.dumps([config, one.agent], sort_keys=True), []).append(one)
     outcomes: list[Outcome] = []
-    for config_text, members in groups.items():
+    for settings, members in groups.items():
+        config, agent = json.loads(settings)
         waiting = list(members)
         while waiting:
             with machine as vm:
-                outcomes += _group(vm, json.loads(config_text), waiting)
+                outcomes += _group(vm, config, agent, waiting)
     return outcomes
 
 
-def _group(vm: VirtualMachine, config: dict[str, object], waiting: list[Scenario]) -> Iterable[Outcome]:
+def _group(vm: VirtualMachine, config: Json, agent: Json, waiting: list[Scenario]) -> Iterable[Outcome]:
     """Run scenarios until one fails; what ran is taken from `waiting`."""
     world: World | None = None
     while waiting:
@@ -111,7 +134,7 @@ def _group(vm: VirtualMachine, config: dict[str, object], waiting: list[Scenario
         problem = ""
         try:
             if world is None:
-                world = World(vm, config)
+                world = World(vm, config, agent)
             one.run(world, **one.arguments)
             world.remove(*list(world.kubelet.pods.values()))
             world.nothing_left()
@@ -149,7 +172,7 @@ def _table(outcomes: list[Outcome], shapes: list[str]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
-def _markdown(outcomes: list[Outcome], shapes: list[str]) -> str:
+def markdown(outcomes: list[Outcome], shapes: list[str]) -> str:
     rows = [["id", *shapes], ["---"] * (len(shapes) + 1), *_rows(outcomes, shapes)]
     passed = sum(not one.problem for one in outcomes)
     head = (

@@ -182,7 +182,7 @@ def gate_off_mixed(world: World) -> None:
     world.quota(running, "b", "100000 100000", "150000")
 
 
-_PERIOD = {**STATIC, "cpuCFSQuotaPeriod": "10ms"}
+_PERIOD = {**STATIC, "cpuCFSQuotaPeriod": "10ms", "featureGates": {"CustomCPUCFSQuotaPeriod": True}}
 
 
 @scenario("C37", _PERIOD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from e2e.pods import gu, ngu, pod
 from e2e.scenarios import STATIC, scenario
-from e2e.world import STATE, World, check
+from e2e.world import STATE, World, check, union
 from podslice.core.values.cpuset import format_bits
 
 
@@ -22,14 +22,73 @@ def agent_killed_between_calls(world: World) -> None:
     world.shared(shared, "c", world.online & ~owned & ~second.cpus("c"))
 
 
+@scenario("X-agent-killed-anywhere", STATIC)
+def agent_killed_between_any_two_calls(world: World) -> None:
+    """A pod comes and goes, and after each call of the runtime the agent is killed and started again."""
+    shared = world.run(pod("ngu", ngu("c")))
+    world.kubelet.between = world.restart_agent
+    first = world.run(pod("first", gu("a", 1), gu("b", "500m"), init=(gu("i", 1),)))
+    own = world.exclusive(first, "a", 1)
+    world.shared(shared, "c", world.online & ~own)
+    world.remove(first)
+    world.kubelet.between = lambda: None
+    world.shared(shared, "c", world.online)
+    world.nothing_left()
+
+
+@scenario("X-agent-away", STATIC)
+def pods_that_came_while_the_agent_was_away(world: World) -> None:
+    """They run unpinned, as nobody requires the plugin; an agent that comes back gives them what is theirs."""
+    shared, gone = world.run(pod("ngu", ngu("c"))), world.run(pod("gone", gu("c", 2)))
+    world.kill_agent()
+    world.remove(gone)
+    late = world.run(pod("late", gu("c", 2)))
+    check(late.cpus("c") == world.online, "pinned without an agent")
+    world.start_agent()
+    check(world.soon(lambda: late.cpus("c").bit_count(), 2) == 2, "the late pod has no CPUs of its own")
+    world.shared(shared, "c", world.online & ~world.exclusive(late, "c", 2))
+
+
+@scenario("X-slow", STATIC)
+def agent_does_not_answer(world: World) -> None:
+    """The runtime gives an agent up that does not answer in time; once it answers again it is back, and the pod that
+    came meanwhile gets its CPUs."""
+    first = world.run(pod("first", gu("c", 2)))
+    owned = world.exclusive(first, "c", 2)
+    world.signal_agent("STOP")
+    late = world.run(pod("late", gu("c", 2)))
+    check(late.cpus("c") == world.online, "pinned without an agent")
+    world.signal_agent("CONT")
+    check(world.soon(lambda: late.cpus("c").bit_count(), 2) == 2, "the late pod has no CPUs of its own")
+    world.disjoint(owned, world.exclusive(late, "c", 2))
+    world.wait_for_agent()
+    world.shared(first, "c", owned)
+
+
+@scenario("X-200-pods", STATIC)
+def many_pods(world: World) -> None:
+    """200 pods in and out, ten at a time."""
+    for batch in range(20):
+        pods = [world.run(pod(f"p{batch}-{i}", gu("c", 1) if i % 2 else ngu("c"))) for i in range(10)]
+        owned = [world.exclusive(one, "c", 1) for one in pods[1::2]]
+        world.disjoint(*owned)
+        world.shared(pods[0], "c", world.online & ~union(owned))
+        world.remove(*pods)
+    world.nothing_left()
+
+
+def _restart_runtime(world: World) -> None:
+    world.vm.call("kill", name="containerd", number=15)
+    world.vm.call("start_containerd")
+    world.wait_for_agent()
+
+
 @scenario("X-runtime-restarted", STATIC)
 def runtime_restarted(world: World) -> None:
     """containerd restarts; the agent finds it again and nobody moves."""
     first = world.run(pod("first", gu("c", 2)))
     owned = world.exclusive(first, "c", 2)
-    world.vm.call("kill", name="containerd", number=15)
-    world.vm.call("start_containerd")
-    world.wait_for_agent()
+    _restart_runtime(world)
     world.shared(first, "c", owned)
     world.disjoint(owned, world.exclusive(world.run(pod("second", gu("c", 2))), "c", 2))
 
@@ -53,6 +112,6 @@ def state_file_damaged(world: World) -> None:
     owned = world.exclusive(running, "c", 2)
     world.kill_agent()
     world.vm.call("shell", command=f"sed -i 's/entries/entr1es/' {STATE}/cpu_manager_state")
-    world.start_agent()
+    world.start_agent(ready=False)
     check(running.cpus("c") == owned, "the running container keeps its CPUs")
-    world.refuse(pod("q", gu("c", 2)))
+    world.refuse(pod("q", gu("c", 2)), "state cannot be trusted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from e2e.vm import GuestError, VirtualMachine
@@ -17,6 +18,7 @@ from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.spec import Container, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.cpuset import parse_bits
+from podslice.core.values.duration import parse_duration
 from podslice.core.values.gates import FeatureGates
 
 Json = dict[str, Any]
@@ -32,10 +34,10 @@ class RefusedError(Exception):
 class Running:
     """A pod that runs, with what holds for its containers' processes."""
 
-    def __init__(self, vm: VirtualMachine, manifest: Json, sandbox_id: str, parent: str) -> None:
+    def __init__(self, vm: VirtualMachine, manifest: Json, sandbox_id: str, data: Json) -> None:
         self.manifest = manifest
         self.sandbox = sandbox_id
-        self.parent = parent
+        self.data = data
         self.containers: dict[str, tuple[str, int]] = {}
         self.ended: dict[str, Json] = {}
         self._vm = vm
@@ -51,6 +53,15 @@ class Running:
         found: Json = self._vm.call("facts", pid=self.containers[name][1])
         return found
 
+    def process(self, name: str, file: str) -> str:
+        """A file of `/proc/PID` of a container."""
+        return str(self._vm.call("read", path=f"/proc/{self.containers[name][1]}/{file}"))
+
+    def variables(self, name: str) -> dict[str, str]:
+        """A container's environment."""
+        pairs = (line.partition("=") for line in self.process(name, "environ").split("\0") if line)
+        return {key: value for key, _, value in pairs}
+
     def cpus(self, name: str) -> int:
         """Allowed CPUs of a container's process as a mask."""
         return parse_bits(self.facts(name)["cpus"])
@@ -61,22 +72,27 @@ class Running:
 
 
 class Kubelet:
-    """Runs pods in the guest. `cfs_period_us` is cpuCFSQuotaPeriod."""
+    """Runs pods in the guest, under the same KubeletConfiguration as the agent where it concerns cgroups. `between`
+    happens after every call of the runtime."""
 
-    def __init__(self, vm: VirtualMachine, *, cfs_period_us: int = 100_000) -> None:
+    def __init__(self, vm: VirtualMachine, config: Json) -> None:
         self.vm = vm
-        self.gates = FeatureGates.from_overrides({"PodLevelResourceManagers": True})
-        self.settings = CgroupSettings(memory_capacity=2 << 30, huge_pages=(), cfs_period_us=cfs_period_us)
+        self.between: Callable[[], None] = lambda: None
+        self.gates = FeatureGates.from_overrides({"PodLevelResourceManagers": True, **config.get("featureGates", {})})
+        period = parse_duration(config.get("cpuCFSQuotaPeriod", "100ms")) // 1000
+        self.settings = CgroupSettings(memory_capacity=2 << 30, huge_pages=(), cfs_period_us=period)
         self.pods: dict[str, Running] = {}
 
-    def run(self, manifest: Json) -> Running:
-        """Run a pod: init containers to their end, sidecars and app containers to stay. Raises `RefusedError`."""
+    def run(self, manifest: Json, *, known: bool = True) -> Running:
+        """Run a pod: init containers to their end, sidecars and app containers to stay. With `known` the agent can read
+        its manifest. Raises `RefusedError`."""
         pod = default_pod(pod_from_dict(manifest), self.gates)
         uid = pod.metadata.uid
         qos = pod_qos(pod, self.gates)
         parent = "/kubepods" + ("" if qos == GUARANTEED else f"/{qos.lower()}") + f"/pod{uid}"
-        self.vm.call("write", path=f"{MANIFESTS}/{uid}.json", text=json.dumps(manifest))
-        self._pod_cgroup(parent, pod_cgroup(pod, self.gates, period=self.settings.cfs_period_us))
+        if known:
+            self.vm.call("write", path=f"{MANIFESTS}/{uid}.json", text=json.dumps(manifest))
+        self._pod_cgroup(parent, pod_cgroup(pod, self.gates, period=self.settings.quota_period(self.gates)))
         data = {
             "name": f"{pod.metadata.name}-{NODE}",
             "uid": uid,
@@ -85,41 +101,51 @@ class Kubelet:
             "resources": _cri(sandbox(pod, self.gates, self.settings, KUBELET_1_36).resources),
         }
         try:
-            running = Running(self.vm, manifest, self.vm.call("run_sandbox", pod=data), parent)
+            running = Running(self.vm, manifest, self._call("run_sandbox", pod=data), data)
         except GuestError as error:
             self.vm.call("shell", command=f"rm -f {MANIFESTS}/{uid}.json")
             raise RefusedError(str(error)) from None
         self.pods[uid] = running
         scores = iter(oom_score_adjustments(pod, self.gates, self.settings.memory_capacity))
         for container in pod.spec.init_containers:
-            self._start(running, data, pod, container, next(scores))
+            self._start(running, pod, container, next(scores))
             if container.restart_policy != "Always":
                 running.ended[container.name] = running.facts(container.name)
-                self.vm.call("remove_container", container=running.containers.pop(container.name)[0])
+                self.stop_container(running, container.name)
         for container in pod.spec.containers:
-            self._start(running, data, pod, container, next(scores))
+            self._start(running, pod, container, next(scores))
         return running
 
-    def _start(self, running: Running, data: Json, pod: Any, container: Container, score: int) -> None:
+    def _start(self, running: Running, pod: Any, container: Container, score: int) -> None:
         resources = container_resources(pod, container, self.gates, self.settings, KUBELET_1_36, oom_score_adj=score)
-        wanted = {"name": container.name, "resources": _cri(resources)}
+        self.start_container(running, container.name, _cri(resources))
+
+    def start_container(self, running: Running, name: str, resources: Json) -> None:
+        """Create and start one container. Raises `RefusedError`."""
+        wanted = {"name": name, "resources": resources}
         try:
-            created = self.vm.call("create_container", sandbox=running.sandbox, pod=data, container=wanted)
-            running.containers[container.name] = created, self.vm.call("start_container", container=created)
+            created = self._call("create_container", sandbox=running.sandbox, pod=running.data, container=wanted)
+            running.containers[name] = created, self._call("start_container", container=created)
         except GuestError as error:
             raise RefusedError(str(error)) from None
 
     def stop_container(self, running: Running, name: str) -> None:
         """One container ends and is removed."""
-        self.vm.call("remove_container", container=running.containers.pop(name)[0])
+        self._call("remove_container", container=running.containers.pop(name)[0])
 
     def remove(self, running: Running) -> None:
         """The pod leaves the node."""
         for name in list(running.containers):
             self.stop_container(running, name)
-        self.vm.call("remove_sandbox", sandbox=running.sandbox)
-        self.vm.call("shell", command=f"rmdir /sys/fs/cgroup{running.parent}; rm -f {MANIFESTS}/{running.uid}.json")
+        self._call("remove_sandbox", sandbox=running.sandbox)
+        parent = running.data["cgroup_parent"]
+        self.vm.call("shell", command=f"rmdir /sys/fs/cgroup{parent}; rm -f {MANIFESTS}/{running.uid}.json")
         del self.pods[running.uid]
+
+    def _call(self, function: str, **arguments: Any) -> Any:
+        answer = self.vm.call(function, **arguments)
+        self.between()
+        return answer
 
     def _pod_cgroup(self, parent: str, values: PodCgroup) -> None:
         folder = ""

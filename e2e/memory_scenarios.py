@@ -9,7 +9,7 @@ from e2e.vm import Shape
 from e2e.world import World, check, union
 
 
-def _memory(shape: Shape, **fields: object) -> Json:
+def with_memory(shape: Shape, **fields: object) -> Json:
     """Static memory policy with 64 MiB reserved on every NUMA node."""
     count = len(shape.nodes)
     return {
@@ -23,14 +23,14 @@ def _memory(shape: Shape, **fields: object) -> Json:
     }
 
 
-def _pod_level(shape: Shape, **fields: object) -> Json:
-    return _memory(
+def with_pod_level(shape: Shape, **fields: object) -> Json:
+    return with_memory(
         shape, **{"featureGates": {"PodLevelResourceManagers": True}, "topologyManagerScope": "pod", **fields}
     )
 
 
 def _in_containers(shape: Shape) -> Json:
-    return _pod_level(shape, topologyManagerScope="container")
+    return with_pod_level(shape, topologyManagerScope="container")
 
 
 def _one_node(world: World, mems: int) -> None:
@@ -41,19 +41,18 @@ def _everywhere(world: World, mems: int) -> None:
     check(mems == (1 << len(world.nodes)) - 1, f"not all NUMA nodes' memory: {mems:b}")
 
 
-@scenario("M02", configured(_memory))
+@scenario("M02", configured(with_memory))
 def init_and_app(world: World) -> None:
     running = world.run(pod("p", gu("app", 1, "100Mi"), init=(gu("init", 1, "150Mi"),)))
-    _one_node(world, running.mems("app"))
-    _one_node(world, running.mems("init"))
+    _one_node(world, running.mems("app") | running.mems("init"))
 
 
-@scenario("M03", configured(_memory))
+@scenario("M03", configured(with_memory))
 def app(world: World) -> None:
     _one_node(world, world.run(pod("p", gu("app", 1, "100Mi"))).mems("app"))
 
 
-@scenario("M04", configured(_memory))
+@scenario("M04", configured(with_memory))
 def several(world: World) -> None:
     pods = [world.run(pod(f"p{i}", gu("app", 1, "300Mi"))) for i in range(3)]
     for one in pods:
@@ -61,7 +60,7 @@ def several(world: World) -> None:
     check(union(one.mems("app") for one in pods).bit_count() == 3, "300 MiB fit once on a NUMA node")
 
 
-@scenario("M06", configured(_memory, topologyManagerPolicy="none"))
+@scenario("M06", configured(with_memory, topologyManagerPolicy="none"))
 def more_than_any_node_has(world: World) -> None:
     world.refuse(pod("p", gu("app", 1, "100Gi")), "memory")
     world.nothing_left()
@@ -72,38 +71,38 @@ def policy_none(world: World) -> None:
     _everywhere(world, world.run(pod("p", gu("app", 1))).mems("app"))
 
 
-@scenario("MP01", configured(_pod_level))
+@scenario("MP01", configured(with_pod_level))
 def pod_scope_exclusive(world: World) -> None:
     running = world.run(pod("p", gu("a", 1, "64Mi"), gu("b", 1, "64Mi"), budget=(2, "128Mi")))
     _one_node(world, running.mems("a") | running.mems("b"))
 
 
-@scenario("MP02", configured(_pod_level))
+@scenario("MP02", configured(with_pod_level))
 def pod_scope_shared(world: World) -> None:
     running = world.run(pod("p", ngu("a"), ngu("b"), budget=(2, "128Mi")))
     _one_node(world, running.mems("a") | running.mems("b"))
 
 
-@scenario("MP03", configured(_pod_level))
+@scenario("MP03", configured(with_pod_level))
 def pod_scope_mixed(world: World) -> None:
     running = world.run(pod("p", gu("a", 1, "64Mi"), ngu("b"), budget=(2, "128Mi")))
     _one_node(world, running.mems("a") | running.mems("b"))
 
 
-@scenario("MP04", configured(_pod_level))
+@scenario("MP04", configured(with_pod_level))
 def pod_scope_init(world: World) -> None:
     running = world.run(pod("p", gu("a", 1, "64Mi"), ngu("b"), init=(gu("i", 1, "64Mi"),), budget=(2, "128Mi")))
     _one_node(world, running.mems("a") | running.mems("b") | running.mems("i"))
 
 
-@scenario("MP05", configured(_pod_level))
+@scenario("MP05", configured(with_pod_level))
 @scenario("MP17", configured(_in_containers))
 def not_guaranteed_exclusive(world: World) -> None:
     running = world.run(pod("p", gu("a", 1, "64Mi"), budget=(1, "64Mi"), limit=(2, "128Mi")))
     _everywhere(world, running.mems("a"))
 
 
-@scenario("MP06", configured(_pod_level))
+@scenario("MP06", configured(with_pod_level))
 @scenario("MP18", configured(_in_containers))
 def not_guaranteed_shared(world: World) -> None:
     running = world.run(pod("p", ngu("a"), budget=(1, "64Mi"), limit=(2, "128Mi")))
@@ -113,15 +112,15 @@ def not_guaranteed_shared(world: World) -> None:
 _EMPTY = pod("p", gu("a", 1, "64Mi"), gu("b", 1, "64Mi"), ngu("c"), budget=(4, "128Mi"))
 
 
-@scenario("MP07", configured(_pod_level, topologyManagerPolicy="best-effort"))
-@scenario("MP08", configured(_pod_level))
+@scenario("MP07", configured(with_pod_level, topologyManagerPolicy="best-effort"))
+@scenario("MP08", configured(with_pod_level))
 def empty_memory_pool_is_refused(world: World) -> None:
     world.refuse(_EMPTY)
     world.nothing_left()
 
 
-@scenario("MP09", configured(_pod_level))
-@scenario("MP10", configured(_pod_level))
+@scenario("MP09", configured(with_pod_level))
+@scenario("MP10", configured(with_pod_level))
 def sequential_pods(world: World) -> None:
     found = []
     for name in ("first", "second"):
@@ -131,7 +130,7 @@ def sequential_pods(world: World) -> None:
     check(found[0] == found[1], "the second pod gets the NUMA node of the first")
 
 
-@scenario("MP11", configured(_pod_level))
+@scenario("MP11", configured(with_pod_level))
 def memory_is_kept_while_a_container_lives(world: World) -> None:
     running = world.run(pod("p", gu("a", 1, "64Mi"), ngu("b"), budget=(2, "300Mi")))
     own = running.mems("a")
@@ -140,7 +139,7 @@ def memory_is_kept_while_a_container_lives(world: World) -> None:
     check(not other.mems("a") & own, "the pod's memory stays booked")
 
 
-@scenario("MP12", configured(_pod_level))
+@scenario("MP12", configured(with_pod_level))
 def two_big_pods(world: World) -> None:
     pods = [world.run(pod(name, ngu("a"), ngu("b"), budget=(1, "300Mi"))) for name in ("p", "q")]
     check(not pods[0].mems("a") & pods[1].mems("a"), "each pod has a NUMA node of its own")
@@ -167,8 +166,8 @@ def container_scope_mixed(world: World, init: tuple[Json, ...] = ()) -> None:
     _everywhere(world, running.mems("b"))
 
 
-@scenario("MP20", configured(_memory))
-@scenario("MP21", configured(_memory), container=ngu("a"))
+@scenario("MP20", configured(with_memory))
+@scenario("MP21", configured(with_memory), container=ngu("a"))
 def gate_off(world: World, container: Json | None = None) -> None:
     running = world.run(pod("p", container or gu("a", 1, "64Mi"), budget=(2, "128Mi")))
     _everywhere(world, running.mems("a"))

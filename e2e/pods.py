@@ -6,11 +6,12 @@ from typing import Any
 
 Json = dict[str, Any]
 MEMORY = "32Mi"
+DEVICE = "example.com/device"
 
 
-def gu(name: str, cpu: int | str, memory: str = MEMORY, *, sidecar: bool = False) -> Json:
+def gu(name: str, cpu: int | str, memory: str = MEMORY, *, sidecar: bool = False, devices: int = 0) -> Json:
     """A container whose requests equal its limits."""
-    amounts = {"cpu": str(cpu), "memory": memory}
+    amounts = {"cpu": str(cpu), "memory": memory, **({DEVICE: str(devices)} if devices else {})}
     return _container(name, {"requests": amounts, "limits": amounts}, sidecar)
 
 
@@ -31,7 +32,12 @@ def _container(name: str, resources: Json, sidecar: bool) -> Json:
 
 
 def pod(
-    name: str, *containers: Json, init: tuple[Json, ...] = (), budget: tuple[Any, str] | None = None, limit: Any = None
+    name: str,
+    *containers: Json,
+    init: tuple[Json, ...] = (),
+    budget: tuple[Any, str] | None = None,
+    limit: Any = None,
+    annotations: Json | None = None,
 ) -> Json:
     """A pod; `budget` is its own CPUs and memory, `limit` other limits than those requests."""
     spec: Json = {"containers": list(containers)}
@@ -44,6 +50,6 @@ def pod(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": annotations or {}},
         "spec": spec,
     }

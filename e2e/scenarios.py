@@ -14,12 +14,13 @@ STATIC: Json = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 
 class Scenario(NamedTuple):
     """One row of the checklist. `config` may depend on the machine; `shapes` are the machines the row makes sense on;
-    `arguments` go to `run`."""
+    `agent` are settings of the agent, `arguments` go to `run`."""
 
     ident: str
     config: Config
     run: Callable[..., None]
     shapes: tuple[str, ...]
+    agent: Json
     arguments: Json
 
 
@@ -27,10 +28,17 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
-    ident: str, config: Config, *, smt: bool = False, l3: bool = False, where: Callable[[Shape], bool] | None = None,
+    ident: str,
+    config: Config,
+    *,
+    smt: bool = False,
+    l3: bool = False,
+    where: Callable[[Shape], bool] | None = None,
+    agent: Json | None = None,
     **arguments: Any,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:  # fmt: skip
-    """Register a function. `smt`, `l3`, `where` limit it to machines with threads, several L3 groups, or others."""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function. `smt`, `l3`, `where` limit it to machines with threads, several L3 groups, or others;
+    `agent` changes settings of the agent."""
 
     def fits(shape: Shape) -> bool:
         if smt and "threads=1" in shape.smp:
@@ -40,7 +48,7 @@ def scenario(
     def register(function: Callable[..., None]) -> Callable[..., None]:
         assert ident not in SCENARIOS, ident
         shapes = tuple(name for name, shape in SHAPES.items() if fits(shape))
-        SCENARIOS[ident] = Scenario(ident, config, function, shapes, arguments)
+        SCENARIOS[ident] = Scenario(ident, config, function, shapes, agent or {}, arguments)
         return function
 
     return register

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
-from e2e.kubelet import MANIFESTS, Kubelet, RefusedError, Running
+from e2e.kubelet import MANIFESTS, NODE, Kubelet, RefusedError, Running
 from e2e.vm import Shape, VirtualMachine
 from podslice.core.values.cpuset import format_bits, parse_bits
 
 Json = dict[str, Any]
 T = TypeVar("T")
-PATIENCE = 15
+PATIENCE = 60
+CLIENTS = Path(__file__).parent / "clients"
+METRICS = "127.0.0.1:9095"
 STATE, CONFIG, SOCKET = "/var/lib/podslice", "/etc/podslice/agent.yaml", "/run/podslice/agent.sock"
+RUNTIME = "unix:///run/containerd/containerd.sock"
+POD_RESOURCES = "/run/podslice/pod-resources.sock"
 PODSLICE = ("python3.13", "-m", "podslice.cli.main")
 
 
@@ -32,11 +38,12 @@ def check(condition: bool, message: str) -> None:
 class World:
     """A machine with the agent running. Sets of CPUs and NUMA nodes are masks."""
 
-    def __init__(self, vm: VirtualMachine, config: Json, *, cfs_period_us: int = 100_000) -> None:
+    def __init__(self, vm: VirtualMachine, config: Json, agent: Json) -> None:
         self.vm = vm
         self.shape: Shape = vm.shape
         self.config = config
-        self.kubelet = Kubelet(vm, cfs_period_us=cfs_period_us)
+        self.agent = agent
+        self.kubelet = Kubelet(vm, config)
         self.nodes = [parse_bits(cpus) for cpus in self.shape.nodes]
         self.online = sum(self.nodes)
         self.threads = int(re.search(r"threads=(\d+)", self.shape.smp)[1])  # type: ignore[index]
@@ -44,8 +51,8 @@ class World:
         vm.call("unpack_checkout")
         self.start_agent()
 
-    def start_agent(self) -> None:
-        """Start the agent and wait until the runtime knows it."""
+    def start_agent(self, *, ready: bool = True) -> None:
+        """Start the agent and wait until the runtime knows it and, if so asked, until it is ready."""
         settings = {
             "apiVersion": "podslice.io/v1alpha1",
             "kind": "AgentConfiguration",
@@ -53,31 +60,65 @@ class World:
             "sources": {"manifests": MANIFESTS},
             "stateDirectory": STATE,
             "statusSocket": SOCKET,
-            "metricsAddress": "",
+            "metricsAddress": METRICS,
             "reconcileSeconds": 2,
+            **self.agent,
         }
         self.vm.call("write", path=CONFIG, text=json.dumps(settings))
         self.vm.call("shell", command=f"mkdir -p {MANIFESTS}; rm -f {SOCKET}")
-        self.vm.call("start", name="agent", command=[*PODSLICE, "agent", "--config", CONFIG])
-        self.wait_for_agent()
+        self._pid = self.vm.call("start", name="agent", command=[*PODSLICE, "agent", "--config", CONFIG])
+        self.wait_for_agent(ready=ready)
 
-    def wait_for_agent(self) -> None:
-        """Until the agent says that it is ready."""
-        self.vm.call("wait_agent", path=SOCKET)
+    def wait_for_agent(self, *, ready: bool = True) -> None:
+        """Until the agent is connected, and ready."""
+        self.vm.call("wait_agent", path=SOCKET, ready=ready)
 
     def kill_agent(self) -> None:
         """SIGKILL."""
         self.vm.call("kill", name="agent")
+
+    def signal_agent(self, signal: str) -> None:
+        """STOP or CONT."""
+        self.vm.call("shell", command=f"kill -{signal} {self._pid}")
+
+    def restart_agent(self) -> None:
+        self.kill_agent()
+        self.start_agent()
+
+    def client(self, name: str) -> str:
+        """The path in the guest of one of our clients."""
+        path = f"/run/{name}"
+        self.vm.call("write", path=path, text=(CLIENTS / name).read_text())
+        return path
+
+    def pod_resources(self, method: str, *, times: int = 1, **fields: Any) -> Json:
+        """An answer of the agent's PodResources API; after an error its code and details."""
+        words = (self.client("pod_resources.py"), POD_RESOURCES, method, json.dumps(fields), str(times))
+        answer: Json = json.loads(self.vm.call("shell", command=shlex.join(["python3.13", *words])))
+        return answer
+
+    def listed(self, pod: Running, name: str) -> Json:
+        """What the PodResources API says of a container; an empty object for one it does not list."""
+        for one in self.pod_resources("List").get("pod_resources", []):
+            if one["name"] == f"{pod.manifest['metadata']['name']}-{NODE}":
+                return next((found for found in one["containers"] if found["name"] == name), {})
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        """The agent's metrics, by name and labels."""
+        lines = self.vm.call("shell", command=f"busybox wget -q -O - http://{METRICS}/metrics").splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
 
     # Pods
 
     def run(self, manifest: Json) -> Running:
         return self.kubelet.run(manifest)
 
-    def refuse(self, manifest: Json, *texts: str) -> None:
+    def refuse(self, manifest: Json, *texts: str, known: bool = True) -> None:
         """The pod must be refused, with all the texts in the message."""
         try:
-            self.run(manifest)
+            self.kubelet.run(manifest, known=known)
         except RefusedError as refused:
             for text in texts:
                 check(text in str(refused), f"the refusal lacks {text!r}: {refused}")
@@ -92,10 +133,10 @@ class World:
 
     def shared(self, pod: Running, name: str, expected: int) -> None:
         """A container runs on exactly these CPUs, or does soon: the runtime is told about released CPUs afterwards."""
-        found = self._soon(lambda: pod.cpus(name), expected)
+        found = self.soon(lambda: pod.cpus(name), expected)
         check(found == expected, f"{name} runs on {_text(found)}, expected {_text(expected)}")
 
-    def _soon(self, look: Callable[[], T], expected: T) -> T:
+    def soon(self, look: Callable[[], T], expected: T) -> T:
         """What is found, after waiting at most `PATIENCE` seconds for what is expected."""
         deadline = time.monotonic() + PATIENCE
         while (found := look()) != expected and time.monotonic() < deadline:
@@ -129,7 +170,7 @@ class World:
         """`cpu.max` of the container and the quota of its pod."""
         facts = pod.facts(name)
         check(facts["cpu.max"] == container, f"cpu.max of {name} is {facts['cpu.max']}, expected {container}")
-        found = self._soon(lambda: str(pod.facts(name)["pod cpu.max"]).split()[0], whole)
+        found = self.soon(lambda: str(pod.facts(name)["pod cpu.max"]).split()[0], whole)
         check(found == whole, f"the quota of the pod is {found}, expected {whole}")
 
     def disjoint(self, *sets: int) -> None:

@@ -76,8 +76,9 @@ class World:
         self.observe = options.pop("observe", False)
         self.move_strangers = options.pop("move_strangers", True)
         self.wait = options.pop("wait", 0.5)
+        self.annotation = options.pop("annotation", True)
         self.api_server = options.pop("api_server", False)
-        self.fake = FakeRuntime(**options)
+        self.fake = FakeRuntime(**{"request_timeout": 30.0, **options})
         self.source = FakeSource()
         if self.api_server:
             self.source.name = "apiServer"
@@ -87,7 +88,7 @@ class World:
 
     async def start(self) -> None:
         """A new agent process on the same state directory."""
-        sources = Sources([self.source], wait=self.wait)
+        sources = Sources([self.source], wait=self.wait, annotation=self.annotation)
         self.owner = Owner(
             self.folder / "state",
             self.machine,
@@ -152,10 +153,10 @@ class World:
         everything = state.default
         for bubble in (*state.bubbles.values(), *(c for m in state.assignments.values() for c in m.values())):
             everything |= bubble
-        assert everything == self.owner._all_cpus
+        assert everything == self.owner.placing.all_cpus
         for record in self.owner.containers.values():
             container = self.fake.containers[record.id]
-            wanted = self.owner.wanted(record)
+            wanted = self.owner.placing.wanted(record)
             if wanted.cpus:
                 assert parse_bits(container.cpus) == wanted.cpus, (record.id, container.cpus)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.agent.identity import LARGEST_ANNOTATION
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.proto import nri_pb2 as nri
@@ -97,12 +98,14 @@ def test_refused_pod_fails_with_reason(tmp_path: Path) -> None:
 
 
 def test_memory_nodes(tmp_path: Path) -> None:
-    """M02: `cpuset.mems` is the NUMA node of the CPUs."""
+    """M02: `cpuset.mems` is the NUMA node of the CPUs, also for an init container whose memory the app takes over."""
 
     async def test(world: World) -> None:
         container = (await world.run(make_pod("a", ("app", "4"), memory="4Gi")))["app"]
         assert container.mems in ("0", "1")
         assert container.env["PODSLICE_MEMS"] == container.mems
+        both = await world.run(make_pod("b", ("app", "4"), init=(("prepare", "4", False),), memory="4Gi"))
+        assert both["prepare"].mems == both["app"].mems in ("0", "1")
 
     config = agent_config(
         memory_manager_policy="Static",
@@ -131,48 +134,6 @@ def test_container_knows_its_cpus(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
-@pytest.mark.parametrize("kill_before", range(9))
-def test_killed_between_any_two_calls(tmp_path: Path, kill_before: int) -> None:
-    """Whenever the agent dies and comes back, exclusive CPUs stay where they are and no CPU is lost."""
-
-    async def test(world: World) -> None:
-        steps = 0
-
-        async def step() -> None:
-            nonlocal steps
-            if steps == kill_before:
-                before = {r.id: r.applied for r in world.owner.containers.values() if r.applied.quota_off}
-                await world.restart()
-                after = {r.id: r.applied for r in world.owner.containers.values() if r.applied.quota_off}
-                assert after == before
-                world.check()
-            steps += 1
-
-        world.source.add(make_pod("a", ("app", "3")))
-        world.source.add(make_pod("b", ("x", "2"), ("y", None), budget="4"))
-        await step()
-        one = await world.fake.run_pod("a")
-        await step()
-        await world.fake.create_container(one, "app")
-        await step()
-        two = await world.fake.run_pod("b")
-        await step()
-        await world.fake.create_container(two, "x")
-        await step()
-        await world.fake.create_container(two, "y")
-        await step()
-        await world.fake.stop_pod(one)
-        await step()
-        await world.fake.remove_pod(one)
-        await step()
-        await world.end("b")
-        await step()
-        assert world.owner.exclusive() == 0
-        world.check()
-
-    in_world(tmp_path, test, pod_level())
-
-
 def test_runtime_restarts(tmp_path: Path) -> None:
     """The runtime goes and comes back: same sets, and what ended meanwhile is free."""
 
@@ -185,7 +146,7 @@ def test_runtime_restarts(tmp_path: Path) -> None:
         world.fake.start()
         await asyncio.wait_for(world.fake.attached.wait(), 5)
         assert world.fake.containers["sandbox-a-app"].cpus == first
-        assert world.owner.exclusive().bit_count() == 4
+        assert world.owner.placing.exclusive().bit_count() == 4
         world.check()
 
     in_world(tmp_path, test)
@@ -215,7 +176,7 @@ def test_finished_pod_is_not_adopted(tmp_path: Path) -> None:
         container = (await world.run(make_pod("a", ("app", "4"))))["app"]
         container.message.state = nri.CONTAINER_STOPPED
         await world.start()
-        assert world.owner.exclusive() == 0
+        assert world.owner.placing.exclusive() == 0
         await world.end("a")
 
     in_world(tmp_path, test)
@@ -284,7 +245,7 @@ def test_state_that_cannot_be_written_refuses(tmp_path: Path) -> None:
         (tmp_path / "state").write_text("in the way")
         with pytest.raises(RPCError, match="cannot be kept"):
             await world.run(make_pod("b", ("app", "4")))
-        assert world.owner.exclusive().bit_count() == 4
+        assert world.owner.placing.exclusive().bit_count() == 4
 
     in_world(tmp_path, test)
 
@@ -345,6 +306,32 @@ def test_hostile_annotation_is_refused(tmp_path: Path, text: str) -> None:
     in_world(tmp_path, test)
 
 
+def test_annotations_of_others_are_not_kept(tmp_path: Path) -> None:
+    """Of the 256 KiB a pod may carry only our own annotations stay in memory, cut where they are too long."""
+
+    async def test(world: World) -> None:
+        many = {"other.example/blob": "x" * 200_000, "kubernetes.io/config.hash": "y" * 50_000}
+        await world.fake.run_pod("a", annotations=many)
+        kept = world.owner.pods["a"].identity.annotations
+        assert set(kept) == {"kubernetes.io/config.hash"}
+        assert len(kept["kubernetes.io/config.hash"]) <= LARGEST_ANNOTATION + 1
+
+    in_world(tmp_path, test)
+
+
+def test_annotation_can_be_switched_off(tmp_path: Path) -> None:
+    """Where nobody may take CPUs by annotation, it is as if it were not there, even a broken one."""
+
+    async def test(world: World) -> None:
+        amounts = {"cpu": "4", "memory": "1Gi"}
+        for name, text in (("a", json.dumps({"requests": amounts, "limits": amounts})), ("b", "{")):
+            sandbox = await world.fake.run_pod(name, annotations={"podslice.io/resources": text})
+            assert (await world.fake.create_container(sandbox, "app")).cpus == "0-31"
+        await world.run(make_pod("c", ("app", "1")), annotations={"podslice.io/resources": "{"})
+
+    in_world(tmp_path, test, pod_level(), annotation=False)
+
+
 @pytest.mark.parametrize("uid", ["../../etc", "a/b", "", "x" * 200, "a\nb"])
 def test_hostile_names_are_refused(tmp_path: Path, uid: str) -> None:
     """What becomes a file name or a key is checked first."""
@@ -380,7 +367,7 @@ def test_requests_derived_from_the_runtime(tmp_path: Path) -> None:
         assert own.cpus == before
         world.check()
         await world.end("g")
-        assert world.owner.exclusive() == 0
+        assert world.owner.placing.exclusive() == 0
 
     in_world(tmp_path, test)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -94,6 +94,67 @@ def test_outage_is_waited_out() -> None:
         await until(lambda: source.find(who("b")))
 
     with_source(test)
+
+
+@pytest.mark.parametrize("behaviour", ["gone", "refused", "ended"])
+def test_useless_watch_does_not_hammer_the_server(behaviour: str) -> None:
+    """A watch that is always too old, refused or ended at once is tried more and more slowly."""
+
+    class Useless(FakeApiServer):
+        watches = 0
+
+        async def watch_pods(self, node: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+            self.watches += 1
+            if behaviour == "gone":
+                raise GoneError
+            if behaviour == "refused":
+                raise ApiError("watch: 403 Forbidden")
+            for nothing in ():
+                yield nothing
+
+    async def main() -> None:
+        api = Useless()
+        source = ApiSource(api, "node", trouble=lambda what, message: None)
+        task = asyncio.ensure_future(source.run(BackOff(0.02, 10.0)))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert source.ready
+        assert 2 <= api.watches <= 8
+
+    asyncio.run(main())
+
+
+def test_stream_that_ends_is_continued_without_a_list() -> None:
+    """The server ends every watch now and then: the next goes on from the last version, a bookmark's for example."""
+
+    class Short(FakeApiServer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.versions: list[str] = []
+
+        async def watch_pods(self, node: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+            self.versions.append(version)
+            async for event in super().watch_pods(node, version):
+                yield event
+                return
+
+    async def main() -> None:
+        api = Short()
+        source = ApiSource(api, "node", trouble=lambda what, message: None)
+        task = asyncio.ensure_future(source.run(BackOff(0.01, 0.02)))
+        await until(lambda: api.versions)
+        await api.bookmark()
+        await until(lambda: len(api.versions) == 2)
+        await api.apply(pod("a"))
+        await until(lambda: source.find(who("a")))
+        await until(lambda: len(api.versions) == 3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert api.versions == ["1", "2", "3"]
+        assert source.relists == 1
+
+    asyncio.run(main())
 
 
 def test_mirror_pods_are_found_by_the_kubelets_uid() -> None:

@@ -232,6 +232,7 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
         ({"stateDirectroy": "x"}, "stateDirectroy: unknown field .did you mean stateDirectory"),
         ({"profile": "x"}, "profile: 'x' is unknown"),
         ({"strangers": "x"}, "strangers: 'x' is unknown"),
+        ({"limits": "x"}, "limits: 'x' is unknown"),
         ({"pluginIndex": "9"}, "pluginIndex: '9' is no index"),
         ({"pluginName": ""}, "pluginName: is empty"),
         ({"reconcileSeconds": 0}, "reconcileSeconds: 0.0 is out of range"),

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from podslice.agent.settings import settings_from_dict
+from podslice.agent.settings import AgentSettings, settings_from_dict
 from podslice.k8s.kubeletconfig import load_config_data
+from tests.agent.chart import CHART, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -41,6 +42,8 @@ def test_least_privilege() -> None:
         (["events"], ["create"]),
     ]
     pod = found["DaemonSet"]["spec"]["template"]["spec"]
+    assert not pod.get("hostPID")
+    assert not pod.get("hostIPC")
     context = pod["containers"][0]["securityContext"]
     assert context["readOnlyRootFilesystem"]
     assert not context["privileged"]
@@ -49,10 +52,53 @@ def test_least_privilege() -> None:
 
 
 @pytest.mark.parametrize("name", ["serviceaccount", "clusterrole", "clusterrolebinding", "configmap", "daemonset"])
-def test_chart_matches_the_manifests(name: str) -> None:
-    """The chart's templates are the plain manifests with values in them."""
-    text = (DEPLOY / "helm" / "podslice" / "templates" / f"{name}.yaml").read_text()
-    kinds = {kind.lower(): kind for kind in manifests()}
-    assert f"kind: {kinds[name]}" in text
-    assert text.count("{{") == text.count("}}")
-    assert "namespace: podslice\n" not in text
+def test_chart_renders_to_the_manifests(name: str) -> None:
+    """With its default values the chart is the plain manifests; what only a chart needs is named here."""
+    plain = next(document for kind, document in manifests().items() if kind.lower() == name)
+    rendered = render(name)
+    if name == "configmap":
+        texts = [yaml.safe_load(document["data"].pop("agent.yaml")) for document in (plain, rendered)]
+        assert texts[1].pop("metricsAddress") == AgentSettings().metrics_address
+        assert texts[0] == texts[1]
+    if name == "daemonset":
+        pod = rendered["spec"]["template"]
+        assert len(pod["metadata"]["annotations"].pop("checksum/config")) == 64
+        assert pod["spec"]["containers"][0].pop("imagePullPolicy") == "IfNotPresent"
+    assert rendered == plain
+
+
+def test_chart_values_arrive() -> None:
+    """Every value of the chart changes what is rendered, and a changed configuration restarts the agent."""
+    values = {
+        "image": {"repository": "registry.example/podslice", "tag": "9", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "secret"}],
+        "agent": {"profile": "kubelet-1.36", "resources": {}},
+        "observe": True,
+        "metricsPort": 9999,
+        "nodeSelector": {"pool": "fast"},
+        "tolerations": [],
+        "podResources": {"limits": {"memory": "1Gi"}},
+    }
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(values) == set(defaults)
+    template = render("daemonset", "other", **values)["spec"]["template"]
+    pod, container = template["spec"], template["spec"]["containers"][0]
+    assert container["image"] == "registry.example/podslice:9"
+    assert (container["imagePullPolicy"], pod["imagePullSecrets"]) == ("Always", [{"name": "secret"}])
+    assert container["args"][-1] == "--observe"
+    assert container["livenessProbe"]["httpGet"]["port"] == container["readinessProbe"]["httpGet"]["port"] == 9999
+    assert (pod["nodeSelector"], pod.get("tolerations")) == ({"pool": "fast"}, None)
+    assert container["resources"] == {"limits": {"memory": "1Gi"}}
+    configured = yaml.safe_load(render("configmap", "other", **values)["data"]["agent.yaml"])
+    assert settings_from_dict(configured).agent.profile == "kubelet-1.36"
+    assert settings_from_dict(configured).agent.address() == ("127.0.0.1", 9999)
+    checksum = "checksum/config"
+    before = render("daemonset", "other")["spec"]["template"]["metadata"]["annotations"][checksum]
+    assert template["metadata"]["annotations"][checksum] != before
+
+
+def test_release_namespace_is_used() -> None:
+    """The chart goes where it is installed, its cluster-wide parts included."""
+    assert render("clusterrolebinding", "other")["subjects"][0]["namespace"] == "other"
+    for name in ("serviceaccount", "configmap", "daemonset"):
+        assert render(name, "other")["metadata"]["namespace"] == "other"

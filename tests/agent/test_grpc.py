@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
-from queue import Queue
+from queue import Empty, Queue
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 from podslice.agent.containerfile import ContainerFiles
@@ -120,6 +122,7 @@ class SamplePlugin:
         self.preferred: list[int] = []
         self.started: list[list[str]] = []
         self.fail_allocate = fail_allocate
+        self.delay = 0.0
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
         methods = {
             "GetDevicePluginOptions": self._unary(self._options, plugin_api.Empty),
@@ -142,10 +145,17 @@ class SamplePlugin:
         return plugin_api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
     def _list(self, request: Any, context: Any) -> Iterator[Any]:
-        while (devices := self.lists.get()) is not None:
+        while context.is_active():
+            try:
+                devices = self.lists.get(timeout=0.1)
+            except Empty:
+                continue
+            if devices is None:
+                return
             yield plugin_api.ListAndWatchResponse(devices=devices)
 
     def _allocate(self, request: Any, context: Any) -> Any:
+        time.sleep(self.delay)
         if self.fail_allocate:
             context.abort(grpc.StatusCode.INTERNAL, self.fail_allocate)
         ids = list(request.container_requests[0].devices_ids)
@@ -211,8 +221,6 @@ class DeviceWorld(World):
     """A world whose agent serves device plugins."""
 
     async def start(self) -> None:
-        await super().start()
-        await self.kill()
         self.troubles: list[str] = []
         self.folder_of_plugins = self.folder / "plugins"
         self.plugins = DevicePlugins(
@@ -233,6 +241,7 @@ class DeviceWorld(World):
         await self._connect()
 
     async def stop(self) -> None:
+        """As killed: plugins notice by the socket that is gone."""
         await self.plugins.close()
         await self.kill()
 
@@ -252,7 +261,7 @@ def with_devices(folder: Path, test: Any) -> None:
 
 
 def test_devices_of_a_real_plugin(tmp_path: Path) -> None:
-    """T02, X03: registered, listed, preferred, allocated beside its CPUs, started, and kept over an agent restart."""
+    """T02: registered, listed, preferred, allocated beside its CPUs, started, and told by PodResources."""
 
     async def test(world: DeviceWorld, sample: SamplePlugin) -> None:
         await sample.register()
@@ -282,6 +291,59 @@ def test_devices_of_a_real_plugin(tmp_path: Path) -> None:
         with pytest.raises(RPCError, match="TopologyAffinityError"):
             await world.run(gpu_pod("b", 3))
         assert (tmp_path / "state" / "device-plugins" / "kubelet_internal_checkpoint").exists()
+
+    with_devices(tmp_path, test)
+
+
+def test_devices_are_kept_over_a_restart(tmp_path: Path) -> None:
+    """X03: an agent that comes back knows who has which device before the plugin is back; then others are given.
+
+    Sockets in the folder are removed at the start, which is how plugins learn that they must register again."""
+
+    async def test(world: DeviceWorld, sample: SamplePlugin) -> None:
+        await sample.register()
+        sample.lists.put(gpus(0, 0))
+        await until(lambda: world.plugins.listed)
+        await world.run(gpu_pod("a", 1))
+        await world.stop()
+        await world.start()
+        node = world.owner.node
+        assert node is not None
+        assert "a" in world.owner.pods["a"].units
+        held = [entry.by_node for entry in node.kubelet.manager.device.content().entries]
+        assert [list(ids) for by_node in held for ids in by_node.values()] == [["gpu-1"]]
+        with pytest.raises(RPCError):
+            await world.run(gpu_pod("b", 1))
+        again = SamplePlugin(world.folder_of_plugins)
+        await again.register()
+        again.lists.put(gpus(0, 0))
+        await until(lambda: world.plugins.listed)
+        await world.run(gpu_pod("c", 1))
+        await world.end("a")
+        await world.run(gpu_pod("d", 1))
+        assert again.allocated == [["gpu-0"], ["gpu-1"]]
+        again.stop()
+
+    with_devices(tmp_path, test)
+
+
+def test_slow_plugins_do_not_use_up_the_runtimes_patience(tmp_path: Path) -> None:
+    """All calls of one decision share 1.2 s, whatever the number of containers; the next decision has them anew."""
+
+    async def test(world: DeviceWorld, sample: SamplePlugin) -> None:
+        await sample.register()
+        sample.lists.put(gpus(0, 0, 0, 0))
+        await until(lambda: world.plugins.listed)
+        sample.delay = 0.5
+        pod = gpu_pod("a", 1, cpu="1")
+        several = [msgspec.structs.replace(pod.spec.containers[0], name=f"c{number}") for number in range(4)]
+        started = time.monotonic()
+        with pytest.raises(RPCError, match="code = DeadlineExceeded"):
+            await world.run(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=several)))
+        assert time.monotonic() - started < 1.8
+        assert world.fake.unpinned == []
+        sample.delay = 0.0
+        await world.run(gpu_pod("b", 4))
 
     with_devices(tmp_path, test)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from podslice.agent.reconcile import Reconciler
 from podslice.host.cgroup2 import CgroupTree
+from podslice.wire.fake_runtime import FakeContainer
+from podslice.wire.proto import nri_pb2 as nri
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world, pod_level
 from tests.conftest import make_pod
@@ -48,6 +50,105 @@ def test_foreign_writes_are_undone(tmp_path: Path) -> None:
         assert fake.text(path, "cpu.max") == "max 100000"
         assert fake.text(other, "cpuset.cpus") == shared.cpus
         assert loop.run() == []
+
+    in_world(tmp_path, test)
+
+
+def test_a_new_pods_quota_is_no_drift(tmp_path: Path) -> None:
+    """The kubelet gives a pod's cgroup a quota that exclusive CPUs must not have: it is lifted when the pod comes."""
+
+    async def test(world: World) -> None:
+        own = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        loop, fake = reconciler(world, tmp_path)
+        parent = own.message.linux.cgroups_path.strip("/").rpartition("/")[0]
+        assert loop.differs()
+        assert fake.text(parent, "cpu.max") == "400000 100000"
+        loop.settle("a")
+        assert fake.text(parent, "cpu.max") == "max 100000"
+        assert not loop.differs()
+        assert loop.run() == []
+
+    in_world(tmp_path, test)
+
+
+async def limited(world: World, **limits: int) -> FakeContainer:
+    """A shared container with limits of its own."""
+    world.source.add(make_pod("s", ("app", "500m")))
+    return await world.fake.create_container(await world.fake.run_pod("s"), "app", **limits)
+
+
+def test_limits_of_containers_are_read_back(tmp_path: Path) -> None:
+    """A container's `cpu.max` and `memory.max` are what the kubelet asked for, in whole pages and after its updates."""
+
+    async def test(world: World) -> None:
+        container = await limited(world, quota=50_000, memory=1_000_001)
+        path = container.message.linux.cgroups_path.strip("/")
+        loop, fake = reconciler(world, tmp_path)
+        kernels = {"cpuset_cpus": container.cpus, "cpuset_mems": container.mems}
+        fake.add(path, cpu_max="50000 100000", memory_max=str(1_000_001 // 4096 * 4096), **kernels)
+        assert loop.run() == []
+        fake.add(path, cpu_max="max 100000", memory_max="max", **kernels)
+        assert {(d.kind, d.wanted, d.found, d.repaired) for d in loop.run()} == {
+            ("quota", "50000", "max", True),
+            ("memory", "1000001", "max", True),
+        }
+        assert (fake.text(path, "cpu.max"), fake.text(path, "memory.max")) == ("50000 100000", "1000001")
+        update = nri.LinuxResources()
+        update.cpu.quota.value, update.memory.limit.value = 80_000, -1
+        await world.fake.update_container(container.message.id, update)
+        found = {(d.kind, d.wanted, d.found) for d in loop.run()}
+        assert found == {("quota", "80000", "50000"), ("memory", "max", "1000001")}
+        assert loop.run() == []
+        fake.add(path, cpu_max="80000 50000", **kernels)
+        assert [(d.wanted, d.found) for d in loop.run()] == [("80000 100000", "80000 50000")]
+
+    in_world(tmp_path, test)
+
+
+def test_unlimited_containers_stay_unlimited(tmp_path: Path) -> None:
+    """A quota or memory limit nobody asked for is lifted again."""
+
+    async def test(world: World) -> None:
+        container = await limited(world)
+        path = container.message.linux.cgroups_path.strip("/")
+        loop, fake = reconciler(world, tmp_path)
+        fake.add(path, cpuset_cpus=container.cpus, cpu_max="10000 100000", memory_max="4096")
+        assert {(d.kind, d.wanted) for d in loop.run()} == {("quota", "max"), ("memory", "max")}
+        assert (fake.text(path, "cpu.max"), fake.text(path, "memory.max")) == ("max 100000", "max")
+
+    in_world(tmp_path, test)
+
+
+def test_memory_limit_below_use_is_not_written(tmp_path: Path) -> None:
+    """Repairing a limit must not kill the container it belongs to."""
+
+    async def test(world: World) -> None:
+        container = await limited(world, memory=1 << 20)
+        path = container.message.linux.cgroups_path.strip("/")
+        loop, fake = reconciler(world, tmp_path)
+        folder = fake.add(path, cpuset_cpus=container.cpus, memory_max="max")
+        (folder / "memory.current").write_text(f"{1 << 21}\n")
+        drift = loop.run()[0]
+        assert (drift.kind, drift.repaired, "could kill" in drift.why) == ("memory", False, True)
+        assert fake.text(path, "memory.max") == "max"
+
+    in_world(tmp_path, test)
+
+
+def test_limits_can_be_only_reported(tmp_path: Path) -> None:
+    """With `limits: report` the kubelet's limits are left alone, our own quota is not."""
+
+    async def test(world: World) -> None:
+        own = (await world.run(make_pod("a", ("app", "4"))))["app"].message.linux.cgroups_path.strip("/")
+        path = (await limited(world, quota=50_000)).message.linux.cgroups_path.strip("/")
+        _, fake = reconciler(world, tmp_path)
+        fake.add(path, cpu_max="70000 100000")
+        fake.add(own, cpu_max="70000 100000")
+        loop = Reconciler(world.owner, CgroupTree(tmp_path / "cgroup"), repair_limits=False)
+        quotas = {d.pod: d.repaired for d in loop.run() if d.kind == "quota" and d.container}
+        assert quotas == {"default/a": True, "default/s": False}
+        assert fake.text(path, "cpu.max") == "70000 100000"
+        assert fake.text(own, "cpu.max") == "max 100000"
 
     in_world(tmp_path, test)
 

@@ -10,6 +10,8 @@ import pytest
 from podslice.wire.fake_runtime import FakeRuntime
 from podslice.wire.nri import (
     EVENTS,
+    MOST_SYNCHRONIZED,
+    PLUGIN_SERVICE,
     BackOff,
     Connection,
     CreateAnswer,
@@ -19,7 +21,7 @@ from podslice.wire.nri import (
     run_plugin,
 )
 from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import RPCError
+from podslice.wire.ttrpc import UNAVAILABLE, RPCError
 
 
 class Recorder:
@@ -64,6 +66,11 @@ class Recorder:
 
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         self.calls.append(f"remove {container.name}")
+        if container.name == "crash":
+            raise KeyError("nobody foresaw this")
+
+    def crashed(self, error: Exception) -> None:
+        self.calls.append(f"crashed {error}")
 
 
 def update(container: str, cpus: str) -> nri.ContainerUpdate:
@@ -222,3 +229,51 @@ def test_back_off_grows_and_resets() -> None:
         assert 0.75 * middle <= wait <= 1.25 * middle
     back_off.reset()
     assert back_off.next() <= 1.25
+
+
+def test_crash_is_told_to_both_sides() -> None:
+    """An error nobody foresaw is the runtime's answer and the plugin's own news; the connection stays."""
+
+    async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
+        sandbox = await fake.run_pod("a")
+        await fake.create_container(sandbox, "crash", container_id="c")
+        with pytest.raises(RPCError, match="nobody foresaw this"):
+            await fake.remove_container("c")
+        assert plugin.calls[-1] == "crashed 'nobody foresaw this'"
+        assert (await fake.create_container(sandbox, "next")).cpus == "1"
+        assert losses == []
+
+    with_runtime(test)
+
+
+def test_endless_synchronization_is_hung_up_on() -> None:
+    """A runtime that announces pods without end fills no memory: the connection goes, and is made again."""
+
+    async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
+        assert fake._client is not None
+        pods = [nri.PodSandbox(id=str(number)) for number in range(MOST_SYNCHRONIZED // 4)]
+        endless = nri.SynchronizeRequest(pods=pods, more=True).SerializeToString()
+        for _ in range(4):
+            await fake._client.call(PLUGIN_SERVICE, "Synchronize", endless)
+        with pytest.raises(RPCError) as caught:
+            await fake._client.call(PLUGIN_SERVICE, "Synchronize", endless)
+        assert caught.value.code == UNAVAILABLE
+        await asyncio.wait_for(fake.attached.wait(), 2)
+        assert "more than 20000 pods and containers announced" in losses[0]
+
+    with_runtime(test)
+
+
+def test_runtime_that_never_synchronizes_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registration that leads nowhere is given up and tried again."""
+    monkeypatch.setattr("podslice.wire.nri.SYNCHRONIZE_TIMEOUT", 0.05)
+
+    class Mute(FakeRuntime):
+        async def _introduce(self) -> None:
+            if len(self.registered) > 1:
+                await super()._introduce()
+
+    async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
+        assert losses == ["registered, but never told what runs"]
+
+    with_runtime(test, Mute)

@@ -21,6 +21,8 @@ from podslice.wire.nri import BackOff
 WATCH_SECONDS = 300
 PAGE = 500
 MOST_PODS = 10_000
+_LONG_WATCH = 10.0
+"""Seconds after which a watch without news is a quiet node's rather than a broken server's."""
 
 
 class GoneError(Exception):
@@ -69,16 +71,17 @@ class ApiSource:
         return pod
 
     async def run(self, back_off: BackOff | None = None) -> None:
-        """List, watch, and start again after every failure."""
+        """List, watch, and list again after every failure, more and more slowly until a watch tells something."""
         back_off = back_off or BackOff(0.2, 30.0)
         while True:
             try:
                 version = await self._list()
-                back_off.reset()
                 while True:
-                    version = await self._watch(version)
+                    told, version = await self._watch(version, back_off)
+                    if not told:
+                        await asyncio.sleep(back_off.next())
             except GoneError:
-                continue
+                pass
             except ApiError as error:
                 self._trouble("apiServer", str(error))
             await asyncio.sleep(back_off.next())
@@ -98,17 +101,24 @@ class ApiSource:
         self.changed.set()
         return version
 
-    async def _watch(self, version: str) -> str:
-        """Follow one stream; returns the version to continue from."""
+    async def _watch(self, version: str, back_off: BackOff) -> tuple[bool, str]:
+        """Follow one stream; returns whether it was of use, and the version to continue from."""
+        clock = asyncio.get_running_loop().time
+        began, told = clock(), False
         async with contextlib.aclosing(self._stream(version)) as events:
             async for kind, data in events:
+                told = True
+                back_off.reset()
                 version = str((data.get("metadata") or {}).get("resourceVersion") or version)
                 if kind == "DELETED":
                     self._drop(_uid(data))
-                elif kind in ("ADDED", "MODIFIED") and len(self._pods) < MOST_PODS:
+                elif kind in ("ADDED", "MODIFIED") and (_uid(data) in self._pods or len(self._pods) < MOST_PODS):
                     self._take(data)
                     self.changed.set()
-        return version
+        if clock() - began > _LONG_WATCH:
+            told = True
+            back_off.reset()
+        return told, version
 
     async def _stream(self, version: str) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         async for event in self._api.watch_pods(self._node, version):

@@ -41,11 +41,34 @@ class Placement(msgspec.Struct, frozen=True):
             resources.cpu.quota.value = -1
 
 
+class Limits(msgspec.Struct, frozen=True):
+    """What the kubelet allows a container, as it told the runtime: CFS quota and period in microseconds, memory in
+    bytes. None: no limit."""
+
+    quota: int | None = None
+    period: int = 100_000
+    memory: int | None = None
+
+    def updated(self, resources: nri.LinuxResources) -> Limits:
+        """After a kubelet's update, in which 0 leaves a value as it is and -1 lifts the limit."""
+        cpu, memory = resources.cpu, resources.memory.limit.value
+        return Limits(
+            quota=self.quota if cpu.quota.value == 0 else _limit(cpu.quota.value),
+            period=cpu.period.value or self.period,
+            memory=self.memory if memory == 0 else _limit(memory),
+        )
+
+
+def _limit(value: int) -> int | None:
+    return value if value > 0 else None
+
+
 class ContainerRecord(msgspec.Struct):
     """A container of the runtime. `unit` is the UID it was admitted under and `member` its name there; both empty for
     one that runs on the node's shared pool. `applied` is what we last told the runtime; `on_pool`:
     it is the node's shared pool and nothing else. `stranger`: it was created
-    without us. `kept`: what it had when the state could not be trusted."""
+    without us. `kept`: what it had when the state could not be trusted. `limits`: None where the runtime does not
+    say."""
 
     id: str
     name: str
@@ -58,6 +81,7 @@ class ContainerRecord(msgspec.Struct):
     on_pool: bool = False
     stranger: bool = False
     kept: Placement | None = None
+    limits: Limits | None = None
 
 
 class SandboxRecord(msgspec.Struct):

@@ -26,6 +26,7 @@ from podslice.agent.reconcile import Drift, Reconciler
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
 from podslice.agent.sources import ManifestSource, PodSource, Sources
+from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
@@ -34,6 +35,8 @@ from podslice.wire.nri import Connection, Launch, launch_from_environment, run_p
 from podslice.wire.ttrpc import RPCError
 
 _SETTLE_SECONDS = 0.05
+_ON_THE_WAY_SECONDS = 0.5
+"""An update the runtime is just applying looks like drift."""
 _RETRY_SECONDS = 1.0
 _SOURCE_SECONDS = 10.0
 _KEPT_DRIFTS = 200
@@ -61,7 +64,9 @@ class Agent:
         self._api_source: ApiSource | None = None
         if self._api is not None:
             self._api_source = ApiSource(self._api, self.node_name, trouble=self.reporter.trouble)
-        self.sources = Sources(self._sources(), wait=settings.sources.wait_seconds)
+        self.sources = Sources(
+            self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation
+        )
         self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
         self.owner = Owner(
             Path(self._scratch.name if self._scratch else settings.state_directory),
@@ -75,9 +80,19 @@ class Agent:
         )
         self.metrics = self.reporter.metrics = Metrics(self.owner)
         folder = Path(settings.container_files) if settings.container_files and not observe else None
-        self.plugin = AgentPlugin(self.owner, self.sources, ContainerFiles(folder), self.reporter, observe=observe)
         self.tree = tree or CgroupTree(settings.cgroup_root)
-        self.reconciler = Reconciler(self.owner, self.tree, repair=not observe)
+        self.reconciler = Reconciler(
+            self.owner, self.tree, repair=not observe, repair_limits=settings.limits == "repair"
+        )
+        self.vanished = Vanished(self.owner, self.tree)
+        self.plugin = AgentPlugin(
+            self.owner,
+            self.sources,
+            ContainerFiles(folder),
+            self.reporter,
+            settle=self.reconciler.settle,
+            observe=observe,
+        )
         self.devices = self._devices(settings)
         self.drifts: list[Drift] = []
         self._lasting: list[Drift] = []
@@ -211,10 +226,14 @@ class Agent:
     async def _reconcile(self) -> None:
         while True:
             await asyncio.sleep(self.settings.reconcile_seconds)
+            if self.reconciler.differs():
+                await asyncio.sleep(_ON_THE_WAY_SECONDS)
             self.reconcile()
 
     def reconcile(self) -> list[Drift]:
         """One pass, reported; what could not be repaired is reported once."""
+        for identity in self.vanished.run():
+            self.reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
         found = self.reconciler.run()
         for drift in found:
             if drift not in self._lasting:

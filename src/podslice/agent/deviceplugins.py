@@ -2,13 +2,15 @@
 (spec memory-device 2.2 to 2.4).
 
 Registration and ListAndWatch run on the event loop. Allocate and its kin are asked by the owner in the middle of a
-decision, so those calls block, for at most `CALL_SECONDS`: well below what the runtime allows a hook.
+decision, so those calls block, all calls of one decision together for at most `CALL_SECONDS`: well below what the
+runtime allows a hook.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,15 +31,38 @@ DIAL_SECONDS = 10.0
 CALL_SECONDS = 1.2
 _CHECKPOINT = "kubelet_internal_checkpoint"
 _MOST_DEVICES = 65536
+_CHANNEL = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+"""A plugin that was replaced has the same address; no connection to its predecessor may be used for it."""
+
+
+class CallBudget:
+    """Seconds the calls of one decision have left. A decision is made in one turn of the event loop, so the budget is
+    whole again in the next."""
+
+    def __init__(self, seconds: float = CALL_SECONDS) -> None:
+        self._seconds = seconds
+        self._end: float | None = None
+
+    def left(self) -> float:
+        if self._end is None:
+            self._end = time.monotonic() + self._seconds
+            asyncio.get_running_loop().call_soon(self._renew)
+        return max(0.0, self._end - time.monotonic())
+
+    def _renew(self) -> None:
+        self._end = None
 
 
 class RemotePlugin:
     """A plugin behind a socket, as the Device Manager calls it. Every call may raise `PluginError`."""
 
-    def __init__(self, target: str, options: PluginOptions, observe: Callable[[float], None]) -> None:
+    def __init__(
+        self, target: str, options: PluginOptions, observe: Callable[[float], None], budget: CallBudget
+    ) -> None:
         self.options = options
+        self._budget = budget
         self._observe = observe
-        self._channel = grpc.insecure_channel(target, options=(("grpc.default_authority", "localhost"),))
+        self._channel = grpc.insecure_channel(target, options=_CHANNEL)
 
     def close(self) -> None:
         self._channel.close()
@@ -72,7 +97,7 @@ class RemotePlugin:
             response_deserializer=kind.FromString,
         )
         try:
-            return call(request, timeout=CALL_SECONDS)
+            return call(request, timeout=self._budget.left())
         except grpc.RpcError as error:
             raise PluginError(f"rpc error: code = {_code_name(error)} desc = {error.details()}") from None
 
@@ -118,6 +143,7 @@ class DevicePlugins:
         self._registered = registered
         self._allocated = allocated
         self._plugins: dict[str, RemotePlugin] = {}
+        self._budget = CallBudget()
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._server: Any = None
 
@@ -177,7 +203,7 @@ class DevicePlugins:
 
     async def _connect(self, resource: str, endpoint: str) -> None:
         target = f"unix://{self._folder / endpoint}"
-        channel = grpc.aio.insecure_channel(target, options=(("grpc.default_authority", "localhost"),))
+        channel = grpc.aio.insecure_channel(target, options=_CHANNEL)
         try:
             async with asyncio.timeout(DIAL_SECONDS):
                 await channel.channel_ready()
@@ -203,7 +229,8 @@ class DevicePlugins:
         if resource in self._plugins:
             self._plugins.pop(resource).close()
         options = PluginOptions(answer.pre_start_required, answer.get_preferred_allocation_available)
-        self._plugins[resource] = RemotePlugin(target, options, lambda seconds: self._allocated(resource, seconds))
+        observe = functools.partial(self._allocated, resource)
+        self._plugins[resource] = RemotePlugin(target, options, observe, self._budget)
         self._watches[resource] = asyncio.ensure_future(self._watch(resource, channel))
 
     async def _watch(self, resource: str, channel: Any) -> None:

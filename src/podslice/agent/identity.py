@@ -13,18 +13,22 @@ RESOURCES_ANNOTATION = "podslice.io/resources"
 HASH_ANNOTATION = "kubernetes.io/config.hash"
 LARGEST_ANNOTATION = 16 << 10
 """Bytes of an annotation we read; the API server allows 256 KiB for all together."""
+_KEPT = (RESOURCES_ANNOTATION, HASH_ANNOTATION)
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
 
 
 class Identity(NamedTuple):
-    """A pod as its sandbox names it. `uid` is what the kubelet calls it, for a static pod the hash of its file."""
+    """A pod as its sandbox names it. `uid` is what the kubelet calls it, for a static pod the hash of its file. Of its
+    annotations only ours are kept, and no more of each than shows that it is too long. `sandbox_cgroup` is where the
+    sandbox itself runs, empty where the runtime does not say."""
 
     uid: str
     namespace: str
     name: str
     annotations: Mapping[str, str]
     cgroup_parent: str = ""
+    sandbox_cgroup: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -37,7 +41,8 @@ def identity_of(pod: nri.PodSandbox) -> Identity:
             raise InputError(f"{value[:80]!r} is not valid", path=f"pod.{field}")
     if not _NAME.match(pod.id):
         raise InputError(f"{pod.id[:80]!r} is not valid", path="pod.id")
-    return Identity(pod.uid, pod.namespace, pod.name, dict(pod.annotations), pod.linux.cgroup_parent)
+    kept = {name: pod.annotations[name][: LARGEST_ANNOTATION + 1] for name in _KEPT if name in pod.annotations}
+    return Identity(pod.uid, pod.namespace, pod.name, kept, pod.linux.cgroup_parent, pod.linux.cgroups_path)
 
 
 def check_container(container: nri.Container) -> None:

@@ -114,7 +114,7 @@ def _pools(owner: Owner) -> dict[str, str]:
     return {
         "shared": format_bits(cpu.state.default),
         "reserved": format_bits(cpu.reserved),
-        "exclusive": format_bits(owner.exclusive()),
+        "exclusive": format_bits(owner.placing.exclusive()),
     }
 
 

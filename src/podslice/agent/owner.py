@@ -15,18 +15,16 @@ from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Placement, PodR
 from podslice.agent.contract import Listed, RefusedError, RegisteringInventory, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
+from podslice.agent.placing import Placing
 from podslice.agent.podfiles import PodFiles
-from podslice.agent.translate import applied_of, kept_of, same_effect, update_of, variables_of
+from podslice.agent.translate import applied_of, kept_of, limits_of, same_effect, update_of, variables_of
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
-from podslice.core.machine.topology import CPUTopology
-from podslice.core.managers.device_plugin import RunOptions
 from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits
 from podslice.core.values.gates import FeatureGates
 from podslice.host.store import NodeStore, StateWriteError
 from podslice.wire.proto import nri_pb2 as nri
@@ -59,16 +57,15 @@ class Owner:
         self.pods: dict[str, PodRecord] = {}
         self.sandboxes: dict[str, SandboxRecord] = {}
         self.containers: dict[str, ContainerRecord] = {}
+        self.placing = Placing(machine, self.containers, move_strangers=move_strangers)
         self.stale = False
         self.on_stale: Callable[[], None] = lambda: None
         self.on_placed: Callable[[ContainerRecord], None] = lambda record: None
         self.on_open: Callable[[Node], None] = lambda node: None
         self._find = find
         self._profile = profile
-        self._move_strangers = move_strangers
         self._devices = RegisteringInventory() if real_devices else None
         self._files = PodFiles(directory)
-        self._all_cpus = CPUTopology(machine).all_cpus
         self._unsaved = False
         self._recheck = False
 
@@ -124,6 +121,7 @@ class Owner:
             self._enter_safe_mode(str(error))
             return
         self.safe_mode = ""
+        self.placing.node = self.store.node
         self.on_open(self.store.node)
         for decision in self.store.refused:
             owner = live[decision.uid.partition("/")[0]]
@@ -164,8 +162,8 @@ class Owner:
         self.reporter.trouble("safeMode", f"{why}; existing sets are kept, new exclusive requests are refused")
 
     def _list_containers(self, listed: Listed) -> None:
-        before = self.containers
-        self.containers = {}
+        before = dict(self.containers)
+        self.containers.clear()
         for message in listed.containers:
             sandbox = self.sandboxes.get(message.pod_sandbox_id)
             if sandbox is None or message.state == nri.CONTAINER_STOPPED:
@@ -204,7 +202,7 @@ class Owner:
             return
         try:
             self._files.keep(spec)
-            before = self._pool()
+            before = self.placing.pool()
             decision = self.store.admit(spec)
         except (StateWriteError, OSError) as error:
             self._files.drop(uid)
@@ -214,7 +212,7 @@ class Owner:
             self._refuse(pod.identity, decision.reason, decision.message)
         pod.units.add(uid)
         self.reporter.admitted(pod.identity, decision)
-        if self._pool() != before:
+        if self.placing.pool() != before:
             self._changed()
 
     def _admit_without_state(self, identity: Identity, spec: Pod) -> None:
@@ -252,10 +250,10 @@ class Owner:
     def _release(self, pod: PodRecord) -> None:
         if self.store is None:
             return
-        before = self._pool()
+        before = self.placing.pool()
         for unit in pod.units:
             self._remove_unit(unit)
-        if self._pool() != before:
+        if self.placing.pool() != before:
             self._changed()
 
     def _remove_unit(self, unit: str) -> None:
@@ -288,8 +286,8 @@ class Owner:
             self.run_pod(sandbox, identity, spec)
         record = self._record(self.sandboxes[sandbox], message)
         self._place(identity, message, record, adopt=False)
-        record.applied = self.wanted(record)
-        record.on_pool = record.applied == Placement(cpus=self._pool())
+        record.applied = self.placing.wanted(record)
+        record.on_pool = record.applied == Placement(cpus=self.placing.pool())
         self.containers[record.id] = record
         return record
 
@@ -300,6 +298,7 @@ class Owner:
             pod_uid=sandbox.identity.uid,
             sandbox=sandbox.id,
             cgroups_path=message.linux.cgroups_path,
+            limits=limits_of(message),
         )
 
     def _place(self, identity: Identity, message: nri.Container, record: ContainerRecord, *, adopt: bool) -> None:
@@ -335,12 +334,14 @@ class Owner:
         names = {container.name for container in active.containers} if active is not None else set()
         return name if name in names else ANY_CONTAINER if ANY_CONTAINER in names else ""
 
-    def update_container(self, container_id: str) -> list[nri.ContainerUpdate]:
-        """The kubelet changes a container's resources; ours win."""
+    def update_container(self, container_id: str, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
+        """The kubelet changes a container's resources; our sets win, its limits are its own."""
         record = self.containers.get(container_id)
         if record is None:
             return []
-        wanted = self.wanted(record)
+        if record.limits is not None:
+            record.limits = record.limits.updated(resources)
+        wanted = self.placing.wanted(record)
         record.applied = wanted
         return [update_of(record, wanted)] if wanted.cpus or wanted.mems or wanted.quota_off else []
 
@@ -348,72 +349,7 @@ class Owner:
         """The container no longer runs; what it holds stays with its pod, which may start it again."""
         self.containers.pop(container_id, None)
 
-    # What everybody should have
-
-    def wanted(self, record: ContainerRecord) -> Placement:
-        """What the container should have now."""
-        node = self.node
-        if node is None:
-            return record.kept or Placement(cpus=self._safe_pool())
-        if record.stranger and not self._move_strangers:
-            return Placement()
-        if record.unit and record.member:
-            active = node.kubelet.active.get(record.unit)
-            container = next((c for c in active.containers if c.name == record.member), None) if active else None
-            if active is not None and container is not None:
-                got = node.kubelet.inspect(active, container, True)
-                return Placement(
-                    cpus=got.cpus if node.kubelet.manager.cpu.static else 0,
-                    mems=got.memory_nodes,
-                    isolation=got.isolation,
-                    quota_off=got.cpu_quota_disabled,
-                )
-        return Placement(cpus=self._pool())
-
-    def run_options(self, record: ContainerRecord) -> RunOptions:
-        """What the container's devices add to it. Raises `AdmissionError`."""
-        node = self.node
-        active = None if node is None or not record.unit else node.kubelet.active.get(record.unit)
-        if node is None or active is None:
-            return RunOptions()
-        container = next((c for c in active.containers if c.name == record.member), None)
-        if container is None or not node.kubelet.manager.device.devices_of(active.uid, container.name):
-            return RunOptions()
-        affinity = node.kubelet.manager.topology.affinity(active.uid, container.name)
-        return node.kubelet.manager.device.container_start(active, container, affinity)
-
-    def pod_quota_off(self, uid: str) -> bool:
-        """True when the cgroup of the whole pod must not enforce a CPU limit (spec memory-device 3.7)."""
-        node = self.node
-        active = None if node is None else node.kubelet.active.get(uid)
-        if node is None or active is None or not node.kubelet.manager.quota_can_be_disabled:
-            return False
-        return bool(active.containers) and node.kubelet.manager.cpu.pod_has_exclusive_cpus(active)
-
-    def exclusive(self) -> Bits:
-        """CPUs that belong to somebody: every assignment and bubble."""
-        node = self.node
-        if node is None:
-            return self._all_cpus & ~self._safe_pool()
-        state = node.kubelet.manager.cpu.state
-        union = state.assigned()
-        for bubble in state.bubbles.values():
-            union |= bubble
-        return union
-
-    def _pool(self) -> Bits:
-        node = self.node
-        if node is None or not node.kubelet.manager.cpu.static:
-            return 0
-        return node.kubelet.manager.cpu.state.default
-
-    def _safe_pool(self) -> Bits:
-        """All CPUs but those somebody is known to own; all of them rather than none."""
-        owned = 0
-        for record in self.containers.values():
-            if record.kept is not None and record.kept.isolation != "host":
-                owned |= record.kept.cpus
-        return self._all_cpus & ~owned or self._all_cpus
+    # Who is told
 
     def _changed(self) -> None:
         self.stale = True
@@ -425,7 +361,7 @@ class Owner:
             return []
         self.stale = False
         everything, self._recheck = self._recheck, False
-        pool = Placement(cpus=self._pool())
+        pool = Placement(cpus=self.placing.pool())
         on_pool = nri.LinuxContainerUpdate()
         pool.write(on_pool.resources)
         updates = []
@@ -435,7 +371,7 @@ class Owner:
             if not everything and record.on_pool:
                 wanted = pool
             elif everything or record.applied.isolation == "host":
-                wanted = self.wanted(record)
+                wanted = self.placing.wanted(record)
             else:
                 continue
             if wanted != record.applied:

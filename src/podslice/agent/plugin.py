@@ -6,7 +6,8 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Awaitable, Iterable
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from podslice.agent.books import ContainerRecord, SandboxRecord
@@ -32,15 +33,24 @@ class Timer(Protocol):
 
 
 class AgentPlugin:
-    """Implements `wire.nri.Plugin`. `observe`: decide and report, refuse and change nothing."""
+    """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
+    `observe`: decide and report, refuse and change nothing."""
 
     def __init__(
-        self, owner: Owner, sources: Sources, files: ContainerFiles, timer: Timer, *, observe: bool = False
+        self,
+        owner: Owner,
+        sources: Sources,
+        files: ContainerFiles,
+        timer: Timer,
+        *,
+        settle: Callable[[str], None] = lambda uid: None,
+        observe: bool = False,
     ) -> None:
         self._owner = owner
         self._sources = sources
         self._files = files
         self._timer = timer
+        self._settle = settle
         self._observe = observe
         self.runtime = ""
         self._outdated: dict[str, ContainerRecord] = {}
@@ -96,6 +106,7 @@ class AgentPlugin:
     def _run_pod(self, sandbox: str, identity: Identity, spec: Pod | None, started: float) -> None:
         try:
             self._owner.run_pod(sandbox, identity, spec)
+            self._settle(identity.uid)
         except RefusedError as refusal:
             self._raise(refusal)
         finally:
@@ -129,7 +140,7 @@ class AgentPlugin:
             check_container(container)
             spec = None if identity.uid in self._owner.pods else self._sources.find(identity)
             record = self._owner.create_container(pod.id, identity, container, spec)
-            options = self._owner.run_options(record)
+            options = self._owner.placing.run_options(record)
         except RefusedError as refusal:
             self._raise(refusal)
             return CreateAnswer(adjust)
@@ -149,7 +160,7 @@ class AgentPlugin:
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate]:
         started = time.perf_counter()
-        updates = self._owner.update_container(container.id)
+        updates = self._owner.update_container(container.id, resources)
         self._timer.hook("UpdateContainer", time.perf_counter() - started)
         return [] if self._observe else updates
 
@@ -162,6 +173,11 @@ class AgentPlugin:
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         self._owner.stop_container(container.id)
         self._files.remove(container.id)
+
+    def crashed(self, error: Exception) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno}"
+        self._owner.reporter.trouble("crash", f"{type(error).__name__} at {where}: {str(error)[:500]}")
 
     def _identity(self, pod: nri.PodSandbox) -> Identity:
         try:
@@ -189,7 +205,7 @@ class AgentPlugin:
     def _write(self, record: ContainerRecord) -> None:
         self._outdated.pop(record.id, None)
         try:
-            self._files.write(record, self._owner.wanted(record))
+            self._files.write(record, self._owner.placing.wanted(record))
         except OSError as error:
             self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")
 

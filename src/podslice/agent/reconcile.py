@@ -6,11 +6,12 @@ container and every pod, writes what differs into the cgroup, and says what it f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 
 import msgspec
 
-from podslice.agent.books import ContainerRecord, Placement, PodRecord
+from podslice.agent.books import ContainerRecord, Limits, Placement, PodRecord
 from podslice.agent.identity import RESOURCES_ANNOTATION
 from podslice.agent.owner import Owner
 from podslice.core.effects.cgroup import pod_cgroup
@@ -19,7 +20,10 @@ from podslice.core.values.cpuset import format_bits
 from podslice.core.values.gates import FeatureGates
 from podslice.host.cgroup2 import CgroupTree, CgroupValues, cgroup_path
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _NARROWED = "the set is written, but the kernel grants less: a parent cgroup is narrower, or CPUs are offline"
+_IN_USE = "more is in use already; writing the limit could kill the container"
+_LEFT = "limits are only reported"
 
 
 class Drift(msgspec.Struct, frozen=True, rename="camel"):
@@ -35,14 +39,37 @@ class Drift(msgspec.Struct, frozen=True, rename="camel"):
     why: str = ""
 
 
-class Reconciler:
-    """Compares and repairs below one cgroup root; `repair` False only reports."""
+class Difference(msgspec.Struct, frozen=True):
+    """What differs, as text, and how to put it right. `hopeless` says why writing would be of no use or do harm."""
 
-    def __init__(self, owner: Owner, tree: CgroupTree, *, repair: bool = True) -> None:
+    kind: str
+    wanted: str
+    found: str
+    write: Callable[[], None]
+    hopeless: str = ""
+
+
+class Reconciler:
+    """Compares and repairs below one cgroup root; `repair` False only reports, `repair_limits` False only reports what
+    the kubelet, not we, ask for: a container's quota and memory limit."""
+
+    def __init__(self, owner: Owner, tree: CgroupTree, *, repair: bool = True, repair_limits: bool = True) -> None:
         self._owner = owner
         self._tree = tree
         self._repair = repair
+        self._repair_limits = repair_limits
         self._gates = FeatureGates.from_overrides(owner.config.feature_gates)
+
+    def differs(self) -> bool:
+        """True if a pass would find something; nothing is written."""
+        return bool(Reconciler(self._owner, self._tree, repair=False, repair_limits=self._repair_limits).run())
+
+    def settle(self, uid: str) -> None:
+        """Bring the cgroup of a new pod, as the kubelet made it, to what the pod should have. No drift: nobody has set
+        it before."""
+        pod = self._owner.pods.get(uid)
+        if pod is not None:
+            list(self._pod(pod))
 
     def run(self) -> list[Drift]:
         """One pass over every container and pod; containers without cgroup are on their way in or out."""
@@ -62,35 +89,56 @@ class Reconciler:
         found = self._tree.read(path)
         if pod is None or found is None:
             return
-        wanted = self._owner.wanted(record)
-        for kind, text, seen in differences(wanted, found):
-            yield self._mend(str(pod.identity), record.name, kind, text, seen, path, wanted, found)
+        wanted = self._owner.placing.wanted(record)
+        for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, record.limits, found)):
+            yield self._mend(str(pod.identity), record.name, difference)
 
-    def _mend(
-        self,
-        pod: str,
-        container: str,
-        kind: str,
-        text: str,
-        seen: str,
-        path: str,
-        wanted: Placement,
-        found: CgroupValues,
-    ) -> Drift:
-        if not self._repair:
-            return Drift(pod, container, kind, text, seen)
-        if (kind == "cpus" and found.cpus == wanted.cpus) or (kind == "mems" and found.mems == wanted.mems):
-            return Drift(pod, container, kind, text, seen, why=_NARROWED)
-        try:
-            if kind == "cpus":
-                self._tree.write_cpus(path, wanted.cpus)
-            elif kind == "mems":
-                self._tree.write_mems(path, wanted.mems)
-            else:
-                self._tree.write_quota(path, None, found.period)
-        except OSError as error:
-            return Drift(pod, container, kind, text, seen, why=error.strerror or str(error))
-        return Drift(pod, container, kind, text, seen, repaired=True)
+    def _sets(self, path: str, wanted: Placement, found: CgroupValues) -> Iterator[Difference]:
+        """CPUs and memory nodes. What counts is what is effective, if the kernel says it."""
+        cpus = found.cpus if found.cpus_effective is None else found.cpus_effective
+        if wanted.cpus and cpus is not None and cpus != wanted.cpus:
+            yield Difference(
+                "cpus",
+                wanted.cpu_list,
+                format_bits(cpus),
+                lambda: self._tree.write_cpus(path, wanted.cpus),
+                _NARROWED if found.cpus == wanted.cpus else "",
+            )
+        mems = found.mems if found.mems_effective is None else found.mems_effective
+        if wanted.mems and mems is not None and mems != wanted.mems:
+            yield Difference(
+                "mems",
+                wanted.mem_list,
+                format_bits(mems),
+                lambda: self._tree.write_mems(path, wanted.mems),
+                _NARROWED if found.mems == wanted.mems else "",
+            )
+
+    def _limits(self, path: str, wanted: Placement, limits: Limits | None, found: CgroupValues) -> Iterator[Difference]:
+        """CFS quota, off where the CPUs are the container's own, and the memory limit."""
+        left = "" if self._repair_limits else _LEFT
+        if wanted.quota_off:
+            if found.quota is not None:
+                yield self._quota(path, None, found.period, found)
+        elif limits is not None and _quota_differs(limits, found):
+            yield self._quota(path, limits.quota, limits.period, found, left)
+        if limits is not None and _pages(found.memory_max) != _pages(limits.memory):
+            yield self._memory(path, limits.memory, found, left)
+
+    def _quota(self, path: str, quota: int | None, period: int, found: CgroupValues, hopeless: str = "") -> Difference:
+        def write() -> None:
+            self._tree.write_quota(path, quota, period)
+
+        seen = _text(found.quota)
+        if quota is not None and found.quota is not None and found.period != period:
+            return Difference("quota", f"{quota} {period}", f"{seen} {found.period}", write, hopeless)
+        return Difference("quota", _text(quota), seen, write, hopeless)
+
+    def _memory(self, path: str, limit: int | None, found: CgroupValues, hopeless: str = "") -> Difference:
+        if not hopeless and limit is not None and self._tree.memory_current(path) > limit:
+            hopeless = _IN_USE
+        write = lambda: self._tree.write_memory_max(path, limit)  # noqa: E731
+        return Difference("memory", _text(limit), _text(found.memory_max), write, hopeless)
 
     def _pod(self, pod: PodRecord) -> Iterator[Drift]:
         """The pod's own cgroup: no quota where all is exclusive, and the limits its annotation asks for."""
@@ -102,16 +150,19 @@ class Reconciler:
         found = self._tree.read(path)
         if found is None or uid not in path.replace("_", "-"):
             return
-        quota_off = self._owner.pod_quota_off(uid)
+        for difference in self._pod_limits(pod, path, found):
+            yield self._mend(str(pod.identity), "", difference)
+
+    def _pod_limits(self, pod: PodRecord, path: str, found: CgroupValues) -> Iterator[Difference]:
+        quota_off = self._owner.placing.pod_quota_off(pod.identity.uid)
         limits = self._annotated_limits(pod, quota_off)
-        quota = limits.get("cpuQuota")
+        quota, memory = limits.get("cpuQuota"), limits.get("memory")
         if quota_off and found.quota is not None:
-            yield self._mend_pod(pod, "quota", "max", str(found.quota), path, None, found.period)
+            yield self._quota(path, None, found.period, found)
         elif quota is not None and quota > 0 and found.quota != quota:
-            yield self._mend_pod(pod, "quota", str(quota), _text(found.quota), path, quota, limits["cpuPeriod"])
-        memory = limits.get("memory")
-        if memory and found.memory_max != memory:
-            yield self._mend_pod(pod, "memory", str(memory), _text(found.memory_max), path, memory, 0)
+            yield self._quota(path, quota, limits["cpuPeriod"], found)
+        if memory and _pages(found.memory_max) != _pages(memory):
+            yield self._memory(path, memory, found)
 
     def _annotated_limits(self, pod: PodRecord, quota_off: bool) -> dict[str, int]:
         """Limits of a pod whose pod-level resources only we know, because they come from its annotation."""
@@ -122,32 +173,29 @@ class Reconciler:
         cgroup = pod_cgroup(active.spec, self._gates, enforce_cpu_limits=not quota_off)
         return {name: value for name, value in msgspec.to_builtins(cgroup).items() if isinstance(value, int)}
 
-    def _mend_pod(
-        self, pod: PodRecord, kind: str, wanted: str, seen: str, path: str, value: int | None, period: int
-    ) -> Drift:
-        name = str(pod.identity)
+    def _mend(self, pod: str, container: str, difference: Difference) -> Drift:
+        drift = Drift(pod, container, difference.kind, difference.wanted, difference.found)
         if not self._repair:
-            return Drift(name, "", kind, wanted, seen)
+            return drift
+        if difference.hopeless:
+            return msgspec.structs.replace(drift, why=difference.hopeless)
         try:
-            if kind == "quota":
-                self._tree.write_quota(path, value, period)
-            else:
-                self._tree.write_memory_max(path, value)
+            difference.write()
         except OSError as error:
-            return Drift(name, "", kind, wanted, seen, why=error.strerror or str(error))
-        return Drift(name, "", kind, wanted, seen, repaired=True)
+            return msgspec.structs.replace(drift, why=error.strerror or str(error))
+        return msgspec.structs.replace(drift, repaired=True)
 
 
-def differences(wanted: Placement, found: CgroupValues) -> Iterator[tuple[str, str, str]]:
-    """(kind, wanted, found) of everything that differs. What counts is what is effective, if the kernel says it."""
-    cpus = found.cpus if found.cpus_effective is None else found.cpus_effective
-    if wanted.cpus and cpus is not None and cpus != wanted.cpus:
-        yield "cpus", wanted.cpu_list, format_bits(cpus)
-    mems = found.mems if found.mems_effective is None else found.mems_effective
-    if wanted.mems and mems is not None and mems != wanted.mems:
-        yield "mems", wanted.mem_list, format_bits(mems)
-    if wanted.quota_off and found.quota is not None:
-        yield "quota", "max", str(found.quota)
+def _quota_differs(limits: Limits, found: CgroupValues) -> bool:
+    """Without limit on both sides the period says nothing."""
+    if limits.quota is None and found.quota is None:
+        return False
+    return (limits.quota, limits.period) != (found.quota, found.period)
+
+
+def _pages(limit: int | None) -> int | None:
+    """A memory limit as the kernel keeps it, in whole pages."""
+    return None if limit is None else limit // _PAGE
 
 
 def _text(value: int | None) -> str:

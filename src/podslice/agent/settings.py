@@ -32,7 +32,8 @@ _ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 
 
 class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where pod specifications come from, asked in this order; the annotation `podslice.io/resources` always counts.
+    """Where pod specifications come from, asked in this order; `annotation` False ignores `podslice.io/resources`, with
+    which whoever may create pods takes CPUs that no scheduler or quota has counted.
 
     `api_server`: watch this node's pods (in-cluster service account or kubeconfig). `node_name`: empty for the
     environment variable NODE_NAME or the host name. `manifests`: directory of static pods, empty for none.
@@ -43,12 +44,15 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     node_name: str = ""
     manifests: str = ""
     wait_seconds: float = 0.8
+    annotation: bool = True
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Everything the agent can be told. Paths are the host's, times seconds; an empty address or socket is off.
 
-    `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only says so. `container_files`:
+    `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only says so. `limits`: `repair`
+    writes a container's quota and memory limit back when somebody changed them behind the kubelet's back, `report`
+    only says so, for nodes where something else sets them on purpose. `container_files`:
     the folder with a file per container, mounted into it. `device_plugins`: the folder with the registration socket;
     leave it empty while the kubelet's device manager serves the plugins.
     """
@@ -68,6 +72,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     cgroup_root: str = "/sys/fs/cgroup"
     reconcile_seconds: float = 10.0
     strangers: str = "move"
+    limits: str = "repair"
     events: bool = True
 
     def address(self) -> tuple[str, int] | None:
@@ -146,6 +151,8 @@ def _check(agent: AgentSettings) -> None:
         raise InputError(f"{agent.profile!r} is unknown", path="profile", remedy=f"one of {', '.join(PROFILES)}")
     if agent.strangers not in ("move", "report"):
         raise InputError(f"{agent.strangers!r} is unknown", path="strangers", remedy="move or report")
+    if agent.limits not in ("repair", "report"):
+        raise InputError(f"{agent.limits!r} is unknown", path="limits", remedy="repair or report")
     if len(agent.plugin_index) != 2 or not agent.plugin_index.isdecimal():
         raise InputError(f"{agent.plugin_index!r} is no index", path="pluginIndex", remedy="two digits such as 90")
     if not agent.plugin_name:

@@ -82,11 +82,13 @@ class ManifestSource:
 
 
 class Sources:
-    """All sources, asked in order; the annotation is the last resort and completes what the others say."""
+    """All sources, asked in order; the annotation is the last resort and completes what the others say, unless
+    `annotation` is False."""
 
-    def __init__(self, sources: Iterable[PodSource] = (), *, wait: float = 0.0) -> None:
+    def __init__(self, sources: Iterable[PodSource] = (), *, wait: float = 0.0, annotation: bool = True) -> None:
         self.sources = tuple(sources)
         self._wait = wait
+        self._annotation = annotation
 
     @property
     def ready(self) -> bool:
@@ -98,8 +100,9 @@ class Sources:
         for source in self.sources:
             pod = source.find(identity)
             if pod is not None:
-                return with_annotation(_renamed(pod, identity), identity)
-        return pod_from_annotation(identity)
+                pod = _renamed(pod, identity)
+                return with_annotation(pod, identity) if self._annotation else pod
+        return pod_from_annotation(identity) if self._annotation else None
 
     def must_know(self, identity: Identity) -> bool:
         """True when a pod nobody knows is a pod we were not told about yet, rather than one to be guessed."""

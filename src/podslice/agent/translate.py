@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Placement
+from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Limits, Placement
 from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
 from podslice.wire.proto import nri_pb2 as nri
 
@@ -27,6 +27,11 @@ def applied_of(message: nri.Container) -> Placement:
     """What the runtime says a container has."""
     cpu = message.linux.resources.cpu
     return Placement(cpus=_bits(cpu.cpus), mems=_bits(cpu.mems), quota_off=cpu.quota.value == -1)
+
+
+def limits_of(message: nri.Container) -> Limits | None:
+    """What the kubelet allows a container; None when the runtime says nothing about its resources."""
+    return Limits().updated(message.linux.resources) if message.linux.HasField("resources") else None
 
 
 def variables_of(message: nri.Container) -> dict[str, str]:

@@ -42,11 +42,8 @@ def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, 
 
     node, _, warnings = start_node(**options)
     print_warnings(warnings)
-    answers = []
-    for loaded in unique([loaded for file in files for loaded in load_pods(file)], taken=set(node.kubelet.active)):
-        answers.append(explained(node, loaded.pod, fixes=fixes))
-        if answers[-1][0].trace.admitted:
-            node.admit(loaded.pod)
+    loaded = unique([one for file in files for one in load_pods(file)], taken=set(node.kubelet.active))
+    answers = explained(node, [one.pod for one in loaded], fixes=fixes)
     explanations = [explanation for explanation, _ in answers]
     if out is not None:
         write_text(out, answer_page(answers))

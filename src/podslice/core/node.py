@@ -47,6 +47,7 @@ from podslice.core.state.checkpoint_allocation import (
     restore_failure,
 )
 from podslice.core.state.gojson import CheckpointError
+from podslice.core.state.stand_ins import STAND_IN_NAMESPACE
 from podslice.core.values.cpuset import CPUSet, format_bits
 
 
@@ -225,12 +226,12 @@ class Node:
 
         Every one keeps what the files say. Returns the refused ones. Afterwards what belongs to no pod is freed. A pod
         that asks for something else than `allocated_pods_state` says was granted runs with what was granted, and its
-        resize waits (`pending_resizes`).
+        resize waits (`pending_resizes`). Stand-ins ask for what they own and nothing else.
         """
         context = self.kubelet.manager.context
         context.sources_ready = False
         wanted = [default_pod(pod, context.gates) for pod in pods]
-        defaulted = [allocated_pod(pod, self._granted.get(pod.metadata.uid), context.gates) for pod in wanted]
+        defaulted = [self._as_granted(pod) for pod in wanted]
         for pod in defaulted:
             context.activate(self.kubelet.admission(pod))
         refused = []
@@ -247,6 +248,11 @@ class Node:
             if allocated.metadata.uid in self.kubelet.active and _differs(desired, allocated, context.gates):
                 self.kubelet.resizes.submit(PendingResize(allocated, desired, None))
         return refused
+
+    def _as_granted(self, pod: Pod) -> Pod:
+        if pod.metadata.namespace == STAND_IN_NAMESPACE:
+            return pod
+        return allocated_pod(pod, self._granted.get(pod.metadata.uid), self.kubelet.manager.context.gates)
 
     def effects(self, uid: str, *, swap_capacity: int = 0) -> PodEffects:
         """Cgroup files, OOM scores and what the runtime is told about an admitted pod, with the CPUs it holds.

@@ -68,9 +68,12 @@ class CgroupTree:
         controllers = (self._read("", "cgroup.controllers") or "").split()
         return "cpuset" in controllers and "cpu" in controllers
 
+    def exists(self, path: str) -> bool:
+        return (self.root / path).is_dir()
+
     def read(self, path: str) -> CgroupValues | None:
         """The values of a cgroup, None if it does not exist."""
-        if not (self.root / path).is_dir():
+        if not self.exists(path):
             return None
         quota, period = _quota(self._read(path, "cpu.max"))
         memory = self._read(path, "memory.max")
@@ -105,6 +108,11 @@ class CgroupTree:
     def processes(self, path: str) -> list[int]:
         """Ids of the processes directly in a cgroup."""
         return [int(line) for line in (self._read(path, "cgroup.procs") or "").split() if line.isdecimal()]
+
+    def memory_current(self, path: str) -> int:
+        """Bytes a cgroup uses now, 0 where the memory controller is off."""
+        text = self._read(path, "memory.current") or ""
+        return int(text) if text.isdecimal() else 0
 
     def write_cpus(self, path: str, cpus: Bits) -> None:
         """Raises `OSError`."""

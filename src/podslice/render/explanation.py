@@ -77,7 +77,8 @@ def _verdict(row: Candidate, step: MergeStep) -> str:
     if row.nodes == step.nodes and step.admitted:
         return click.style("chosen", fg="green")
     text = CANDIDATES[row.verdict]
-    return text if row.verdict == "fits" or not row.killers else f"{', '.join(row.killers)}: {text}"
+    worst = [cell.resource for cell in row.cells if cell.verdict == row.verdict]
+    return text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"
 
 
 def _fixes(fixes: tuple[Fix, ...], wide: bool) -> str:

@@ -1,8 +1,9 @@
 """A container runtime that exists only on paper and speaks NRI over a socket pair: for tests and measurements.
 
-`FakeRuntime` behaves as containerd was seen to: its calls carry no flags, it waits for the registration, configures and synchronizes the
-plugin, applies adjustments and updates to the containers in its books, gives a call two seconds, and when the plugin
-is gone or slow it creates the container all the same, unpinned, unless its validator requires the plugin.
+`FakeRuntime` behaves as containerd was seen to: its calls carry no flags, it waits for the registration, configures
+and synchronizes the plugin, applies adjustments and updates to the containers in its books, gives a call two seconds,
+and when the plugin is gone or slow it creates the container all the same, unpinned, unless its validator requires the
+plugin.
 """
 
 from __future__ import annotations
@@ -209,6 +210,7 @@ class FakeRuntime:
         sandbox: str = "",
         annotations: Mapping[str, str] | None = None,
         cgroup_parent: str = "",
+        cgroups_path: str = "",
     ) -> str:
         """RunPodSandbox; returns the sandbox id. Raises `RPCError` when the plugin refuses; the pod is gone then."""
         identity = sandbox or f"sandbox-{uid}"
@@ -218,7 +220,7 @@ class FakeRuntime:
             uid=uid,
             namespace=namespace,
             annotations=annotations,
-            linux=nri.LinuxPodSandbox(cgroup_parent=cgroup_parent or f"/kubepods/pod{uid}"),
+            linux=nri.LinuxPodSandbox(cgroup_parent=cgroup_parent or f"/kubepods/pod{uid}", cgroups_path=cgroups_path),
         )
         self.pods[identity] = pod
         try:

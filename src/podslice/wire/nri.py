@@ -25,6 +25,8 @@ RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
 DEFAULT_SOCKET = "/var/run/nri/nri.sock"
 CALL_TIMEOUT = 5.0
 """Seconds for a call to the runtime."""
+SYNCHRONIZE_TIMEOUT = 120.0
+"""Seconds a runtime may take from the registration to the end of the synchronization."""
 MOST_SYNCHRONIZED = 20_000
 """Pods and containers a runtime may announce in one synchronization."""
 
@@ -66,6 +68,8 @@ class Plugin(Protocol):
     ) -> Iterable[nri.ContainerUpdate]: ...
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]: ...
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None: ...
+    def crashed(self, error: Exception) -> None:
+        """One of the methods failed in a way nobody foresaw; the runtime was told so."""
 
 
 def event_mask(events: Iterable[int]) -> int:
@@ -83,7 +87,8 @@ class Connection:
         self._containers: list[nri.Container] = []
         self.synchronized = asyncio.Event()
         self._client = Client(mux, RUNTIME_CONNECTION)
-        Server(mux, PLUGIN_CONNECTION, {(PLUGIN_SERVICE, name): handler for name, handler in self._handlers().items()})
+        handlers = {(PLUGIN_SERVICE, name): handler for name, handler in self._handlers().items()}
+        Server(mux, PLUGIN_CONNECTION, handlers, crashed=plugin.crashed)
 
     @property
     def closed(self) -> asyncio.Future[str | None]:
@@ -131,10 +136,11 @@ class Connection:
 
     def _synchronize(self, data: bytes) -> bytes | Awaitable[bytes]:
         request = nri.SynchronizeRequest.FromString(data)
+        announced = len(self._pods) + len(self._containers) + len(request.pods) + len(request.containers)
+        if announced > MOST_SYNCHRONIZED:
+            raise WireError(f"more than {MOST_SYNCHRONIZED} pods and containers announced")
         self._pods += request.pods
         self._containers += request.containers
-        if len(self._pods) + len(self._containers) > MOST_SYNCHRONIZED:
-            raise WireError(f"more than {MOST_SYNCHRONIZED} pods and containers announced")
         if request.more:
             return nri.SynchronizeResponse(more=True).SerializeToString()
         pods, self._pods = self._pods, []
@@ -297,7 +303,9 @@ async def _serve(
         synchronized = asyncio.ensure_future(connection.synchronized.wait())
         waited: list[asyncio.Future[Any]] = [synchronized, connection.closed]
         try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED, timeout=SYNCHRONIZE_TIMEOUT)
+            if not synchronized.done() and not connection.closed.done():
+                return "registered, but never told what runs"
             if not connection.closed.done():
                 back_off.reset()
                 connected(connection)

@@ -139,10 +139,19 @@ class Server:
     """Answers calls on one connection of a mux. `handlers` maps (service, method) to a function of the payload.
 
     A handler that returns bytes is answered at once, in the same turn of the event loop; one that returns an
-    awaitable runs as a task under the caller's deadline.
+    awaitable runs as a task under the caller's deadline. A `WireError` of a handler ends the connection; `crashed`
+    hears of any other error nobody foresaw, which the caller gets as `INTERNAL`.
     """
 
-    def __init__(self, mux: Mux, connection: int, handlers: Mapping[tuple[str, str], Handler]) -> None:
+    def __init__(
+        self,
+        mux: Mux,
+        connection: int,
+        handlers: Mapping[tuple[str, str], Handler],
+        *,
+        crashed: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        self._crashed = crashed
         self._mux = mux
         self._connection = connection
         self._handlers = handlers
@@ -174,6 +183,8 @@ class Server:
             return
         try:
             result = handler(call.payload)
+        except WireError:
+            raise
         except Exception as error:
             self._fail(message.stream, error)
             return
@@ -203,6 +214,7 @@ class Server:
             self._answer(stream, b"", INVALID_ARGUMENT, f"the payload cannot be decoded: {error}")
         else:
             self._answer(stream, b"", INTERNAL, f"{type(error).__name__}: {error}")
+            self._crashed(error)
 
     def _answer(self, stream: int, payload: bytes, code: int = OK, message: str = "") -> None:
         try:

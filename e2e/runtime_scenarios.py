@@ -1,0 +1,91 @@
+"""What containers find and what the kubelet changes: X08, X11 and X12 of the checklist, what a container is told, and
+pods whose specification is an annotation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from e2e.memory_scenarios import with_pod_level
+from e2e.pods import burstable, gu, ngu, pod
+from e2e.scenarios import STATIC, Json, configured, scenario
+from e2e.world import World, check
+from podslice.core.values.cpuset import format_bits
+
+
+@scenario("X08", STATIC)
+def out_of_memory_scores(world: World) -> None:
+    pods = {name: world.run(pod(name, make("c"))) for name, make in (("be", ngu), ("bu", burstable), ("gu", _one))}
+    found = {name: int(running.process("c", "oom_score_adj")) for name, running in pods.items()}
+    check(found["be"] == 1000 and 2 <= found["bu"] < 1000 and found["gu"] in (-998, -997), f"scores: {found}")
+
+
+def _one(name: str) -> Json:
+    return gu(name, 1)
+
+
+@scenario("X11", STATIC)
+def update_keeps_the_sets(world: World) -> None:
+    """A kubelet's update of quota and shares neither unpins nor throttles a container with CPUs of its own."""
+    running = world.run(pod("p", gu("own", 2), gu("half", "500m")))
+    owned = world.exclusive(running, "own", 2)
+    shared = running.cpus("half")
+    for name in ("own", "half"):
+        wanted = {"cpu_shares": 512, "cpu_quota": 80000, "cpu_period": 100000}
+        world.vm.call("update_container", container=running.containers[name][0], resources=wanted)
+        check(running.facts(name)["cpu.weight"] == "20", f"cpu.weight is {running.facts(name)['cpu.weight']}")
+    world.shared(running, "own", owned)
+    world.shared(running, "half", shared)
+    check(running.facts("own")["cpu.max"].startswith("max"), "exclusive CPUs are throttled")
+    check(running.facts("half")["cpu.max"] == "80000 100000", f"cpu.max is {running.facts('half')['cpu.max']}")
+
+
+@scenario("X12", configured(with_pod_level))
+def ephemeral_container(world: World) -> None:
+    """It shares the node's CPUs, not what its pod owns, and the pod's cgroup limits it."""
+    running = world.run(pod("p", gu("own", 1, "64Mi"), ngu("rest"), budget=(3, "128Mi")))
+    owned = running.cpus("own") | running.cpus("rest")
+    world.kubelet.start_container(running, "debugger", {})
+    world.shared(running, "debugger", world.online & ~owned)
+    check(running.facts("debugger")["pod memory.max"] == str(128 << 20), "the pod's memory limit does not hold")
+
+
+def _told(running: Any, name: str) -> Json:
+    """The file in the container."""
+    told: Json = json.loads(running.process(name, "root/run/podslice/resources.json"))
+    return told
+
+
+@scenario("X-told", STATIC)
+def containers_know_their_cpus(world: World) -> None:
+    """By environment at creation, by a file that is kept current."""
+    shared = world.run(pod("ngu", ngu("c")))
+    check(shared.variables("c")["PODSLICE_CPUS"] == format_bits(world.online), f"told {shared.variables('c')}")
+    owner = world.run(pod("gu", gu("c", 2)))
+    owned = world.exclusive(owner, "c", 2)
+    found = {name: owner.variables("c")[f"PODSLICE_{name}"] for name in ("CPUS", "ISOLATION", "FILE")}
+    expected = {"CPUS": format_bits(owned), "ISOLATION": "container", "FILE": "/run/podslice/resources.json"}
+    check(found == expected, f"told {found}, expected {expected}")
+    check(_told(owner, "c")["cpus"] == format_bits(owned), f"the file says {_told(owner, 'c')}")
+    left = format_bits(world.online & ~owned)
+    check(world.soon(lambda: _told(shared, "c")["cpus"], left) == left, f"the file says {_told(shared, 'c')}")
+
+
+@scenario("X-annotation", configured(with_pod_level))
+def specification_in_an_annotation(world: World) -> None:
+    """A kubelet that knows no pod-level resources and an agent that sees no specification."""
+    one, budget = {"cpu": "1", "memory": "64Mi"}, {"cpu": "3", "memory": "192Mi"}
+    resources = {
+        "requests": budget,
+        "limits": budget,
+        "containers": {"db": {"requests": one, "limits": one}, "log": {}},
+    }
+    annotations = {"podslice.io/resources": json.dumps(resources)}
+    running = world.kubelet.run(pod("p", ngu("db"), ngu("log"), annotations=annotations), known=False)
+    own, rest = world.exclusive(running, "db", 1), world.exclusive(running, "log", 2)
+    check(world.on_nodes(own | rest).bit_count() == 1, "the pod is on several NUMA nodes")
+    limit = str(192 << 20)
+    found = world.soon(lambda: running.facts("db")["pod memory.max"], limit)
+    check(found == limit, f"memory.max of the pod is {found}")
+    broken = pod("q", ngu("db"), annotations={"podslice.io/resources": "{"})
+    world.refuse(broken, "is not JSON", known=False)

@@ -1,0 +1,113 @@
+"""What every container should have: the core's decisions, read for the containers the runtime knows.
+
+Nothing is decided or changed here. With a node the answer is its state's; without one, in safe mode, containers keep
+what they once got and the others share what nobody is known to own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from podslice.agent.books import ContainerRecord, Placement
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.device_plugin import RunOptions
+from podslice.core.node import Node
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.memory_demand import container_memory
+from podslice.core.values.cpuset import Bits
+
+
+class Placing:
+    """Reads `node`, None while the state cannot be trusted, for `containers`, the owner's books. `move_strangers` False
+    leaves containers alone that were created without us."""
+
+    def __init__(self, machine: Machine, containers: Mapping[str, ContainerRecord], *, move_strangers: bool) -> None:
+        self.node: Node | None = None
+        self.all_cpus = CPUTopology(machine).all_cpus
+        self._containers = containers
+        self._move_strangers = move_strangers
+
+    def wanted(self, record: ContainerRecord) -> Placement:
+        """What the container should have now."""
+        node = self.node
+        if node is None:
+            return record.kept or Placement(cpus=self._safe_pool())
+        if record.stranger and not self._move_strangers:
+            return Placement()
+        active, container = self._admitted(record)
+        if active is None or container is None:
+            return Placement(cpus=self.pool())
+        got = node.kubelet.inspect(active, container, True)
+        return Placement(
+            cpus=got.cpus if node.kubelet.manager.cpu.static else 0,
+            mems=got.memory_nodes or self._nodes_of_successors(node, active, container),
+            isolation=got.isolation,
+            quota_off=got.cpu_quota_disabled,
+        )
+
+    def _nodes_of_successors(self, node: Node, pod: AdmissionPod, container: AdmissionContainer) -> Bits:
+        """The NUMA nodes of a plain init container whose memory the books have already given back: those of the
+        containers that took it over."""
+        memory = node.kubelet.manager.memory
+        if not container.plain_init or not pod.guaranteed:
+            return 0
+        if not container_memory(pod, container, exact_text=False) and not memory.pod_blocks(pod.uid):
+            return 0
+        nodes = 0
+        for other in pod.containers:
+            nodes |= memory.numa_nodes(pod.uid, other.name)
+        return nodes
+
+    def run_options(self, record: ContainerRecord) -> RunOptions:
+        """What the container's devices add to it. Raises `AdmissionError`."""
+        active, container = self._admitted(record)
+        if self.node is None or active is None or container is None:
+            return RunOptions()
+        manager = self.node.kubelet.manager
+        if not manager.device.devices_of(active.uid, container.name):
+            return RunOptions()
+        return manager.device.container_start(active, container, manager.topology.affinity(active.uid, container.name))
+
+    def _admitted(self, record: ContainerRecord) -> tuple[AdmissionPod | None, AdmissionContainer | None]:
+        """The pod and container of the specification under which a container runs."""
+        if self.node is None or not record.unit or not record.member:
+            return None, None
+        active = self.node.kubelet.active.get(record.unit)
+        if active is None:
+            return None, None
+        return active, next((one for one in active.containers if one.name == record.member), None)
+
+    def pod_quota_off(self, uid: str) -> bool:
+        """True when the cgroup of the whole pod must not enforce a CPU limit (spec memory-device 3.7)."""
+        node = self.node
+        active = None if node is None else node.kubelet.active.get(uid)
+        if node is None or active is None or not node.kubelet.manager.quota_can_be_disabled:
+            return False
+        return bool(active.containers) and node.kubelet.manager.cpu.pod_has_exclusive_cpus(active)
+
+    def exclusive(self) -> Bits:
+        """CPUs that belong to somebody: every assignment and bubble."""
+        node = self.node
+        if node is None:
+            return self.all_cpus & ~self._safe_pool()
+        state = node.kubelet.manager.cpu.state
+        union = state.assigned()
+        for bubble in state.bubbles.values():
+            union |= bubble
+        return union
+
+    def pool(self) -> Bits:
+        """The node's shared pool, 0 where no CPU is bound or the state cannot be trusted."""
+        node = self.node
+        if node is None or not node.kubelet.manager.cpu.static:
+            return 0
+        return node.kubelet.manager.cpu.state.default
+
+    def _safe_pool(self) -> Bits:
+        """All CPUs but those somebody is known to own; all of them rather than none."""
+        owned = 0
+        for record in self._containers.values():
+            if record.kept is not None and record.kept.isolation != "host":
+                owned |= record.kept.cpus
+        return self.all_cpus & ~owned or self.all_cpus

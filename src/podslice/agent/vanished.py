@@ -1,0 +1,58 @@
+"""Sandboxes that ended without a word.
+
+containerd tells plugins only about the end of sandboxes it started itself: after its restart the pods that ran before
+stop and go silently (containerd issue 8426). What a pod held would be lost, so its cgroups are watched as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.agent.books import SandboxRecord
+from podslice.agent.identity import Identity
+from podslice.agent.owner import Owner
+from podslice.core.errors import InputError
+from podslice.host.cgroup2 import CgroupTree, cgroup_path
+
+
+class Vanished:
+    """Finds them. A sandbox is gone when a cgroup that was there, its own or its pod's, is not there any more and none
+    of its containers has one; what was never seen, as with runtimes that keep sandboxes elsewhere, says nothing."""
+
+    def __init__(self, owner: Owner, tree: CgroupTree) -> None:
+        self._owner = owner
+        self._tree = tree
+        self._seen: dict[str, set[str]] = {}
+
+    def run(self) -> list[Identity]:
+        """Release what vanished sandboxes held; the pods they belonged to."""
+        if not self._tree.usable:
+            return []
+        self._seen = {id: seen for id, seen in self._seen.items() if id in self._owner.sandboxes}
+        gone = [sandbox for sandbox in self._owner.sandboxes.values() if not sandbox.stopped and self._gone(sandbox)]
+        for sandbox in gone:
+            self._owner.remove_pod(sandbox.id)
+        return [sandbox.identity for sandbox in gone]
+
+    def _gone(self, sandbox: SandboxRecord) -> bool:
+        seen = self._seen.setdefault(sandbox.id, set())
+        missing = False
+        for path in _paths(sandbox.identity.sandbox_cgroup, sandbox.identity.cgroup_parent):
+            if self._tree.exists(path):
+                seen.add(path)
+            elif path in seen:
+                missing = True
+        return missing and not any(
+            self._tree.exists(path)
+            for container in self._owner.containers.values()
+            if container.sandbox == sandbox.id
+            for path in _paths(container.cgroups_path)
+        )
+
+
+def _paths(*cgroups: str) -> Iterator[str]:
+    for cgroup in cgroups:
+        try:
+            yield cgroup_path(cgroup)
+        except InputError:
+            continue

@@ -1,0 +1,86 @@
+"""Renders the chart's templates as far as they go: the few Helm constructs they use, and an error for any other."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "podslice"
+_ACTION = re.compile(r"(?P<trim>\s*)\{\{(?P<dash>-?)\s*(?P<code>.*?)\s*(?P<end>-?)\}\}", re.DOTALL)
+
+
+def render(name: str, namespace: str = "podslice", **values: Any) -> dict[str, Any]:
+    """A template as Helm would send it to the API server, with `values` over those of values.yaml."""
+    return dict(yaml.safe_load(Renderer(namespace, values).text(f"{name}.yaml")))
+
+
+class Renderer:
+    def __init__(self, namespace: str, values: dict[str, Any]) -> None:
+        chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+        defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+        named = {"AppVersion": chart["appVersion"], "Name": chart["name"]}
+        self._root = {"Release": {"Namespace": namespace}, "Values": defaults | values, "Chart": named}
+
+    def text(self, name: str) -> str:
+        source = (CHART / "templates" / name).read_text()
+        pieces: list[tuple[str, str]] = []
+        position = 0
+        for match in _ACTION.finditer(source):
+            assert not match["end"], "trimming to the right is not rendered here"
+            pieces.append(("text", source[position : match.start()] + ("" if match["dash"] else match["trim"])))
+            pieces.append(("code", match["code"]))
+            position = match.end()
+        pieces.append(("text", source[position:]))
+        done, _ = self._block(pieces, 0, self._root, shown=True)
+        return done
+
+    def _block(self, pieces: list[tuple[str, str]], at: int, dot: Any, *, shown: bool) -> tuple[str, int]:
+        out = ""
+        while at < len(pieces):
+            kind, piece = pieces[at]
+            at += 1
+            if kind == "text":
+                out += piece
+            elif piece == "end":
+                break
+            elif piece.startswith(("with ", "if ")):
+                word, _, expression = piece.partition(" ")
+                value = self._value(expression, dot)
+                inner, at = self._block(pieces, at, value if word == "with" and value else dot, shown=bool(value))
+                out += inner
+            elif shown:
+                out += str(self._value(piece, dot))
+        return (out if shown else ""), at
+
+    def _value(self, expression: str, dot: Any) -> Any:
+        first, *pipes = [part.strip() for part in expression.split("|")]
+        value = self._term(first, dot)
+        for pipe in pipes:
+            name, _, argument = pipe.partition(" ")
+            if name == "nindent":
+                indent = "\n" + " " * int(argument)
+                value = indent + str(value).replace("\n", indent)
+            elif name == "default":
+                value = value or self._term(argument, dot)
+            elif name == "sha256sum":
+                value = hashlib.sha256(str(value).encode()).hexdigest()
+            else:
+                raise AssertionError(f"unknown function {name}")
+        return value
+
+    def _term(self, term: str, dot: Any) -> Any:
+        if term.startswith("toYaml "):
+            return yaml.safe_dump(self._term(term.removeprefix("toYaml "), dot), sort_keys=False).strip()
+        included = re.fullmatch(r'include \(print \$\.Template\.BasePath "/([a-z.]+)"\) \.', term)
+        if included:
+            return self.text(included[1])
+        if term == ".":
+            return dot
+        value = self._root
+        for name in term.removeprefix(".").split("."):
+            value = value[name]
+        return value
