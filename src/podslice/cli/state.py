@@ -383,7 +383,10 @@ def _finish(
     if out == "-":
         sys.stdout.buffer.write(changes[0][1].data)
     elif out is not None:
-        write_atomically(Path(out), changes[0][1].data)
+        try:
+            write_atomically(Path(out), changes[0][1].data)
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", source=out) from None
     report = out == "-"
     if output == "table":
         for (file, change), backup in zip(changes, backups, strict=True):

@@ -1,7 +1,8 @@
 """How a scheduler compares the nodes a pod fits on: requests that count and the two default scores (spec
 pod-level-resources 13.3).
 
-Both scores look at CPU and memory with equal weight and run from 0 to 100.
+RequestedToCapacityRatio scores the same requests as the other two fit strategies, along a curve from the scheduler's
+configuration, which is not here. The scores look at CPU and memory with equal weight and run from 0 to 100.
 """
 
 from __future__ import annotations
