@@ -88,6 +88,7 @@ class World:
 
     async def start(self) -> None:
         """A new agent process on the same state directory."""
+        files = ContainerFiles(self.folder / "containers")
         sources = Sources([self.source], wait=self.wait, annotation=self.annotation)
         self.owner = Owner(
             self.folder / "state",
@@ -96,8 +97,8 @@ class World:
             reporter=self.notes,
             find=sources.find,
             move_strangers=self.move_strangers,
+            told=files.told,
         )
-        files = ContainerFiles(self.folder / "containers")
         self.plugin = AgentPlugin(self.owner, sources, files, self.notes, observe=self.observe)
         await self._connect()
 

@@ -68,6 +68,8 @@ class Agent:
             self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation
         )
         self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
+        folder = Path(settings.container_files) if settings.container_files and not observe else None
+        files = ContainerFiles(folder)
         self.owner = Owner(
             Path(self._scratch.name if self._scratch else settings.state_directory),
             machine,
@@ -77,9 +79,9 @@ class Agent:
             move_strangers=settings.strangers == "move",
             real_devices=bool(settings.device_plugins),
             find=self.sources.find,
+            told=files.told,
         )
         self.metrics = self.reporter.metrics = Metrics(self.owner)
-        folder = Path(settings.container_files) if settings.container_files and not observe else None
         self.tree = tree or CgroupTree(settings.cgroup_root)
         self.reconciler = Reconciler(
             self.owner, self.tree, repair=not observe, repair_limits=settings.limits == "repair"
@@ -88,7 +90,7 @@ class Agent:
         self.plugin = AgentPlugin(
             self.owner,
             self.sources,
-            ContainerFiles(folder),
+            files,
             self.reporter,
             settle=self.reconciler.settle,
             observe=observe,

@@ -10,7 +10,7 @@ only; it was never reported as admitted, so it does not run, and opening the sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from podslice.core.config.kubelet import KubeletConfig
@@ -32,7 +32,8 @@ class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet would, and `InputError` for unreadable files.
 
     `running` are the pods that run on the node, in order of admission: they are admitted again and keep what they
-    have. What the files hold for other pods is freed. `predicates` as for `Node`.
+    have. What the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising,
+    before anything is written. `predicates` as for `Node`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class NodeStore:
         profile: str = "podslice",
         devices: DeviceInventory | None = None,
         files: FileOperations | None = None,
+        accept: Callable[[Node], None] = lambda node: None,
         predicates: bool = True,
     ) -> None:
         self.directory = directory
@@ -54,6 +56,7 @@ class NodeStore:
         self._written = dict(found)
         self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
         self.refused = self.node.readmit(running)
+        accept(self.node)
         self._save()
 
     def admit(self, pod: Pod) -> Decision:
