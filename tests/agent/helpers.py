@@ -78,6 +78,7 @@ class World:
         self.wait = options.pop("wait", 0.5)
         self.annotation = options.pop("annotation", True)
         self.api_server = options.pop("api_server", False)
+        self.ended: Callable[[Identity], bool] = lambda identity: False
         self.fake = FakeRuntime(**{"request_timeout": 30.0, **options})
         self.source = FakeSource()
         if self.api_server:
@@ -99,7 +100,7 @@ class World:
             move_strangers=self.move_strangers,
             told=files.told,
         )
-        self.plugin = AgentPlugin(self.owner, sources, files, self.notes, observe=self.observe)
+        self.plugin = AgentPlugin(self.owner, sources, files, self.notes, ended=self.ended, observe=self.observe)
         await self._connect()
 
     async def _connect(self) -> None:

@@ -93,6 +93,7 @@ class Agent:
             files,
             self.reporter,
             settle=self.reconciler.settle,
+            ended=self.vanished.ended,
             observe=observe,
         )
         self.devices = self._devices(settings)

@@ -128,14 +128,17 @@ class Metrics:
         """The whole page."""
         node = self._owner.node
         texts = [manager_metrics(node)] if node is not None else []
-        for name, value in self.pod_resources.items():
-            full = f"kubelet_pod_resources_endpoint_{name}"
-            texts.append(_family(full, "counter", {'{server_api_version="v1"}': value}))
+        served: dict[str, dict[str, float]] = {}
+        for key, value in self.pod_resources.items():
+            name, _, version = key.partition("/")
+            served.setdefault(name, {})[f'{{server_api_version="{version or "v1"}"}}'] = value
+        texts += [_family(f"kubelet_pod_resources_endpoint_{name}", "counter", one) for name, one in served.items()]
         return generate_latest(self.registry) + "".join(texts).encode()
 
 
 _POD_RESOURCES = (
     "requests_total",
+    "requests_total/v1alpha1",
     "requests_list",
     "requests_get",
     "requests_get_allocatable",

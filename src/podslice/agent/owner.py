@@ -288,7 +288,8 @@ class Owner:
         """A container is about to be created; its record says what it gets. `spec` is used if its pod's sandbox came
         while we were away. Raises `RefusedError`."""
         pod = self.pods.get(identity.uid)
-        if pod is None or sandbox not in self.sandboxes:
+        known = self.sandboxes.get(sandbox)
+        if pod is None or known is None or known.stopped:
             self.run_pod(sandbox, identity, spec)
         record = self._record(self.sandboxes[sandbox], message)
         self._place(identity, message, record, adopt=False)

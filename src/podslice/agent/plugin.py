@@ -34,7 +34,8 @@ class Timer(Protocol):
 
 class AgentPlugin:
     """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
-    `observe`: decide and report, refuse and change nothing."""
+    `ended` says whether a listed sandbox without containers is only the remains of one; `observe`: decide and report,
+    refuse and change nothing."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class AgentPlugin:
         timer: Timer,
         *,
         settle: Callable[[str], None] = lambda uid: None,
+        ended: Callable[[Identity], bool] = lambda identity: False,
         observe: bool = False,
     ) -> None:
         self._owner = owner
@@ -51,6 +53,7 @@ class AgentPlugin:
         self._files = files
         self._timer = timer
         self._settle = settle
+        self._ended = ended
         self._observe = observe
         self.runtime = ""
         self._outdated: dict[str, ContainerRecord] = {}
@@ -62,15 +65,18 @@ class AgentPlugin:
     def synchronize(self, pods: list[nri.PodSandbox], containers: list[nri.Container]) -> Iterable[nri.ContainerUpdate]:
         started = time.perf_counter()
         sandboxes, valid = [], []
-        for pod in pods:
-            try:
-                sandboxes.append(SandboxRecord(pod.id, identity_of(pod)))
-            except InputError as error:
-                self._owner.reporter.trouble("invalid", str(error))
         for container in containers:
             try:
                 check_container(container)
                 valid.append(container)
+            except InputError as error:
+                self._owner.reporter.trouble("invalid", str(error))
+        inhabited = {one.pod_sandbox_id for one in valid if one.state != nri.CONTAINER_STOPPED}
+        for pod in pods:
+            try:
+                identity = identity_of(pod)
+                stopped = pod.id not in inhabited and self._ended(identity)
+                sandboxes.append(SandboxRecord(pod.id, identity, stopped))
             except InputError as error:
                 self._owner.reporter.trouble("invalid", str(error))
         updates = self._owner.synchronize(Listed(sandboxes, valid))
