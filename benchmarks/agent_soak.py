@@ -53,6 +53,7 @@ class Silent:
         self.refused_pods = 0
         self.troubles: list[str] = []
 
+    def decided(self, seconds: float) -> None: ...
     def admitted(self, identity: Identity, decision: Decision) -> None: ...
     def refused(self, identity: Identity, reason: str, message: str) -> None:
         self.refused_pods += 1

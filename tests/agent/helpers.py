@@ -33,6 +33,9 @@ class Notes:
         self.decisions: list[Decision] = []
         self.hooks: list[tuple[str, float]] = []
 
+    def decided(self, seconds: float) -> None:
+        self.hooks.append(("admission", seconds))
+
     def admitted(self, identity: Identity, decision: Decision) -> None:
         self.decisions.append(decision)
 

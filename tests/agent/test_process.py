@@ -20,7 +20,6 @@ from podslice.wire.fake_runtime import FakeRuntime
 from tests.agent.helpers import MACHINE
 from tests.agent.test_daemon import RESOURCES, settings
 
-
 POD_LEVEL = {**RESOURCES, "topologyManagerScope": "pod", "featureGates": {"PodLevelResourceManagers": True}}
 
 

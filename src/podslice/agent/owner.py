@@ -8,6 +8,7 @@ keeps books, it neither waits nor talks: answers go back to the caller, updates 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class Owner:
         move_strangers: bool = True,
         real_devices: bool = False,
         find: Callable[[Identity], Pod | None] = lambda identity: None,
+        clock: Callable[[], float] = time.perf_counter,
         told: Callable[[nri.Container], Mapping[str, str]] = variables_of,
     ) -> None:
         self.directory = directory
@@ -67,6 +69,7 @@ class Owner:
         self.on_open: Callable[[Node], None] = lambda node: None
         self._find = find
         self._told = told
+        self._clock = clock
         self._profile = profile
         self._devices = RegisteringInventory() if real_devices else None
         self._files = PodFiles(directory)
@@ -208,8 +211,9 @@ class Owner:
             return
         try:
             self._files.keep(spec)
-            before = self.placing.pool()
+            before, started = self.placing.pool(), self._clock()
             decision = self.store.admit(spec)
+            self.reporter.decided(self._clock() - started)
         except (StateWriteError, OSError) as error:
             self._files.drop(uid)
             self._refuse(pod.identity, UNEXPECTED, f"the decision cannot be kept: {error}")
