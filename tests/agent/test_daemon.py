@@ -256,10 +256,37 @@ def test_check_config(tmp_path: Path) -> None:
     arguments = ["agent", "--config", str(file), "--check-config", "--from", MACHINE]
     result = CliRunner().invoke(cli, arguments)
     assert "good; 32 CPUs, CPU manager static" in result.output
+    assert "metricsAddress" not in result.output
     file.write_text(json.dumps(settings(tmp_path, resources={**RESOURCES, "reservedSystemCPUs": "99"})))
     result = CliRunner().invoke(cli, arguments)
     assert isinstance(result.exception, InputError)
     assert not (tmp_path / "state").exists()
+    file.write_text(json.dumps(settings(tmp_path, metricsAddress="0.0.0.0:9095")))
+    assert "not loopback" in CliRunner().invoke(cli, arguments).output
+
+
+def test_status_is_watched_while_agents_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--watch` shows it again and again; an agent that is away is said and waited for."""
+    answers = iter([{"node": "n1", "connected": True}, InputError("no agent answers"), {"node": "n2"}])
+
+    def answer(path: str) -> dict[str, Any]:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("podslice.cli.status.read_status", answer)
+    monkeypatch.setattr("podslice.cli.status.time.sleep", wait)
+    output = CliRunner().invoke(cli, ["status", "--watch"]).output
+    assert output.index("n1 · connected") < output.index("no agent answers") < output.index("n2 · not connected")
+    assert waits == [2, 2, 2]
 
 
 def test_status_without_agent(tmp_path: Path) -> None:
