@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint check-proto bench replay lock clean
+.PHONY: help demo test lint check-proto bench replay e2e e2e-full lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,12 @@ bench: $(READY) ## Run the benchmarks
 
 replay: $(READY) ## Compare with all recorded decisions beside the checkout
 	$(BIN)/podslice replay --check ../shared/vectors/*.jsonl.gz
+
+e2e: $(READY) ## The agent in a virtual machine with a real containerd: a short set on one machine
+	$(BIN)/python -m e2e
+
+e2e-full: $(READY) ## All scenarios on all machines; the table goes to docs/e2e-results.md
+	$(BIN)/python -m e2e --full --results docs/e2e-results.md
 
 lock: ## Renew requirements.lock (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent -o requirements.lock pyproject.toml

@@ -66,12 +66,12 @@ class Silent:
 
 
 class Soak:
-    """One node with its agent and runtime."""
+    """One node with its agent and runtime, which is patient: what a busy machine delays is no failure of the agent."""
 
     def __init__(self, folder: Path, machine: str = "pack:2 numa:2(memory=64GB) core:16 pu:2") -> None:
         self.folder = folder
         self.machine = from_synthetic(machine)
-        self.fake = FakeRuntime()
+        self.fake = FakeRuntime(request_timeout=30.0)
         self.source = FakeSource()
         self.reporter = Silent()
         self.random = random.Random(1)

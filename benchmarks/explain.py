@@ -16,7 +16,7 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
 
 _MACHINE = from_synthetic("pack:2 numa:4(memory=64GB) core:16 pu:2")
-_RUNS = 8
+_RUNS = 40
 
 
 def _pod(uid: str, *cpus: str) -> Pod:

@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{outcome.ident} on {outcome.shape}: {outcome.problem}")
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")
     if options.results:
-        options.results.write_text(_markdown(outcomes, [shape.name for shape in shapes]))
+        options.results.write_text(markdown(outcomes, [shape.name for shape in shapes]))
     return 1 if failed else 0
 
 
@@ -117,10 +117,11 @@ def _on_shape(shape: Shape, scenarios: list[Scenario], cache: Path, folder: Path
         groups.setdefault(json.dumps([config, one.agent], sort_keys=True), []).append(one)
     outcomes: list[Outcome] = []
     for settings, members in groups.items():
+        config, agent = json.loads(settings)
         waiting = list(members)
         while waiting:
             with machine as vm:
-                outcomes += _group(vm, *json.loads(settings), waiting)
+                outcomes += _group(vm, config, agent, waiting)
     return outcomes
 
 
@@ -171,7 +172,7 @@ def _table(outcomes: list[Outcome], shapes: list[str]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
-def _markdown(outcomes: list[Outcome], shapes: list[str]) -> str:
+def markdown(outcomes: list[Outcome], shapes: list[str]) -> str:
     rows = [["id", *shapes], ["---"] * (len(shapes) + 1), *_rows(outcomes, shapes)]
     passed = sum(not one.problem for one in outcomes)
     head = (

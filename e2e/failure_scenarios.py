@@ -27,7 +27,7 @@ def agent_killed_between_any_two_calls(world: World) -> None:
     """A pod comes and goes, and after each call of the runtime the agent is killed and started again."""
     shared = world.run(pod("ngu", ngu("c")))
     world.kubelet.between = world.restart_agent
-    first = world.run(pod("first", gu("a", 1), ngu("b"), init=(gu("i", 1),)))
+    first = world.run(pod("first", gu("a", 1), gu("b", "500m"), init=(gu("i", 1),)))
     own = world.exclusive(first, "a", 1)
     world.shared(shared, "c", world.online & ~own)
     world.remove(first)
@@ -47,20 +47,6 @@ def pods_that_came_while_the_agent_was_away(world: World) -> None:
     world.start_agent()
     check(world.soon(lambda: late.cpus("c").bit_count(), 2) == 2, "the late pod has no CPUs of its own")
     world.shared(shared, "c", world.online & ~world.exclusive(late, "c", 2))
-
-
-@scenario("X-fail-closed", STATIC)
-def without_the_agent_nothing_starts(world: World) -> None:
-    """With the runtime's validator a container that no agent has seen is not created."""
-    table = '[plugins."io.containerd.nri.v1.nri".default_validator]\nenable = true\nrequired_plugins = ["podslice"]\n'
-    config = "/etc/containerd/config.toml"
-    world.vm.call("write", path=config, text=f"{world.vm.call('read', path=config)}\n{table}")
-    _restart_runtime(world)
-    world.exclusive(world.run(pod("first", gu("c", 2))), "c", 2)
-    world.kill_agent()
-    world.refuse(pod("second", gu("c", 1)), "podslice")
-    world.start_agent()
-    world.exclusive(world.run(pod("third", gu("c", 1))), "c", 1)
 
 
 @scenario("X-slow", STATIC)

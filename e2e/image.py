@@ -64,7 +64,7 @@ def _initramfs(kernel_files: Path, busybox: bytes, script: bytes) -> bytes:
         _with_needs(name, modules, ordered)
     files = {"bin/busybox": busybox, "init": script, "modules.list": "\n".join(ordered).encode() + b"\n"}
     files |= {f"modules/{name}.ko": modules[name].read_bytes() for name in ordered}
-    return gzip.compress(_cpio(files), 1)
+    return gzip.compress(cpio(files), 1)
 
 
 def _with_needs(name: str, modules: dict[str, Path], ordered: list[str]) -> None:
@@ -79,7 +79,7 @@ def _with_needs(name: str, modules: dict[str, Path], ordered: list[str]) -> None
     ordered.append(name)
 
 
-def _cpio(files: dict[str, bytes]) -> bytes:
+def cpio(files: dict[str, bytes]) -> bytes:
     """An initramfs archive (`newc`) of executable files and the folders they need."""
     out = io.BytesIO()
     folders = sorted({str(parent) for name in files for parent in Path(name).parents if str(parent) != "."})

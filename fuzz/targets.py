@@ -81,8 +81,9 @@ def wire(data: bytes) -> None:
     """Bytes from the runtime, through the multiplexer, ttrpc and the message decoders."""
     frames, messages = FrameDecoder(), MessageDecoder()
     try:
-        for start in range(0, len(data), 7):
-            for _, payload in frames.feed(data[start : start + 7]):
+        step = max(7, len(data) // 16)
+        for start in range(0, len(data), step):
+            for _, payload in frames.feed(data[start : start + step]):
                 for message in messages.feed(payload):
                     _call(message.body)
     except WireError:

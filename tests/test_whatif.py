@@ -65,10 +65,23 @@ def test_variants_are_what_a_node_decides() -> None:
     pods = [make_pod("a", ("c", "3"), ("d", "2")), make_pod("b", ("c", "5")), make_pod("e", ("c", "4"))]
     tried = list(variants(scenario()))
     assert len({variant.name for variant in tried}) == len(tried) == 42
+    assert (tried[0].name, tried[0].config) == ("as it is: none", scenario().config)
     for variant in tried:
         outcome = evaluate(variant, pods)
         node = Node(variant.machine, variant.config)
         assert [verdict.reason for verdict in outcome.pods] == [node.admit(pod).reason for pod in pods]
+
+
+def test_what_is_as_good_as_now_is_not_recommended() -> None:
+    """Where nothing is better the present configuration wins, whatever its options."""
+    pods = [make_pod("a", ("c", "1"))]
+    options = {"full-pcpus-only": "false", "align-by-socket": "true"}
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    now = scenario(topology_manager_policy="restricted", cpu_manager_policy_options=options, feature_gates=gates)
+    tried = list(variants(now))
+    assert len(tried) == 43
+    ranking = rank(evaluate(variant, pods) for variant in tried)
+    assert ranking.outcomes[0].scenario == "as it is: restricted/container +align-by-socket"
 
 
 def test_ranking_names_the_winners_with_numbers() -> None:

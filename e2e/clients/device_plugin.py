@@ -30,7 +30,7 @@ class Plugin:
     def __init__(self, folder: Path, file: Path) -> None:
         self._folder = folder
         self._file = file
-        server = grpc.server(futures.ThreadPoolExecutor(8))
+        self._server = grpc.server(futures.ThreadPoolExecutor(8))
         methods: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(
                 function, request_deserializer=kind.FromString, response_serializer=lambda m: m.SerializeToString()
@@ -43,10 +43,10 @@ class Plugin:
         methods["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
             self._list, request_deserializer=api.Empty.FromString, response_serializer=lambda m: m.SerializeToString()
         )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods),))
         (folder / _ENDPOINT).unlink(missing_ok=True)
-        server.add_insecure_port(f"unix://{folder / _ENDPOINT}")
-        server.start()
+        self._server.add_insecure_port(f"unix://{folder / _ENDPOINT}")
+        self._server.start()
 
     def _wanted(self, call: str, context: Any) -> dict[str, Any]:
         wanted: dict[str, Any] = json.loads(self._file.read_text())

@@ -11,15 +11,16 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, "/opt/e2e")
 
 CGROUP = Path("/sys/fs/cgroup")
 PROCESSES: dict[str, subprocess.Popen[bytes]] = {}
-_cri = None
+_cri: Any = None
 
 
-def cri():
+def cri() -> Any:
     """The CRI client, connected at first use."""
     global _cri
     if _cri is None:
@@ -129,17 +130,17 @@ def make_cgroup(name: str) -> None:
 def run_sandbox(pod: dict[str, object]) -> str:
     """RunPodSandbox; the id of the sandbox."""
     make_cgroup(str(pod["cgroup_parent"]).strip("/"))
-    return cri().run_sandbox(pod)
+    return str(cri().run_sandbox(pod))
 
 
 def create_container(sandbox: str, pod: dict[str, object], container: dict[str, object]) -> str:
-    return cri().create_container(sandbox, pod, container)
+    return str(cri().create_container(sandbox, pod, container))
 
 
 def start_container(container: str) -> int:
     """StartContainer; the pid of the container's first process."""
     cri().start_container(container)
-    return cri().pid(container)
+    return int(cri().pid(container))
 
 
 def remove_container(container: str) -> None:
@@ -172,7 +173,7 @@ def facts(pid: int) -> dict[str, str]:
     return found
 
 
-CALLS = {
+CALLS: dict[str, Any] = {
     function.__name__: function
     for function in (
         wait_ready, start_containerd, kill, unpack_checkout, start, wait_agent, shell, read, write, make_cgroup,
@@ -206,7 +207,7 @@ def find_port() -> str:
     raise RuntimeError("no port named podslice")
 
 
-def respond(request: dict[str, object]) -> dict[str, object]:
+def respond(request: dict[str, Any]) -> dict[str, object]:
     try:
         return {"id": request["id"], "result": CALLS[request["call"]](**request["arguments"])}
     except Exception as error:

@@ -52,7 +52,7 @@ def test_defaults_of_an_item(item: dict[str, Any], default: Any, default_request
 
 def test_a_bad_amount_is_an_input_error() -> None:
     """A LimitRange that cannot be read is reported with its field."""
-    with pytest.raises(InputError, match=r"spec\.limits\[\*\]\.max.*x is not a quantity|not a quantity"):
+    with pytest.raises(InputError, match=r"spec\.limits\[0\]\.max\[cpu\].*not a quantity"):
         limit_range(container(max={"cpu": "x"}))
 
 
@@ -233,11 +233,48 @@ def test_the_answer(refusals: list[str], text: str) -> None:
             ],
             id="volumes without storage",
         ),
+        pytest.param(
+            of_pods(min={"memory": "2Gi"}, max={"memory": "1Gi"}),
+            ['spec.limits[0].min[memory]: Invalid value: "2Gi": min value 2Gi is greater than max value 1Gi'],
+            id="min over max",
+        ),
+        pytest.param(
+            container(min={"cpu": "400m"}, default={"cpu": "200m"}),
+            [
+                'spec.limits[0].defaultRequest[cpu]: Invalid value: "200m": '
+                "min value 400m is greater than default request value 200m",
+                'spec.limits[0].default[cpu]: Invalid value: "200m": min value 400m is greater than default value 200m',
+            ],
+            id="min over defaults",
+        ),
+        pytest.param(
+            container(max={"cpu": "200m"}, default={"cpu": "400m"}, defaultRequest={"cpu": "400m"}),
+            [
+                'spec.limits[0].defaultRequest[cpu]: Invalid value: "400m": '
+                "default request value 400m is greater than max value 200m",
+                'spec.limits[0].default[cpu]: Invalid value: "400m": default value 400m is greater than max value 200m',
+            ],
+            id="defaults over max",
+        ),
+        pytest.param(
+            container(default={"cpu": "200m"}, defaultRequest={"cpu": "400m"}),
+            [
+                'spec.limits[0].defaultRequest[cpu]: Invalid value: "400m": '
+                "default request value 400m is greater than default limit value 200m",
+            ],
+            id="default request over default",
+        ),
     ],
 )
 def test_validation(item: dict[str, Any], expected: list[str]) -> None:
     """A LimitRange itself can be refused."""
     assert [str(error) for error in sorted(limit_range_errors(limit_range(item), gates()))] == expected
+
+
+def test_a_type_comes_once() -> None:
+    """A LimitRange has one item for each type."""
+    errors = limit_range_errors(limit_range(container(), container(max=CPU)), gates())
+    assert [str(error) for error in errors] == ['spec.limits[1].type: Duplicate value: "Container"']
 
 
 PER_POD = limit_range(of_pods(default={"cpu": "2", "memory": "2Gi"}, defaultRequest={"cpu": "500m", "memory": "512Mi"}))

@@ -96,8 +96,22 @@ def test_verify_with_the_configuration(kubelet: Path, tmp_path: Path, policy: st
 
 def test_configuration_needs_a_machine(kubelet: Path, tmp_path: Path) -> None:
     """A configuration says nothing about files without a machine."""
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(_CONFIG.format(policy="static", total=2, second=1))
     with pytest.raises(InputError, match="--config: needs a machine"):
-        _run("verify", kubelet, "--config", tmp_path / "kubelet.yaml")
+        _run("verify", kubelet, "--config", config)
+
+
+def test_the_configuration_says_whether_the_gate_is_on(kubelet: Path) -> None:
+    """The gate of the configuration decides which format the kubelet reads, without --pod-level."""
+    policy = ("--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0-1")
+    off = _run("verify", kubelet / "cpu_manager_state", *policy, *_MACHINE)
+    assert (off.exit_code, "does not start" in off.output) == (1, True)
+    on = _run(
+        "verify", kubelet / "cpu_manager_state", *policy, "--set", "featureGates.PodLevelResourceManagers=true",
+        *_MACHINE,
+    )  # fmt: skip
+    assert (on.exit_code, "1.36 with PodLevelResourceManagers starts" in on.output) == (0, True)
 
 
 def test_verify_finds_damage(kubelet: Path) -> None:
@@ -213,3 +227,41 @@ def test_repair_books_what_the_configuration_reserves(kubelet: Path, tmp_path: P
     assert _run("verify", path, *arguments).exit_code == 1
     assert _run("repair", path, "--write", *arguments).exit_code == 0
     assert _run("verify", path, *arguments).exit_code == 0
+
+
+_GRANTED = (
+    '{"entries":{"u1":{"ContainerResources":{"c":{"requests":{"cpu":"1"}}},'
+    '"PodLevelResources":{"limits":{"memory":"1Gi"}}},"u2":{"ContainerResources":{},"PodLevelResources":null}}}'
+)
+
+
+def test_granted_resources(kubelet: Path) -> None:
+    """The records of granted resources beside the managers' files are shown and verified, and left alone otherwise."""
+    path = kubelet / "allocated_pods_state"
+    path.write_text(json.dumps({"data": _GRANTED, "checksum": 2858198257}))
+    shown = _run("show", path)
+    assert shown.exit_code == 0
+    assert [line.split() for line in shown.output.splitlines()[2:]] == [
+        ["u1", "(whole", "pod)", "-", "memory", "1Gi"],
+        ["u1", "c", "cpu", "1", "-"],
+    ]
+    (content,) = json.loads(_run("show", path, "-o", "json").output)
+    assert content["entries"]["u1"]["pod"] == {"requests": {}, "limits": {"memory": "1Gi"}}
+    assert "starts with this state" in _run("verify", path).output
+    assert str(path) in _run("show", kubelet).output
+    assert str(path) not in _run("convert", kubelet, "--to", "1.35").output
+    for command in ("convert", "repair"):
+        with pytest.raises(InputError, match="granted resources|nothing to repair"):
+            _run(command, path)
+
+
+def test_granted_resources_that_are_damaged(kubelet: Path) -> None:
+    """A record that contradicts itself or its checksum is a finding, and the kubelet's own words say what follows."""
+    path = kubelet / "allocated_pods_state"
+    data = '{"entries":{"u":{"ContainerResources":{"c":{"limits":{"cpu":"1"},"requests":{"cpu":"2"}}}}}}'
+    path.write_text(json.dumps({"data": data, "checksum": 1}))
+    result = _run("verify", path, "-o", "json")
+    assert result.exit_code == 1
+    (verdict,) = json.loads(result.output)
+    assert {finding["code"] for finding in verdict["findings"]} == {"checksum", "over-limit"}
+    assert "delete pod resource information checkpoint file" in verdict["start"]

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 import msgspec
 import pytest
 
-from podslice import Node, Pod
+from podslice import CPUSet, KubeletConfig, Node, Pod, StartError
+from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.explain.edits import is_valid, places, with_amounts
 from podslice.core.explain.explain import find_fixes
 from podslice.core.explain.pod_fixes import differences
+from podslice.core.machine.model import HugePages, Machine
+from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.merge.options import POLICIES, SCOPES
 from podslice.core.pod.defaults import default_pod
 from podslice.core.values.quantity import Quantity
+from tests.conftest import make_pod
 from tests.explain.random_nodes import Setup, refusals
 from tests.explain.reapply import works
 
 SEEDS = range(40)
+CPU_OPTIONS = (
+    "full-pcpus-only",
+    "strict-cpu-reservation",
+    "prefer-align-cpus-by-uncorecache",
+    "distribute-cpus-across-numa",
+    "align-by-socket",
+    "distribute-cpus-across-cores",
+)
 
 
 def check_fixes(setup: Setup, pod: Pod) -> int:
@@ -67,8 +80,15 @@ def check_complete(setup: Setup, pod: Pod) -> None:
         assert min(len(fix.change.uids) for fix in fixes if fix.code == "evict-pods") == fewest  # type: ignore[union-attr]
     if setup.running and setup.empty().admit(pod).admitted:
         assert "empty-node" in codes
-    if any(_admits_with(setup, pod, policy, scope) for policy in POLICIES for scope in SCOPES):
+    policies = [
+        {"topology_manager_policy": policy, "topology_manager_scope": scope} for policy in POLICIES for scope in SCOPES
+    ]
+    if any(_admits_with(setup, pod, change) for change in (*policies, *_other_options(setup.config))):
         assert codes & {"config", "repack"}
+    if any(_admits_with(setup, pod, {"reserved_system_cpus": left}) for left in _fewer_reserved(setup)):
+        assert codes & {"reservation", "repack"}
+    if any(_admits_on(setup, pod, machine) for machine in _other_pages(setup, defaulted)):
+        assert codes & {"hugepages", "repack"}
 
 
 def _smaller_amounts(pod: Pod) -> Iterator[tuple[str, str, list[Quantity]]]:
@@ -110,13 +130,80 @@ def _admits_without(setup: Setup, pod: Pod, gone: tuple[Pod, ...]) -> bool:
     return node.admit(pod).admitted
 
 
-def _admits_with(setup: Setup, pod: Pod, policy: str, scope: str) -> bool:
-    config = msgspec.structs.replace(setup.config, topology_manager_policy=policy, topology_manager_scope=scope)
+def _other_options(config: KubeletConfig) -> Iterator[dict[str, Any]]:
+    """One CPU Manager option more or less."""
+    options = config.cpu_manager_policy_options
+    for name in CPU_OPTIONS:
+        if name in options:
+            changed = {key: value for key, value in options.items() if key != name}
+        else:
+            changed = {**options, name: "true"}
+        yield {"cpu_manager_policy_options": changed}
+
+
+def _fewer_reserved(setup: Setup) -> Iterator[str]:
+    """Every smaller set of reserved CPUs."""
+    reserved = list(CPUSet.parse(setup.config.reserved_system_cpus))
+    for size in range(1, len(reserved)):
+        for left in combinations(reserved, size):
+            yield str(CPUSet(left))
+
+
+def _other_pages(setup: Setup, pod: Pod) -> Iterator[Machine]:
+    """Fewer 2 MiB pages on one NUMA node, in steps of 32; more only where the pod asks for some."""
+    asks = any("hugepages-2Mi" in (resources.requests or {}) for _, resources in places(pod))
+    for node in setup.machine.nodes:
+        now = sum(pool.num_pages for pool in node.hugepages)
+        for pages in range(0, 1025 if asks else now, 32):
+            if now and pages * 2 << 20 <= node.memory:
+                changed = msgspec.structs.replace(node, hugepages=(HugePages(2048, pages),) if pages else ())
+                nodes = tuple(changed if other is node else other for other in setup.machine.nodes)
+                yield msgspec.structs.replace(setup.machine, nodes=nodes, hugepages=None)
+
+
+def _admits_on(setup: Setup, pod: Pod, machine: Machine) -> bool:
+    try:
+        node: Node = setup.empty(machine=machine)
+        return all(node.admit(other).admitted for other in (*setup.running, pod))
+    except StartError:
+        return False
+
+
+def _admits_with(setup: Setup, pod: Pod, change: dict[str, Any]) -> bool:
+    config = msgspec.structs.replace(setup.config, **change)
     try:
         node: Node = setup.empty(config)
         return all(node.admit(other).admitted for other in (*setup.running, pod))
     except Exception:  # a configuration that does not start is no fix
         return False
+
+
+def test_unused_huge_pages_are_released() -> None:
+    """Memory that lacks because huge pages lie idle: as many pages as needed go, and no more than idle ones."""
+    machine = from_synthetic("pack:1 numa:1(memory=8GiB) core:4 pu:1")
+    pages = tuple(msgspec.structs.replace(node, hugepages=(HugePages(2048, 2048),)) for node in machine.nodes)
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
+    node = Node(msgspec.structs.replace(machine, nodes=pages, hugepages=None), config)
+    pod = make_pod("big", ("c", "2"), memory="5Gi")
+    texts = [fix.text for fix in find_fixes(node.kubelet, pod)]
+    assert "Release 512 unused hugepages-2Mi pages on NUMA node 0 and restart the kubelet" in texts
+
+
+def test_an_empty_node_needs_no_draining() -> None:
+    """What changes the state files of a node without pods is started without the old ones."""
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="single-numa-node",
+        memory_manager_policy="Static",
+        system_reserved={"memory": "512Mi"},
+        reserved_memory=(MemoryReservation(0, {"memory": "512Mi"}),),
+        eviction_hard={},
+    )
+    node = Node(from_synthetic("pack:1 numa:2(memory=2GiB) core:2 pu:1"), config, predicates=False)
+    texts = [fix.text for fix in find_fixes(node.kubelet, make_pod("big", ("c", "1"), memory="3Gi"))]
+    assert any(text.endswith("and start the kubelet without its old state files") for text in texts)
+    assert not any("drained" in text for text in texts)
 
 
 @pytest.mark.parametrize("seed", range(2000, 2025))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from podslice import Node, Pod
@@ -121,6 +122,41 @@ def test_device_and_cpu_apart() -> None:
     assert [cell.verdict for cell in second.cells] == ["fits", "small"]
     assert {"shrink", "move-pods", "evict-pods", "empty-node"} <= {fix.code for fix in answer.fixes}
     assert any("NUMA 0: cpu needs 4, 1 free" in sentence for sentence in answer.story)
+
+
+def test_huge_pages_elsewhere_than_memory() -> None:
+    """Memory and huge pages are taken together: what lacks is named, what would fit by itself is said to."""
+    from podslice import KubeletConfig
+    from podslice.core.config.kubelet import MemoryReservation
+    from podslice.core.machine.model import HugePages
+    from podslice.core.machine.synthetic import from_synthetic
+    from podslice.core.pod.spec import pod_from_dict
+
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="single-numa-node",
+        memory_manager_policy="Static",
+        system_reserved={"memory": "512Mi"},
+        reserved_memory=(MemoryReservation(0, {"memory": "512Mi"}),),
+        eviction_hard={},
+    )
+    machine = from_synthetic(TWO_NODES)
+    pages = tuple(msgspec.structs.replace(node, hugepages=(HugePages(2048, 64),)) for node in machine.nodes)
+    node = Node(msgspec.structs.replace(machine, nodes=pages), config, predicates=False)
+    limits = {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "256Mi"}
+    container = {"name": "c", "resources": {"limits": limits}}
+    pod = pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": {"containers": [container]}})
+    answer = explained(node, pod, fixes=True)
+    assert answer.trace.code == "hugepages-too-big"
+    for row in answer.trace.steps[0].candidates[:2]:
+        assert [(cell.resource, cell.verdict) for cell in row.cells] == [
+            ("cpu", "fits"),
+            ("memory", "joint"),
+            ("hugepages-2Mi", "small"),
+        ]
+        assert row.verdict == "small"
+    assert {"shrink", "hugepages"} <= {fix.code for fix in answer.fixes}
 
 
 def test_upstream_defect_is_named() -> None:

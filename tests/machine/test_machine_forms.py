@@ -108,7 +108,7 @@ def test_short_form_ids() -> None:
 ERRORS = [
     pytest.param("sockets: 0", "sockets: 0 is too small", id="no sockets"),
     pytest.param("sockets: 1", "coresPerNuma: 0 is too small", id="no cores"),
-    pytest.param("sockets: 2\ncoresPerNuma: x", "coresPerNuma: expected `int`", id="not a number"),
+    pytest.param("sockets: 2\ncoresPerNuma: x", "coresPerNuma: expected a whole number, got text", id="not a number"),
     pytest.param("sockets: 9999\ncoresPerNuma: 9999", "99980001 CPUs are more than Linux supports", id="absurd"),
     pytest.param("sockets: 1\ncoresPerNuma: 4\nfoo: 1", "unknown field `foo` (known are sockets", id="unknown field"),
     pytest.param("sockets: 1\ncoresPerNuma: 4\nnumbering: odd", "unknown numbering 'odd'", id="numbering"),

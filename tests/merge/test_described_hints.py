@@ -9,13 +9,15 @@ import pytest
 
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hint import Hint, ResourceHints
-from podslice.core.hints.hintset import HintSet, SocketAlignment
+from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.memory import memory_hints
-from podslice.core.hints.search import MOST_STEPS, Effort, Need, Reach, fewest, lowest
+from podslice.core.hints.needs import Need, Reach
+from podslice.core.hints.search import Effort, Span, fewest, lowest
 from podslice.core.machine.memory import MemoryTable, NUMANodeState
-from podslice.core.merge.fit import ClosestFit
 from podslice.core.merge.merge import Merger
-from podslice.core.values.cpuset import bits_of, iter_bits
+from podslice.core.merge.split import Split
+from podslice.core.merge.spreads import Spreads
+from podslice.core.values.cpuset import bits_of
 from tests.merge.test_merge import brute_force
 
 RESOURCES = ("memory", "hugepages-2Mi", "hugepages-1Gi")
@@ -43,7 +45,7 @@ def some_cpus(random: Random, n: int, *, sockets: bool) -> ResourceHints:
     count = random.randint(1, 3)
     if sockets and isinstance(hints, HintSet) and n >= count and random.random() < 0.3:
         of_nodes = {v: 1 << v * count // n for v in range(n)}
-        hints.alignment = SocketAlignment(of_nodes, -(-hints.smallest // (n // count)))
+        hints.alignment = Span(of_nodes, -(-hints.smallest // (n // count)))
     return hints
 
 
@@ -150,7 +152,23 @@ def test_an_ended_search_on_many_nodes_still_answers() -> None:
     found, admitted = merger.merge([{"a": first, "b": second}])
     assert admitted
     assert found.mask
-    assert found.mask in first or found.mask in second
+    assert isinstance(first, HintSet)
+    assert isinstance(second, HintSet)
+    assert Split([first, second], Effort(1 << 30)).possible((1 << n) - 1 & ~found.mask)
+    assert merger.ended_early
+
+
+def test_a_search_that_came_to_its_end_says_so() -> None:
+    """`ended_early` is about the latest merge, and set only where a better set may exist."""
+    merger, hints = some_merge(7, 8)
+    merger.merge([{str(i): one for i, one in enumerate(hints)}])
+    assert not merger.ended_early
+    unsure = HintSet((0, 1), 2, 0, open_nodes=0b11, ended_early=True)
+    merger = Merger("best-effort", [(0, None), (1, None)])
+    merger.merge([{"a": unsure}])
+    assert merger.ended_early
+    merger.merge([{"a": HintSet((0, 1), 2, 0, open_nodes=0b11)}])
+    assert not merger.ended_early
 
 
 def _all_sets(n: int, size: int) -> list[int]:
@@ -180,16 +198,22 @@ def test_lowest_and_fewest_by_definition() -> None:
 
 
 def test_spreads_come_closest_first() -> None:
-    """Groups of alike nodes are filled in order of the distance sum, and no way is left out."""
-    distances = [[10 if i == j else 12 if i // 3 == j // 3 else 32 for j in range(6)] for i in range(6)]
-    fit = ClosestFit(dict(enumerate(distances)), {i: i for i in range(6)})
-    tried: list[int] = []
+    """The ways to fill groups come in order of the distance sum, all of them, whether walked or listed."""
+    for seed in range(60):
+        random = Random(seed)
+        sizes = [random.randint(1, 3) for _ in range(random.randint(1, 4))]
+        number = len(sizes)
+        far = [[random.choice([12, 12, 32]) for _ in sizes] for _ in sizes]
+        cross = [[far[a][b] + far[b][a] for b in range(number)] for a in range(number)]
+        spreads = Spreads(sizes, [10] * number, [cross[a][a] for a in range(number)], cross)
+        size = random.randint(1, sum(sizes))
 
-    def find(nodes: int, needs: object) -> int | None:
-        tried.append(nodes)
-        return None
+        def cost(way: tuple[int, ...], cross: list[list[int]] = cross) -> int:
+            groups = [group for group, count in enumerate(way) for _ in range(count)]
+            return 10 * len(groups) + sum(cross[a][b] for a, b in combinations(groups, 2))
 
-    assert fit.best((1 << 6) - 1, 3, find, Effort(MOST_STEPS)) is None
-    assert sorted(tried[:2]) == [0b000111, 0b111000]
-    assert sorted(tried[2:]) == [0b111111, 0b111111]
-    assert [sum(1 for _ in iter_bits(mask)) for mask in tried] == [3, 3, 6, 6]
+        ways = [way for way in product(*[range(most + 1) for most in sizes]) if sum(way) == size]
+        for found in (list(spreads.walk(size, 10**9, Effort())), list(spreads.listed(size))):
+            assert sorted(found) == sorted((cost(way), way) for way in ways)
+            assert [total for total, _ in found] == sorted(total for total, _ in found)
+        assert spreads.number(size) == len(ways)

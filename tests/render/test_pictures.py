@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree
 
+import click
 import pytest
 
 from podslice import KubeletConfig, Node
@@ -160,6 +161,49 @@ def test_changes_are_marked() -> None:
     assert {cpu.id for cpu in after.cpus() if cpu.changed} == {cpu.id for cpu in after.cpus() if cpu.owner is not None}
     assert to_svg(after).count('class="m"') == 3
     assert to_svg(before).count('class="m"') == 0
+
+
+def test_owners_keep_their_looks() -> None:
+    """After a change whoever stayed has the colour and letter it had, and nobody new has one that was taken."""
+    node = make_node("pack:2 numa:1(memory=16GB) core:4 pu:2")
+    for name in ("a", "b", "c"):
+        assert node.admit(make_pod(name, ("c", "2"))).admitted
+    before = picture_of(node.kubelet)
+    node.remove("a")
+    assert node.admit(make_pod("d", ("c", "1"))).admitted
+    after = picture_of(node.kubelet, before=before)
+    assert {owner.label: owner.look for owner in before.owners} == {
+        "default/a/c": 0,
+        "default/b/c": 1,
+        "default/c/c": 2,
+    }
+    assert {owner.label: owner.look for owner in after.owners} == {"default/b/c": 1, "default/c/c": 2, "default/d/c": 3}
+    assert f'fill="{style_of(3).fill}"' in to_svg(after)
+    assert f'fill="{style_of(0).fill}"' not in to_svg(after)
+
+
+def test_distances_are_under_their_nodes() -> None:
+    """A node is nearest to itself, also where the machine lists its nodes in another order than by id."""
+    for name in ("power9-ac922", "gb200-34-nodes", "epyc-9654-nps4"):
+        picture = picture_of(Node(load_gallery(name), KubeletConfig()).kubelet)
+        ids = [node for node, _ in picture.distances]
+        assert ids == sorted(ids)
+        for place, (node, row) in enumerate(picture.distances):
+            assert (node, row.index(min(row))) == (ids[place], place)
+
+
+def test_terminal_has_memory_devices_and_distances() -> None:
+    """The map in the terminal says what the drawing says, and no line of CPUs is wider than asked for."""
+    devices = inventory_from_data([{"resource": "example.com/gpu", "devices": [{"id": "a", "numa": [0]}, {"id": "z"}]}])
+    node = Node(load_gallery("epyc-9654-nps4"), KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"),
+                devices=devices)  # fmt: skip
+    text = click.unstyle(to_text(picture_of(node.kubelet), width=50))
+    assert "NUMA 0   CPUs 0-23,192-215, 47 free for exclusive use · memory 192 GiB · a free" in text
+    assert "Devices without NUMA node  z free" in text
+    assert "     0  10  12  12  12  32  32  32  32" in text
+    rows = [line for line in text.splitlines() if line.startswith("    thread")]
+    assert max(map(len, rows)) <= 50
+    assert rows[0] == "    thread 0     0  × · · · · · · ·"
 
 
 def test_devices_and_memory_are_at_their_node() -> None:

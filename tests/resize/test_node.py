@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from podslice import InputError, Node
+from podslice import InputError, Node, StartError
 from podslice.core.pod.spec import Pod
-from podslice.core.state.checkpoint_allocation import dump_data
+from podslice.core.state.checkpoint_allocation import ALLOCATED_STATE_FILE, dump_data, load
 from tests.conftest import make_node
 from tests.resize.helpers import burstable, guaranteed, pod, resources
 
@@ -179,3 +179,29 @@ def test_waiting_outlives_a_restart() -> None:
     assert here.pending_resizes == ["uid-p"]
     here.remove("uid-other")
     assert [one.outcome for one in here.retry_resizes("pods_removed")] == ["Allocated"]
+
+
+def test_what_was_granted_survives_a_restart() -> None:
+    """A new node on the same files goes on with what was granted; a resize that waited waits again."""
+    before = node()
+    before.admit(pod(burstable("8")))
+    before.admit(pod(burstable("4"), name="other"))
+    assert before.resize(pod(burstable("12"))).outcome == "Deferred"
+    files = before.files
+    assert '"cpu":"8"' in dump_data(load(files[ALLOCATED_STATE_FILE]))
+    after = Node(before.machine, before.kubelet.config, files=files)
+    assert after.readmit([pod(burstable("12")), pod(burstable("4"), name="other")]) == []
+    assert after.files == files
+    assert after.pending_resizes == ["uid-p"]
+    after.remove("uid-other")
+    assert [one.outcome for one in after.retry_resizes("pods_removed")] == ["Allocated"]
+    assert '"cpu":"12"' in dump_data(load(after.files[ALLOCATED_STATE_FILE]))
+
+
+def test_a_broken_record_stops_the_kubelet() -> None:
+    """A damaged `allocated_pods_state` is a start error with the kubelet's advice."""
+    here = node()
+    here.admit(pod(burstable("8")))
+    files = {**here.files, ALLOCATED_STATE_FILE: here.files[ALLOCATED_STATE_FILE].replace(b"8", b"9", 1)}
+    with pytest.raises(StartError, match="please drain this node and delete pod resource information checkpoint file"):
+        Node(here.machine, here.kubelet.config, files=files)

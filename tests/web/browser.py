@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -25,8 +26,9 @@ class Browser:
         answers, self._answers_in = os.pipe()
 
         def pipes() -> None:
-            os.dup2(self._commands_out, 3)
-            os.dup2(self._answers_in, 4)
+            read, write = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (self._commands_out, self._answers_in))
+            os.dup2(read, 3)
+            os.dup2(write, 4)
 
         arguments = (
             "--headless=new",

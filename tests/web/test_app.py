@@ -69,6 +69,15 @@ def test_verdict_picture_and_fixes(app: App) -> None:
     assert "fits" not in app.respond(Request("GET", "/node", headers=LOCAL)).body.decode()
 
 
+def test_pods_are_placed_one_after_the_other(app: App) -> None:
+    """A second pod finds the first one there, so two that fit alone need not both fit; the node stays as it is."""
+    both = POD % ("one", "7") + "---" + POD % ("two", "7")
+    status, text = post(app, both)
+    assert status == 200
+    assert (text.count("would be admitted"), text.count("would be refused")) == (1, 1)
+    assert post(app, POD % ("two", "7"))[1].count("would be admitted") == 1
+
+
 @pytest.mark.parametrize("body", ["", "kind: Pod", "{", "kind: Service", "\x00", "a: [1"])
 def test_mistakes_are_said(app: App, body: str) -> None:
     """What is no pod gives one sentence and status 422; hostile names are escaped."""

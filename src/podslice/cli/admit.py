@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from podslice.cli.node_option import node_options, print_warnings, start_node
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
+from podslice.cli.output import OUTPUT, emit, prose_width
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import ContainerDecision, Decision, Node
 from podslice.core.values.cpuset import format_bits
@@ -20,6 +20,7 @@ from podslice.k8s.manifest import load_pods, unique
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @node_options
+@running_options
 @click.option("--replicas", is_flag=True, help="Admit as many pods of a workload as it asks for.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @OUTPUT("table", "wide")
@@ -27,7 +28,8 @@ def admit(files: tuple[str, ...], replicas: bool, show_map: bool, output: str, *
     """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
 
     FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
-    JSON; - is standard input. The node is this very machine unless you name another one.
+    JSON; - is standard input. The node is this very machine unless you name another one, and empty unless --pods or
+    --state say what runs there.
 
     \b
     Examples:
@@ -35,14 +37,16 @@ def admit(files: tuple[str, ...], replicas: bool, show_map: bool, output: str, *
       podslice admit pods.yaml --machine epyc-9654-nps4 --config kubelet.yaml
       kubectl get pod db -o yaml | podslice admit - --machine xeon-6338-2s \\
           --set cpuManagerPolicy=static --set reservedSystemCPUs=0-1
+      podslice admit new.yaml --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
       podslice admit pods.yaml --from 'pack:2 numa:2 core:8 pu:2' --profile kubelet-1.36 -o json
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
     node, _, warnings = start_node(**options)
-    pods = unique([loaded for file in files for loaded in load_pods(file, replicas=replicas)])
+    loaded = [one for file in files for one in load_pods(file, replicas=replicas)]
+    pods = unique(loaded, taken=set(node.kubelet.active))
     profile = options["profile"]
-    decisions = [_decide(node, loaded.pod) for loaded in pods]
+    decisions = [_decide(node, one.pod) for one in pods]
     print_warnings(warnings)
     if output in ("table", "wide"):
         _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
@@ -84,6 +88,7 @@ def _as_data(node: Node, decisions: list[Decision], profile: str) -> dict[str, A
 
 
 def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, show_map: bool) -> None:
+    from podslice.render.prose import wrapped
     from podslice.render.table import print_table
 
     click.echo(_headline(node, profile) + "\n")
@@ -99,7 +104,7 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
             name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
             click.echo(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}")
             if decision.why:
-                click.echo(f"  {decision.why}")
+                click.echo(wrapped(f"  {decision.why}", prose_width()))
     if memory:
         click.echo("\n" + _memory_table(node))
     if show_map:

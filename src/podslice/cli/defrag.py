@@ -1,83 +1,155 @@
-"""`podslice defrag`: the fewest pods to move so that another one fits."""
+"""`podslice defrag`: the fewest container moves, or pod restarts, that make room."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit
-from podslice.core.defrag import Largest, Plan, defragment, largest
+from podslice.core.defrag.plan import Plan, apply_move, defragment
+from podslice.core.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
+from podslice.core.defrag.search import MOST_STATES
 from podslice.core.errors import InputError
+from podslice.core.explain.changes import lands
+from podslice.core.kubelet import Kubelet
+from podslice.core.pod.spec import Pod
+from podslice.core.values.quantity import Quantity, QuantityError
 
-_MEANING = {"stop": "ends", "start": "starts again", "place": "is admitted"}
+_MOST_RESTARTS = 3
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
 @node_options
 @running_options
-@click.option("--moves", default=3, show_default=True, type=click.IntRange(0, 8), help="Move at most so many pods.")
-@click.option("--largest", "grow", is_flag=True, help="Size FILE's pod: the most CPUs it could ask for, and the plan.")
+@click.option(
+    "--restarts", is_flag=True, help="Plan restarts of pods, as a kubelet without an agent can do, instead of moves."
+)
+@click.option(
+    "--largest", is_flag=True, help="Size the pod of FILE: the most CPUs it could ask for (implied by no FILE)."
+)
+@click.option(
+    "--memory", default="1Mi", show_default=True, metavar="QUANTITY", help="Memory of the largest pod, without FILE."
+)
+@click.option(
+    "--moves",
+    "most",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"At most so many container moves [default: any], or restarted pods [default: {_MOST_RESTARTS}].",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Tries before the search settles for a good plan [default: {MOST_STATES}, with --restarts {MOST_TRIES}].",
+)
 @OUTPUT("table")
-def defrag(file: str, moves: int, grow: bool, output: str, **options: Any) -> None:
-    """Find the fewest running pods to restart so that the pod of FILE is admitted, in an order in which every step
-    works. A pod moves by ending and being admitted again; every plan was carried out on a copy of the node.
+def defrag(
+    files: tuple[str, ...],
+    restarts: bool,
+    largest: bool,
+    memory: str,
+    most: int | None,
+    limit: int | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Plan the fewest moves of running containers that make the pods of FILE... fit, one pod after the other, or that
+    make room for the largest such pod.
+
+    A move gives a running container other CPUs, and other NUMA nodes for its memory. An agent can do that through NRI,
+    a kubelet cannot: --restarts plans with pods that end and are admitted again. Every plan was tried on a copy of the
+    node, step by step, with the pod admitted at the end. Nothing is moved by this command.
 
     \b
     Examples:
-      podslice defrag big.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml
-      podslice defrag big.yaml --state /var/lib/kubelet --config kubelet.yaml --largest --moves 1
+      podslice defrag big.yaml --state /var/lib/kubelet --config kubelet.yaml --pods running.yaml
+      podslice defrag big.yaml --machine epyc-9654-nps4 --config kubelet.yaml --pods running.yaml --restarts
+      podslice defrag --machine epyc-9654-nps4 --config kubelet.yaml --pods running.yaml     # the largest pod
 
-    Exit codes: 0 there is a plan (or it fits already), 1 there is none, 2 bad input.
+    Exit codes: 0 all fit, with the plan or without, 1 some do not, 2 bad input.
     """
     from podslice.k8s.manifest import load_pods, unique
 
+    size = _quantity(memory)
     started = start_node(**options)
     print_warnings(started.warnings)
     kubelet = started.node.kubelet
-    pods = unique(load_pods(file), taken=set(kubelet.active))
-    if len(pods) != 1:
-        raise InputError(f"holds {len(pods)} pods", source=file, remedy="give one pending pod")
-    pod = pods[0].pod
-    if grow:
-        found = largest(kubelet, pod, most_moves=moves)
-        _show_largest(found, output)
-        sys.exit(0 if found.after else 1)
-    plan = defragment(kubelet, pod, most_moves=moves)
-    if output == "table":
-        click.echo("No plan with so few moves was found." if plan is None else _text(plan))
-    else:
-        emit(_data(plan), output)
-    sys.exit(0 if plan is not None else 1)
-
-
-def _data(plan: Plan | None) -> Any:
-    return None if plan is None else msgspec.to_builtins(plan, enc_hook=str)
-
-
-def _text(plan: Plan) -> str:
-    from podslice.render.table import format_table
-
-    if not plan.moved:
-        return f"It fits as it is: CPUs {plan.steps[-1].after}."
-    rows = [
-        (str(place), step.pod, _MEANING[step.action], str(step.before) or "-", str(step.after) or "-")
-        for place, step in enumerate(plan.steps, 1)
-    ]
-    pods = f"{len(plan.moved)} pod{'s' if len(plan.moved) != 1 else ''}"
-    return f"It fits after {pods} moved:\n\n" + format_table(
-        ("STEP", "POD", "WHAT", "CPUS BEFORE", "CPUS AFTER"), rows, right=(0,), bold=True
-    )
-
-
-def _show_largest(found: Largest, output: str) -> None:
-    if output != "table":
-        emit({"now": found.now, "after": found.after, "plan": _data(found.plan)}, output)
+    loaded = unique([one for file in files for one in load_pods(file)], taken=set(kubelet.active))
+    pods = [one.pod for one in loaded]
+    mode = _Mode(restarts, most, limit)
+    if not largest and pods:
+        _fit_pods(kubelet, pods, mode, output)
         return
-    click.echo(f"Largest such pod now: {found.now} CPUs.")
-    if found.plan is not None:
-        click.echo(f"With moves: {found.after} CPUs. {_text(found.plan)}")
+    if len(pods) > 1:
+        raise InputError(f"{len(pods)} pods", source=", ".join(files), remedy="--largest sizes one pod")
+    _fit_largest(kubelet, pods[0] if pods else None, size, mode, output)
+
+
+class _Mode(NamedTuple):
+    """Moves or restarts, and the bounds of the search."""
+
+    restarts: bool
+    most: int | None
+    limit: int | None
+
+    @property
+    def bound(self) -> int | None:
+        return _MOST_RESTARTS if self.restarts and self.most is None else self.most
+
+    def plan(self, kubelet: Kubelet, pod: Pod) -> Plan | RestartPlan:
+        if self.restarts:
+            return plan_restarts(kubelet, pod, most=self.bound or 0, limit=self.limit or MOST_TRIES)
+        return defragment(kubelet, pod, most=self.bound, limit=self.limit or MOST_STATES)
+
+    def planner(self, kubelet: Kubelet) -> Callable[[Pod], Plan | RestartPlan]:
+        return lambda pod: self.plan(kubelet, pod)
+
+
+def _quantity(text: str) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except QuantityError as error:
+        raise InputError(f"{text!r} is not a quantity: {error}", path="--memory", remedy="--memory 4Gi") from None
+
+
+def _fit_pods(kubelet: Kubelet, pods: list[Pod], mode: _Mode, output: str) -> None:
+    from podslice.render.defrag_table import plan_text
+
+    shown, data, fits = [], [], True
+    for pod in pods:
+        plan = mode.plan(kubelet, pod)
+        who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+        shown.append(plan_text(plan, who, most=mode.bound))
+        data.append({"pod": who, **msgspec.to_builtins(plan, enc_hook=str)})
+        fits = fits and plan.fits
+        if isinstance(plan, RestartPlan):
+            carry_out(kubelet, plan, pod)
+        elif plan.fits:
+            for move in plan.moves:
+                apply_move(kubelet, move)
+            lands(kubelet, pod)
+    _show("\n\n".join(shown), data, output)
+    sys.exit(0 if fits else 1)
+
+
+def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:
+    from podslice.core.defrag.largest import largest_pod, probe
+    from podslice.render.defrag_table import largest_text
+
+    found = largest_pod(kubelet, shape or probe(memory), mode.planner(kubelet))
+    _show(largest_text(found), msgspec.to_builtins(found, enc_hook=str), output)
+    sys.exit(0 if found.after else 1)
+
+
+def _show(text: str, data: Any, output: str) -> None:
+    if output == "table":
+        click.echo(text)
+    else:
+        emit(data, output)

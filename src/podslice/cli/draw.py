@@ -30,7 +30,8 @@ _FORMS = ("text", "svg", "html")
 @click.option("-o", "--output", type=click.Choice(_FORMS), help="Form of the picture (default: by the name of --out).")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture here.")
 @click.option("--watch", is_flag=True, help="Keep drawing the --state directory in the terminal until interrupted.")
-@click.option("--interval", default=1.0, show_default=True, metavar="SECONDS", help="How often --watch looks.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS",
+              help="How often --watch looks.")  # fmt: skip
 def draw(
     files: tuple[str, ...],
     evicted: tuple[str, ...],
@@ -58,10 +59,11 @@ def draw(
             raise InputError("needs a state directory to watch", path="--watch", remedy="--state /var/lib/kubelet")
         _watch(options, interval)
         return
+    form = _form(output, out)
     started = start_node(**options)
     print_warnings(started.warnings)
     pictures = _pictures(started.node, files, evicted)
-    text = _drawn(pictures, _form(output, out))
+    text = _drawn(pictures, form)
     if out is None:
         click.echo(text)
     else:
@@ -69,8 +71,12 @@ def draw(
 
 
 def _form(output: str | None, out: Path | None) -> str:
-    named = {".svg": "svg", ".html": "html", ".htm": "html"}.get(out.suffix.lower()) if out else None
-    return output or named or "text"
+    if output is not None or out is None:
+        return output or "text"
+    named = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}.get(out.suffix.lower())
+    if named is None:
+        raise InputError("has a name that tells no form", path="--out", remedy="end it in .svg, .html or .txt, or -o")
+    return named
 
 
 def _pictures(node: Node, files: tuple[str, ...], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:

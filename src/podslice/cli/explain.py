@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, write_text
+from podslice.cli.output import OUTPUT, emit, prose_width, write_text
 
 
 @click.command()
@@ -42,16 +42,15 @@ def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, 
 
     node, _, warnings = start_node(**options)
     print_warnings(warnings)
-    answers = []
-    for loaded in unique([loaded for file in files for loaded in load_pods(file)], taken=set(node.kubelet.active)):
-        answers.append(explained(node, loaded.pod, fixes=fixes))
-        if answers[-1][0].trace.admitted:
-            node.admit(loaded.pod)
+    loaded = unique([one for file in files for one in load_pods(file)], taken=set(node.kubelet.active))
+    answers = explained(node, [one.pod for one in loaded], fixes=fixes)
     explanations = [explanation for explanation, _ in answers]
     if out is not None:
         write_text(out, answer_page(answers))
     if output in ("table", "wide"):
-        click.echo("\n\n".join(to_text(explanation, wide=output == "wide") for explanation in explanations))
+        width = prose_width()
+        texts = [to_text(explanation, wide=output == "wide", width=width) for explanation in explanations]
+        click.echo("\n\n".join(texts))
     else:
         emit([to_data(explanation) for explanation in explanations], output)
     sys.exit(0 if all(explanation.trace.admitted for explanation in explanations) else 1)

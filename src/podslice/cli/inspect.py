@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.node_option import load_config, print_warnings, profile_option, set_option, started
+from podslice.cli.output import OUTPUT, coloured, emit
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
 from podslice.core.inspect.build import inspect_pod
@@ -32,9 +33,9 @@ _WIDEST = 140
 @click.option("--node", "node_facts", multiple=True, metavar="FILE|KEY=VALUE",
               help="A Node object, or facts: memory=64Gi, cpu=16, hugepages-2Mi=1Gi, cgroup=1.")  # fmt: skip
 @click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
+@set_option
 @machine_options
-@click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
-              help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).")  # fmt: skip
+@profile_option
 @OUTPUT("table")
 def inspect(
     files: tuple[str, ...],
@@ -42,6 +43,7 @@ def inspect(
     gates_text: str,
     node_facts: tuple[str, ...],
     config_path: str | None,
+    overrides: tuple[str, ...],
     machine: str | None,
     sysfs: str | None,
     source: str | None,
@@ -63,11 +65,10 @@ def inspect(
 
     Exit codes: 0 all well, 1 the API server would refuse a pod, 2 bad input.
     """
-    from podslice.cli.node_option import load_config, print_warnings
     from podslice.k8s.limit_range import load_limit_ranges
     from podslice.k8s.manifest import load_pods
 
-    config, warnings = load_config(config_path, ())
+    config, warnings = load_config(config_path, overrides)
     print_warnings(warnings)
     quirks = PROFILES[profile]
     gates = _gates(config, gates_text, profile)
@@ -125,8 +126,6 @@ def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
 
 
 def _node(machine: Machine | None, config: KubeletConfig, profile: str) -> Node | None:
-    from podslice.cli.node_option import started
-
     return None if machine is None else started(lambda: Node(machine, config, profile=profile), config)
 
 
@@ -142,6 +141,5 @@ def _print(pages: list[Page]) -> None:
     from podslice.render.inspect_page import page_text
 
     width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
-    coloured = sys.stdout.isatty()
     rule = "\n" + "─" * width + "\n"
-    click.echo(rule.join(page_text(page, width=width, coloured=coloured) for page in pages), nl=False)
+    click.echo(rule.join(page_text(page, width=width, coloured=coloured()) for page in pages), nl=False)

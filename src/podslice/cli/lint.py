@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.node_option import load_config, profile_option, set_option
 from podslice.cli.output import emit
 from podslice.core.errors import InputError
 from podslice.core.lint.engine import lint_kubelet, lint_pod
@@ -18,7 +19,6 @@ from podslice.core.lint.model import SEVERITIES, Finding, at_least
 from podslice.core.lint.registry import RULES, choose, find_rule
 from podslice.core.lint.subject import NodeSubject, PodSubject
 from podslice.core.machine.model import Machine
-from podslice.core.quirks import PROFILES
 
 _KUBELET = "KubeletConfiguration"
 
@@ -43,9 +43,9 @@ class _Result(NamedTuple):
 @click.option(
     "--config", "config_path", metavar="FILE", help="KubeletConfiguration of the node; it is checked as well."
 )
+@set_option
 @machine_options
-@click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
-              help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).")  # fmt: skip
+@profile_option
 @click.option("--select", metavar="RULES", multiple=True, help="Run only these rules: ids, beginnings of ids, names.")
 @click.option("--ignore", metavar="RULES", multiple=True, help="Leave these rules out.")
 @click.option("--fail-on", type=click.Choice([*reversed(SEVERITIES), "never"]), default="warning", show_default=True,
@@ -57,6 +57,7 @@ class _Result(NamedTuple):
 def lint(
     files: tuple[str, ...],
     config_path: str | None,
+    overrides: tuple[str, ...],
     machine: str | None,
     sysfs: str | None,
     source: str | None,
@@ -71,7 +72,7 @@ def lint(
     """Look for mistakes in the pods and kubelet configurations of FILE... before a node finds them.
 
     FILE holds Pods, Lists, workloads or KubeletConfigurations as YAML or JSON; - is standard input. Documents of other
-    kinds are passed over. Rules about a node run only with --config, some only with a machine too.
+    kinds are passed over. Rules about a node run only with --config or --set, some only with a machine too.
 
     \b
     Examples:
@@ -90,7 +91,8 @@ def lint(
         return
     if not files and config_path is None:
         raise InputError("names no file", path="FILE", remedy="podslice lint pod.yaml")
-    settings = _settings(config_path, (machine, sysfs, source), choose(_split(select), _split(ignore)), profile)
+    rules = choose(_split(select), _split(ignore))
+    settings = _settings(config_path, overrides, (machine, sysfs, source), rules, profile)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
     if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
@@ -103,7 +105,7 @@ def lint(
         emit(to_sarif(findings, [rule for rule in RULES if rule.id in settings.rules], version("podslice")), "json")
     elif output != "table":
         emit({"findings": msgspec.to_builtins(findings)}, output)
-    else:
+    elif results:
         _print(results, width)
     if failed:
         sys.exit(2)
@@ -116,14 +118,16 @@ def _split(texts: tuple[str, ...]) -> list[str]:
 
 
 def _settings(
-    config_path: str | None, machine: tuple[str | None, str | None, str | None], rules: frozenset[str], profile: str
+    config_path: str | None,
+    overrides: tuple[str, ...],
+    machine: tuple[str | None, str | None, str | None],
+    rules: frozenset[str],
+    profile: str,
 ) -> _Settings:
     chosen = resolve_machine(*machine) if any(value is not None for value in machine) else None
-    if config_path is None:
+    if config_path is None and not overrides:
         return _Settings(None, chosen, rules, profile)
-    from podslice.k8s.kubeletconfig import load_kubelet_config
-
-    config, warnings = load_kubelet_config(config_path)
+    config, warnings = load_config(config_path, overrides)
     return _Settings(NodeSubject(config, chosen, profile=profile, unknown_fields=warnings), chosen, rules, profile)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
 
+from podslice.cli.group import Group
+from podslice.cli.output import coloured
 from podslice.core.errors import PodsliceError
 
 _COMMANDS = {
@@ -28,7 +31,7 @@ _COMMANDS = {
 }
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     """Knows every sub-command's name and one-line help without importing it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -49,10 +52,14 @@ class _LazyGroup(click.Group):
 
 @click.group(
     cls=_LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, cases differ), 2 bad input.",
 )
-def cli() -> None:
+@click.option("--version", "ask_version", is_flag=True, help="Print the version and exit.")
+@click.pass_context
+def cli(ctx: click.Context, ask_version: bool) -> None:
     """podslice takes the kubelet's CPU, memory, device and topology decisions, and shows why.
 
     \b
@@ -61,23 +68,52 @@ def cli() -> None:
       podslice admit pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml
       podslice topology --machine epyc-9654-nps4
     """
+    if ask_version:
+        from podslice.cli.version import version
+
+        ctx.invoke(version, output="table")
+    elif ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main() -> None:
-    """Entry point: errors of ours become one line and exit code 2."""
+    """Entry point: errors of ours become one line and exit code 2. Without a terminal, or with NO_COLOR set, nothing
+    is coloured."""
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="podslice", standalone_mode=False, color=None if coloured() else False)
+        sys.stdout.flush()
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "podslice"
+        _fail(f"{_plain(error.format_message())}; {where} --help says more")
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        _fail(error.format_message())
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except PodsliceError as error:
-        click.echo(f"podslice: error: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error))
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+        _give_up_output(141)
+    except OSError as error:
+        what = error.filename or "the output cannot be written"
+        click.echo(f"podslice: error: {what}: {error.strerror or error}", err=True)
+        _give_up_output(2)
+
+
+def _fail(problem: str) -> None:
+    click.echo(f"podslice: error: {problem}", err=True)
+    sys.exit(2)
+
+
+def _plain(message: str) -> str:
+    """click's sentence in the form of ours: one line, no capital, no full stop."""
+    text = " ".join(message.split()).replace("'. (Did", "' (did")
+    return text[:1].lower() + text[1:].rstrip(".")
+
+
+def _give_up_output(code: int) -> None:
+    """Leave without writing what is still buffered for a reader that is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 if __name__ == "__main__":

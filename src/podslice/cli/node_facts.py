@@ -78,6 +78,9 @@ def _list(data: Any, source: str) -> ResourceList:
 
 def _quantity(name: str, text: str) -> Quantity:
     try:
-        return Quantity.parse(text)
+        quantity = Quantity.parse(text)
     except QuantityError as error:
         raise InputError(f"{text!r} is not a quantity: {error}", path=f"--node {name}", remedy=_REMEDY) from None
+    if quantity.sign() < 0:
+        raise InputError(f"{text} is negative", path=f"--node {name}", remedy=_REMEDY)
+    return quantity

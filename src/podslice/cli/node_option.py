@@ -19,8 +19,25 @@ from podslice.core.managers.container import DEVICE_STATE_FILE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
+from podslice.core.state.checkpoint_allocation import ALLOCATED_STATE_FILE
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Override a field of the configuration; FIELD.KEY for an entry of a map.",
+)
+profile_option = click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    default="podslice",
+    show_default=True,
+    help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).",
+)
 
 
 def node_options(command: F) -> F:
@@ -30,16 +47,8 @@ def node_options(command: F) -> F:
         click.option(
             "--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults)."
         ),
-        click.option(
-            "--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field of the configuration."
-        ),
-        click.option(
-            "--profile",
-            type=click.Choice(list(PROFILES)),
-            default="podslice",
-            show_default=True,
-            help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).",
-        ),
+        set_option,
+        profile_option,
         click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."),
         click.option(
             "--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like."
@@ -144,6 +153,9 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
         data = next((data for place in places if (data := read_state(place)) is not None), None)
         if data is not None:
             found[name] = data
+    granted = read_state(directory / ALLOCATED_STATE_FILE)
+    if found and granted is not None:
+        found[ALLOCATED_STATE_FILE] = granted
     if not found:
         raise InputError("holds no state file", source=str(directory), remedy=f"expected {', '.join(STATE_FILES)}")
     return found
@@ -152,7 +164,6 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
 def load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletConfig, tuple[str, ...]]:
     """A configuration and its warnings, with `--set FIELD=VALUE` on top. Raises `InputError`."""
     from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
-    from podslice.k8s.yaml import load_documents
 
     data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}
     if path is not None:
@@ -161,13 +172,28 @@ def load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletCo
         field, equals, value = override.partition("=")
         if not equals or not field:
             raise InputError(f"{override!r} is not FIELD=VALUE", path="--set", remedy="--set cpuManagerPolicy=static")
-        documents = load_documents(value, "--set")
-        parsed = documents[0] if documents else ""
-        data[field] = value if isinstance(parsed, int | float) and not isinstance(parsed, bool) else parsed
+        _override(data, field, value)
     try:
         return config_from_dict(data)
     except InputError as error:
         raise error.at(source=path or "") from None
+
+
+def _override(data: dict[str, Any], field: str, value: str) -> None:
+    """Set a field; `featureGates.MemoryQoS` is a key of a map, and what comes after the first dot is that key."""
+    from podslice.k8s.kubeletconfig import text_fields
+    from podslice.k8s.yaml import load_documents
+
+    documents = load_documents(value, f"--set {field}")
+    parsed = documents[0] if documents else ""
+    name, dot, key = field.partition(".")
+    if not dot:
+        data[name] = value if name in text_fields() else parsed
+        return
+    known = data.get(name)
+    if known is not None and not isinstance(known, dict):
+        raise InputError(f"{name} is no map", path=f"--set {field}", remedy=f"--set {name}=VALUE")
+    data[name] = {**(known or {}), key: parsed}
 
 
 def load_devices(path: str | None) -> DeviceInventory | None:
@@ -179,7 +205,9 @@ def load_devices(path: str | None) -> DeviceInventory | None:
     from podslice.k8s.yaml import load_documents
 
     documents = load_documents(read_text(path), path)
-    return inventory_from_data(documents[0] if documents else [], source=path)
+    if not documents:
+        raise InputError("holds no devices", source=path, remedy="docs/devices.md shows the form")
+    return inventory_from_data(documents[0], source=path)
 
 
 def started(make: Callable[[], Node], config: KubeletConfig) -> Node:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +27,16 @@ def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa
         show_default=True,
         help="Form of the output.",
     )
+
+
+def coloured() -> bool:
+    """Whether standard output is a terminal whose user wants colours (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def prose_width() -> int | None:
+    """Columns at which sentences are broken on a terminal; None where another program reads, which gets whole lines."""
+    return min(shutil.get_terminal_size().columns, 120) if sys.stdout.isatty() else None
 
 
 def emit(data: Any, output: str) -> None:

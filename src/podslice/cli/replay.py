@@ -53,7 +53,7 @@ def replay(
     quirks = profile(profile_name)
     different = 0
     for file in files:
-        records = _select(read_cases(file), limit, name)
+        records = _select(file, limit, name)
         if check:
             different += _check(file, records, quirks, differences, jobs)
         else:
@@ -62,9 +62,13 @@ def replay(
         sys.exit(1)
 
 
-def _select(records: Iterator[dict[str, Any]], limit: int | None, name: str | None) -> list[dict[str, Any]]:
-    chosen = (record for record in records if name is None or record["case"].get("name") == name)
-    return list(islice(chosen, limit))
+def _select(file: Path, limit: int | None, name: str | None) -> list[dict[str, Any]]:
+    chosen = (record for record in read_cases(file) if name is None or record["case"].get("name") == name)
+    found = list(islice(chosen, limit))
+    if not found:
+        wanted = f" named {name!r}" if name is not None else ""
+        raise InputError(f"holds no cases{wanted}", source=str(file))
+    return found
 
 
 def _print_results(records: list[dict[str, Any]], quirks: Quirks, jobs: int) -> None:

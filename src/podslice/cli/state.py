@@ -9,10 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from podslice.cli.group import Group
 from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.node_option import load_config, print_warnings, set_option
 from podslice.cli.output import OUTPUT, emit
+from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
+from podslice.core.state.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE
 from podslice.core.state.content import read_content
 from podslice.core.state.convert import convert as convert_content
 from podslice.core.state.gojson import CheckpointError
@@ -29,6 +33,10 @@ from podslice.render.state_table import content_data, content_text
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
 _PLACES = (*_NAMES, "device-plugins/kubelet_internal_checkpoint")
+_READABLE = (*_PLACES, ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE)
+"""The managers' files, and the records of granted resources beside them, which are shown and verified only."""
+_FIRST_WITH_GATE = 36
+_NOT_MENDED = ("device", "allocation")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -40,9 +48,10 @@ class StateFile(NamedTuple):
     kind: FileKind | None
 
 
-@click.group()
+@click.group(cls=Group)
 def state() -> None:
-    """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint.
+    """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint; show
+    and verify allocated_pods_state and actuated_pods_state.
 
     \b
     Examples:
@@ -67,6 +76,7 @@ def _node_options(command: F) -> F:
     options = (
         click.option("--here", is_flag=True, help="Check against this very machine."),
         click.option("--config", "config_path", metavar="FILE", help="The kubelet's configuration; needs a machine."),
+        set_option,
         click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system."),
         click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
         click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids."),
@@ -76,15 +86,32 @@ def _node_options(command: F) -> F:
     return machine_options(command)
 
 
-def _facts(options: dict[str, Any]) -> NodeFacts:
+def _configuration(options: dict[str, Any]) -> KubeletConfig | None:
+    """The kubelet's configuration where `--config` or `--set` name one."""
+    if options["config_path"] is None and not options["overrides"]:
+        return None
+    config, warnings = load_config(options["config_path"], options["overrides"])
+    print_warnings(warnings)
+    return config
+
+
+def _reader(version: str, pod_level: bool, config: KubeletConfig | None) -> Release:
+    """The kubelet that is to read the files; its gate is on when the flag or its configuration says so."""
+    reader = release(version, pod_level=pod_level)
+    if config is None or pod_level or reader.minor < _FIRST_WITH_GATE:
+        return reader
+    return release(version, pod_level=config.feature_gates.get("PodLevelResourceManagers", False))
+
+
+def _facts(options: dict[str, Any], config: KubeletConfig | None) -> NodeFacts:
     """What the node options say. Without any machine option the files are not checked against a machine."""
     from podslice.k8s.running import load_containers
 
     chosen = (options["machine"], options["sysfs"], options["source"])
     known = options["here"] or any(option is not None for option in chosen)
     containers = load_containers(options["containers"]) if options["containers"] else {}
-    if options["config_path"] is not None:
-        return _configured_facts(options, resolve_machine(*chosen) if known else None, containers)
+    if config is not None:
+        return _configured_facts(options, config, resolve_machine(*chosen) if known else None, containers)
     try:
         reserved = parse_bits(options["reserved_cpus"])
     except CPUSetError as error:
@@ -98,28 +125,28 @@ def _facts(options: dict[str, Any]) -> NodeFacts:
 
 
 def _configured_facts(
-    options: dict[str, Any], machine: Machine | None, containers: Mapping[str, tuple[str, str]]
+    options: dict[str, Any], config: KubeletConfig, machine: Machine | None, containers: Mapping[str, tuple[str, str]]
 ) -> NodeFacts:
     from podslice.core.managers.facts import node_facts
-    from podslice.k8s.kubeletconfig import load_kubelet_config
 
-    path = options["config_path"]
     if machine is None:
         raise InputError("needs a machine", path="--config", remedy="--here, --machine, --sysfs or --from")
     if options["reserved_cpus"] or options["strict_reservation"]:
         raise InputError("says what is reserved", path="--config", remedy="leave out the other options")
     try:
-        return node_facts(machine, load_kubelet_config(path).config, containers)
+        return node_facts(machine, config, containers)
     except StartError as error:
         problem = f"a kubelet would not start even without state files: {error.message}"
-        raise InputError(problem, path=error.stage, remedy=error.remedy).at(source=path) from None
+        raise InputError(problem, path=error.stage, remedy=error.remedy).at(
+            source=options["config_path"] or ""
+        ) from None
 
 
-def _files(path: Path) -> list[StateFile]:
+def _files(path: Path, names: tuple[str, ...] = _PLACES) -> list[StateFile]:
     """The state files of a directory, or the one file. Raises `InputError`."""
     paths = [path]
     if path.is_dir():
-        paths = [path / place for place in _PLACES if (path / place).is_file()]
+        paths = [path / place for place in names if (path / place).is_file()]
         if not paths:
             raise InputError("holds no state file", source=str(path), remedy=f"expected {', '.join(_NAMES)}")
     files = []
@@ -150,7 +177,7 @@ _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Pat
 def show(path: Path, output: str) -> None:
     """Who owns what, in files of every version."""
     shown, problems = [], False
-    for file in _files(path):
+    for file in _files(path, _READABLE):
         try:
             content = read_content(file.data)
         except CheckpointError as error:
@@ -169,7 +196,10 @@ def show(path: Path, output: str) -> None:
 
 
 def _title(content: Any) -> str:
-    policy = "" if content.device is not None else f", policy {(content.cpu or content.memory).policy_name}"
+    if content.allocation is not None and content.intact:
+        return "granted resources (kubelet 1.36)"
+    owner = content.cpu or content.memory
+    policy = "" if owner is None else f", policy {owner.policy_name}"
     return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
 
 
@@ -188,9 +218,10 @@ def _identity(content: Any) -> dict[str, Any]:
 @OUTPUT("table")
 def verify(path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
     """What is wrong with the files, and what a kubelet would do with them at its start."""
-    facts, reader = _facts(options), release(version, pod_level=pod_level)
+    config = _configuration(options)
+    facts, reader = _facts(options, config), _reader(version, pod_level, config)
     results = []
-    for file in _files(path):
+    for file in _files(path, _READABLE):
         content, findings = verify_file(file.data, facts)
         if content is not None and file.kind is not None and content.kind != file.kind:
             text = f"the content is a {content.kind} state file"
@@ -256,7 +287,7 @@ def convert(
         try:
             conversion = convert_content(read_content(file.data), target, known)
         except CheckpointError as error:
-            raise InputError(str(error), source=str(file.path)) from None
+            raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
         except InputError as error:
             raise error.at(source=str(file.path)) from None
         changes.append((file, Repaired(conversion.data, conversion.version, conversion.lost)))
@@ -294,11 +325,13 @@ def repair(
     """
     from podslice.k8s.running import load_running_pods
 
-    facts, target = _facts(options), release(version, pod_level=pod_level)
+    config = _configuration(options)
+    facts, target = _facts(options, config), _reader(version, pod_level, config)
     running = load_running_pods(pods) if pods else None
-    changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind != "device"]
+    changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind not in _NOT_MENDED]
     if not changes:
-        raise InputError("holds nothing to repair", source=str(path), remedy="a kubelet makes the device file anew")
+        remedy = "drain the node and remove the file: a kubelet makes a new one"
+        raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
     _finish(changes, target, write, out, output, "actions")
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.output import emit
+from podslice.cli.output import coloured, emit
 from podslice.core.machine.model import Machine
 
 _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo")
@@ -49,7 +46,7 @@ def _show(machine: Machine, output: str) -> None:
     if output in ("table", "wide"):
         from podslice.render.machine_table import to_text
 
-        click.echo(to_text(machine, wide=output == "wide", colour=_colour()))
+        click.echo(to_text(machine, wide=output == "wide", colour=coloured()))
         return
     from podslice.core.machine.synthetic import lost_in_synthetic
     from podslice.host.machine_files import DumpFormat, dump_machine
@@ -60,10 +57,6 @@ def _show(machine: Machine, output: str) -> None:
         lost = lost_in_synthetic(machine)
         if lost:
             click.echo(f"podslice: note: a synthetic description leaves out {', '.join(lost)}", err=True)
-
-
-def _colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _list_gallery(output: str) -> None:

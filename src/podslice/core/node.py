@@ -15,7 +15,7 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
-from podslice.core.errors import InputError
+from podslice.core.errors import InputError, StartError
 from podslice.core.explain.refusal import explain_refusal
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
@@ -27,6 +27,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.resize import prepare_for_resize, validate_resize
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
+from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.events import (
     ResizeCondition,
     ResizeStep,
@@ -35,9 +36,18 @@ from podslice.core.resize.events import (
     pending_condition,
     resize_event,
 )
-from podslice.core.resize.pending import Attempt, RetryTrigger
+from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.scheduling.predicates import Refusal
+from podslice.core.state.checkpoint_allocation import (
+    ALLOCATED_STATE_FILE,
+    PodAllocation,
+    encode,
+    load,
+    restore_failure,
+)
+from podslice.core.state.gojson import CheckpointError
+from podslice.core.state.stand_ins import STAND_IN_NAMESPACE
 from podslice.core.values.cpuset import CPUSet, format_bits
 
 
@@ -119,7 +129,8 @@ class Node:
 
     `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
     like) and its check of pod features to the resource managers' decision; `cgroup_version` matters to the latter.
-    `files` are state files by name as a kubelet left them; `Node.files` are the current ones.
+    `files` are state files by name as a kubelet left them, `allocated_pods_state` among them if the pods that run were
+    resized; `Node.files` are the current ones.
     """
 
     def __init__(
@@ -142,6 +153,7 @@ class Node:
             files=files,
             cgroup_version=cgroup_version,
         )
+        self._granted = _granted(files or {})
         self.kubelet.start()
         self._resize_conditions: dict[str, ResizeCondition] = {}
 
@@ -155,9 +167,10 @@ class Node:
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """The state files as they would be on disk now."""
+        """The state files as they would be on disk now: the managers' and `allocated_pods_state`. The other record,
+        `actuated_pods_state`, belongs to whoever writes cgroups."""
         self.kubelet.save()
-        return self.kubelet.files
+        return {**self.kubelet.files, ALLOCATED_STATE_FILE: encode(self.kubelet.allocations())}
 
     def admit(self, pod: Pod) -> Decision:
         """Admit a pod and start its containers. The node is unchanged when the pod is refused.
@@ -186,11 +199,14 @@ class Node:
     def readmit(self, pods: Iterable[Pod]) -> list[Decision]:
         """Admit pods that run already, on state files they are in, before anything counts as gone.
 
-        Every one keeps what the files say. Returns the refused ones. Afterwards what belongs to no pod is freed.
+        Every one keeps what the files say. Returns the refused ones. Afterwards what belongs to no pod is freed. A pod
+        that asks for something else than `allocated_pods_state` says was granted runs with what was granted, and its
+        resize waits (`pending_resizes`). Stand-ins ask for what they own and nothing else.
         """
         context = self.kubelet.manager.context
         context.sources_ready = False
-        defaulted = [default_pod(pod, context.gates) for pod in pods]
+        wanted = [default_pod(pod, context.gates) for pod in pods]
+        defaulted = [self._as_granted(pod) for pod in wanted]
         for pod in defaulted:
             context.activate(self.kubelet.admission(pod))
         refused = []
@@ -203,7 +219,15 @@ class Node:
         context.sources_ready = True
         context.epoch += 1
         self.kubelet.collect()
+        for desired, allocated in zip(wanted, defaulted, strict=True):
+            if allocated.metadata.uid in self.kubelet.active and _differs(desired, allocated, context.gates):
+                self.kubelet.resizes.submit(PendingResize(allocated, desired, None))
         return refused
+
+    def _as_granted(self, pod: Pod) -> Pod:
+        if pod.metadata.namespace == STAND_IN_NAMESPACE:
+            return pod
+        return allocated_pod(pod, self._granted.get(pod.metadata.uid), self.kubelet.manager.context.gates)
 
     def effects(self, uid: str, *, swap_capacity: int = 0) -> PodEffects:
         """Cgroup files, OOM scores and what the runtime is told about an admitted pod, with the CPUs it holds.
@@ -332,3 +356,18 @@ class Node:
             devices=dict(started.devices),
             error=started.error,
         )
+
+
+def _granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:
+    """What was granted by pod UID, from `allocated_pods_state`. Raises `StartError` for a file that is broken."""
+    data = files.get(ALLOCATED_STATE_FILE)
+    if data is None:
+        return {}
+    try:
+        return load(data)
+    except CheckpointError as error:
+        raise StartError("allocation", restore_failure(error, ALLOCATED_STATE_FILE)) from None
+
+
+def _differs(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:
+    return desired is not allocated and allocation_of(desired, gates) != allocation_of(allocated, gates)

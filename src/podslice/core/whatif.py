@@ -220,26 +220,37 @@ CRITERIA = {
 
 
 def variants(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario's machine under every Topology Manager policy and scope, with every set of `OPTION_SETS`."""
-    base = replace(scenario.config, cpu_manager_policy="static")
-    for policy in POLICIES:
-        for scope in SCOPES if policy != "none" else (base.topology_manager_scope,):
-            for options in OPTION_SETS:
+    """The scenario as it is, then its machine under every other Topology Manager policy and scope, with every set of
+    `OPTION_SETS`, fewer options first."""
+    present = scenario.config
+    enabled = [name for name, value in present.cpu_manager_policy_options.items() if value.lower() == "true"]
+    as_is = _variant_name(present, enabled)
+    if present.cpu_manager_policy != "static":
+        as_is += f" (CPU manager {present.cpu_manager_policy})"
+    yield replace(scenario, name=f"as it is: {as_is}")
+    base = replace(present, cpu_manager_policy="static")
+    for options in OPTION_SETS:
+        for policy in POLICIES:
+            for scope in SCOPES if policy != "none" else (base.topology_manager_scope,):
                 config = replace(
                     base,
                     topology_manager_policy=policy,
                     topology_manager_scope=scope,
                     cpu_manager_policy_options=dict.fromkeys(options, "true"),
                 )
-                name = policy if policy == "none" else f"{policy}/{scope}"
-                yield replace(scenario, name=" +".join((name, *options)), config=config)
+                name = _variant_name(config, options)
+                if name != as_is:
+                    yield replace(scenario, name=name, config=config)
+
+
+def _variant_name(config: KubeletConfig, options: Iterable[str]) -> str:
+    policy = config.topology_manager_policy
+    return " +".join((policy if policy == "none" else f"{policy}/{config.topology_manager_scope}", *sorted(options)))
 
 
 def rank(outcomes: Iterable[Outcome]) -> Recommendation:
-    """Compare by `CRITERIA`, the first one first; scenarios that do not start come last."""
-    ordered = sorted(
-        outcomes, key=lambda outcome: (bool(outcome.problem), *_merits(outcome), outcome.scenario.count("+"))
-    )
+    """Compare by `CRITERIA`, the first one first; equals stay in their order, scenarios that do not start come last."""
+    ordered = sorted(outcomes, key=lambda outcome: (bool(outcome.problem), *_merits(outcome)))
     running = [outcome for outcome in ordered if not outcome.problem]
     best = {}
     for place, name in enumerate(CRITERIA):

@@ -31,9 +31,10 @@ class StateWriteError(PodsliceError):
 class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet would, and `InputError` for unreadable files.
 
-    `running` are the pods that run on the node, in order of admission: they are admitted again and keep what they
-    have. What the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising,
-    before anything is written. `predicates` as for `Node`.
+    The managers' files are kept, not the records of granted resources: `running` are the pods that run on the node, in
+    order of admission and with the resources they were granted; they are admitted again and keep what they have. What
+    the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising, before
+    anything is written. `predicates` as for `Node`.
     """
 
     def __init__(
@@ -84,7 +85,8 @@ class NodeStore:
         return folder / name
 
     def _save(self) -> None:
-        for name, data in self.node.files.items():
+        self.node.kubelet.save()
+        for name, data in self.node.kubelet.files.items():
             if self._written.get(name) != data:
                 path = self._path(name)
                 path.parent.mkdir(mode=0o750, exist_ok=True)

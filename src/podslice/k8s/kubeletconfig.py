@@ -9,6 +9,7 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
+from podslice.core.values.decoding import decoding_problem
 from podslice.k8s.manifest import read_text
 from podslice.k8s.yaml import load_documents
 
@@ -69,7 +70,11 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     if version != API_VERSION:
         raise InputError(f"{version!r} is not supported", path="apiVersion", remedy=f"apiVersion: {API_VERSION}")
     known = {field.encode_name for field in msgspec.structs.fields(KubeletConfig)}
-    fields = {name: value for name, value in data.items() if name in known and value is not None}
+    fields: dict[str, Any] = {
+        name: float(value) if isinstance(value, float) else value  # YAML numbers remember how they were written
+        for name, value in data.items()
+        if name in known and value is not None
+    }
     for name in _TEXT_MAPS:
         if isinstance(fields.get(name), dict):
             fields[name] = {key: _text(value) for key, value in fields[name].items()}
@@ -82,9 +87,14 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     try:
         config = msgspec.convert(fields, KubeletConfig)
     except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at `$.")
-        raise InputError(text[:1].lower() + text[1:], path=place.rstrip("`")) from None
+        path, problem, remedy = decoding_problem(str(error))
+        raise InputError(problem, path=path, remedy=remedy) from None
     return LoadedConfig(config, tuple(_warnings(data, known)))
+
+
+def text_fields() -> frozenset[str]:
+    """Fields that are text, whatever their value looks like: `reservedSystemCPUs=0` means the text `0`."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(KubeletConfig) if field.type is str)
 
 
 def _text(value: Any) -> Any:

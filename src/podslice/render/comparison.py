@@ -95,11 +95,13 @@ def best_text(ranking: Recommendation) -> str:
         return "No scenario starts."
     lines = [click.style(f"Recommended: {ranking.outcomes[0].scenario}", bold=True)]
     for name, (value, scenarios) in ranking.best.items():
-        lines.append(f"  {CRITERIA[name]}: {value:g} ({_names(scenarios)})")
+        lines.append(f"  {CRITERIA[name]}: {value:g} ({_names(scenarios, ranking)})")
     return "\n".join(lines)
 
 
-def _names(scenarios: Sequence[str]) -> str:
+def _names(scenarios: Sequence[str], ranking: Recommendation) -> str:
+    if len(scenarios) == len(ranking.outcomes) > 1:
+        return "all alike"
     more = f" and {len(scenarios) - _MOST_NAMES} more" if len(scenarios) > _MOST_NAMES else ""
     return ", ".join(scenarios[:_MOST_NAMES]) + more
 
@@ -116,7 +118,8 @@ def comparison_page(
     from podslice.render.html import page, section
 
     winners = [
-        h.li[f"{CRITERIA[name]}: {value:g} ({_names(scenarios)})"] for name, (value, scenarios) in ranking.best.items()
+        h.li[f"{CRITERIA[name]}: {value:g} ({_names(scenarios, ranking)})"]
+        for name, (value, scenarios) in ranking.best.items()
     ]
     best = ranking.outcomes[0].scenario if ranking.best else "none, no scenario starts"
     body = [
@@ -147,7 +150,8 @@ def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
     """Bars of admitted pods: aligned, across NUMA nodes, refused; told apart by colour and by text."""
     label = min(560.0, 20 + 6.9 * max((len(outcome.scenario) for outcome in outcomes), default=10))
     whole = 560.0
-    width, height = label + whole + 220, 34 + 24 * len(outcomes)
+    said_width = 6.9 * max((len(_said(outcome, pods)) for outcome in outcomes), default=10)
+    width, height = label + whole + 20 + said_width, 34 + 24 * len(outcomes)
     rect, text, group = h.Element("rect"), h.Element("text"), h.Element("g")
     bars_drawn = []
     for place, outcome in enumerate(outcomes):

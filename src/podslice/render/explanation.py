@@ -15,19 +15,21 @@ from podslice.core.explain.fix import Fix
 from podslice.core.explain.story import amount_text
 from podslice.core.explain.trace import MergeStep
 from podslice.core.merge.options import SINGLE_NUMA_NODE
+from podslice.render.prose import wrapped
 from podslice.render.table import format_table
 
 _MOST_ROWS = 16
 
 
-def to_text(explanation: Explanation, *, wide: bool = False) -> str:
-    """The whole explanation of one pod; `wide` shows every candidate and the edits of every fix."""
-    parts = ["\n".join(_story(explanation))]
+def to_text(explanation: Explanation, *, wide: bool = False, width: int | None = None) -> str:
+    """The whole explanation of one pod; `wide` shows every candidate and the edits of every fix. Sentences are broken
+    at `width` columns, if given."""
+    parts = [wrapped("\n".join(_story(explanation)), width)]
     last = explanation.trace.steps[-1]
     if last.candidates and last.candidates[0].cells and (wide or not explanation.trace.admitted or last.answers):
         parts.append(_candidates(last, wide))
     if not explanation.trace.admitted:
-        parts.append(_fixes(explanation.fixes, wide))
+        parts.append(wrapped(_fixes(explanation.fixes, wide), width))
     elif wide:
         rows = [(w.where, w.owner, w.value) for w in explanation.trace.writes]
         parts.append(format_table(("WRITTEN TO", "FOR", "VALUE"), rows, bold=True))
@@ -75,7 +77,8 @@ def _verdict(row: Candidate, step: MergeStep) -> str:
     if row.nodes == step.nodes and step.admitted:
         return click.style("chosen", fg="green")
     text = CANDIDATES[row.verdict]
-    return text if row.verdict == "fits" or not row.killers else f"{', '.join(row.killers)}: {text}"
+    worst = [cell.resource for cell in row.cells if cell.verdict == row.verdict]
+    return text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"
 
 
 def _fixes(fixes: tuple[Fix, ...], wide: bool) -> str:

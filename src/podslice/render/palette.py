@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#cc79a7", "#d55e00", "#0072b2")
-_DARK = {"#009e73", "#d55e00", "#0072b2"}
 _PATTERNS = (
     "",
     "M0 8L8 0M-2 2L2 -2M6 10L10 6",
@@ -26,8 +25,8 @@ class Style(NamedTuple):
     ink: str
 
 
-def style_of(index: int) -> Style:
-    """The style of the owner with this index."""
-    fill = _COLOURS[index % len(_COLOURS)]
-    pattern = _PATTERNS[index // len(_COLOURS) % len(_PATTERNS)]
-    return Style(fill, pattern, "#ffffff" if fill in _DARK else "#111111")
+def style_of(look: int) -> Style:
+    """The style of the owner with this look (`Owner.look`)."""
+    fill = _COLOURS[look % len(_COLOURS)]
+    pattern = _PATTERNS[look // len(_COLOURS) % len(_PATTERNS)]
+    return Style(fill, pattern, "#ffffff" if fill == _COLOURS[-1] else "#111111")

@@ -7,10 +7,12 @@ or the reserved pool; owners are containers, and the shared rest of a pod's bubb
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import NamedTuple
 
 from podslice.core.effects.cgroup_path import pod_cgroup_path
 from podslice.core.kubelet import Kubelet
+from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.container import ContainerManager
 from podslice.core.pod.eligibility import AdmissionPod
@@ -21,13 +23,15 @@ RESERVED, SHARED, EXCLUSIVE, POD_SHARED = "reserved", "shared", "exclusive", "po
 
 
 class Owner(NamedTuple):
-    """Somebody who owns CPUs. `pod` is an index into `Picture.pods`."""
+    """Somebody who owns CPUs. `pod` is an index into `Picture.pods`; `look` numbers colours, patterns and letters, the
+    same for the same owner before and after a change."""
 
     label: str
     cpus: Bits
     kind: str
     pod: int
     cgroup: str
+    look: int = 0
 
 
 class PodEntry(NamedTuple):
@@ -98,7 +102,7 @@ class SocketBox(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A node. `distances` lists (node id, distances) where the machine tells them."""
+    """A node. `distances` are (NUMA node id, distances) by id, empty where the machine does not tell all of them."""
 
     title: str
     details: tuple[str, ...]
@@ -125,6 +129,7 @@ class Picture(NamedTuple):
 def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = "") -> Picture:
     """The picture of a node now; with `before`, CPUs that changed hands since then are marked."""
     pods, owners = _owners(kubelet)
+    owners = _looking(owners, () if before is None else before.owners)
     cpu = kubelet.manager.cpu
     painter = _Painter(cpu.topology, cpu.reserved, owners, pods, before)
     boxes: dict[int | None, list[NUMABox]] = {}
@@ -145,9 +150,16 @@ def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = 
         pods=tuple(pods),
         reserved=cpu.reserved,
         shared=cpu.state.default,
-        distances=tuple((n.id, n.distances) for n in kubelet.machine.nodes if n.distances is not None),
+        distances=_distances(kubelet.machine),
         loose_devices=tuple(_devices(kubelet, None)),
     )
+
+
+def _distances(machine: Machine) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Rows and columns in the order of node ids, as the kernel lists columns; the machine's nodes may be in another."""
+    nodes = sorted(machine.nodes, key=lambda node: node.id)
+    rows = tuple((node.id, node.distances) for node in nodes if node.distances and len(node.distances) == len(nodes))
+    return rows if len(rows) == len(nodes) else ()
 
 
 def _details(kubelet: Kubelet) -> tuple[str, ...]:
@@ -176,6 +188,16 @@ def _owners(kubelet: Kubelet) -> tuple[list[PodEntry], list[Owner]]:
             pods.append(entry)
             owners += mine
     return pods, owners
+
+
+def _looking(owners: list[Owner], before: Iterable[Owner]) -> list[Owner]:
+    """Owners that were there before look as they did; the others get looks that nobody has."""
+    known = {(owner.label, owner.kind): owner.look for owner in before}
+    unused = (look for look in count() if look not in known.values())
+    looks = (known.get((owner.label, owner.kind)) for owner in owners)
+    return [
+        owner._replace(look=next(unused) if look is None else look) for owner, look in zip(owners, looks, strict=True)
+    ]
 
 
 def _pod_entry(manager: ContainerManager, pod: AdmissionPod) -> PodEntry:

@@ -30,6 +30,7 @@ def _rule(rule: Rule[Any]) -> dict[str, Any]:
         "name": rule.name,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.explanation},
+        "help": {"text": f"{rule.explanation} (podslice lint --explain {rule.id})"},
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
     }
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from podslice.core.pod.spec import ResourceList, ResourceRequirements
+from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.state.checkpoint_cpu import CPUCheckpoint
 from podslice.core.state.checkpoint_devices import DeviceCheckpoint
 from podslice.core.state.checkpoint_memory import Block, MemoryCheckpoint
@@ -18,6 +21,8 @@ def content_text(content: Content) -> str:
         return _cpu_text(content.cpu)
     if content.memory is not None:
         return _memory_text(content.memory)
+    if content.allocation is not None:
+        return _allocation_text(content.allocation)
     assert content.device is not None
     return _device_text(content.device)
 
@@ -80,6 +85,19 @@ def _device_text(checkpoint: DeviceCheckpoint) -> str:
     return f"{text}\n\n{format_table(('POD', 'CONTAINER', 'RESOURCE', 'DEVICES'), rows)}"
 
 
+def _allocation_text(allocations: Mapping[str, PodAllocation]) -> str:
+    rows = []
+    for uid, pod in sorted(allocations.items()):
+        whole = [("(whole pod)", pod.pod_level)] if pod.pod_level is not None else []
+        for name, resources in [*whole, *sorted(pod.containers.items())]:
+            rows.append((uid, name, _amounts(resources.requests), _amounts(resources.limits)))
+    return format_table(("POD", "CONTAINER", "REQUESTS", "LIMITS"), rows) if rows else "No pod has granted resources."
+
+
+def _amounts(amounts: ResourceList | None) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in sorted((amounts or {}).items())) or "-"
+
+
 def content_data(content: Content) -> dict[str, Any]:
     """One file's content as plain data, the same for every version."""
     if content.cpu is not None:
@@ -90,6 +108,8 @@ def content_data(content: Content) -> dict[str, Any]:
         return data
     if content.memory is not None:
         return _memory_data(content.memory)
+    if content.allocation is not None:
+        return {"entries": {uid: _allocation_data(pod) for uid, pod in sorted(content.allocation.items())}}
     assert content.device is not None
     return {
         "entries": [
@@ -97,6 +117,20 @@ def content_data(content: Content) -> dict[str, Any]:
             for e in content.device.entries or []
         ],
         "registered": content.device.registered or {},
+    }
+
+
+def _allocation_data(pod: PodAllocation) -> dict[str, Any]:
+    return {
+        "containers": {name: _requirements(resources) for name, resources in sorted(pod.containers.items())},
+        "pod": None if pod.pod_level is None else _requirements(pod.pod_level),
+    }
+
+
+def _requirements(resources: ResourceRequirements) -> dict[str, dict[str, str]]:
+    return {
+        kind: {name: str(amount) for name, amount in sorted((amounts or {}).items())}
+        for kind, amounts in (("requests", resources.requests), ("limits", resources.limits))
     }
 
 

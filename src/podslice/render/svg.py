@@ -15,6 +15,7 @@ from podslice.render.picture import CPU, POD_SHARED, RESERVED, Memory, Picture, 
 from podslice.render.table import format_bytes
 
 _TOP = 58
+_DISTANCE, _DISTANCE_ROWS = 30, 34
 _STYLE = """
 svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8fa;--inner:#fff;--shared:#e3e8ed;
 --reserved:#8c959f;--used:#424a53;--mark:#1b1f24;background:var(--paper);font-family:system-ui,sans-serif}
@@ -47,7 +48,7 @@ def svg_element(picture: Picture, *, prefix: str = "") -> htpy.Element:
     """The drawing as an element, for pages."""
     layout = lay_out(picture, _TOP)
     legend, bottom = _legend(picture, layout, prefix)
-    if 1 < len(picture.distances) <= 16:
+    if 1 < len(picture.distances) <= int((layout.width - 2 * PAD - _DISTANCE_ROWS) / _DISTANCE):
         distances, bottom = _distances(picture, bottom)
     else:
         distances = []
@@ -86,8 +87,8 @@ def _at(place: Place) -> dict[str, str]:
 
 
 def _patterns(picture: Picture, prefix: str) -> Iterator[htpy.Element]:
-    for index in range(len(picture.owners)):
-        style = style_of(index)
+    for index, owner in enumerate(picture.owners):
+        style = style_of(owner.look)
         if style.pattern:
             yield htpy.Element("pattern")(
                 {"patternUnits": "userSpaceOnUse"}, id=f"{prefix}p{index}", width="8", height="8"
@@ -166,7 +167,7 @@ def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
     owner = next(
         (i for i, o in enumerate(picture.owners) if device.owner and picture.pods[o.pod].label == device.owner), None
     )
-    style = None if owner is None else style_of(owner)
+    style = None if owner is None else style_of(picture.owners[owner].look)
     holder = f"held by {device.owner}" if device.owner else "free" if device.healthy else "unhealthy"
     fill = _fill(owner, style, prefix) if owner is not None and style is not None else None
     kind = "f" if device.healthy else "f x"
@@ -196,23 +197,24 @@ def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htp
     return _g(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
         _title[tip(picture, cpu)],
         _bubble(picture, cpu, cell, pitch) if cpu.bubble is not None else None,
-        _square(cpu, square, prefix),
-        _label(cell, layout),
+        _square(picture, cpu, square, prefix),
+        _label(picture, cell, layout),
         _box(frame, "m", rx="2", stroke_width=f"{max(1.2, pitch / 14):.2g}") if cpu.changed else None,
     ]
 
 
 def _bubble(picture: Picture, cpu: CPU, cell: CellPlace, pitch: float) -> htpy.Element:
-    first = next((i for i, owner in enumerate(picture.owners) if owner.pod == cpu.bubble), 0)
+    first = next((owner.look for owner in picture.owners if owner.pod == cpu.bubble), 0)
     return _box(Place(cell.x, cell.y, pitch, pitch), None, fill=style_of(first).fill, fill_opacity=".55")
 
 
-def _square(cpu: CPU, place: Place, prefix: str) -> htpy.Element:
+def _square(picture: Picture, cpu: CPU, place: Place, prefix: str) -> htpy.Element:
     if cpu.owner is None:
         return _box(place, "r" if cpu.kind == RESERVED else "s", rx="2")
-    fill = _fill(cpu.owner, style_of(cpu.owner), prefix)
+    style = style_of(picture.owners[cpu.owner].look)
+    fill = _fill(cpu.owner, style, prefix)
     if cpu.kind == POD_SHARED:
-        colour = style_of(cpu.owner).fill
+        colour = style.fill
         return _g[
             _box(place, "in", rx="2"),
             _box(place, None, rx="2", fill=colour, fill_opacity=".3", stroke=colour, stroke_width="2"),
@@ -220,13 +222,13 @@ def _square(cpu: CPU, place: Place, prefix: str) -> htpy.Element:
     return _box(place, None, rx="2", fill=fill)
 
 
-def _label(cell: CellPlace, layout: Layout) -> htpy.Element | None:
+def _label(picture: Picture, cell: CellPlace, layout: Layout) -> htpy.Element | None:
     cpu, pitch, size = cell.cpu, layout.cell, layout.digits
     if not size:
         return None
     style = f"font-size:{size:.3g}px"
     if cpu.owner is not None and cpu.kind != POD_SHARED:
-        look = style_of(cpu.owner)
+        look = style_of(picture.owners[cpu.owner].look)
         style += f";fill:{look.ink}"
         if look.pattern:
             style += f";paint-order:stroke;stroke:{look.fill};stroke-width:{size / 3:.2g}px"
@@ -265,7 +267,7 @@ def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, p
             square = _box(swatch, kind, rx="2")
         else:
             cpu = CPU(0, picture.owners[index].kind, index, None, False)
-            square = _square(cpu, swatch, prefix)
+            square = _square(picture, cpu, swatch, prefix)
         room = int((width - 24) / 6.1)
         shown = f"{text} · {cpus}"
         if len(shown) > room:
@@ -283,15 +285,15 @@ def _distances(picture: Picture, y: float) -> tuple[list[htpy.Element], float]:
     ids = [node for node, _ in picture.distances]
     far = max((d for _, row in picture.distances for d in row), default=10)
     items = [_words(PAD, y, "NUMA distances", "b")]
-    pitch = 30
+    pitch = _DISTANCE
     for column, node in enumerate(ids):
-        items.append(_words(PAD + 34 + column * pitch + pitch / 2, y + 18, str(node), "n d"))
+        items.append(_words(PAD + _DISTANCE_ROWS + column * pitch + pitch / 2, y + 18, str(node), "n d"))
     for row, (node, distances) in enumerate(picture.distances):
         top = y + 24 + row * 20
         items.append(_words(PAD + 14, top + 14, str(node), "n d"))
-        for column, distance in enumerate(distances[: len(ids)]):
+        for column, distance in enumerate(distances):
             shade = (distance - 10) / max(1, far - 10)
-            place = Place(PAD + 34 + column * pitch, top, pitch - 2, 18)
+            place = Place(PAD + _DISTANCE_ROWS + column * pitch, top, pitch - 2, 18)
             other = ids[column]
             items.append(
                 _g[

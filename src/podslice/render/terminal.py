@@ -1,60 +1,114 @@
-"""The terminal back end: cores are columns, threads are rows: 256 CPUs on 8 NUMA nodes fit on one screen."""
+"""The terminal back end: cores are columns, threads are rows, bars part L3 groups; 256 CPUs on 8 NUMA nodes fit on one
+screen."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 import click
 
 from podslice.core.values.cpuset import Bits, format_bits
-from podslice.render.picture import CPU, RESERVED, Core, NUMABox, Picture
+from podslice.render.picture import CPU, RESERVED, Core, DeviceBox, Memory, NUMABox, Picture
+from podslice.render.table import format_bytes
 
 RESERVED_SYMBOL = "×"
 SHARED_SYMBOL = "·"
 _SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red", "bright_cyan", "bright_yellow")
 _GROUP = 8
+_INDENT = 20
 
 
 def to_text(picture: Picture, *, width: int = 100) -> str:
     """The picture for a terminal of `width` columns, with colours that `click.echo` drops where there is none."""
     lines: list[str] = []
     for socket in picture.sockets:
-        if socket.id is None:
-            continue
-        lines.append(_style(f"Socket {socket.id}", bold=True))
+        lines.append(_style("Memory without CPUs" if socket.id is None else f"Socket {socket.id}", bold=True))
         for node in socket.nodes:
-            lines += _node_lines(node, width)
+            lines += _node_lines(picture, node, width)
+    if picture.loose_devices:
+        lines.append(f"{_style('Devices without NUMA node', bold=True)}  {_devices(picture.loose_devices)}")
     lines.append("")
     lines += _legend(picture)
+    if 1 < len(picture.distances) <= (width - 6) // 4:
+        lines += ["", *_distances(picture)]
     return "\n".join(lines)
 
 
-def _node_lines(node: NUMABox, width: int) -> list[str]:
-    lines = [f"  NUMA {node.id:<3} CPUs {format_bits(node.cpus)}, {node.free} free for exclusive use"]
-    cores = sorted((core for cache in node.caches for core in cache.cores), key=lambda core: core.id)
-    per_line = max(_GROUP, (width - 16) // (_GROUP * 2 + 1) * _GROUP)
-    threads = max(len(core.cpus) for core in cores)
-    for start in range(0, len(cores), per_line):
-        for thread in range(threads):
-            lines.append(_row(cores[start : start + per_line], thread, threads))
+def _node_lines(picture: Picture, node: NUMABox, width: int) -> list[str]:
+    cpus = [f"CPUs {format_bits(node.cpus)}, {node.free} free for exclusive use"] if node.cpus else []
+    details = [*cpus, *map(_memory, node.memory)]
+    if node.devices:
+        details.append(_devices(node.devices))
+    lines = [f"  NUMA {node.id:<3} {' · '.join(details)}"]
+    threads = max((len(core.cpus) for cache in node.caches for core in cache.cores), default=0)
+    for groups in _wrapped(_groups(node), width - _INDENT):
+        lines += [_row(picture, groups, thread, threads) for thread in range(threads)]
     return lines
 
 
-def _row(cores: list[Core], thread: int, threads: int) -> str:
-    cells = [core.cpus[thread] if thread < len(core.cpus) else None for core in cores]
-    first = next((cpu.id for cpu in cells if cpu is not None), 0)
-    drawn = [("  " if i and i % _GROUP == 0 else " " if i else "") + _cell(cpu) for i, cpu in enumerate(cells)]
+def _memory(memory: Memory) -> str:
+    name = memory.resource.replace("hugepages-", "huge pages ")
+    used = "" if memory.used is None else f"{format_bytes(memory.used)} used of "
+    return f"{name} {used}{format_bytes(memory.total)}"
+
+
+def _devices(devices: Sequence[DeviceBox]) -> str:
+    def state(device: DeviceBox) -> str:
+        return f"({device.owner})" if device.owner else "free" if device.healthy else "unhealthy"
+
+    return ", ".join(f"{device.id} {state(device)}" for device in devices)
+
+
+def _groups(node: NUMABox) -> list[tuple[str, list[Core]]]:
+    """Up to eight cores each, and what goes before them: a bar where an L3 group begins."""
+    found: list[tuple[str, list[Core]]] = []
+    for cache in node.caches:
+        cores = sorted(cache.cores, key=lambda core: core.id)
+        for start in range(0, len(cores), _GROUP):
+            found.append((" ┊ " if cache.shown and not start else "  ", cores[start : start + _GROUP]))
+    return found
+
+
+def _wrapped(groups: list[tuple[str, list[Core]]], width: int) -> Iterator[list[tuple[str, list[Core]]]]:
+    """Lines of groups that fit into the width."""
+    line: list[tuple[str, list[Core]]] = []
+    taken = 0
+    for gap, cores in groups:
+        needed = len(gap) + 2 * len(cores) - 1
+        if line and taken + needed > width:
+            yield line
+            line, taken = [], 0
+        line.append((gap, cores))
+        taken += needed
+    if line:
+        yield line
+
+
+def _row(picture: Picture, groups: list[tuple[str, list[Core]]], thread: int, threads: int) -> str:
+    first = next((core.cpus[thread].id for _, cores in groups for core in cores if thread < len(core.cpus)), 0)
+    drawn = ""
+    for place, (gap, cores) in enumerate(groups):
+        cells = [core.cpus[thread] if thread < len(core.cpus) else None for core in cores]
+        drawn += (gap if place else "") + " ".join(_cell(picture, cpu) for cpu in cells)
     label = f"thread {thread}" if threads > 1 else "cores"
-    return f"    {label:<9}{first:>5}  " + "".join(drawn)
+    return f"    {label:<9}{first:>5}  {drawn}"
 
 
-def _cell(cpu: CPU | None) -> str:
+def _distances(picture: Picture) -> list[str]:
+    ids = [node for node, _ in picture.distances]
+    lines = [_style("NUMA distances", bold=True), "      " + "".join(f"{node:>4}" for node in ids)]
+    return lines + [f"  {node:>4}" + "".join(f"{distance:>4}" for distance in row) for node, row in picture.distances]
+
+
+def _cell(picture: Picture, cpu: CPU | None) -> str:
     if cpu is None:
         return " "
     if cpu.owner is None:
         symbol = RESERVED_SYMBOL if cpu.kind == RESERVED else SHARED_SYMBOL
         return _style(symbol, dim=not cpu.changed, reverse=cpu.changed)
-    symbol = _SYMBOLS[cpu.owner % len(_SYMBOLS)]
-    return _style(symbol, fg=_COLOURS[cpu.owner % len(_COLOURS)], bold=True, reverse=cpu.changed)
+    look = picture.owners[cpu.owner].look
+    return _style(_SYMBOLS[look % len(_SYMBOLS)], fg=_COLOURS[look % len(_COLOURS)], bold=True, reverse=cpu.changed)
 
 
 def _legend(picture: Picture) -> list[str]:
@@ -62,15 +116,15 @@ def _legend(picture: Picture) -> list[str]:
         (RESERVED_SYMBOL, "reserved for the system", picture.reserved, "", None),
         (SHARED_SYMBOL, "shared pool of the node", picture.shared, "", None),
     ]
-    for index, owner in enumerate(picture.owners):
+    for owner in picture.owners:
         kind = "pod shared pool" if owner.kind == "pod shared" else owner.kind
-        rows.append((_SYMBOLS[index % len(_SYMBOLS)], owner.label, owner.cpus, kind, index))
+        rows.append((_SYMBOLS[owner.look % len(_SYMBOLS)], owner.label, owner.cpus, kind, owner.look))
     rows = [row for row in rows if row[2]]
     label_width = max((len(row[1]) for row in rows), default=0)
     lines = []
-    for symbol, label, cpus, kind, owner_index in rows:
-        fg = None if owner_index is None else _COLOURS[owner_index % len(_COLOURS)]
-        drawn = _style(symbol, fg=fg, bold=owner_index is not None, dim=owner_index is None)
+    for symbol, label, cpus, kind, look in rows:
+        fg = None if look is None else _COLOURS[look % len(_COLOURS)]
+        drawn = _style(symbol, fg=fg, bold=look is not None, dim=look is None)
         lines.append(f"  {drawn}  {label:<{label_width}}  {format_bits(cpus)}{f'  ({kind})' if kind else ''}")
     return lines
 

@@ -41,15 +41,18 @@ def read_cases(path: Path) -> Iterator[Json]:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield _parse_line(line, path, number)
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", source=str(path)) from error
+    except UnicodeDecodeError:
+        raise InputError("is not UTF-8 text", source=str(path)) from None
+    except (OSError, EOFError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be read: {problem}", source=str(path)) from error
 
 
 def _parse_line(line: str, path: Path, number: int) -> Json:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"line {number} is not JSON: {error}", source=str(path)) from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"line {number} is not JSON: {error}", source=str(path)) from None
     if not isinstance(record, dict) or not isinstance(record.get("case"), dict):
         raise InputError(f"line {number} has no object `case`", source=str(path), remedy="see vectors/FORMAT.md")
     return record

@@ -119,7 +119,7 @@ class App:
             pods = unique(load_pods_text(request.body.decode("utf-8"), "the pod"), taken=set(node.kubelet.active))
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")
-            fragment = answer_fragment([explained(node, one.pod) for one in pods])
+            fragment = answer_fragment(explained(node, [one.pod for one in pods]))
             return _html(200, fragment)
         except UnicodeDecodeError:
             return _html(422, problem_fragment("the pod is not UTF-8 text"))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import htpy as h
 from markupsafe import Markup
 
+from podslice.core.explain.changes import lands
 from podslice.core.explain.explain import Explanation, explain
 from podslice.core.explain.fork import fork
 from podslice.core.explain.story import amount_text
 from podslice.core.explain.trace import MergeStep
 from podslice.core.node import Node
-from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.render.html import PAGE_SCRIPT, PAGE_STYLE, page, section
 from podslice.render.picture import Picture, picture_of
@@ -28,6 +28,7 @@ outline:2px solid var(--link);outline-offset:1px}.row{display:flex;gap:1rem;alig
 flex-wrap:wrap}.drop textarea{border-style:dashed;border-color:var(--link)}.yes{color:#1a7f37}.no{color:#c1320b}
 @media (prefers-color-scheme:dark){.yes{color:#3fb950}.no{color:#ff8f6b}}
 .problem{border-left:4px solid #d55e00;padding:.4rem .8rem;background:var(--hover)}
+#answer:not(:empty){padding:0 1rem .6rem;border-radius:6px}#answer:focus{outline:1px solid var(--line)}
 .skip{position:absolute;left:-99rem}.skip:focus{position:static}kbd{border:1px solid var(--line);border-radius:3px;
 padding:0 .3em;font-size:12px}article{border-top:1px solid var(--line);margin-top:1rem}
 """
@@ -182,14 +183,17 @@ def _amounts(resource: str, need: int, free: int) -> str:
     return f"{amount_text(resource, need)} / {amount_text(resource, free)}"
 
 
-def explained(node: Node, pod: Pod, *, fixes: bool = True) -> Answer:
-    """Explain what a node does with a pod, with a picture if it is admitted; the node stays as it is."""
-    explanation = explain(node.kubelet, pod, fixes=fixes)
-    if not explanation.trace.admitted:
-        return explanation, None
+def explained(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> list[Answer]:
+    """Explain what a node does with one pod after the other, with a picture of each that is admitted; admitted pods
+    are there for those after them. The node itself stays as it is."""
     copy = fork(node.kubelet)
-    before = picture_of(copy)
-    pod = default_pod(pod, copy.manager.context.gates)
-    copy.admit(pod)
-    copy.start_containers(pod.metadata.uid)
-    return explanation, picture_of(copy, before=before)
+    answers: list[Answer] = []
+    for pod in pods:
+        explanation = explain(copy, pod, fixes=fixes)
+        picture = None
+        if explanation.trace.admitted:
+            before = picture_of(copy)
+            lands(copy, pod)
+            picture = picture_of(copy, before=before)
+        answers.append((explanation, picture))
+    return answers

@@ -122,6 +122,14 @@ def release(machine: MachineState, blocks: Iterable[Block]) -> None:
             machine[node] = NUMANodeState(left, _moved(state, block.type, -given), state.cells if left else [node])
 
 
+def rebook(machine: MachineState, blocks: Iterable[Block], mask: Bits) -> None:
+    """Book blocks on the nodes of another mask."""
+    blocks = tuple(blocks)
+    release(machine, blocks)
+    for block in blocks:
+        charge(machine, mask, block.type, block.size)
+
+
 _NO_TABLE = MemoryTable()
 
 

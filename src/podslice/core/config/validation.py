@@ -23,6 +23,7 @@ def validate(config: KubeletConfig) -> list[str]:
         *_reserved_cpus(config),
         *_reserved_memory(config),
         *_cfs_period(config),
+        *_reconcile_period(config),
         *_enforcement(config),
         *_memory_qos(config),
         *_qos_reserved(config),
@@ -96,6 +97,13 @@ def _cfs_period(config: KubeletConfig) -> Iterator[str]:
             f"cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {{{format_duration(period)}}} "
             "must be between 1ms and 1sec, inclusive"
         )
+
+
+def _reconcile_period(config: KubeletConfig) -> Iterator[str]:
+    try:
+        parse_duration(config.cpu_manager_reconcile_period)
+    except DurationError as error:
+        yield f"cpuManagerReconcilePeriod (--cpu-manager-reconcile-period): {error}"
 
 
 def _enforcement(config: KubeletConfig) -> Iterator[str]:

@@ -18,6 +18,7 @@ from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memor
 from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 
 MOST_CANDIDATES = 1024
+_WORST_FIRST = ("small", "short", "group", "joint", "apart", "wide", "fits")
 
 
 class Cell(msgspec.Struct, frozen=True, rename="camel"):
@@ -31,8 +32,8 @@ class Cell(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Candidate(msgspec.Struct, frozen=True, rename="camel"):
-    """A set of NUMA nodes. `verdict` is `fits`, or that of the first resource that speaks against the set, which
-    `killers` names."""
+    """A set of NUMA nodes. `verdict` is the worst of its resources' verdicts; `killers` names all resources that speak
+    against the set."""
 
     nodes: CPUSet
     cells: tuple[Cell, ...]
@@ -74,15 +75,15 @@ def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> tuple[Candida
 
 
 def _candidate(mask: Bits, columns: list[_Column], single: bool) -> Candidate:
-    cells = tuple(_cell(mask, column) for column in columns)
+    cells = tuple(_cell(mask, column, columns) for column in columns)
     killers = tuple(cell.resource for cell in cells if cell.verdict != "fits")
-    verdict = next((cell.verdict for cell in cells if cell.verdict != "fits"), "fits")
+    verdict = min((cell.verdict for cell in cells), key=_WORST_FIRST.index, default="fits")
     if single and mask.bit_count() > 1 and verdict in ("fits", "wide"):
         verdict = "wide-single"
     return Candidate(CPUSet.from_bits(mask), cells, verdict, killers)
 
 
-def _cell(mask: Bits, column: _Column) -> Cell:
+def _cell(mask: Bits, column: _Column, columns: list[_Column]) -> Cell:
     free, capacity = column.on(column.free, mask), column.on(column.capacity, mask)
     if column.hints is None:
         verdict = "fits" if free >= column.need else "small" if capacity < column.need else "short"
@@ -93,7 +94,9 @@ def _cell(mask: Bits, column: _Column) -> Cell:
     elif free < column.need:
         verdict = "short"
     else:
-        verdict = "group" if not column.countable else "apart"
+        others = (other for other in columns if not other.countable and other is not column)
+        lacking = any(other.on(other.free, mask) < other.need for other in others)
+        verdict = "apart" if column.countable else "joint" if lacking else "group"
     return Cell(column.resource, column.need, free, capacity, verdict)
 
 
@@ -110,8 +113,9 @@ def _columns(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> Iterator[_Colum
     if manager.memory.static and pod.guaranteed and not pod.ignored:
         for name, amount in sorted(_memory(pod, asked).items(), reverse=True):
             column = _Column(name, amount, _hints(step, "memory", name), countable=False)
-            column.free = {node: tables[name][0] for node, tables in step.memory.items() if name in tables}
-            column.capacity = {node: tables[name][1] for node, tables in step.memory.items() if name in tables}
+            tables = {node: (state.memory_map or {}).get(name) for node, state in step.memory.items()}
+            column.free = {node: table.free for node, table in tables.items() if table}
+            column.capacity = {node: table.allocatable for node, table in tables.items() if table}
             yield column
     limits = limits_of(asked.spec.resources) if asked else pod_limits(pod.spec, overhead=False)
     for resource in kubelet.devices.resources:

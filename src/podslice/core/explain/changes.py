@@ -60,7 +60,7 @@ def admits(kubelet: Kubelet, pod: Pod, change: Change) -> bool:
     `kubelet` is left as it is.
     """
     if isinstance(change, EditPod):
-        return _lands(fork(kubelet), change.pod)
+        return lands(fork(kubelet), change.pod)
     if isinstance(change, Remove):
         return _without(kubelet, pod, change)
     if isinstance(change, EmptyNode):
@@ -70,17 +70,17 @@ def admits(kubelet: Kubelet, pod: Pod, change: Change) -> bool:
         node = _fresh(kubelet, machine, config, [other.spec for other in kubelet.active.values()])
     else:
         node = _restarted(kubelet, change)
-    return node is not None and _lands(node, pod)
+    return node is not None and lands(node, pod)
 
 
 def possible(kubelet: Kubelet, pod: Pod, config: KubeletConfig) -> bool:
     """True when an empty node of this type with the configuration admits the pod: without that nothing else helps."""
     node = _fresh(kubelet, kubelet.machine, config, ())
-    return node is not None and _lands(node, pod)
+    return node is not None and lands(node, pod)
 
 
-def _lands(kubelet: Kubelet, pod: Pod) -> bool:
-    """Admit for real and start the containers."""
+def lands(kubelet: Kubelet, pod: Pod) -> bool:
+    """Admit a pod for real and start its containers; True when that works and nobody is preempted."""
     pod = default_pod(pod, kubelet.manager.context.gates)
     kubelet.preempted = ()
     try:
@@ -97,9 +97,9 @@ def _without(kubelet: Kubelet, pod: Pod, change: Remove) -> bool:
     leaving = [copy.active[uid].spec for uid in change.uids]
     for uid in change.uids:
         copy.remove_pod(uid)
-    if not _lands(copy, pod):
+    if not lands(copy, pod):
         return False
-    return not change.back or all(_lands(copy, other) for other in leaving)
+    return not change.back or all(lands(copy, other) for other in leaving)
 
 
 def _changed(kubelet: Kubelet, change: Reconfigure | ChangeMachine) -> tuple[Machine, KubeletConfig]:
@@ -117,7 +117,7 @@ def _fresh(kubelet: Kubelet, machine: Machine, config: KubeletConfig, pods: Sequ
         node.start()
     except StartError:
         return None
-    return node if all(_lands(node, pod) for pod in pods) else None
+    return node if all(lands(node, pod) for pod in pods) else None
 
 
 def _restarted(kubelet: Kubelet, change: Reconfigure | ChangeMachine) -> Kubelet | None:
@@ -152,7 +152,7 @@ class Bench:
         """As `admits` with `EditPod`."""
         copy = self._spare or fork(self.kubelet)
         uid = pod.metadata.uid
-        if _lands(copy, pod):
+        if lands(copy, pod):
             self._spare = None
             return True
         left = uid in copy.active or copy.preempted

@@ -20,6 +20,7 @@ CANDIDATES = {
     "short": "too little is free",
     "small": "too little even when empty",
     "group": "memory of these NUMA nodes is tied to another group of nodes",
+    "joint": "memory and huge pages are taken together, and another of them does not fit",
     "apart": "no hint for this set: what the pod holds already lies elsewhere",
 }
 

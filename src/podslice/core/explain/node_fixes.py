@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.core.config.reservation import hugepage_resource
 from podslice.core.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove, admits, possible
 from podslice.core.explain.fix import COSTS, Edit, Fix, price, text_of
 from podslice.core.explain.removals import Removals
+from podslice.core.explain.room import room_on_node
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import HugePages, Machine
 from podslice.core.merge.options import POLICIES, SCOPES
@@ -155,18 +158,25 @@ def _tried(
         if any(fewer < set(edits) for fewer in enough) or (kubelet.active and not possible(kubelet, pod, config)):
             continue
         drained = not admits(kubelet, pod, Reconfigure(config))
-        if drained and not (may_drain and kubelet.active and admits(kubelet, pod, Reconfigure(config, drained=True))):
+        if drained and not (may_drain and admits(kubelet, pod, Reconfigure(config, drained=True))):
             continue
         changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
         how = _after_change(kubelet, drained)
         if not drained:
             enough.append(set(edits))
-        pods = len(kubelet.active) if drained else None
-        cost = price(code, extra=extra + 0.1 * (len(edits) - 1), drained_pods=pods)
+        extra_cost = extra + 0.1 * (len(edits) - 1)
+        cost = price(code, extra=extra_cost, drained_pods=_drained_pods(kubelet, drained))
         yield Fix(code, f"Set {changes} {how}", cost, Reconfigure(config, drained), edits)
 
 
+def _drained_pods(kubelet: Kubelet, drained: bool) -> int | None:
+    """How many pods must leave for a while; None where the node need not be, or is, empty."""
+    return len(kubelet.active) or None if drained else None
+
+
 def _after_change(kubelet: Kubelet, drained: bool) -> str:
+    if drained and not kubelet.active:
+        return "and start the kubelet without its old state files"
     if drained:
         return "on the drained node; all its pods fit again"
     return "and restart the kubelet" + ("; running pods keep what they have" if kubelet.active else "")
@@ -266,22 +276,49 @@ def _bytes(amount: int) -> str:
 
 
 def hugepages(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
-    """More huge pages on one NUMA node, out of its ordinary memory."""
+    """More huge pages on one NUMA node, out of its ordinary memory, or fewer where memory is what lacks."""
     for name, quantity in pod_requests(pod).items():
-        if not name.startswith(HUGEPAGES_PREFIX) or quantity.is_zero():
-            continue
-        size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
-        for node in kubelet.machine.nodes:
-            state = kubelet.manager.memory.machine_state.get(node.id)
-            table = (state.memory_map or {}).get(name) if state else None
-            pages = -(-(quantity.value() - (table.free if table else 0)) // size)
-            if pages < 1:
-                pages = -(-quantity.value() // size)
-            machine = _with_pages(kubelet.machine, node.id, size // 1024, pages)
-            fix = None if machine is None else _bigger(kubelet, pod, machine, f"{pages} more {name}", node.id)
-            if fix is not None:
-                yield fix
-                break
+        if name.startswith(HUGEPAGES_PREFIX) and not quantity.is_zero():
+            yield from islice(_more_pages(kubelet, pod, name, quantity.value()), 1)
+        elif name == "memory" and not quantity.is_zero():
+            yield from islice(_fewer_pages(kubelet, pod, quantity.value()), 1)
+
+
+def _more_pages(kubelet: Kubelet, pod: Pod, name: str, amount: int) -> Iterator[Fix]:
+    size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
+    for node in kubelet.machine.nodes:
+        pages = -(-(amount - (_free_on(kubelet, node.id, name) or 0)) // size)
+        if pages < 1:
+            pages = -(-amount // size)
+        machine = _with_pages(kubelet.machine, node.id, size // 1024, pages)
+        if machine is not None:
+            yield from _with_machine(
+                kubelet, pod, machine, f"Allocate {pages} more {name} pages on NUMA node {node.id}"
+            )
+
+
+def _fewer_pages(kubelet: Kubelet, pod: Pod, amount: int) -> Iterator[Fix]:
+    """As many unused pages less as memory lacks on a NUMA node or in all, else all unused ones."""
+    lacking_in_all = amount - room_on_node(kubelet, pod, "memory")
+    for node in kubelet.machine.nodes:
+        lacking_here = amount - (_free_on(kubelet, node.id, "memory") or 0)
+        for pool in node.hugepages:
+            size, name = pool.page_size_ki * 1024, hugepage_resource(pool.page_size_ki)
+            booked = _free_on(kubelet, node.id, name)
+            unused = min(pool.num_pages, (room_on_node(kubelet, pod, name) if booked is None else booked) // size)
+            wanted = {-(-lacking // size) for lacking in (lacking_in_all, lacking_here)}
+            for pages in sorted({unused, *(pages for pages in wanted if pages < unused)}):
+                machine = _with_pages(kubelet.machine, node.id, pool.page_size_ki, -pages) if pages > 0 else None
+                if machine is not None:
+                    text = f"Release {pages} unused {name} pages on NUMA node {node.id}"
+                    yield from _with_machine(kubelet, pod, machine, text)
+
+
+def _free_on(kubelet: Kubelet, numa: int, name: str) -> int | None:
+    """Free bytes in the Memory Manager's books; None where it keeps none."""
+    state = kubelet.manager.memory.machine_state.get(numa)
+    table = (state.memory_map or {}).get(name) if state else None
+    return None if table is None else table.free
 
 
 def _with_pages(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine | None:
@@ -298,11 +335,10 @@ def _with_pages(machine: Machine, numa: int, size_ki: int, pages: int) -> Machin
     return replace(machine, nodes=tuple(nodes), hugepages=None)
 
 
-def _bigger(kubelet: Kubelet, pod: Pod, machine: Machine, what: str, numa: int) -> Fix | None:
+def _with_machine(kubelet: Kubelet, pod: Pod, machine: Machine, what: str) -> Iterator[Fix]:
     for drained in (False, True):
         change = ChangeMachine(machine, drained)
-        if (not drained or kubelet.active) and admits(kubelet, pod, change):
-            text = f"Allocate {what} pages on NUMA node {numa} {_after_change(kubelet, drained)}"
-            pods = len(kubelet.active) if drained else None
-            return Fix("hugepages", text, price("hugepages", drained_pods=pods), change)
-    return None
+        if admits(kubelet, pod, change):
+            cost = price("hugepages", drained_pods=_drained_pods(kubelet, drained))
+            yield Fix("hugepages", f"{what} {_after_change(kubelet, drained)}", cost, change)
+            return

@@ -21,6 +21,7 @@ from podslice.core.explain.edits import (
     without_resources,
 )
 from podslice.core.explain.fix import COSTS, LOSS, Edit, Fix, text_of
+from podslice.core.explain.room import room_on_node
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.core.pod.eligibility import integral_cpus
@@ -60,7 +61,7 @@ class PodFixes:
             if name == "cpu":
                 yield from self._cpu(place, quantity)
             elif name == "memory" or name.startswith(HUGEPAGES_PREFIX):
-                yield from self._shrunk(place, name, quantity, self._sizes(place, name, quantity.value()))
+                yield from self._shrunk(place, name, quantity, self._smaller(place, name, quantity.value()))
             else:
                 counts = range(quantity.value() - 1, -1, -1)
                 yield from self._shrunk(place, name, quantity, (Quantity.of(n) if n else None for n in counts))
@@ -133,17 +134,32 @@ class PodFixes:
             why = " to fill whole cores" if code == "whole-cores" else ""
             yield self._fix(code, words + why, found, COSTS[code])
 
-    def _sizes(self, place: str, name: str, before: int) -> Iterator[Quantity | None]:
-        """Smaller sizes of memory or huge pages worth trying, largest first; the last ones come from bisection."""
+    def _smaller(self, place: str, name: str, before: int) -> Iterator[Quantity | None]:
+        """The largest smaller size of memory or huge pages that works, as far as the search finds it; none at all for
+        huge pages if there is no such size.
+
+        Sizes at which something is exactly full are tried from the largest down; above the first that works, and where
+        none does, bisection looks for a larger one.
+        """
         unit = _MI
         if name.startswith(HUGEPAGES_PREFIX):
             unit = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
         sizes = sorted(
             {size // unit * unit for size in self._full_sizes(place, name) if 0 < size < before}, reverse=True
         )
-        yield from (Quantity.of(size, BINARY_SI) for size in sizes[:_MOST_SIZES] if size)
-        lowest = max(1, -(-self._floor(place, name).value() // unit))
-        steps = self._bisect(lowest, -(-before // unit), lambda n: {(place, name): Quantity.of(n * unit, BINARY_SI)})
+
+        def of(steps: int) -> Amounts:
+            return {(place, name): Quantity.of(steps * unit, BINARY_SI)}
+
+        below, above = max(1, -(-self._floor(place, name).value() // unit)), -(-before // unit)
+        for size in sizes[:_MOST_SIZES]:
+            if size and self._works(with_amounts(self.pod, of(size // unit))):
+                below = size // unit
+                break
+            above = max(below + 1, size // unit) if size else above
+        else:
+            above = -(-before // unit)
+        steps = self._bisect(below, above, of) or (below if below < above else 0)
         if steps:
             yield Quantity.of(steps * unit, BINARY_SI)
         if name != "memory":
@@ -156,6 +172,7 @@ class PodFixes:
         amounts = {
             *_subset_sums(table.free if table else 0 for table in tables),
             *_subset_sums(table.allocatable if table else 0 for table in tables),
+            *self._room_on_node(name),
         }
         others = [
             quantity.value()
@@ -166,8 +183,16 @@ class PodFixes:
         before = 0
         for other in others:
             before += other
-            beside.add(before)
+            beside |= {before, sum(others) - before}
         return (size - used for size in amounts for used in beside)
+
+    def _room_on_node(self, name: str) -> Iterator[int]:
+        """What all running pods together leave of what the node has for pods."""
+        if not self.kubelet.predicates:
+            return
+        room = room_on_node(self.kubelet, self.pod, name)
+        yield room
+        yield room - (self.pod.spec.overhead or {}).get(name, ZERO).value()
 
     def _bisect(self, lowest: int, before: int, make: Callable[[int], Amounts]) -> int:
         """The largest value below `before` that works if smaller always works better; 0 if `lowest` does not."""

@@ -14,21 +14,22 @@ import msgspec
 
 from podslice.core.hints.hint import Hint, ProviderHints
 from podslice.core.kubelet import Kubelet
+from podslice.core.machine.memory import MachineState
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.topology import HintProvider
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits
 
-Free = dict[int, dict[str, tuple[int, int]]]
-"""Free and allocatable bytes by NUMA node and memory resource."""
-
 
 class Step(msgspec.Struct):
-    """One round of hints: for a container, or for the pod as a whole (`container` None), and on what was free."""
+    """One round of hints: for a container, or for the pod as a whole (`container` None), and on what was free.
+
+    `memory` are the books as they were; the Memory Manager replaces the records of nodes and never changes them.
+    """
 
     container: str | None
     assignable: Bits
-    memory: Free
+    memory: MachineState
     hints: dict[str, ProviderHints]
     devices: dict[str, dict[str, dict[str, list[str]]]]
 
@@ -110,11 +111,7 @@ class _Listener:
 
 def _step(manager: ContainerManager, container: str | None) -> Step:
     cpu = manager.cpu
-    memory = {
-        node: {name: (table.free, table.allocatable) for name, table in (state.memory_map or {}).items()}
-        for node, state in manager.memory.machine_state.items()
-    }
-    return Step(container, cpu.state.default & ~cpu.reserved, memory, {}, {})
+    return Step(container, cpu.state.default & ~cpu.reserved, dict(manager.memory.machine_state), {}, {})
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from podslice.core.explain.trace import ContainerFacts, MergeStep, Trace
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
 _ROWS_TOLD = 4
+_MANAGERS = {"cpu": "CPU Manager", "memory": "Memory Manager", "device": "Device Manager"}
 
 
 def story(trace: Trace) -> list[str]:
@@ -53,7 +54,8 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
         yield f"For {who} no manager prefers any NUMA node."
         return
     for answer in step.answers:
-        yield f"{answer.provider} offers for {answer.resource} of {who}: {_sets(answer.hints)}."
+        manager = _MANAGERS[answer.provider]
+        yield f"The {manager}'s hints for {answer.resource} of {who}: {_sets(answer.hints)}."
     if step.admitted:
         nodes = "any NUMA node" if step.nodes is None else f"NUMA {step.nodes}"
         chosen = "preferred by all" if step.preferred else "the best there is, though not preferred"
@@ -102,6 +104,8 @@ def cell_text(cell: Cell) -> str:
         return f"{cell.resource} would fit, but a smaller set could hold it on an empty machine"
     if cell.verdict == "group":
         return f"{cell.resource} is tied to another group of NUMA nodes"
+    if cell.verdict == "joint":
+        return f"{cell.resource} would fit, but is taken together with what does not"
     if cell.verdict == "apart":
         return f"{cell.resource} the pod holds already lies elsewhere"
     return f"{cell.resource} fits"

@@ -64,7 +64,9 @@ def _affinity_code(table: Sequence[Candidate], policy: str) -> str:
     lacking = _lacking(table)
     if lacking:
         return f"{lacking}-short"
-    for place, cell in enumerate(taken[0].cells):
-        if not any(row.cells[place].verdict == "fits" for row in taken):
-            return f"{kind_of(cell.resource)}-scattered"
-    return "no-common-set"
+    verdicts = [{row.cells[place].verdict for row in taken} for place in range(len(taken[0].cells))]
+    scattered = [place for place, found in enumerate(verdicts) if "fits" not in found]
+    if not scattered:
+        return "no-common-set"
+    cause = min(scattered, key=lambda place: "joint" in verdicts[place])
+    return f"{kind_of(taken[0].cells[cause].resource)}-scattered"

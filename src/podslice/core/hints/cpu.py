@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.hintset import HintSet, SocketAlignment
-from podslice.core.hints.search import Need
+from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.needs import Need
+from podslice.core.hints.search import Span
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import Bits
 
@@ -43,10 +44,10 @@ def cpu_topology_hints(
     return HintSet(tuple(nodes), smallest, singles, open_nodes=topology.numa_mask, needs=needs, alignment=alignment)
 
 
-def _alignment(topology: CPUTopology, smallest: int) -> SocketAlignment | None:
+def _alignment(topology: CPUTopology, smallest: int) -> Span | None:
     if topology.num_sockets == 0:
         raise UpstreamDefectError("align_by_socket_without_sockets", "the machine reports no sockets")
     nodes_per_socket = len(topology.numa_nodes) // topology.num_sockets
     if not nodes_per_socket:
         return None
-    return SocketAlignment(topology.sockets_of_numa_nodes, -(-smallest // nodes_per_socket))
+    return Span(topology.sockets_of_numa_nodes, -(-smallest // nodes_per_socket))

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from podslice.core.hints.hintset import HintSet
-from podslice.core.hints.search import Need, Reach, all_met, fewest
+from podslice.core.hints.needs import Need, Reach, all_met
+from podslice.core.hints.search import Effort, fewest
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
@@ -25,7 +26,7 @@ class Coverage:
         self.on_node = on_node
         self.nodes = tuple(sorted(set(on_node) & set(machine_nodes))) or machine_nodes
         self._mask = bits_of(self.nodes)
-        self._sizes: dict[int, int] = {}
+        self._sizes: dict[int, tuple[int, bool]] = {}
 
     def reach(self, mask: Bits) -> Bits:
         """Devices with at least one NUMA node in `mask`."""
@@ -47,12 +48,15 @@ class Coverage:
             devices |= there
         return devices
 
-    def smallest_size(self, count: int) -> int:
-        """Fewest nodes that could reach `count` devices if all were free; all nodes if none could."""
-        size = self._sizes.get(count)
-        if size is None:
-            size = self._sizes[count] = fewest(self._mask, (self._reach(-1, count),)) or len(self.nodes)
-        return size
+    def _smallest(self, count: int) -> tuple[int, bool]:
+        """Fewest nodes that could reach `count` devices if all were free (all nodes if none could), and whether the
+        search for that number ended early."""
+        known = self._sizes.get(count)
+        if known is None:
+            effort = Effort.over(self._mask)
+            size = fewest(self._mask, (self._reach(-1, count),), effort=effort) or len(self.nodes)
+            known = self._sizes[count] = size, effort.exhausted
+        return known
 
     def hints(self, available: Bits, count: int, *, reusable: Bits = 0) -> HintSet | None:
         """Hints for `count` devices out of `available` and `reusable`; None when no set of nodes reaches as many
@@ -70,7 +74,8 @@ class Coverage:
             if reach.values[node] >= reach.amount and not reusable & ~there:
                 singles |= 1 << node
         open_nodes = self._mask if len(self.nodes) > 1 else 0
-        return HintSet(self.nodes, self.smallest_size(count), singles, open_nodes=open_nodes, needs=needs)
+        smallest, ended_early = self._smallest(count)
+        return HintSet(self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, ended_early=ended_early)
 
     def _reach(self, devices: Bits, amount: int) -> Need:
         there = {node: self.on_node.get(node, 0) & devices for node in self.nodes}

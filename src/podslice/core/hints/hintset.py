@@ -9,27 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.masks import enumerate_masks
-from podslice.core.hints.search import Effort, Need, all_met, fewest, lowest
+from podslice.core.hints.needs import Need, all_met, enough
+from podslice.core.hints.search import Effort, Span, fewest, lowest
 from podslice.core.values.cpuset import Bits
-
-
-class SocketAlignment(NamedTuple):
-    """With `align-by-socket`, masks that span `sockets` sockets are preferred too; `sockets_of` by NUMA node."""
-
-    sockets_of: dict[int, Bits]
-    sockets: int
-
-    def holds(self, mask: Bits) -> bool:
-        """True when the nodes of a mask are on exactly so many sockets."""
-        touched = 0
-        for node, there in self.sockets_of.items():
-            if mask >> node & 1:
-                touched |= there
-        return touched.bit_count() == self.sockets
 
 
 class HintSet:
@@ -37,7 +22,9 @@ class HintSet:
 
     `singles`: nodes that will do alone. `multis`: sets of several nodes that will do beside the rule. The rule: any two
     or more of `open_nodes` that meet all `needs` will do; all `open_nodes` together do, or there are none. `smallest`
-    is the size of preferred sets. `nodes` are the NUMA ids in the order in which sets are listed.
+    is the size of preferred sets; with `alignment` (`align-by-socket`) sets that span so many sockets are preferred
+    too. `nodes` are the NUMA ids in the order in which sets are listed. `ended_early`: a search for what this hint set
+    says about itself was given up, so `smallest`, `narrowest` or `best` may be larger than needed.
     """
 
     def __init__(
@@ -49,7 +36,8 @@ class HintSet:
         multis: tuple[Bits, ...] = (),
         open_nodes: Bits = 0,
         needs: tuple[Need, ...] = (),
-        alignment: SocketAlignment | None = None,
+        alignment: Span | None = None,
+        ended_early: bool = False,
     ) -> None:
         self.nodes = nodes
         self.smallest = smallest
@@ -58,6 +46,7 @@ class HintSet:
         self.open_nodes = open_nodes
         self.needs = needs
         self.alignment = alignment
+        self.ended_early = ended_early
 
     @classmethod
     def only(cls, mask: Bits) -> HintSet:
@@ -99,7 +88,9 @@ class HintSet:
             return 1
         sizes = [mask.bit_count() for mask in self.multis]
         if self.open_nodes:
-            sizes.append(fewest(self.open_nodes, self.needs, 2) or self.open_nodes.bit_count())
+            effort = Effort.over(self.open_nodes)
+            sizes.append(fewest(self.open_nodes, self.needs, 2, effort) or self.open_nodes.bit_count())
+            self.ended_early = self.ended_early or effort.exhausted
         return min(sizes)
 
     def best(self, within: Bits = 0) -> Hint | None:
@@ -111,12 +102,21 @@ class HintSet:
                 return Hint(mask, self.prefers(mask))
         found = [mask for mask in self.multis if mask & within == within]
         if within & ~self.open_nodes == 0 and self.open_nodes:
-            needs = (*self.needs, Need.nodes(within, within.bit_count()))
-            size = fewest(self.open_nodes, needs, 2)
-            mask_of_rule = None if size is None else lowest(self.open_nodes, size, needs, Effort.over(self.open_nodes))
-            if mask_of_rule is not None:
-                found.append(mask_of_rule)
+            found += self._of_rule(within)
         if not found:
             return None
         mask = min(found, key=lambda mask: (mask.bit_count(), mask))
         return Hint(mask, self.prefers(mask))
+
+    def _of_rule(self, within: Bits) -> list[Bits]:
+        """The smallest and lowest set of the rule that contains `within`, if there is one."""
+        needs = (*self.needs, Need.nodes(within, within.bit_count()))
+        effort = Effort.over(self.open_nodes)
+        size = fewest(self.open_nodes, needs, 2, effort)
+        if size is None:
+            return []
+        mask = lowest(self.open_nodes, size, needs, effort)
+        if mask is None:
+            mask = enough(self.open_nodes, needs)
+        self.ended_early = self.ended_early or effort.exhausted
+        return [mask]

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hintset import HintSet
-from podslice.core.hints.search import Need, fewest
+from podslice.core.hints.needs import Need
+from podslice.core.hints.search import Effort, fewest
 from podslice.core.machine.memory import MachineState
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
@@ -64,7 +65,8 @@ def memory_hints(machine: MachineState, request: Request, reuse: Reuse, *, crash
     if crash:
         _check_tables(machine, request)
     room = _Room(machine, request)
-    smallest = fewest(room.nodes, room.sizes)
+    effort = Effort.over(room.nodes)
+    smallest = fewest(room.nodes, room.sizes, effort=effort)
     if smallest is None:
         return None
     groups = Groups.of(machine)
@@ -82,7 +84,15 @@ def memory_hints(machine: MachineState, request: Request, reuse: Reuse, *, crash
         open_nodes = 0
     if not (singles or multis or open_nodes):
         return None
-    return HintSet(tuple(sorted(machine)), smallest, singles, multis=tuple(multis), open_nodes=open_nodes, needs=needs)
+    return HintSet(
+        tuple(sorted(machine)),
+        smallest,
+        singles,
+        multis=tuple(multis),
+        open_nodes=open_nodes,
+        needs=needs,
+        ended_early=effort.exhausted,
+    )
 
 
 class _Room:

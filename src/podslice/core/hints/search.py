@@ -1,18 +1,19 @@
 """Finding sets of NUMA nodes without listing all of them.
 
-A request needs so much of something from a set of nodes (`Need`): CPUs, bytes, devices, certain nodes. Two questions
-come up again and again: how many nodes are at least needed (`fewest`), and which set of a given size has the lowest
-mask (`lowest`). Both are answered by deciding node by node from the highest id down, leaving a node out first, and
-giving up a branch as soon as even the largest remaining nodes could not fill a need. With one need that never takes
-back a decision; docs/merge.md has the costs of the rest.
+Two questions come up again and again: how many nodes are at least needed (`fewest`), and which set of a given size has
+the lowest mask (`lowest`). Both are answered by deciding node by node from the highest id down, leaving a node out
+first, and giving up a branch as soon as even the largest remaining nodes could not fill a need. With one need that
+never takes back a decision; docs/merge.md has the costs of the rest.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
+from podslice.core.hints.needs import Need, Reach, all_met, enough
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 EXACT_NODES = 16
@@ -45,60 +46,22 @@ class Effort:
         return self.left >= 0
 
 
-class Need:
-    """At least `amount` in total from the nodes of a set; `values` says what each node gives."""
+class Span(NamedTuple):
+    """A set of nodes must touch exactly so many `sockets`; `sockets_of` by NUMA node."""
 
-    __slots__ = ("amount", "values")
-    additive = True
+    sockets_of: dict[int, Bits]
+    sockets: int
 
-    def __init__(self, values: Mapping[int, int], amount: int) -> None:
-        self.values = values
-        self.amount = amount
-
-    @classmethod
-    def nodes(cls, mask: Bits, amount: int) -> Need:
-        """At least `amount` nodes of `mask`."""
-        return cls(dict.fromkeys(iter_bits(mask), 1), amount)
-
-    def met_by(self, mask: Bits) -> bool:
-        """True when the nodes of `mask` give enough."""
-        values = self.values
-        return sum([values.get(node, 0) for node in iter_bits(mask)]) >= self.amount
-
-    def beside(self, mask: Bits) -> Need:
-        """What is still needed when the nodes of `mask` are used anyway."""
-        return Need(self.values, self.amount - sum([self.values.get(node, 0) for node in iter_bits(mask)]))
-
-
-class Reach(Need):
-    """At least `amount` different devices on the nodes of a set, where one device can be on several nodes."""
-
-    __slots__ = ("devices",)
-    additive = False
-
-    def __init__(self, devices: Mapping[int, Bits], amount: int) -> None:
-        super().__init__({node: there.bit_count() for node, there in devices.items()}, amount)
-        self.devices = devices
-
-    def reached(self, mask: Bits) -> Bits:
-        """The devices on the nodes of `mask`."""
-        reached = 0
+    def touched(self, mask: Bits) -> Bits:
+        """The sockets that the nodes of a mask are on."""
+        touched = 0
         for node in iter_bits(mask):
-            reached |= self.devices.get(node, 0)
-        return reached
+            touched |= self.sockets_of.get(node, 0)
+        return touched
 
-    def met_by(self, mask: Bits) -> bool:
-        return self.reached(mask).bit_count() >= self.amount
-
-    def beside(self, mask: Bits) -> Need:
-        reached = self.reached(mask)
-        rest = {node: there & ~reached for node, there in self.devices.items()}
-        return Reach(rest, self.amount - reached.bit_count())
-
-
-def all_met(needs: Iterable[Need], mask: Bits) -> bool:
-    """True when a set of nodes meets every need."""
-    return all(need.met_by(mask) for need in needs)
+    def holds(self, mask: Bits) -> bool:
+        """True when the nodes of a mask are on exactly so many sockets."""
+        return self.touched(mask).bit_count() == self.sockets
 
 
 def lowest_nodes(nodes: Bits, size: int) -> Bits:
@@ -111,8 +74,11 @@ def lowest_nodes(nodes: Bits, size: int) -> Bits:
     return chosen
 
 
-def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1) -> int | None:
-    """How many of `nodes` meet all needs at least; None when even all do not (or the search ended early)."""
+def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, effort: Effort | None = None) -> int | None:
+    """How many of `nodes` meet all needs at least; None when even all do not.
+
+    Where the effort (by default `Effort.over`) ends first, it is a number that does, perhaps not the least one.
+    """
     ids = list(iter_bits(nodes))
     size = at_least
     for need in needs:
@@ -123,11 +89,15 @@ def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1) -> int | None:
         return None
     if len(needs) <= 1 and all(need.additive for need in needs):
         return size
-    effort = Effort.over(nodes)
-    for count in range(size, len(ids) + 1):
+    if not all_met(needs, nodes):
+        return None
+    effort = effort or Effort.over(nodes)
+    for count in range(size, len(ids)):
         if lowest(nodes, count, needs, effort) is not None:
             return count
-    return None
+        if effort.exhausted:
+            return max(at_least, enough(nodes, needs).bit_count())
+    return len(ids)
 
 
 def lowest(
@@ -138,23 +108,30 @@ def lowest(
     *,
     may_leave_out: Callable[[Bits], bool] | None = None,
     below: Bits | None = None,
+    span: Span | None = None,
 ) -> Bits | None:
     """The lowest mask of `size` of the `nodes` that meets all needs; None if there is none (or the search ended early).
 
     `may_leave_out(set)` tells whether a set of nodes may be left out; what it refuses it refuses for larger sets too.
-    `below` restricts the search to lower masks.
+    `below` restricts the search to lower masks, `span` to those that touch the right number of sockets.
     """
     if nodes.bit_count() < size:
         return None
     needs = [need for need in needs if need.amount > 0]
     first = lowest_nodes(nodes, size)
-    if all_met(needs, first) and (may_leave_out is None or may_leave_out(nodes & ~first)):
+    if (
+        all_met(needs, first)
+        and (may_leave_out is None or may_leave_out(nodes & ~first))
+        and (span is None or span.holds(first))
+    ):
         return first if below is None or first < below else None
-    if effort is None or (may_leave_out is None and len(needs) == 1 and needs[0].additive):
+    if first == nodes:
+        return None
+    if effort is None or (may_leave_out is None and span is None and len(needs) == 1 and needs[0].additive):
         effort = Effort.over(0)
     elif not effort.spend(nodes.bit_count()):
         return None
-    return _Descent(nodes, size, needs, effort, may_leave_out, below).run()
+    return _Descent(nodes, size, needs, effort, may_leave_out, below, span).run()
 
 
 class _Descent:
@@ -168,24 +145,25 @@ class _Descent:
         effort: Effort,
         may_leave_out: Callable[[Bits], bool] | None,
         below: Bits | None,
+        span: Span | None,
     ) -> None:
         self.ids = list(iter_bits(nodes))
         self.nodes = nodes
         self.size = size
-        self.needs = needs
         self.effort = effort
         self.may_leave_out = may_leave_out
         self.below = below
         bounds = [need for need in needs if need.additive]
+        self.additive = len(bounds)
         if len(bounds) > 1:
             bounds.append(_together(bounds, self.ids))
-        bounds += [need for need in needs if not need.additive]
         self.lacking = tuple([need.amount for need in bounds])
         self.values = [tuple([need.values.get(node, 0) for need in bounds]) for node in self.ids]
         self.most = [_largest_sums([need.values.get(node, 0) for node in self.ids], size) for need in bounds]
-        self.exact = [need for need in needs if not need.additive]
-        self.failed: set[tuple[int, int, tuple[int, ...]]] = set()
-        self.forgetful = bool(self.exact) or may_leave_out is not None or below is not None
+        self.reaches = [_Reaching(need, self.ids) for need in needs if isinstance(need, Reach)]
+        self.spans = [] if span is None else [_Spanning(span, self.ids, self.values)]
+        self.failed: set[tuple[object, ...]] = set()
+        self.forgetful = may_leave_out is not None or below is not None
 
     def run(self) -> Bits | None:
         return self._descend(len(self.ids), self.size, self.lacking, 0)
@@ -199,7 +177,17 @@ class _Descent:
                 return None
         if self.below is not None and chosen | bits_of(self.ids[:count]) >= self.below:
             return None
-        key = (position, count, lacking)
+        key: tuple[object, ...] = (position, count, lacking)
+        for reach in self.reaches:
+            reached = reach.within_reach(position, count, chosen)
+            if reached is None:
+                return None
+            key += reached
+        for span in self.spans:
+            touched = span.within_reach(position, count, lacking, chosen)
+            if touched is None:
+                return None
+            key += touched
         if key in self.failed or not self.effort.spend():
             return None
         found = None
@@ -218,13 +206,72 @@ class _Descent:
         return self.may_leave_out(self.nodes & -(1 << self.ids[position]) & ~chosen)
 
     def _complete(self, lacking: tuple[int, ...], chosen: Bits) -> Bits | None:
-        if any(lack > 0 for lack in lacking[: len(self.needs) - len(self.exact)]) or not all_met(self.exact, chosen):
+        if any(lack > 0 for lack in lacking[: self.additive]):
+            return None
+        if not all(reach.need.met_by(chosen) for reach in self.reaches):
+            return None
+        if not all(span.span.holds(chosen) for span in self.spans):
             return None
         if self.below is not None and chosen >= self.below:
             return None
         if self.may_leave_out is not None and not self.may_leave_out(self.nodes & ~chosen):
             return None
         return chosen
+
+
+class _Reaching:
+    """Bounds on the devices that can still be reached: all that remaining nodes have, and the largest gains."""
+
+    def __init__(self, need: Reach, ids: Sequence[int]) -> None:
+        self.need = need
+        self.devices = [need.devices.get(node, 0) for node in ids]
+        self.union = [0]
+        for devices in self.devices:
+            self.union.append(self.union[-1] | devices)
+
+    def within_reach(self, position: int, count: int, chosen: Bits) -> tuple[int, int] | None:
+        """What distinguishes this state from others at this position, None if it cannot be completed."""
+        reached = self.need.reached(chosen)
+        amount = self.need.amount - reached.bit_count()
+        if (self.union[position] & ~reached).bit_count() < amount:
+            return None
+        gains = sorted([(devices & ~reached).bit_count() for devices in self.devices[:position]])
+        if sum(gains[-count:]) < amount:
+            return None
+        return reached & self.union[position], amount
+
+
+class _Spanning:
+    """Bounds where the number of sockets is fixed: once all are touched, only their nodes are left."""
+
+    def __init__(self, span: Span, ids: Sequence[int], values: Sequence[tuple[int, ...]]) -> None:
+        self.span = span
+        self.sockets = [span.sockets_of.get(node, 0) for node in ids]
+        self.values = values
+        self.union = [0]
+        for sockets in self.sockets:
+            self.union.append(self.union[-1] | sockets)
+        counts = [sum(sockets >> socket & 1 for sockets in self.sockets) for socket in iter_bits(self.union[-1])]
+        self.nodes_per_socket = max(counts, default=0)
+        self.sockets_per_node = max((sockets.bit_count() for sockets in self.sockets), default=0)
+
+    def within_reach(self, position: int, count: int, lacking: tuple[int, ...], chosen: Bits) -> tuple[int, int] | None:
+        """What distinguishes this state from others at this position, None if it cannot be completed."""
+        touched = self.span.touched(chosen)
+        missing = self.span.sockets - touched.bit_count()
+        if missing < 0 or missing > min(count * self.sockets_per_node, (self.union[position] & ~touched).bit_count()):
+            return None
+        inside = [place for place in range(position) if not self.sockets[place] & ~touched]
+        outside = [place for place in range(position) if self.sockets[place] & ~touched]
+        room = min(len(outside), missing * self.nodes_per_socket)
+        if len(inside) + room < count:
+            return None
+        for index, lack in enumerate(lacking):
+            largest = sorted([self.values[place][index] for place in outside])[len(outside) - room :]
+            largest += [self.values[place][index] for place in inside]
+            if sum(sorted(largest)[-count:]) < lack:
+                return None
+        return touched & self.union[position], missing
 
 
 def _together(needs: Sequence[Need], ids: Sequence[int]) -> Need:

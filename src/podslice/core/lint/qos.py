@@ -119,8 +119,8 @@ def _fractional_cpus(subject: PodSubject) -> Iterator[Problem]:
         sets = [("spec.resources", subject.pod_requests, "the pod")]
     for path, requests, owner in sets:
         cpus = requests.get("cpu", ZERO)
-        if cpus > _ONE_CPU and not integral_cpus(cpus):
-            above = -(-cpus.milli_value() // 1000)
+        if cpus > _ONE_CPU and cpus.nano % _ONE_CPU.nano:
+            above = -(-cpus.nano // _ONE_CPU.nano)
             yield Problem(
                 f"{path}.limits[cpu]",
                 f"{owner} is Guaranteed and asks for {cpus} CPUs, not a whole number, so the static CPU manager "

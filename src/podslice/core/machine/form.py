@@ -25,6 +25,7 @@ from podslice.core.errors import InputError
 from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
 from podslice.core.machine.model import Cache, Core, CoreType, HugePages, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits, parse_bits
+from podslice.core.values.decoding import MAP_KEY, decoding_problem
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
 
 Json = dict[str, Any]
@@ -113,10 +114,10 @@ def _convert(data: Any, kind: type[Any], hook: Callable[[type, Any], Any] | None
     try:
         return msgspec.convert(data, kind, strict=True, dec_hook=hook)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `")
-        remedy = f"known are {', '.join(_names(kind))}" if "unknown field" in problem else ""
-        path = path.removeprefix("$").removeprefix(".").rstrip("`").replace("[...]", "")
-        raise InputError(problem[:1].lower() + problem[1:], path=path, remedy=remedy) from None
+        path, problem, remedy = decoding_problem(str(error))
+        if "unknown field" in problem:
+            remedy = f"known are {', '.join(_names(kind))}"
+        raise InputError(problem, path=path.replace(MAP_KEY, ""), remedy=remedy) from None
 
 
 def _names(kind: type[Any]) -> list[str]:

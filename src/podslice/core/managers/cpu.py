@@ -1,12 +1,12 @@
 """The CPU Manager: hints, allocation, release and reconciliation of exclusive CPUs (spec cpu-topology 6 and 7).
 
-It owns the CPU state of one node and is the only one that changes it. The algorithms live in `core.allocate` and
-`core.hints`; here is the order of things: clean up, decide, write, count.
+It owns the CPU state of one node (`cpu_books`) and is the only one that changes it. The algorithms live in
+`core.allocate` and `core.hints`; here is the order of things: clean up, decide, write, count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from podslice.core.allocate import pod_level
@@ -15,19 +15,14 @@ from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
-from podslice.core.machine.topology import CPUTopology
-from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.managers.cpu_books import EXCLUSIVE, SHARED_POOL, CPUBooks
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.state.model import CPUState
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
 
 EMPTY_NODE_SHARED_POOL = "EmptyNodeSharedPoolError"
 _NOTHING_LEFT = "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none"
 _REQUESTS = "cpu_manager_pinning_requests_total"
 _ERRORS = "cpu_manager_pinning_errors_total"
-_SHARED_POOL = "cpu_manager_shared_pool_size_millicores"
-_EXCLUSIVE = "cpu_manager_exclusive_cpu_allocation_count"
 _ALIGNED_UNCORE = "container_aligned_compute_resources_count{boundary=uncore_cache,scope=container}"
 _ALIGNED_SMT = "container_aligned_compute_resources_count{boundary=physical_cpu,scope=container}"
 _MISALIGNED_SMT = "container_aligned_compute_resources_failure_count{boundary=physical_cpu,scope=container}"
@@ -50,61 +45,10 @@ class RunningContainer(NamedTuple):
     running: bool
 
 
-class Snapshot(NamedTuple):
-    """What a refused pod must be given back to; see `CPUManager.snapshot`."""
-
-    default: Bits
-    assignments: dict[str, Bits] | None
-    bubble: Bits | None
-    reusable: dict[str, Bits]
-    shared_pool: int | None
-    exclusive: int | None
-
-
-class CPUManager:
-    """CPU Manager with policy `none` or `static`; a hint provider of the Topology Manager.
-
-    `reserved` are the CPUs kept for the system. `state` may be replaced once, by `start`.
-    """
+class CPUManager(CPUBooks):
+    """Policies `none` and `static`; a hint provider of the Topology Manager, the second one asked."""
 
     name = "cpu"
-
-    def __init__(
-        self,
-        topology: CPUTopology,
-        context: NodeContext,
-        *,
-        policy: str = "none",
-        options: CPUPolicyOptions | None = None,
-        reserved: Bits = 0,
-    ) -> None:
-        self.topology = topology
-        self.context = context
-        self.policy = policy
-        self.options = options or CPUPolicyOptions()
-        self.reserved = reserved
-        self.reserved_physical = _whole_cores(topology, reserved)
-        self.state = CPUState()
-        self.allocatable: Bits = 0
-        self.containers = ContainerMap()
-        self._reusable: dict[str, Bits] = {}
-        self._written: dict[tuple[str, str], Bits] = {}
-        self._cleaned = 0
-        self._pod_metrics = context.gates["PodLevelResourceManagers"]
-
-    @property
-    def static(self) -> bool:
-        return self.policy == "static"
-
-    def start(self, state: CPUState, containers: ContainerMap) -> None:
-        """Go to work on a restored and validated state (spec 8.6)."""
-        self.state = state
-        self.containers = containers
-        if self.static:
-            self.allocatable = self.topology.all_cpus & ~self.reserved
-            metrics = self.context.metrics
-            metrics[_SHARED_POOL] = 1000 * (state.default & ~self.reserved).bit_count()
-            metrics[_EXCLUSIVE] = state.assigned().bit_count()
 
     # Hints
 
@@ -211,8 +155,8 @@ class CPUManager:
         self.state.set_default(left)
         if self.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)
-        self.context.count(_SHARED_POOL, -1000 * cpus.bit_count())
-        self.context.count(_EXCLUSIVE, cpus.bit_count())
+        self.context.count(SHARED_POOL, -1000 * cpus.bit_count())
+        self.context.count(EXCLUSIVE, cpus.bit_count())
         return cpus
 
     def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
@@ -330,44 +274,30 @@ class CPUManager:
         self._count_release(released)
 
     def _count_release(self, cpus: Bits) -> None:
-        self.context.count(_SHARED_POOL, 1000 * cpus.bit_count())
-        self.context.count(_EXCLUSIVE, -cpus.bit_count())
+        self.context.count(SHARED_POOL, 1000 * cpus.bit_count())
+        self.context.count(EXCLUSIVE, -cpus.bit_count())
 
-    def snapshot(self, uid: str) -> Snapshot:
-        """What a failed admission of this pod must be undone to."""
-        assignments = self.state.assignments.get(uid)
-        metrics = self.context.metrics
-        return Snapshot(
-            self.state.default,
-            dict(assignments) if assignments is not None else None,
-            self.state.bubbles.get(uid),
-            self._reusable,
-            metrics.get(_SHARED_POOL),
-            metrics.get(_EXCLUSIVE),
-        )
+    # Defragmentation
 
-    def restore(self, uid: str, before: Snapshot) -> None:
-        """Undo everything done for a pod since `snapshot`."""
+    def relocate(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> None:
+        """Give containers of a pod other CPUs, as many as they have, and its bubble too if it has one.
+
+        No upstream kubelet does this; whoever calls it has checked that the new CPUs are free (core.defrag).
+        """
         state = self.state
-        state.default = before.default
-        state.assignments.pop(uid, None)
-        if before.assignments is not None:
-            state.assignments[uid] = before.assignments
-        state.bubbles.pop(uid, None)
-        if before.bubble is not None:
-            state.bubbles[uid] = before.bubble
-        state.revision += 1
-        self._reusable = before.reusable
-        if before.shared_pool is not None and before.exclusive is not None:
-            self.context.metrics[_SHARED_POOL] = before.shared_pool
-            self.context.metrics[_EXCLUSIVE] = before.exclusive
+        old = state.bubbles.get(uid, 0) if bubble is not None else 0
+        new = bubble or 0
+        for name, cpus in sets.items():
+            old |= state.assignment(uid, name) or 0
+            new |= cpus
+        state.set_default((state.default | old) & ~new)
+        for name, cpus in sets.items():
+            state.assign(uid, name, cpus)
+        if bubble is not None:
+            state.set_bubble(uid, bubble)
+        self._reusable.pop(uid, None)
 
     # Containers at run time
-
-    def affinity(self, uid: str, container: str) -> Bits:
-        """The CPUs a container runs on: its assignment, else the shared pool (spec 6.7)."""
-        assigned = self.state.assignment(uid, container)
-        return self.state.default if assigned is None else assigned
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """A container is about to start under this runtime id (spec 6.7)."""
@@ -392,40 +322,3 @@ class CPUManager:
                 updates.append((status.id, wanted))
                 self._written[key] = wanted
         return updates
-
-    # Queries
-
-    def exclusive_cpus(self, uid: str, container: str) -> Bits:
-        """What the pod-resources API reports, pod shared pools included (spec 6.8)."""
-        return self.state.assignment(uid, container) or 0
-
-    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """True when the container has the exclusive CPUs it is entitled to, if any."""
-        held = self.state.assignment(pod.uid, container.name)
-        return not container.exclusive_cpus or not self.static or held is not None
-
-    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> str:
-        """`container`, `pod` or `host` (spec 6.8)."""
-        if self.state.assignment(pod.uid, container.name) is None:
-            return "host"
-        return "pod" if pod.managed and not container.isolated else "container"
-
-    def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """Decides the CFS quota of the container (spec 6.9)."""
-        if self._pod_metrics:
-            return self.isolation(pod, container) == "container"
-        return self.exclusive_cpus(pod.uid, container.name) != 0
-
-    def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
-        """Decides the CFS quota of the pod cgroup and sandbox (spec 6.9)."""
-        if pod.managed:
-            return all(self.isolation(pod, container) == "container" for container in pod.containers)
-        return any(self.exclusive_cpus(pod.uid, container.name) for container in pod.containers)
-
-
-def _whole_cores(topology: CPUTopology, cpus: Bits) -> Bits:
-    whole = 0
-    for core in topology.cores.values():
-        if core & cpus:
-            whole |= core
-    return whole

@@ -1,24 +1,18 @@
 """The Device Manager: hints, allocation and release of plugin devices (spec memory-device 2.4 to 2.14).
 
-It keeps two books, like upstream. `records` say which container was given which devices; each pool's `allocated` set
-says which devices count as in use. The second is marked as soon as a device is taken and is recomputed from the first
-whenever something is released, so after a failed allocation the two can differ for a while.
+The books it keeps are in `device_books`; here is the order of things: clean up, decide, take, record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from podslice.core.allocate.devices import Selection
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
-from podslice.core.machine.devices import Device
-from podslice.core.managers.context import NodeContext
-from podslice.core.managers.device_plugin import AllocateResponse, DevicePlugin, PluginError, RunOptions
-from podslice.core.managers.device_pool import DevicePool
-from podslice.core.managers.device_records import DeviceContent, DeviceRecords, Held, PodRecords
-from podslice.core.managers.device_response import ResponseError, decode_response
+from podslice.core.managers.device_books import DeviceBooks
+from podslice.core.managers.device_plugin import AllocateResponse, PluginError, RunOptions
+from podslice.core.managers.device_records import Held
 from podslice.core.pod.demand import pod_limits
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits
@@ -26,101 +20,10 @@ from podslice.core.values.cpuset import Bits
 _VANISHED = "vanished_devices_crash"
 
 
-class DeviceCapacity(NamedTuple):
-    """The resources' part of the node status: devices, healthy devices, and resources that are gone."""
-
-    capacity: dict[str, int]
-    allocatable: dict[str, int]
-    removed: list[str]
-
-
-class Snapshot(NamedTuple):
-    """What a refused pod must be given back to; see `DeviceManager.snapshot`."""
-
-    records: PodRecords
-    reusable: dict[str, dict[str, Bits]]
-
-
-class DeviceManager:
-    """Devices of one node by extended resource; a hint provider, and the first one asked.
-
-    `machine_nodes` are the machine's NUMA ids in machine order. `revision` changes with the content of the checkpoint.
-    """
+class DeviceManager(DeviceBooks):
+    """Devices of one node by extended resource; a hint provider, and the first one asked."""
 
     name = "device"
-
-    def __init__(self, machine_nodes: Iterable[int], context: NodeContext) -> None:
-        self.context = context
-        self.revision = 0
-        self._machine_nodes = tuple(machine_nodes)
-        self._pools: dict[str, DevicePool] = {}
-        self._records = DeviceRecords()
-        self._reusable: dict[str, dict[str, Bits]] = {}
-        self._running: frozenset[tuple[str, str]] = frozenset()
-        self._cleaned = 0
-
-    # Start, plugins and their lists
-
-    def start(
-        self, content: DeviceContent | None, running: Iterable[tuple[str, str]] = (), *, now: float = 0.0
-    ) -> None:
-        """Go to work on a restored checkpoint (spec 2.11, 2.12).
-
-        `running` names the (pod UID, container) the runtime reports as running; `now` in seconds, any origin. Entries
-        whose response does not parse are skipped.
-        """
-        self._running = frozenset(running)
-        if content is None:
-            return
-        for entry in content.entries:
-            try:
-                response = decode_response(entry.response)
-            except ResponseError:
-                continue
-            devices = self._pool(entry.resource).bits(name for names in entry.by_node.values() for name in names)
-            self._records.add(entry.pod, entry.container, entry.resource, Held(devices, entry.by_node, response))
-        self._recount()
-        for resource in content.registered:
-            pool = self._pool(resource)
-            pool.registered = True
-            pool.stopped_at = now
-
-    def register(self, resource: str, devices: Iterable[Device], plugin: DevicePlugin) -> None:
-        """A plugin serves `resource` from now on and has sent its first list."""
-        pool = self._pool(resource)
-        pool.plugin = plugin
-        pool.stopped_at = None
-        self.update_devices(resource, devices)
-
-    def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
-        """The plugin's complete list of devices (spec 2.4)."""
-        self._pool(resource).update(devices)
-        self.revision += 1
-
-    def disconnect(self, resource: str, *, now: float = 0.0) -> None:
-        """The plugin is gone; its devices are unhealthy, what is allocated stays. Unknown resources are ignored."""
-        pool = self._pools.get(resource)
-        if pool is not None and pool.plugin is not None:
-            pool.disconnect(now)
-
-    def capacity(self, *, now: float = 0.0) -> DeviceCapacity:
-        """The capacity report of a node status update; drops resources without a plugin for 5 minutes (spec 2.4)."""
-        report = DeviceCapacity({}, {}, [])
-        for resource, pool in self._pools.items():
-            if pool.expired(now):
-                pool.forget()
-                self.revision += 1
-                report.removed.append(resource)
-            elif pool.registered:
-                report.capacity[resource] = (pool.healthy | pool.unhealthy).bit_count()
-                report.allocatable[resource] = pool.healthy.bit_count()
-        return report
-
-    def _pool(self, resource: str) -> DevicePool:
-        pool = self._pools.get(resource)
-        if pool is None:
-            pool = self._pools[resource] = DevicePool(self._machine_nodes)
-        return pool
 
     # Hints
 
@@ -362,55 +265,9 @@ class DeviceManager:
         self.revision += 1
         self._recount()
 
-    def _recount(self) -> None:
-        """Compute the devices in use from the records."""
-        for pool in self._pools.values():
-            pool.allocated = 0
-            pool.counted = False
-        for _, _, resource, held in self._records:
-            pool = self._pools[resource]
-            pool.counted = True
-            if held.response is not None:
-                pool.allocated |= held.devices
-
-    def snapshot(self, uid: str) -> Snapshot:
-        """What a failed admission of this pod must be undone to."""
-        return Snapshot(self._records.copy_of(uid), self._reusable)
-
-    def restore(self, uid: str, before: Snapshot) -> None:
-        """Undo everything done for a pod since `snapshot`."""
-        self._records.put_back(uid, before.records)
-        self._reusable = before.reusable
-        self._recount()
-        self.revision += 1
-
     # Queries
-
-    def devices_of(self, uid: str, container: str) -> dict[str, list[str]]:
-        """Ids the container holds by resource, in byte order."""
-        records = self._records.of(uid, container)
-        return {resource: self._pools[resource].names(records[resource].devices) for resource in sorted(records)}
-
-    def assignments(self) -> dict[str, dict[str, dict[str, list[str]]]]:
-        """All records: pod UID → container → resource → ids in byte order."""
-        return {
-            uid: {name: self.devices_of(uid, name) for name in records} for uid, records in self._records.pods.items()
-        }
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """True when the container has all devices it asks for."""
         held = self._records.of(pod.uid, container.name)
         return all(resource in held for resource, count in self._requests(container).items() if count)
-
-    def holds_devices(self, uid: str) -> bool:
-        """True when the pod has records, which lets it pass the general predicates (spec 2.14)."""
-        return uid in self._records.pods
-
-    def allocated(self) -> dict[str, int]:
-        """Number of devices that count as in use, for every resource in use (spec 2.14)."""
-        return {resource: pool.allocated.bit_count() for resource, pool in self._pools.items() if pool.counted}
-
-    def content(self) -> DeviceContent:
-        """The content of the device checkpoint now; records in order of allocation, ids in byte order (spec 2.11)."""
-        registered = {resource: pool.names(pool.healthy) for resource, pool in self._pools.items() if pool.registered}
-        return DeviceContent(self._records.entries(), registered)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
-from podslice.core.allocate.memory_static import check_reservation, default_machine_state
+from podslice.core.allocate.memory_static import check_reservation, default_machine_state, rebook
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.errors import StartError
@@ -17,7 +17,7 @@ from podslice.core.managers.memory_held import copy_of
 from podslice.core.pod.memory_demand import Amounts
 from podslice.core.state.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
 from podslice.core.state.restore_memory import restore_memory_state, validate_memory_state
-from podslice.core.values.cpuset import Bits, bits_of
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
 
@@ -147,6 +147,35 @@ class MemoryBooks:
     def pod_blocks(self, uid: str) -> list[Block]:
         """The blocks a pod with pod-level resources holds as a whole."""
         return self.pod_assignments.get(uid, [])
+
+    # Defragmentation
+
+    def booked(self, uid: str, containers: Iterable[str]) -> list[Block]:
+        """The blocks the books count for containers of a pod; a pod entry counts instead of its containers."""
+        if self._pod_level and self.pod_assignments.get(uid):
+            return list(self.pod_assignments[uid])
+        return [block for name in containers for block in self.blocks(uid, name)]
+
+    def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
+        """Book the memory of containers of a pod on other NUMA nodes, the pod's as a whole if it has pod-level memory.
+
+        No upstream kubelet does this; whoever calls it has checked that it fits there (core.defrag).
+        """
+        containers = tuple(containers)
+        rebook(self.machine_state, self.booked(uid, containers), nodes)
+        if uid in self.pod_assignments:
+            self.pod_assignments[uid] = _on(self.pod_assignments[uid], nodes)
+        own = self.assignments.get(uid, {})
+        for name in containers:
+            if name in own:
+                own[name] = _on(own[name], nodes)
+        self._reusable.pop(uid, None)
+        self.revision += 1
+
+
+def _on(blocks: Iterable[Block], nodes: Bits) -> list[Block]:
+    affinity = tuple(iter_bits(nodes))
+    return [Block(affinity, block.type, block.size) for block in blocks]
 
 
 def _check_nodes(ids: list[int]) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from heapq import heappop, heappush
-from itertools import accumulate, product
 
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.search import Effort, Need
+from podslice.core.hints.needs import Need
+from podslice.core.hints.search import Effort
+from podslice.core.merge.spreads import Spreads
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
+_FEW_STEPS = 1 << 9
+"""A walk over the ways to spread nodes that takes more steps gives way to a list of all ways, if there are not too
+many, or is prepared by looking for a good set first."""
+_MOST_LISTED = 1 << 14
 Find = Callable[[Bits, Sequence[Need]], "Bits | None"]
 """The lowest wanted mask among some nodes that meets some needs."""
 
@@ -58,23 +62,55 @@ class ClosestFit(Fit):
 
     def best(self, nodes: Bits, size: int, find: Find, effort: Effort) -> Bits | None:
         """Walks over the ways to spread `size` nodes over groups of alike nodes, closest first; within a way, the
-        lowest mask wins."""
+        lowest mask wins. Where the effort ends first, it is the best set that exchanging single nodes leads to."""
         groups = self._alike(nodes)
-        if len(groups) == 1:
-            return find(nodes, ())
-        best: Bits | None = None
-        best_cost = 0
-        for cost, counts in self._spreads(groups, size, effort):
-            if best is not None and cost > best_cost:
+        known = find(nodes, ())
+        if known is None or len(groups) == 1:
+            return known
+        spreads = self._spreads(groups)
+        few = Effort(_FEW_STEPS)
+        known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
+        if not few.exhausted:
+            return known
+        if spreads.number(size) <= _MOST_LISTED:
+            return self._closest(groups, spreads.listed(size), find, known)
+        known = self._by_exchange(nodes, known, find)
+        return self._closest(groups, spreads.walk(size, self.key(known)[0], effort), find, known)
+
+    def _closest(
+        self, groups: Sequence[Sequence[int]], ways: Iterable[tuple[int, tuple[int, ...]]], find: Find, known: Bits
+    ) -> Bits:
+        """The best mask of the ways, which come closest first, or the one that is `known`."""
+        best = self.key(known)
+        for cost, counts in ways:
+            if cost > best[0]:
                 break
             used = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
             needs = [Need.nodes(bits_of(group), count) for group, count in used]
+            if all(count == len(group) for group, count in used):
+                needs = []
             mask = find(bits_of(node for group, _ in used for node in group), needs)
-            if mask is not None and (best is None or mask < best):
-                best, best_cost = mask, cost
-        if best is None and effort.exhausted:
-            return find(nodes, ())
-        return best
+            if mask is not None:
+                best = min(best, (cost, mask))
+        return best[1]
+
+    def _by_exchange(self, nodes: Bits, mask: Bits, find: Find) -> Bits:
+        """A better set, found from `mask` and the neighbourhoods of all nodes by exchanging single nodes as long as it
+        helps."""
+        pairs = {node: {other: self._both(node, other) for other in iter_bits(nodes)} for node in iter_bits(nodes)}
+        own = {node: self._between(node, node) for node in iter_bits(nodes)}
+        starts = {mask}
+        for seed in iter_bits(nodes):
+            near = _neighbourhood(seed, mask.bit_count(), pairs, own)
+            if near not in starts and find(near, ()) is not None:
+                starts.add(near)
+        mask = self.best_of(starts)
+        better: Bits | None = mask
+        while better is not None:
+            mask = better
+            exchanges = sorted(_exchanges(mask, nodes, pairs, own))
+            better = next((found for _, found in exchanges if find(found, ()) is not None), None)
+        return mask
 
     def _between(self, node: int, other: int) -> int:
         distances = self._distances[node]
@@ -112,122 +148,37 @@ class ClosestFit(Fit):
                 groups.append([node])
         return groups
 
-    def _spreads(
-        self, groups: Sequence[Sequence[int]], size: int, effort: Effort
-    ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """All ways to take `size` nodes from the groups as (distance sum, nodes per group), closest first."""
+    def _spreads(self, groups: Sequence[Sequence[int]]) -> Spreads:
         firsts = [group[0] for group in groups]
         inner = [self._both(group[0], group[1]) if len(group) > 1 else 0 for group in groups]
         cross = [[self._both(node, other) for other in firsts] for node in firsts]
         own = [self._between(node, node) for node in firsts]
-        return Spreads([len(group) for group in groups], own, inner, cross).walk(size, effort)
+        return Spreads([len(group) for group in groups], own, inner, cross)
 
 
-class Spreads:
-    """Ways to take nodes from groups, best first over partial choices with a bound on what missing nodes add.
-
-    Groups of a size, as far from everything as each other, are twins: only choices whose numbers fall within twins are
-    walked, the others follow by exchanging them. By group: `sizes`, `own` (a node to itself), `inner` (two nodes of a
-    group, there and back), `cross` (nodes of two groups).
-    """
-
-    def __init__(self, sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> None:
-        self._order = self._by_twins(sizes, own, inner, cross)
-        places = [place for twins in self._order for place in twins]
-        self._places = places
-        self.sizes = [sizes[place] for place in places]
-        self.own = [own[place] for place in places]
-        self.inner = [inner[place] for place in places]
-        self.cross = [[cross[place][other] for other in places] for place in places]
-        self._follows = [index > 0 for twins in self._order for index in range(len(twins))]
-        self._nearest = [self._distances(group) for group in range(len(places))]
-
-    @staticmethod
-    def _by_twins(sizes: list[int], own: list[int], inner: list[int], cross: list[list[int]]) -> list[list[int]]:
-        ordered: list[list[int]] = []
-        for group, size in enumerate(sizes):
-            for twins in ordered:
-                first = twins[0]
-                if (size, own[group], inner[group]) == (sizes[first], own[first], inner[first]) and all(
-                    cross[group][other] == cross[first][other]
-                    for other in range(len(sizes))
-                    if other not in (group, first)
-                ):
-                    twins.append(group)
-                    break
-            else:
-                ordered.append([group])
-        return ordered
-
-    def _distances(self, group: int) -> list[int]:
-        """Entry r: the sum of the distances from a node of a group to the r nodes nearest to it."""
-        distances = [self.inner[group]] * (self.sizes[group] - 1)
-        for other, size in enumerate(self.sizes):
-            if other != group:
-                distances += [self.cross[group][other]] * size
-        return list(accumulate(sorted(distances), initial=0))
-
-    def walk(self, size: int, effort: Effort) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Every way as (distance sum, nodes per group in the order of the constructor), closest first."""
-        heap: list[tuple[int, int, tuple[int, ...]]] = [(self._at_least((), size) or 0, 0, ())]
-        while heap and effort.spend():
-            _, cost, counts = heappop(heap)
-            index = len(counts)
-            if index == len(self.sizes):
-                for one in self._exchanged(counts):
-                    yield cost, one
-                continue
-            missing = size - sum(counts)
-            most = min(self.sizes[index], missing, counts[-1] if self._follows[index] else missing)
-            for count in range(most + 1):
-                added = count * self.own[index] + count * (count - 1) // 2 * self.inner[index]
-                added += count * sum([other * self.cross[index][i] for i, other in enumerate(counts)])
-                following = (*counts, count)
-                rest = self._at_least(following, missing - count)
-                if rest is not None:
-                    heappush(heap, (2 * (cost + added) + rest, cost + added, following))
-
-    def _at_least(self, counts: tuple[int, ...], missing: int) -> int | None:
-        """Twice the sum that the missing nodes add at least, None if there are not as many: their distances to what is
-        chosen, and half of those to their nearest neighbours."""
-        if not missing:
-            return 0
-        costs: list[int] = []
-        index = len(counts)
-        for later in range(index, len(self.sizes)):
-            row = self.cross[later]
-            cost = 2 * (self.own[later] + sum([count * row[i] for i, count in enumerate(counts) if count]))
-            room = self.sizes[later]
-            if later == index and self._follows[index]:
-                room = min(room, counts[-1])
-            costs += [cost + self._nearest[later][missing - 1]] * min(room, missing)
-        if len(costs) < missing:
-            return None
-        costs.sort()
-        return sum(costs[:missing])
-
-    def _exchanged(self, counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """The ways that follow from one by exchanging twins."""
-        start = 0
-        ways: list[list[tuple[int, ...]]] = []
-        for twins in self._order:
-            ways.append(sorted(set(_arrangements(counts[start : start + len(twins)]))))
-            start += len(twins)
-        for way in product(*ways):
-            flat = [count for part in way for count in part]
-            found = [0] * len(flat)
-            for place, count in zip(self._places, flat, strict=True):
-                found[place] = count
-            yield tuple(found)
+def _neighbourhood(seed: int, size: int, pairs: dict[int, dict[int, int]], own: dict[int, int]) -> Bits:
+    """`size` nodes around one, always adding the one nearest to all so far."""
+    chosen = 1 << seed
+    added = {node: own[node] + row[seed] for node, row in pairs.items() if node != seed}
+    for _ in range(size - 1):
+        node = min(added, key=lambda other: (added[other], other))
+        del added[node]
+        chosen |= 1 << node
+        for other in added:
+            added[other] += pairs[other][node]
+    return chosen
 
 
-def _arrangements(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """All distinct orders of some numbers."""
-    if not counts:
-        yield ()
-        return
-    for first in sorted(set(counts)):
-        rest = list(counts)
-        rest.remove(first)
-        for others in _arrangements(tuple(rest)):
-            yield (first, *others)
+def _exchanges(
+    mask: Bits, nodes: Bits, pairs: dict[int, dict[int, int]], own: dict[int, int]
+) -> Iterator[tuple[int, Bits]]:
+    """Every set with one node of `mask` exchanged that is better, with the change of the distance sum."""
+    members = list(iter_bits(mask))
+    sums = {node: own[node] + sum([row[member] for member in members if member != node]) for node, row in pairs.items()}
+    for node in members:
+        rest = mask & ~(1 << node)
+        for other in iter_bits(nodes & ~mask):
+            change = sums[other] - pairs[other][node] - sums[node]
+            found = rest | 1 << other
+            if change < 0 or (change == 0 and found < mask):
+                yield change, found

@@ -7,10 +7,10 @@ hints: sets are searched in the order of preference, with the needs of all resou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 
 from podslice.core.hints.hintset import HintSet
-from podslice.core.hints.search import Effort, Need, lowest, lowest_nodes
+from podslice.core.hints.needs import Need
+from podslice.core.hints.search import Effort, Span, lowest, lowest_nodes
 from podslice.core.merge.fit import Fit
 from podslice.core.merge.split import Split
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
@@ -24,67 +24,36 @@ def preferred(sets: Sequence[HintSet], fit: Fit, effort: Effort) -> Bits | None:
     aligned = next((one for one in sets if one.alignment is not None), None)
     if aligned is None:
         return _common(sets, sizes.pop(), fit, effort)
-    for size in sizes or range(1, len(aligned.nodes) + 1):
-        mask = _aligned(sets, aligned, size, fit, effort)
+    narrowest = max(one.narrowest for one in sets)
+    for size in sizes or range(narrowest, len(aligned.nodes) + 1):
+        mask = _common(sets, size, fit, effort, None if size == aligned.smallest else aligned.alignment)
         if mask is not None:
             return mask
     return None
 
 
-def _aligned(sets: Sequence[HintSet], aligned: HintSet, size: int, fit: Fit, effort: Effort) -> Bits | None:
-    """The best common mask of one size where one resource looks at sockets."""
-    rule = aligned.alignment
-    if rule is None or aligned.smallest == size:
-        return _common(sets, size, fit, effort)
-    sockets = 0
-    for there in rule.sockets_of.values():
-        sockets |= there
-    found = []
-    for chosen in combinations(list(iter_bits(sockets)), rule.sockets):
-        wanted = bits_of(chosen)
-        within = bits_of(node for node, there in rule.sockets_of.items() if not there & ~wanted)
-        needs = [
-            Need.nodes(bits_of(node for node, there in rule.sockets_of.items() if there >> socket & 1), 1)
-            for socket in chosen
-        ]
-        mask = _common(sets, size, fit, effort, within, needs)
-        if mask is not None:
-            found.append(mask)
-    return fit.best_of(found) if found else None
-
-
-def _common(
-    sets: Sequence[HintSet],
-    size: int,
-    fit: Fit,
-    effort: Effort,
-    within: Bits = -1,
-    further: Sequence[Need] = (),
-) -> Bits | None:
-    """The best mask of one size that is a hint of every resource, made of nodes `within`, meeting `further` needs."""
+def _common(sets: Sequence[HintSet], size: int, fit: Fit, effort: Effort, span: Span | None = None) -> Bits | None:
+    """The best mask of one size that is a hint of every resource and has the right `span`."""
     if size == 1:
-        nodes = within
+        nodes = -1
         for one in sets:
             nodes &= one.singles
-        for need in further:
-            nodes &= bits_of(node for node in iter_bits(nodes) if need.met_by(1 << node))
+        if span is not None:
+            nodes &= bits_of(node for node in iter_bits(nodes) if span.holds(1 << node))
         return fit.best_single(nodes) if nodes else None
     found = {
         mask
         for one in sets
         for mask in one.multis
-        if mask.bit_count() == size
-        and not mask & ~within
-        and all(mask in other for other in sets)
-        and all(need.met_by(mask) for need in further)
+        if mask.bit_count() == size and all(mask in other for other in sets) and (span is None or span.holds(mask))
     }
-    nodes = within
-    needs = list(further)
+    nodes = -1
+    needs: list[Need] = []
     for one in _distinct(sets):
         nodes &= one.open_nodes
         needs += one.needs
     if nodes.bit_count() >= size:
-        mask = fit.best(nodes, size, lambda some, more: lowest(some, size, [*needs, *more], effort), effort)
+        mask = fit.best(nodes, size, lambda some, more: lowest(some, size, [*needs, *more], effort, span=span), effort)
         if mask is not None:
             found.add(mask)
     return fit.best_of(found) if found else None
@@ -140,13 +109,11 @@ def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, effor
 def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, effort: Effort) -> Bits | None:
     """The best intersection of `size` nodes of `room`."""
     split = Split(opened, effort)
-    distinct = _distinct(opened)
+    alone = [[need.beside(one.open_nodes & ~room) for need in one.needs] for one in _distinct(opened)]
 
     def find(nodes: Bits, needs: Sequence[Need]) -> Bits | None:
         best: Bits | None = None
-        for one in distinct:
-            beside = one.open_nodes & ~room
-            own = [need.beside(beside) for need in one.needs]
+        for own in alone:
             mask = lowest(nodes, size, [*own, *needs], effort, below=best)
             if mask is not None:
                 best = mask

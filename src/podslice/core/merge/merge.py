@@ -26,6 +26,7 @@ class Merger:
 
     `numa` lists (node id, distances or None) in machine order. `closest` is the option prefer-closest-numa-nodes,
     which single-numa-node ignores. With `distances_by_id`, distance lists are indexed by node id as upstream does.
+    `ended_early`: a search in the latest merge was given up, so a better set of nodes may exist (docs/merge.md).
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Merger:
         self.policy = policy
         self.single_numa_node = policy == SINGLE_NUMA_NODE
         self.all_nodes: Bits = bits_of(node for node, _ in numa)
+        self.ended_early = False
         self._fit = Fit()
         if closest and not self.single_numa_node:
             ids = [node for node, _ in numa]
@@ -47,6 +49,7 @@ class Merger:
 
     def merge(self, providers: Iterable[ProviderHints]) -> tuple[Hint, bool]:
         """The affinity to store and whether the pod may land (spec 9.5)."""
+        self.ended_early = False
         if self.policy == NONE:
             return NO_AFFINITY, True
         best = self._best(providers)
@@ -74,13 +77,15 @@ class Merger:
             return Hint(self.all_nodes, not impossible)
         if self.single_numa_node:
             return self._of_single_nodes(sets, impossible=impossible)
-        effort = Effort()
-        mask = None if impossible else intersect.preferred(sets, self._fit, effort)
+        efforts = Effort(), Effort()
+        mask = None if impossible else intersect.preferred(sets, self._fit, efforts[0])
         found = Hint(mask, True) if mask else None
         if found is None:
-            found = Hint(intersect.nearest(sets, self.all_nodes, self._fit, effort) or self.all_nodes, False)
-        if effort.exhausted and self.all_nodes.bit_count() <= EXACT_NODES:
+            found = Hint(intersect.nearest(sets, self.all_nodes, self._fit, efforts[1]) or self.all_nodes, False)
+        exhausted = any(effort.exhausted for effort in efforts)
+        if exhausted and self.all_nodes.bit_count() <= EXACT_NODES:
             return self._of_lists([*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])])
+        self.ended_early = exhausted or any(one.ended_early for one in sets)
         return found
 
     def _of_single_nodes(self, sets: Sequence[HintSet], *, impossible: bool) -> Hint:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from podslice.core.errors import InputError
+from podslice.core.values.decoding import MAP_KEY, decoding_problem
 from podslice.core.values.quantity import Quantity, QuantityError
 
 ResourceList = dict[str, Quantity]
@@ -138,7 +139,6 @@ _RESOURCE_LISTS = frozenset(
     {"requests", "limits", "overhead", "allocatedResources", "max", "min", "default", "defaultRequest",
      "maxLimitRequestRatio"}
 )  # fmt: skip
-_PLACE = re.compile(r" - at `(?:key in )?\$\.?(?P<path>.*)`$")
 
 
 T = TypeVar("T")
@@ -154,10 +154,11 @@ def pod_from_dict(data: Any) -> Pod:
 
 def from_dict(data: Any, kind: type[T]) -> T:
     """Decode plain data that holds quantities into a struct of that kind; see `pod_from_dict`."""
+    plain = _without_nulls(data)
     try:
-        return msgspec.convert(_without_nulls(data), kind, dec_hook=_decode_quantity)
+        return msgspec.convert(plain, kind, dec_hook=_decode_quantity)
     except msgspec.ValidationError as error:
-        raise _input_error(data, str(error)) from None
+        raise _input_error(plain, str(error)) from None
 
 
 def _without_nulls(data: Any) -> Any:
@@ -187,10 +188,24 @@ def _decode_quantity(kind: type, value: Any) -> Any:
 
 
 def _input_error(data: Any, text: str) -> InputError:
-    match = _PLACE.search(text)
-    path = match["path"] if match else ""
-    problem = _PLACE.sub("", text)
-    remedy = "write a quantity such as 500m, 2 or 1Gi" if "quantity" in problem else ""
-    if "missing required field" in problem:
-        remedy = "add the field"
-    return InputError(problem[:1].lower() + problem[1:], path=path.replace("[...]", "[*]"), remedy=remedy)
+    path, problem, remedy = decoding_problem(text)
+    if "quantity" in problem:
+        remedy = "write a quantity such as 500m, 2 or 1Gi"
+    return InputError(problem, path=_with_key(data, path), remedy=remedy)
+
+
+def _with_key(data: Any, path: str) -> str:
+    """The decoder says `[...]` for a value in a map; this names the key. Looks again at the map's values for that."""
+    before, marker, after = path.partition(MAP_KEY)
+    if not marker:
+        return path
+    found: Any = data
+    for name, index in re.findall(r"(\w+)|\[(\d+)\]", before):
+        found = found[int(index)] if index else found[name]
+    kind: Any = ResourceList if before.rpartition(".")[2] in _RESOURCE_LISTS else dict[str, str]
+    for key, value in found.items():
+        try:
+            msgspec.convert({key: value}, kind, dec_hook=_decode_quantity)
+        except msgspec.ValidationError:
+            return f"{before}[{key}]{after}"
+    return f"{before}[*]{after}"

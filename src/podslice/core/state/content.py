@@ -6,9 +6,18 @@ read as far as it can be, for `verify` and `repair`, and says so in `intact`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
-from podslice.core.state import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
+from podslice.core.state import (
+    checkpoint_allocation,
+    checkpoint_cpu,
+    checkpoint_data,
+    checkpoint_devices,
+    checkpoint_memory,
+)
+from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.state.checkpoint_cpu import CPUCheckpoint
 from podslice.core.state.checkpoint_devices import DeviceCheckpoint
 from podslice.core.state.checkpoint_memory import MemoryCheckpoint
@@ -18,18 +27,21 @@ from podslice.core.state.releases import FileKind
 
 
 class Content(msgspec.Struct, frozen=True):
-    """One file. Exactly one of `cpu`, `memory`, `device` is set. `unknown` are members of a V4 string we do not know.
-    `by_container_id`: a CPU file V1, whose entries are in `cpu.entries_v1`."""
+    """One file. Exactly one of `cpu`, `memory`, `device`, `allocation` is set. `unknown` are members of a V4 string we
+    do not know. `by_container_id`: a CPU file V1, whose entries are in `cpu.entries_v1`."""
 
     identity: Identity
     version: str
     cpu: CPUCheckpoint | None = None
     memory: MemoryCheckpoint | None = None
     device: DeviceCheckpoint | None = None
+    allocation: Mapping[str, PodAllocation] | None = None
     unknown: str = ""
 
     @property
     def kind(self) -> FileKind:
+        if self.allocation is not None:
+            return "allocation"
         return "cpu" if self.cpu is not None else "memory" if self.memory is not None else "device"
 
     @property
@@ -66,6 +78,8 @@ def read_content(data: bytes) -> Content:
 
 
 def _read_data(data: bytes, identity: Identity) -> Content:
+    if identity.version != "crc32" and _is_allocation(data):
+        return Content(identity, "data", allocation=checkpoint_allocation.decode(data))
     inner = identify(checkpoint_data.decode_data(data).data.encode())
     if inner.kind == "memory":
         memory, unknown = checkpoint_data.decode_memory_v3(data)
@@ -73,7 +87,13 @@ def _read_data(data: bytes, identity: Identity) -> Content:
     if inner.kind == "cpu" and identity.version != "crc32":
         cpu, unknown = checkpoint_data.decode_v4(data)
         return Content(identity, "v4", cpu=cpu, unknown=unknown)
-    raise CheckpointError("the file belongs to another manager (DRA or allocation); podslice does not read its content")
+    raise CheckpointError("the file belongs to another manager (DRA); podslice does not read its content")
+
+
+def _is_allocation(data: bytes) -> bool:
+    """The managers' files name a policy, the records of granted resources have nothing beside their entries."""
+    value = parse(checkpoint_data.decode_data(data).data.encode())
+    return isinstance(value, Members) and all(key.lower() == "entries" for key, _ in value)
 
 
 def _has_pod_entries(data: bytes) -> bool:

@@ -56,6 +56,8 @@ def convert(content: Content, target: Release, containers: Containers) -> Conver
     """An intact file as `target` writes it. `containers` is needed only from or to CPU V1. Raises `InputError`."""
     if not content.intact:
         raise InputError("the checksum does not fit the content", remedy="run podslice state verify, then repair")
+    if content.allocation is not None:
+        raise InputError("holds granted resources, which have one format only", remedy="leave the file as it is")
     version = target.writes(content.kind)
     if content.cpu is not None:
         return _convert_cpu(content, content.cpu, target, version, containers)

@@ -16,7 +16,7 @@ from podslice.core.state.checkpoint_cpu import CPUCheckpoint
 from podslice.core.state.checkpoint_memory import MemoryCheckpoint
 from podslice.core.state.gojson import CheckpointError
 
-FileKind = Literal["cpu", "memory", "device"]
+FileKind = Literal["cpu", "memory", "device", "allocation"]
 _VERSION = re.compile(r"v?1\.(\d{1,3})(\.\d+)?\Z")
 
 
@@ -36,6 +36,8 @@ class Release(NamedTuple):
             return "v4" if self.minor >= 37 else "v3" if self.pod_level else "v2" if self.minor >= 18 else "v1"
         if kind == "memory":
             return "v3" if self.minor >= 37 else "v2" if self.pod_level else "v1"
+        if kind == "allocation":
+            return "data"
         return "v2" if self.minor >= 20 else "v1"
 
 

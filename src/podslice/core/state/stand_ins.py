@@ -14,6 +14,8 @@ from podslice.core.state.content import Content
 from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
+STAND_IN_NAMESPACE = "(state)"
+"""No namespace of a cluster is called so."""
 _SOME_CPU, _SOME_MEMORY = Quantity.milli(1), Quantity.of(1 << 20, BINARY_SI)
 
 
@@ -99,7 +101,7 @@ def _pod(uid: str, held: _Held) -> Pod:
         total: ResourceList = {"cpu": _SOME_CPU, "memory": _SOME_MEMORY} | budget
         whole = ResourceRequirements(requests=total, limits=total)
     spec = PodSpec(containers=tuple(containers), init_containers=tuple(ended), resources=whole)
-    return Pod(spec=spec, metadata=ObjectMeta(name=uid, namespace="(state)", uid=uid))
+    return Pod(spec=spec, metadata=ObjectMeta(name=uid, namespace=STAND_IN_NAMESPACE, uid=uid))
 
 
 def _has_ended(uid: str, name: str, held: _Held) -> bool:

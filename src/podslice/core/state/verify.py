@@ -7,13 +7,15 @@ or unprotected; `note` that something is unusual.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
 from podslice.core.machine.model import Machine
+from podslice.core.pod.spec import ResourceRequirements
 from podslice.core.state.books import held_blocks, misplaced, rebuilt
+from podslice.core.state.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE, PodAllocation
 from podslice.core.state.checkpoint_cpu import CPUCheckpoint
 from podslice.core.state.checkpoint_devices import DeviceCheckpoint
 from podslice.core.state.checkpoint_memory import MachineState, MemoryCheckpoint
@@ -41,6 +43,8 @@ def kind_of_name(name: str) -> FileKind | None:
         "cpu_manager_state": "cpu",
         "memory_manager_state": "memory",
         "kubelet_internal_checkpoint": "device",
+        ALLOCATED_STATE_FILE: "allocation",
+        ACTUATED_STATE_FILE: "allocation",
     }
     return kinds.get(name)
 
@@ -58,6 +62,8 @@ def verify(data: bytes, facts: NodeFacts) -> tuple[Content | None, list[Finding]
         findings += _memory(content.memory, facts.machine)
     elif content.device is not None:
         findings += _devices(content.device)
+    elif content.allocation is not None:
+        findings += _allocations(content.allocation)
     return content, findings
 
 
@@ -260,3 +266,22 @@ def _devices(checkpoint: DeviceCheckpoint) -> Iterator[Finding]:
             held[entry.resource, device] = entry.pod
             if device not in (registered.get(entry.resource) or ()):
                 yield Finding("warning", "unregistered", path, f"device {device} is not among the healthy ones")
+
+
+# allocated_pods_state, actuated_pods_state
+
+
+def _allocations(allocations: Mapping[str, PodAllocation]) -> Iterator[Finding]:
+    for uid, pod in allocations.items():
+        path = f"entries.{uid}"
+        for name, resources in pod.containers.items():
+            yield from _contradictions(resources, f"{path}.ContainerResources.{name}")
+        if pod.pod_level is not None:
+            yield from _contradictions(pod.pod_level, f"{path}.PodLevelResources")
+
+
+def _contradictions(resources: ResourceRequirements, path: str) -> Iterator[Finding]:
+    limits = resources.limits or {}
+    for name, request in (resources.requests or {}).items():
+        if request > limits.get(name, request):
+            yield Finding("error", "over-limit", path, f"requests {request} {name}, more than the limit {limits[name]}")

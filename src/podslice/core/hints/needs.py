@@ -1,0 +1,81 @@
+"""What a request needs from a set of NUMA nodes: so much of something in total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from podslice.core.values.cpuset import Bits, iter_bits
+
+
+class Need:
+    """At least `amount` in total from the nodes of a set; `values` says what each node gives."""
+
+    __slots__ = ("amount", "values")
+    additive = True
+
+    def __init__(self, values: Mapping[int, int], amount: int) -> None:
+        self.values = values
+        self.amount = amount
+
+    @classmethod
+    def nodes(cls, mask: Bits, amount: int) -> Need:
+        """At least `amount` nodes of `mask`."""
+        return cls(dict.fromkeys(iter_bits(mask), 1), amount)
+
+    def met_by(self, mask: Bits) -> bool:
+        """True when the nodes of `mask` give enough."""
+        values = self.values
+        return sum([values.get(node, 0) for node in iter_bits(mask)]) >= self.amount
+
+    def beside(self, mask: Bits) -> Need:
+        """What is still needed when the nodes of `mask` are used anyway."""
+        return Need(self.values, self.amount - sum([self.values.get(node, 0) for node in iter_bits(mask)]))
+
+
+class Reach(Need):
+    """At least `amount` different devices on the nodes of a set, where one device can be on several nodes."""
+
+    __slots__ = ("devices",)
+    additive = False
+
+    def __init__(self, devices: Mapping[int, Bits], amount: int) -> None:
+        super().__init__({node: there.bit_count() for node, there in devices.items()}, amount)
+        self.devices = devices
+
+    def reached(self, mask: Bits) -> Bits:
+        """The devices on the nodes of `mask`."""
+        reached = 0
+        for node in iter_bits(mask):
+            reached |= self.devices.get(node, 0)
+        return reached
+
+    def met_by(self, mask: Bits) -> bool:
+        return self.reached(mask).bit_count() >= self.amount
+
+    def beside(self, mask: Bits) -> Need:
+        reached = self.reached(mask)
+        rest = {node: there & ~reached for node, there in self.devices.items()}
+        return Reach(rest, self.amount - reached.bit_count())
+
+
+def all_met(needs: Iterable[Need], mask: Bits) -> bool:
+    """True when a set of nodes meets every need."""
+    return all(need.met_by(mask) for need in needs)
+
+
+def enough(nodes: Bits, needs: Iterable[Need]) -> Bits:
+    """Some of the `nodes` that meet all needs, found by adding the node that gives most of what is missing; all of them
+    where even those do not."""
+    chosen = 0
+    left = list(needs)
+    while nodes & ~chosen:
+        left = [need for need in (need.beside(chosen) for need in needs) if need.amount > 0]
+        if not left:
+            break
+        chosen |= 1 << max(iter_bits(nodes & ~chosen), key=lambda node: _share(left, node))
+    return chosen
+
+
+def _share(needs: Iterable[Need], node: int) -> tuple[float, int]:
+    """How much of what is missing a node gives; of equal nodes the lower one counts more."""
+    return sum([min(1.0, need.values.get(node, 0) / need.amount) for need in needs]), -node

@@ -1,0 +1,144 @@
+"""The CPU Manager's books: what it knows of one node, how that is taken back, and what can be asked about it
+(spec cpu-topology 6, 8)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.state.model import CPUState
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.cpuset import Bits
+
+SHARED_POOL = "cpu_manager_shared_pool_size_millicores"
+EXCLUSIVE = "cpu_manager_exclusive_cpu_allocation_count"
+
+
+class Snapshot(NamedTuple):
+    """What a refused pod must be given back to; see `CPUBooks.snapshot`."""
+
+    default: Bits
+    assignments: dict[str, Bits] | None
+    bubble: Bits | None
+    reusable: dict[str, Bits]
+    shared_pool: int | None
+    exclusive: int | None
+
+
+class CPUBooks:
+    """The state of a CPU Manager with policy `none` or `static`, and the CPUs it may give away (`allocatable`).
+
+    `reserved` are the CPUs kept for the system. `state` may be replaced once, by `start`.
+    """
+
+    def __init__(
+        self,
+        topology: CPUTopology,
+        context: NodeContext,
+        *,
+        policy: str = "none",
+        options: CPUPolicyOptions | None = None,
+        reserved: Bits = 0,
+    ) -> None:
+        self.topology = topology
+        self.context = context
+        self.policy = policy
+        self.options = options or CPUPolicyOptions()
+        self.reserved = reserved
+        self.reserved_physical = _whole_cores(topology, reserved)
+        self.state = CPUState()
+        self.allocatable: Bits = 0
+        self.containers = ContainerMap()
+        self._reusable: dict[str, Bits] = {}
+        self._written: dict[tuple[str, str], Bits] = {}
+        self._cleaned = 0
+        self._pod_metrics = context.gates["PodLevelResourceManagers"]
+
+    @property
+    def static(self) -> bool:
+        return self.policy == "static"
+
+    def start(self, state: CPUState, containers: ContainerMap) -> None:
+        """Go to work on a restored and validated state (spec 8.6)."""
+        self.state = state
+        self.containers = containers
+        if self.static:
+            self.allocatable = self.topology.all_cpus & ~self.reserved
+            metrics = self.context.metrics
+            metrics[SHARED_POOL] = 1000 * (state.default & ~self.reserved).bit_count()
+            metrics[EXCLUSIVE] = state.assigned().bit_count()
+
+    # Taking back
+
+    def snapshot(self, uid: str) -> Snapshot:
+        """What a failed admission of this pod must be undone to."""
+        assignments = self.state.assignments.get(uid)
+        metrics = self.context.metrics
+        return Snapshot(
+            self.state.default,
+            dict(assignments) if assignments is not None else None,
+            self.state.bubbles.get(uid),
+            self._reusable,
+            metrics.get(SHARED_POOL),
+            metrics.get(EXCLUSIVE),
+        )
+
+    def restore(self, uid: str, before: Snapshot) -> None:
+        """Undo everything done for a pod since `snapshot`."""
+        state = self.state
+        state.default = before.default
+        state.assignments.pop(uid, None)
+        if before.assignments is not None:
+            state.assignments[uid] = before.assignments
+        state.bubbles.pop(uid, None)
+        if before.bubble is not None:
+            state.bubbles[uid] = before.bubble
+        state.revision += 1
+        self._reusable = before.reusable
+        if before.shared_pool is not None and before.exclusive is not None:
+            self.context.metrics[SHARED_POOL] = before.shared_pool
+            self.context.metrics[EXCLUSIVE] = before.exclusive
+
+    # Queries
+
+    def affinity(self, uid: str, container: str) -> Bits:
+        """The CPUs a container runs on: its assignment, else the shared pool (spec 6.7)."""
+        assigned = self.state.assignment(uid, container)
+        return self.state.default if assigned is None else assigned
+
+    def exclusive_cpus(self, uid: str, container: str) -> Bits:
+        """What the pod-resources API reports, pod shared pools included (spec 6.8)."""
+        return self.state.assignment(uid, container) or 0
+
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """True when the container has the exclusive CPUs it is entitled to, if any."""
+        held = self.state.assignment(pod.uid, container.name)
+        return not container.exclusive_cpus or not self.static or held is not None
+
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> str:
+        """`container`, `pod` or `host` (spec 6.8)."""
+        if self.state.assignment(pod.uid, container.name) is None:
+            return "host"
+        return "pod" if pod.managed and not container.isolated else "container"
+
+    def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """Decides the CFS quota of the container (spec 6.9)."""
+        if self._pod_metrics:
+            return self.isolation(pod, container) == "container"
+        return self.exclusive_cpus(pod.uid, container.name) != 0
+
+    def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
+        """Decides the CFS quota of the pod cgroup and sandbox (spec 6.9)."""
+        if pod.managed:
+            return all(self.isolation(pod, container) == "container" for container in pod.containers)
+        return any(self.exclusive_cpus(pod.uid, container.name) for container in pod.containers)
+
+
+def _whole_cores(topology: CPUTopology, cpus: Bits) -> Bits:
+    whole = 0
+    for core in topology.cores.values():
+        if core & cpus:
+            whole |= core
+    return whole

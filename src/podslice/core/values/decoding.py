@@ -1,0 +1,51 @@
+"""What a decoder says about plain data, in words for people who write YAML.
+
+Every reader of typed data decodes with msgspec, whose errors speak of arrays, `str` and JSONPath; this is the one place
+that translates them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAP_KEY = "[...]"
+"""What stands in a path for a key of a map; the decoder does not say which."""
+_PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>.*)`$")
+_EXPECTED = re.compile(r"expected `(?P<wanted>\w+)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE)
+_WORDS = {
+    "object": "an object",
+    "array": "a list",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+_SCALARS = ("int", "float", "bool")
+
+
+class DecodingProblem(NamedTuple):
+    """`path` is the field as in `spec.containers[0].name`, empty for the whole; `remedy` is empty where the problem
+    says it."""
+
+    path: str
+    problem: str
+    remedy: str
+
+
+def decoding_problem(text: str) -> DecodingProblem:
+    """The parts of a message of msgspec's `ValidationError`."""
+    place = _PLACE.search(text)
+    path = place["path"] if place else ""
+    problem = _PLACE.sub("", text)
+    kinds = _EXPECTED.search(problem)
+    remedy = ""
+    if kinds:
+        wanted, found = kinds["wanted"], kinds["found"]
+        problem = _EXPECTED.sub(f"expected {_WORDS.get(wanted, wanted)}, got {_WORDS.get(found, found)}", problem)
+        if wanted == "str" and found in _SCALARS:
+            remedy = "put it in quotes"
+    elif "missing required field" in problem:
+        remedy = "add the field"
+    return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy)

@@ -1,0 +1,110 @@
+"""A plan of moves or restarts for the terminal."""
+
+from __future__ import annotations
+
+import click
+
+from podslice.core.defrag.largest import Largest
+from podslice.core.defrag.plan import ContainerMove, Move, Plan
+from podslice.core.defrag.restarts import RestartPlan
+from podslice.core.values.cpuset import CPUSet
+from podslice.render.table import format_table
+
+_MEANING = {"stop": "ends", "start": "starts again", "place": "is admitted"}
+
+
+def plan_text(plan: Plan | RestartPlan, who: str, *, most: int | None = None) -> str:
+    """The plan in words and as a table; `who` names what should fit, `most` is how many moves were allowed."""
+    if not plan.fits:
+        return click.style(f"{who} does not fit: ", fg="red", bold=True) + _why_not(plan, most)
+    count = plan.container_moves if isinstance(plan, Plan) else len(plan.restarted)
+    if not count:
+        cpus = plan.placed if isinstance(plan, Plan) else plan.steps[-1].after
+        where = f" It gets CPUs {cpus}." if cpus else ""
+        return click.style(f"{who} fits as it is; nothing needs to move.", fg="green", bold=True) + where
+    unit = "container move" if isinstance(plan, Plan) else "pod restart"
+    headline = click.style(f"{who} fits after {count} {unit}{'s' if count != 1 else ''}", fg="green", bold=True)
+    table = _move_table(plan, who) if isinstance(plan, Plan) else _restart_table(plan, who)
+    return f"{headline} ({_certainty(plan)}).\n{table}"
+
+
+def largest_text(found: Largest) -> str:
+    """What fits now and after the plan, and the plan."""
+    if not found.after:
+        return "No such pod with CPUs of its own fits, and no plan was found that makes room for one."
+    if found.plan is None:
+        text = f"The largest pod that fits has {found.now} CPUs; no plan was found that makes room for a larger one"
+        return text + ("; there is none." if found.proven else " (not proven: try a higher --limit).")
+    how = "these moves" if isinstance(found.plan, Plan) else "these restarts"
+    text = f"The largest pod that fits now has {found.now} CPUs, after {how} {found.after}"
+    text += ", the most there can be.\n" if found.proven else "; there may be room for more (try a higher --limit).\n"
+    return text + plan_text(found.plan, f"A pod with {found.after} CPUs")
+
+
+def _certainty(plan: Plan | RestartPlan) -> str:
+    """What is known about the length of a plan."""
+    if isinstance(plan, RestartPlan):
+        return "every smaller set of pods was tried" if plan.exhaustive else "not every smaller set of pods was tried"
+    if plan.proven:
+        return "proven minimal: no plan has fewer"
+    return f"not proven minimal: a plan needs {plan.at_least} or more"
+
+
+def _why_not(plan: Plan | RestartPlan, most: int | None) -> str:
+    if isinstance(plan, RestartPlan):
+        if plan.exhaustive:
+            return f"no restarts{_bounded(most)} make room for it (every set of pods was tried)."
+        return f"no restarts{_bounded(most)} were found that make room for it (try a higher --limit)."
+    if plan.proven:
+        return f"no moves of running containers{_bounded(most)} make room for it (proven)."
+    return "no plan was found; there may be one (try a higher --limit)."
+
+
+def _bounded(most: int | None) -> str:
+    return "" if most is None else f", at most {most},"
+
+
+def _restart_table(plan: RestartPlan, who: str) -> str:
+    rows = [
+        (
+            str(number),
+            who if step.action == "place" else step.pod,
+            _MEANING[step.action],
+            _set(step.before),
+            _set(step.after),
+        )
+        for number, step in enumerate(plan.steps, 1)
+    ]
+    return format_table(("STEP", "POD", "WHAT", "CPUS NOW", "CPUS THEN"), rows, right=(0,), bold=True)
+
+
+def _move_table(plan: Plan, who: str) -> str:
+    memory = any(c.memory_nodes_before or c.memory_nodes_after for move in plan.moves for c in move.containers)
+    rows = [row for step, move in enumerate(plan.moves, 1) for row in _rows(step, move, memory)]
+    rows.append([str(len(plan.moves) + 1), who, "is admitted", "-", _set(plan.placed), *["-", "-"] * memory])
+    headings = ["STEP", "POD", "CONTAINER", "CPUS NOW", "CPUS THEN"] + ["MEMORY NOW", "MEMORY THEN"] * memory
+    return format_table(headings, rows, right=(0,), bold=True)
+
+
+def _rows(step: int, move: Move, memory: bool) -> list[list[str]]:
+    rows = [_row(container, memory) for container in move.containers]
+    if move.pod_cpus_before is not None and move.pod_cpus_after is not None:
+        sets = move.pod_cpus_before, move.pod_cpus_after
+        rows.insert(0, ["(pod)", *map(str, sets), *["-", "-"] * memory])
+    pod = f"{move.namespace}/{move.name}"
+    return [[str(step) if i == 0 else "", pod if i == 0 else "", *row] for i, row in enumerate(rows)]
+
+
+def _row(container: ContainerMove, memory: bool) -> list[str]:
+    row = [container.name, _set(container.cpus_before), _set(container.cpus_after)]
+    if memory:
+        row += [_nodes(container.memory_nodes_before), _nodes(container.memory_nodes_after)]
+    return row
+
+
+def _set(cpus: CPUSet) -> str:
+    return str(cpus) or "-"
+
+
+def _nodes(nodes: CPUSet) -> str:
+    return f"NUMA {nodes}" if nodes else "-"

@@ -1,0 +1,214 @@
+"""How the command line behaves around its answers: mistakes, colours, widths, closed pipes, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from podslice.cli.main import main
+from podslice.cli.output import coloured, prose_width
+from podslice.render.prose import wrapped
+
+ROOT = Path(__file__).parents[2]
+PODS = str(ROOT / "examples" / "pods.yaml")
+MACHINE = ("--machine", "xeon-6338-2s")
+
+
+class Answer(NamedTuple):
+    code: int | str | None
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs the command in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch = monkeypatch
+        self.capsys = capsys
+
+    def __call__(self, *arguments: str) -> Answer:
+        self.monkeypatch.setattr(sys, "argv", ["podslice", *arguments])
+        code: int | str | None = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        out, err = self.capsys.readouterr()
+        return Answer(code, out, err)
+
+
+@pytest.fixture
+def podslice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> dict[str, str]:
+    """Files that hold nothing useful."""
+    contents = {"empty": b"", "binary": bytes(range(128, 256)), "deep": b"[" * 3000, "text": b"hello"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    return {name: str(tmp_path / name) for name in (*contents, "folder", "missing")}
+
+
+@pytest.mark.parametrize("kind", ["empty", "binary", "deep", "text", "folder", "missing"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("admit", *MACHINE), ("explain", *MACHINE), ("draw", *MACHINE), ("whatif", *MACHINE), ("inspect",), ("replay",),
+        ("admit", PODS, *MACHINE, "--config"), ("admit", PODS, *MACHINE, "--devices"), ("admit", PODS, "--from"),
+        ("admit", PODS, "--sysfs"), ("inspect", PODS, "--limit-range"), ("inspect", PODS, "--node"),
+        ("state", "show"), ("state", "convert"), ("state", "repair"), ("explain", PODS, *MACHINE, "--pods"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_useless_files(podslice: Shell, bad: dict[str, str], command: tuple[str, ...], kind: str) -> None:
+    """A file that is missing, a folder, empty, binary or something else is one line on standard error, exit code 2."""
+    answer = podslice(*command, bad[kind])
+    assert (answer.code, answer.out) == (2, "")
+    (line,) = answer.err.splitlines()
+    assert line.startswith("podslice: error: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("admitt",), "no such command 'admitt' (did you mean admit?); podslice --help says more"),
+        (("frobnicate",), "no such command 'frobnicate' (one of admit, agent, "),
+        (("state", "shwo"), "no such command 'shwo' (did you mean show?); podslice state --help says more"),
+        (("admit",), "missing argument 'FILE...'; podslice admit --help says more"),
+        (("admit", PODS, "--machin", "x"), "no such option '--machin' (did you mean"),
+        (("admit", PODS, "-o", "xml"), "'xml' is not one of 'table', 'wide', 'json', 'yaml'"),
+        (("admit", PODS, "--machine", "epyc-9654-nps5"), "did you mean epyc-9654-nps4"),
+        (("admit", PODS, *MACHINE, "--set", "cpuManagerPolicy.x=1"), "cpuManagerPolicy: expected text, got an object"),
+        (("admit", PODS, *MACHINE, "--set", "maxPods=many"), "maxPods: expected a whole number, got text"),
+        (("admit", PODS, *MACHINE, "--set", "cpuManagerReconcilePeriod=soon"), 'time: invalid duration "soon"'),
+        (("inspect", PODS, "--node", "memory=-1"), "--node memory: -1 is negative"),
+        (("draw", *MACHINE, "--watch", "--interval", "0"), "'--interval'"),
+        (("draw", *MACHINE, "--out", "picture.gif"), "--out: has a name that tells no form (end it in .svg, .html"),
+        (("replay", "--name", "nobody", str(ROOT / "tests/vectors/cpuset.jsonl.gz")), "holds no cases named 'nobody'"),
+        (("version", "extra"), "got unexpected extra argument (extra)"),
+    ],
+)
+def test_mistakes(podslice: Shell, arguments: tuple[str, ...], problem: str) -> None:
+    """Every mistake on the command line is one line that says what would be right."""
+    answer = podslice(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    (line,) = answer.err.splitlines()
+    assert line.startswith("podslice: error: ")
+    assert problem in line
+
+
+def test_without_a_command(podslice: Shell) -> None:
+    """The bare command shows the help; `--version` is the same as `version`."""
+    assert podslice().out == podslice("--help").out
+    assert podslice("--version") == podslice("version")
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("featureGates.MemoryQoS=true", {"MemoryQoS": True}),
+        ("featureGates={MemoryQoS: true}", {"MemoryQoS": True}),
+    ],
+)
+def test_set_reaches_into_maps(setting: str, line: dict[str, bool]) -> None:
+    """`--set FIELD.KEY` sets one entry of a map."""
+    from podslice.cli.node_option import load_config
+
+    assert load_config(None, (setting,))[0].feature_gates == line
+
+
+def test_set_keeps_the_other_entries(tmp_path: Path) -> None:
+    """`--set FIELD.KEY` leaves the rest of the file's map alone; a key may contain dots; numbers are numbers."""
+    from podslice.cli.node_option import load_config
+
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "evictionHard: {nodefs.available: 1Gi}\nmemoryThrottlingFactor: 0.8\n"
+    )
+    config, _ = load_config(str(file), ("evictionHard.memory.available=2Gi", "maxPods=10", "reservedSystemCPUs=0"))
+    assert config.eviction_hard == {"nodefs.available": "1Gi", "memory.available": "2Gi"}
+    assert (config.max_pods, config.reserved_system_cpus, config.memory_throttling_factor) == (10, "0", 0.8)
+
+
+COMMANDS = [
+    ("admit", PODS, *MACHINE), ("explain", PODS, *MACHINE), ("inspect", PODS), ("lint", PODS), ("topology", *MACHINE),
+    ("topology", "--list"), ("whatif", PODS, *MACHINE), ("version",),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_data_is_data(podslice: Shell, command: tuple[str, ...]) -> None:
+    """`-o json` and `-o yaml` print the same data and nothing else."""
+    assert json.loads(podslice(*command, "-o", "json").out) == yaml.safe_load(podslice(*command, "-o", "yaml").out)
+
+
+def test_admit_beside_what_runs(podslice: Shell, tmp_path: Path) -> None:
+    """`--pods` says what runs on the node already; a pod of the same name gets an identity of its own."""
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
+    pod += "  - {name: c, resources: {limits: {cpu: '2', memory: 1Gi}}}\n"
+    file = tmp_path / "pod.yaml"
+    file.write_text(pod)
+    node = ("--from", "pack:1 core:4 pu:1", "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0",
+            "--no-predicates", "-o", "json")  # fmt: skip
+    alone = json.loads(podslice("admit", str(file), *node).out)["pods"]
+    beside = json.loads(podslice("admit", str(file), "--pods", str(file), *node).out)["pods"]
+    assert [pod["containers"][0]["cpus"] for pod in alone] == ["1-2"]
+    assert [pod["reason"] for pod in beside] == ["UnexpectedAdmissionError"]
+
+
+def test_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours and broken lines are for terminals; NO_COLOR turns colours off there."""
+    assert (coloured(), prose_width()) == (False, None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert (coloured(), prose_width()) == (True, 60)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not coloured()
+
+
+def test_sentences_are_broken() -> None:
+    """Long lines continue set in; short ones and lists of CPUs stay."""
+    text = "one two three four\n  five 0-1,192-193 six\nseven"
+    assert wrapped(text, 14) == "one two three\n  four\n  five\n    0-1,192-193\n    six\nseven"
+    assert wrapped(text, None) == text
+
+
+def test_full_disk_and_closed_pipe() -> None:
+    """Output that cannot be written is one line; a reader that leaves early is no error worth a word."""
+    command = [sys.executable, "-m", "podslice.cli.main", "topology", *MACHINE, "-o", "json"]
+    if Path("/dev/full").exists():
+        with open("/dev/full", "w") as full:
+            broken = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (broken.returncode, len(broken.stderr.splitlines())) == (2, 1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    closed = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (closed.returncode != 0, closed.stderr) == (True, "")
+
+
+def test_shell_completion() -> None:
+    """The shell completes commands, options and the names of machines."""
+
+    def completed(words: str, position: int) -> str:
+        environment = {**os.environ, "_PODSLICE_COMPLETE": "bash_complete", "COMP_WORDS": words,
+                       "COMP_CWORD": str(position)}  # fmt: skip
+        command = [sys.executable, "-m", "podslice.cli.main"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+
+    assert "plain,admit" in completed("podslice ad", 1)
+    assert "plain,--machine" in completed("podslice admit --ma", 2)
+    assert "plain,epyc-9654-nps4" in completed("podslice admit --machine epyc", 3)

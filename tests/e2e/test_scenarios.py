@@ -1,0 +1,55 @@
+"""The end-to-end scenarios as a list; they themselves need a virtual machine (`make e2e`)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from e2e.__main__ import SHORT, Outcome, markdown
+from e2e.scenarios import SCENARIOS
+from e2e.vm import SHAPES
+from podslice.agent.settings import settings_from_dict
+
+
+def ids(letters: str, *numbers: int) -> set[str]:
+    return {f"{letters}{number:02}" for number in numbers}
+
+
+def test_every_row_of_the_checklist_is_there() -> None:
+    """Rows about the kubelet's own part are named in docs/e2e.md as left out."""
+    expected = (
+        ids("C", *range(1, 40))
+        | ids("P", *range(1, 25))
+        | ids("M", *range(1, 10))
+        | ids("MP", *range(1, 22))
+        | ids("T", *range(1, 7))
+        | ids("R", 1, 2, 3, 5, 6, 7)
+        | ids("X", 1, 2, 3, 4, 8, 11, 12)
+    )
+    assert {re.split(r"[/-]", ident)[0] for ident in SCENARIOS} - {"X"} == expected
+
+
+def test_every_scenario_has_a_machine() -> None:
+    """And all machines have scenarios; the short set is a part of the whole."""
+    assert all(one.shapes for one in SCENARIOS.values())
+    assert {shape for one in SCENARIOS.values() for shape in one.shapes} == set(SHAPES)
+    assert set(SHORT) <= set(SCENARIOS)
+
+
+@pytest.mark.parametrize("ident", sorted(SCENARIOS))
+def test_configurations_are_valid(ident: str) -> None:
+    """Each scenario's configuration is one the agent starts with."""
+    one = SCENARIOS[ident]
+    for name in one.shapes:
+        config = one.config(SHAPES[name]) if callable(one.config) else one.config
+        settings = {"apiVersion": "podslice.io/v1alpha1", "kind": "AgentConfiguration", "resources": config, **one.agent}
+        assert settings_from_dict(settings).warnings == ()
+
+
+def test_results_as_a_table() -> None:
+    """A row per scenario, a column per machine, and how many passed."""
+    outcomes = [Outcome("C01", "a", 1.0, ""), Outcome("C01", "b", 1.0, "no"), Outcome("C02", "a", 1.0, "")]
+    text = markdown(outcomes, ["a", "b"])
+    assert "2 of 3 passed" in text
+    assert text.splitlines()[-2:] == ["| C01 | pass | FAIL |", "| C02 | pass | - |"]
