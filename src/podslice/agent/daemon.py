@@ -105,6 +105,7 @@ class Agent:
             os.environ, name=settings.plugin_name, index=settings.plugin_index, path=settings.nri_socket
         )
         self._connection: Connection | None = None
+        self._why_not = ""
         self._push = asyncio.Event()
         self._started = time.time()
         self.owner.on_stale = self._push.set
@@ -196,15 +197,19 @@ class Agent:
 
     def _connected(self, connection: Connection) -> None:
         self._connection = connection
+        self._why_not = ""
         self.metrics.connected.set(1)
         self.metrics.connections.inc()
         self.reporter.log.info("connected", runtime=self.plugin.runtime)
         notify(f"STATUS=serving {self.plugin.runtime}")
 
     def _disconnected(self, reason: str) -> None:
+        """Said once for every reason: the tries go on for ever."""
         self._connection = None
         self.metrics.connected.set(0)
-        self.reporter.log.warning("disconnected", reason=reason)
+        if reason != self._why_not:
+            self.reporter.log.warning("disconnected", reason=reason)
+        self._why_not = reason
 
     async def _push_updates(self) -> None:
         """After a pod has gone, tell the others about the larger pool; what a creation tells itself is not due."""

@@ -279,7 +279,7 @@ class Owner:
         """Write what could not be written before."""
         if self._unsaved and self.store is not None:
             try:
-                self.store.remove("")
+                self.store.save()
                 self._unsaved = False
             except StateWriteError as error:
                 self.reporter.trouble("stateWrite", str(error))

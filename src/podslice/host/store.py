@@ -74,6 +74,10 @@ class NodeStore:
     def remove(self, uid: str) -> None:
         """The pod is gone. Raises `StateWriteError`; the pod's resources are then free in memory only."""
         self.node.remove(uid)
+        self.save()
+
+    def save(self) -> None:
+        """Write what could not be written before. Raises `StateWriteError`."""
         try:
             self._save()
         except OSError as error:
