@@ -220,6 +220,7 @@ def skip_disk_sync() -> None:
 async def soak(folder: Path, count: int, *, disturb: int = 500) -> dict[str, float]:
     """Run lifecycles, with a tenth as warm-up for the memory figure. Raises `AssertionError` on any loss."""
     world = Soak(folder)
+    files = len(os.listdir("/proc/self/fd"))
     await world.start()
     await world.lifecycles(max(count // 10, 20), disturb=disturb)
     lifecycles = 0
@@ -241,6 +242,8 @@ async def soak(folder: Path, count: int, *, disturb: int = 500) -> dict[str, flo
         "rss_warm_mb": sizes[0],
         "rss_half_mb": sizes[1],
         "rss_end_mb": sizes[2],
+        "files_open": len(os.listdir("/proc/self/fd")) - files,
+        "tasks": len(asyncio.all_tasks()) - 1,
     }
 
 

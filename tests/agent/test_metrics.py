@@ -145,6 +145,15 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
         assert len(buckets) == 12
         assert values['podslice_containers{isolation="pod"}'] == 1
         assert values['podslice_troubles_total{kind="apiServer"}'] == 1
+        await world.end("a")
+        _, values = world.page()
+        timed = {
+            series.split('hook="')[1][:-2]
+            for series in values
+            if series.startswith("podslice_hook_duration_seconds_count")
+        }
+        containers, pods = {"Create", "Stop", "Remove"}, {"Run", "Stop", "Remove"}
+        assert timed == {f"{one}Container" for one in containers} | {f"{one}PodSandbox" for one in pods}
         await world.kill()
 
     asyncio.run(main())
