@@ -30,6 +30,12 @@ class Plugin:
     def __init__(self, folder: Path, file: Path) -> None:
         self._folder = folder
         self._file = file
+        self._server: Any = None
+
+    def _serve(self) -> None:
+        """Listen on a new socket: the kubelet, and so the agent, removes all when it starts."""
+        if self._server is not None:
+            self._server.stop(None)
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
         methods: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(
@@ -44,8 +50,8 @@ class Plugin:
             self._list, request_deserializer=api.Empty.FromString, response_serializer=lambda m: m.SerializeToString()
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods),))
-        (folder / _ENDPOINT).unlink(missing_ok=True)
-        self._server.add_insecure_port(f"unix://{folder / _ENDPOINT}")
+        (self._folder / _ENDPOINT).unlink(missing_ok=True)
+        self._server.add_insecure_port(f"unix://{self._folder / _ENDPOINT}")
         self._server.start()
 
     def _wanted(self, call: str, context: Any) -> dict[str, Any]:
@@ -82,6 +88,7 @@ class Plugin:
             try:
                 found = os.stat(socket)
                 if (found.st_ino, found.st_ctime_ns) != known:
+                    self._serve()
                     self._register(socket)
                     known = (found.st_ino, found.st_ctime_ns)
             except (OSError, grpc.RpcError) as error:
