@@ -8,7 +8,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -234,15 +234,16 @@ class Agent:
     async def _reconcile(self) -> None:
         while True:
             await asyncio.sleep(self.settings.reconcile_seconds)
-            if self.reconciler.differs():
-                await asyncio.sleep(_ON_THE_WAY_SECONDS)
-            self.reconcile()
+            await self.reconcile()
 
-    def reconcile(self) -> list[Drift]:
+    async def reconcile(self) -> list[Drift]:
         """One pass, reported; what could not be repaired is reported once."""
         for identity in self.vanished.run():
             self.reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
-        found = self.reconciler.run()
+        found = await _between_other_work(self.reconciler.looking().steps())
+        if found and not self.observe:
+            await asyncio.sleep(_ON_THE_WAY_SECONDS)
+            found = await _between_other_work(self.reconciler.steps())
         for drift in found:
             if drift not in self._lasting:
                 self.reporter.drift(drift)
@@ -286,6 +287,15 @@ class Agent:
             startedAt=self._started,
             ready=self.ready(),
         )
+
+
+async def _between_other_work(steps: Iterable[list[Drift]]) -> list[Drift]:
+    """All drifts; calls of the runtime are answered between any two steps."""
+    found: list[Drift] = []
+    for step in steps:
+        found += step
+        await asyncio.sleep(0)
+    return found
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
