@@ -144,6 +144,23 @@ def test_status_command(tmp_path: Path) -> None:
     with_agent(tmp_path, test)
 
 
+def test_strangers_become_events(tmp_path: Path) -> None:
+    """Who slipped past the agent is named on its pod."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("s", "100m"))
+        fake.stop()
+        await fake.create_container(await fake.run_pod("s"), "app")
+        fake.start()
+        async with asyncio.timeout(10):
+            while not api.events:
+                await asyncio.sleep(0.01)
+        assert (api.events[0]["reason"], api.events[0]["involvedObject"]["name"]) == ("PodsliceStranger", "s")
+        assert api.events[0]["message"] == "Container app: it was created without the agent"
+
+    with_agent(tmp_path, test)
+
+
 def test_larger_pool_is_told_unasked(tmp_path: Path) -> None:
     """When an exclusive pod has gone, shared containers get its CPUs back without waiting for the next creation."""
 

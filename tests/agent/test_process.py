@@ -257,3 +257,38 @@ def test_other_commands_do_not_load_the_agents_libraries(module: str) -> None:
     """`podslice admit` stays fast: nothing of the agent is imported."""
     code = f"import sys, podslice.cli.admit, podslice.cli.main; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_shipped_plugin_script(tmp_path: Path) -> None:
+    """The script for the runtime's plugin folder hands the runtime's socket on, and ends with it."""
+    shipped = Path(__file__).parents[2] / "deploy" / "nri" / "90-podslice"
+    assert os.access(shipped, os.X_OK)
+    config = tmp_path / "agent.yaml"
+    config.write_text(json.dumps(settings(tmp_path, podResourcesSocket="", metricsAddress="")))
+    script = tmp_path / "90-podslice"
+    command = f"{sys.executable} -m podslice.cli.main"
+    text = shipped.read_text().replace("/opt/podslice/bin/podslice", command)
+    script.write_text(text.replace("/etc/podslice/agent.yaml", f"{config} --from '{MACHINE}'"))
+    script.chmod(0o755)
+
+    async def main() -> None:
+        fake = FakeRuntime(request_timeout=10)
+        ours, theirs = socket.socketpair()
+        await fake.adopt(ours)
+        descriptor = theirs.fileno()
+        environment = {"NRI_PLUGIN_NAME": "podslice", "NRI_PLUGIN_IDX": "90", "NRI_PLUGIN_SOCKET": str(descriptor)}
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(script)], env={**os.environ, **environment}, pass_fds=[descriptor], stderr=log, stdout=log
+            )
+        theirs.close()
+        try:
+            await asyncio.wait_for(fake.attached.wait(), 30)
+            assert fake.registered == [("podslice", "90")]
+            fake.drop_plugin()
+            assert await asyncio.to_thread(process.wait, 20) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+    asyncio.run(main())

@@ -135,6 +135,7 @@ class AgentReporter:
         if self.metrics is not None:
             self.metrics.strangers.inc()
         self.log.warning("stranger", pod=str(identity), uid=identity.uid, container=container, why=why)
+        self.events.emit(identity, "Warning", "PodsliceStranger", f"Container {container}: {why}")
 
     def trouble(self, what: str, message: str) -> None:
         if self.metrics is not None:
