@@ -179,6 +179,34 @@ def test_larger_pool_is_told_unasked(tmp_path: Path) -> None:
     with_agent(tmp_path, test)
 
 
+def test_refused_update_is_tried_again(tmp_path: Path) -> None:
+    """An unasked update the runtime does not take is said, and sent again until it does."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("a", "4"))
+        await api.apply(api_pod("s", "100m"))
+        await fake.create_container(await fake.run_pod("a"), "app")
+        shared = await fake.create_container(await fake.run_pod("s"), "app")
+        apply, tries = fake._apply, 0
+
+        def refuse_once(updates: Any) -> None:
+            nonlocal tries
+            tries += bool(updates)
+            if updates and tries == 1:
+                raise RPCError(2, "busy")
+            apply(updates)
+
+        fake._apply = refuse_once  # type: ignore[method-assign]
+        await fake.stop_pod("sandbox-a")
+        async with asyncio.timeout(10):
+            while shared.cpus != "0-31":
+                await asyncio.sleep(0.02)
+        assert tries >= 2
+        assert 'podslice_troubles_total{kind="update"} 1.0' in agent.metrics.text().decode()
+
+    with_agent(tmp_path, test)
+
+
 def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
     """The reconcile loop runs on its own, and counts."""
 
