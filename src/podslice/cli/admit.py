@@ -105,6 +105,9 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
             click.echo(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}")
             if decision.why:
                 click.echo(wrapped(f"  {decision.why}", prose_width()))
+        if decision.ended_early:
+            found = " and ".join(decision.ended_early)
+            click.echo(f"\n{decision.namespace}/{decision.name}: not proven to be the best there is: {found}")
     if memory:
         click.echo("\n" + _memory_table(node))
     if show_map:

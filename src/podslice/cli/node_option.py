@@ -66,7 +66,7 @@ def running_options(command: F) -> F:
             "--pods",
             "pods_path",
             metavar="FILE",
-            help="Pods that run on the node, in order (kubectl get pods -o yaml).",
+            help="Pods that run on the node, in order (kubectl get pods -o yaml); ended ones do not count.",
         ),
         click.option(
             "--state",
@@ -104,11 +104,14 @@ def start_node(
 ) -> StartedNode:
     """The node the options describe, with its running pods on it. Raises `InputError`."""
     from podslice.k8s.manifest import load_pods
+    from podslice.k8s.running import ENDED
 
     config, warnings = load_config(config_path, overrides)
     chosen = resolve_machine(machine, sysfs, source)
     devices = load_devices(devices_path)
-    listed = tuple(loaded.pod for loaded in load_pods(pods_path)) if pods_path else ()
+    given = (loaded.pod for loaded in load_pods(pods_path)) if pods_path else ()
+    listed = tuple(pod for pod in given if pod.status.phase not in ENDED)
+    warnings += _several_nodes(listed)
     files = read_state_directory(state_path) if state_path else {}
     node = started(
         lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=files), config
@@ -125,6 +128,14 @@ def start_node(
         f"{d.namespace}/{d.name} runs, but this node refuses it: {d.reason}" for d in decisions if not d.admitted
     ]
     return StartedNode(node, running, (*warnings, *refused))
+
+
+def _several_nodes(pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    """A warning when the pods that should run on one node say that they run on several."""
+    names = sorted({pod.spec.node_name for pod in pods} - {""})
+    if len(names) < 2:
+        return ()
+    return (f"--pods names {len(names)} nodes ({', '.join(names[:3])}); all its pods count as running on this one",)
 
 
 def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:

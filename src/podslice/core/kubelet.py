@@ -122,6 +122,7 @@ class Kubelet:
         off the node are removed and named in `preempted`.
         """
         admission = self.admission(pod)
+        self.manager.context.ended_early = ()
         known = admission.uid in self.active
         self.manager.context.activate(admission)
         before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
