@@ -32,7 +32,8 @@ class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet would, and `InputError` for unreadable files.
 
     The managers' files are kept, not the records of granted resources: `running` are the pods that run on the node, in
-    order of admission and with the resources they were granted; they are admitted again and keep what they have. What the files hold for other pods is freed. `predicates` as for `Node`.
+    order of admission and with the resources they were granted; they are admitted again and keep what they have. What
+    the files hold for other pods is freed. `predicates` as for `Node`.
     """
 
     def __init__(
