@@ -107,7 +107,7 @@ def somebody_writes_a_cpuset(world: World) -> None:
 
 @scenario("X-damaged-state", STATIC)
 def state_file_damaged(world: World) -> None:
-    """With a damaged state file nobody loses CPUs, and new exclusive requests are refused."""
+    """With a damaged state file nobody loses CPUs and new exclusive requests are refused, until the file is mended."""
     running = world.run(pod("p", gu("c", 2)))
     owned = world.exclusive(running, "c", 2)
     world.kill_agent()
@@ -115,3 +115,8 @@ def state_file_damaged(world: World) -> None:
     world.start_agent(ready=False)
     check(running.cpus("c") == owned, "the running container keeps its CPUs")
     world.refuse(pod("q", gu("c", 2)), "state cannot be trusted")
+    world.kill_agent()
+    world.mend_state()
+    world.start_agent()
+    world.shared(running, "c", owned)
+    world.disjoint(owned, world.exclusive(world.run(pod("r", gu("c", 2))), "c", 2))

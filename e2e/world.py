@@ -85,15 +85,21 @@ class World:
         self.kill_agent()
         self.start_agent()
 
+    def mend_state(self) -> None:
+        """`podslice state repair` on the agent's files."""
+        reserved = format_bits(self.reserved)
+        words = (*PODSLICE, "state", "repair", STATE, "--here", "--reserved-cpus", reserved, "--write")
+        self.vm.call("shell", command=shlex.join(words))
+
     def client(self, name: str) -> str:
         """The path in the guest of one of our clients."""
         path = f"/run/{name}"
         self.vm.call("write", path=path, text=(CLIENTS / name).read_text())
         return path
 
-    def pod_resources(self, method: str, *, times: int = 1, **fields: Any) -> Json:
+    def pod_resources(self, method: str, **fields: Any) -> Json:
         """An answer of the agent's PodResources API; after an error its code and details."""
-        words = (self.client("pod_resources.py"), POD_RESOURCES, method, json.dumps(fields), str(times))
+        words = (self.client("pod_resources.py"), POD_RESOURCES, method, json.dumps(fields))
         answer: Json = json.loads(self.vm.call("shell", command=shlex.join(["python3.13", *words])))
         return answer
 

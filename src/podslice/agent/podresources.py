@@ -185,9 +185,10 @@ def _containers(node: Node, pod: AdmissionPod) -> Iterator[api.ContainerResource
                 devices += [
                     _device(entry.resource, device, numa) for numa, ids in entry.by_node.items() for device in ids
                 ]
+        owns = manager.cpu.isolation(pod, container) == "container" or manager.context.quirks.pod_pool_is_listed
         yield api.ContainerResources(
             name=container.name,
-            cpu_ids=iter_bits(manager.cpu.exclusive_cpus(pod.uid, container.name)),
+            cpu_ids=iter_bits(manager.cpu.exclusive_cpus(pod.uid, container.name)) if owns else (),
             memory=[
                 _memory(block.type, block.size, block.numa_affinity or ())
                 for block in manager.memory.blocks(pod.uid, container.name)

@@ -39,6 +39,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """9.1.4, 11.14: machines with more than max-allowable-numa-nodes (8) are refused, because the merge explodes."""
     distances_by_node_id: bool = False
     """11.12: distance lists are indexed by node id, which crashes with gaps in the ids."""
+    pod_pool_is_listed: bool = False
+    """6.8, 11.16: the PodResources API lists a pod's shared pool as exclusive CPUs of its containers."""
     vanished_devices_crash: bool = False
     """memory-device 4.11: a device in use that its plugin no longer lists crashes the kubelet."""
     nodeless_device_blocks_hints: bool = False
