@@ -129,6 +129,7 @@ class Owner:
             self._enter_safe_mode(str(error))
             return
         self.containers.clear()
+        self.placing.left.clear()
         self.safe_mode = ""
         self.placing.node = self.store.node
         self.on_open(self.store.node)
@@ -251,6 +252,8 @@ class Owner:
             if not pod.sandboxes:
                 del self.pods[record.identity.uid]
                 self._release(pod)
+                for key in [key for key in self.placing.left if key[0] == record.identity.uid]:
+                    del self.placing.left[key]
 
     def remove_pod(self, sandbox: str) -> None:
         """A sandbox is gone."""
@@ -317,7 +320,8 @@ class Owner:
         Raises `RefusedError`, never when adopting."""
         pod = self.pods[identity.uid]
         if self.store is None:
-            record.kept = kept_of(message, self._told(message))
+            left = self.placing.left.pop((identity.uid, message.name), None)
+            record.kept = kept_of(message, self._told(message)) or left
         if pod.refused:
             return
         unit = unit_uid(identity.uid, message.name)
@@ -358,7 +362,9 @@ class Owner:
 
     def stop_container(self, container_id: str) -> None:
         """The container no longer runs; what it holds stays with its pod, which may start it again."""
-        self.containers.pop(container_id, None)
+        record = self.containers.pop(container_id, None)
+        if record is not None and record.kept is not None:
+            self.placing.left[record.pod_uid, record.name] = record.kept
 
     # Who is told
 
