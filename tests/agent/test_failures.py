@@ -107,7 +107,7 @@ def books(world: World) -> dict[str, object]:
 def settled(world: World) -> None:
     """After the updates that the daemon sends unasked, everything must be as the books say."""
     if world.fake.attached.is_set():
-        world.fake._apply(world.owner.take_updates())
+        world.fake._apply(world.owner.updates.take())
         world.check()
 
 
@@ -323,7 +323,7 @@ def test_200_pods_in_and_out(tmp_path: Path) -> None:
             world.check()
             for uid in reversed(uids) if batch % 2 else uids:
                 await world.end(uid)
-        updates = world.owner.take_updates()
+        updates = world.owner.updates.take()
         world.fake._apply(updates)
         assert {name: c.cpus for name, c in long.items()} == had
         assert books(world) == before
