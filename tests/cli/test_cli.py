@@ -127,7 +127,10 @@ BAD = [
         POD + "  - {name: c}\n  - {name: c}", (),
         "spec.containers[1].name: 'c' is already the name of spec.containers[0]", id="duplicate container",
     ),
-    pytest.param(POD + "  - {name: 3}", (), "containers[0].name: expected text, got a whole number (put it in quotes)", id="wrong type"),
+    pytest.param(
+        POD + "  - {name: 3}", (), "containers[0].name: expected text, got a whole number (put it in quotes)",
+        id="wrong type",
+    ),
     pytest.param(
         POD + "".join(f"  - {{name: c{i}}}\n" for i in range(10000)), (), "10000 containers", id="10 000 containers"
     ),

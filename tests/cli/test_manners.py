@@ -212,3 +212,80 @@ def test_shell_completion() -> None:
     assert "plain,admit" in completed("podslice ad", 1)
     assert "plain,--machine" in completed("podslice admit --ma", 2)
     assert "plain,epyc-9654-nps4" in completed("podslice admit --machine epyc", 3)
+
+
+def test_granted_resources_of_running_pods_count(podslice: Shell, tmp_path: Path) -> None:
+    """With `--state`, a running pod counts with what it was granted, not with what it asks for now."""
+    from podslice import Node, load_machine, load_pods
+
+    def pod(name: str, cpu: str) -> str:
+        file = tmp_path / f"{name}-{cpu}.yaml"
+        file.write_text(
+            f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, uid: {name}}}\nspec:\n  containers:\n"
+            f"  - {{name: c, resources: {{requests: {{cpu: '{cpu}'}}}}}}\n"
+        )
+        return str(file)
+
+    machine = "pack:1 numa:1(memory=8GiB) core:4 pu:1"
+    node = Node(load_machine(machine))
+    assert node.admit(load_pods(pod("old", "1"))[0].pod).admitted
+    for name, data in node.files.items():
+        (tmp_path / name).write_bytes(data)
+    arguments = ("admit", pod("new", "2"), "--from", machine, "--pods", pod("old", "3"), "--state", str(tmp_path))
+    assert podslice(*arguments).code == 0
+    (tmp_path / "allocated_pods_state").unlink()
+    assert podslice(*arguments).code == 1
+
+
+def test_events_are_told(podslice: Shell, tmp_path: Path) -> None:
+    """An admitted pod whose pod-level resources the static CPU manager ignores says so below the table."""
+    file = tmp_path / "pod.yaml"
+    file.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n"
+        "  resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 2, memory: 1Gi}}\n  containers:\n  - {name: c}\n"
+    )
+    node = (*MACHINE, "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0", "--no-map")
+    assert 'default/p PodLevelResourcesIgnored: CPU Manager policy "static"' in podslice("admit", str(file), *node).out
+    gate = "featureGates.PodLevelResourceManagers=true"
+    assert "PodLevelResourcesIgnored" not in podslice("admit", str(file), *node, "--set", gate).out
+
+
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        ({"case": {"type": "takeByTopology", "name": "t"}}, "case 't': cannot be run: KeyError"),
+        ({"case": {"type": "cpuset", "op": "parse", "in": 5}}, "case '': cannot be run: "),
+        ({"case": {"type": "brew"}}, "unknown case type 'brew' (use one of"),
+        ({"case": 5}, "line 1 has no object `case`"),
+    ],
+)
+@pytest.mark.parametrize("copies", [1, 100])
+def test_cases_that_are_none(
+    podslice: Shell, tmp_path: Path, case: dict[str, object], problem: str, copies: int
+) -> None:
+    """A recording with cases nobody can run is bad input that names the file and the case, on one core and on many."""
+    file = tmp_path / "cases.jsonl"
+    file.write_text((json.dumps(case) + "\n") * copies)
+    answer = podslice("replay", "--jobs", "2", str(file))
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert answer.err.startswith(f"podslice: error: {file}: ")
+    assert problem in answer.err
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "problem"),
+    [
+        ("--config", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedMemory: 5",
+         "reservedMemory: expected a list, got a whole number"),
+        ("--node", "kind: Node\nstatus: {capacity: [1]}", "amounts of the node are no map"),
+        ("--limit-range", "kind: LimitRange\nspec: {limits: [{type: Pod, max: {cpu: 1e400}, min: {cpu: 1n}, "
+         "maxLimitRequestRatio: {cpu: 0.5}}]}", "ratio 500m is less than 1"),
+    ],
+)  # fmt: skip
+def test_wrong_kinds_of_values(podslice: Shell, tmp_path: Path, option: str, text: str, problem: str) -> None:
+    """Values of a kind that nobody expects are named, wherever they stand."""
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    answer = podslice("inspect", PODS, option, str(file))
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert problem in answer.err

@@ -251,7 +251,7 @@ def test_granted_resources(kubelet: Path) -> None:
     assert str(path) in _run("show", kubelet).output
     assert str(path) not in _run("convert", kubelet, "--to", "1.35").output
     for command in ("convert", "repair"):
-        with pytest.raises(InputError, match="granted resources|nothing to repair"):
+        with pytest.raises(InputError, match=r"granted resources|nothing to repair"):
             _run(command, path)
 
 

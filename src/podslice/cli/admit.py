@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,7 +14,6 @@ from podslice.cli.node_option import node_options, print_warnings, running_optio
 from podslice.cli.output import OUTPUT, emit, prose_width
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import ContainerDecision, Decision, Node
-from podslice.core.values.cpuset import format_bits
 from podslice.k8s.manifest import load_pods, unique
 
 
@@ -74,15 +74,14 @@ def _decide(node: Node, pod: Any) -> Decision:
 
 
 def _as_data(node: Node, decisions: list[Decision], profile: str) -> dict[str, Any]:
-    cpu = node.kubelet.manager.cpu
     return {
         "machine": node.machine.name,
         "profile": profile,
         "pods": [msgspec.to_builtins(decision, enc_hook=str) for decision in decisions],
         "node": {
-            "reservedCPUs": format_bits(cpu.reserved),
-            "defaultCPUSet": format_bits(cpu.state.default),
-            "assignableCPUs": format_bits(cpu.state.default & ~cpu.reserved),
+            "reservedCPUs": str(node.reserved_cpus),
+            "defaultCPUSet": str(node.shared_cpus),
+            "assignableCPUs": str(node.assignable_cpus),
         },
     }
 
@@ -100,18 +99,30 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
         headings += ["KIND", "AFFINITY", "PREFERRED"]
     print_table(headings, [row for decision in decisions for row in _rows(decision, wide, memory, devices)], right=(4,))
     for decision in decisions:
+        name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
         if not decision.admitted:
-            name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
             click.echo(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}")
             if decision.why:
                 click.echo(wrapped(f"  {decision.why}", prose_width()))
-        if decision.ended_early:
-            found = " and ".join(decision.ended_early)
-            click.echo(f"\n{decision.namespace}/{decision.name}: not proven to be the best there is: {found}")
+        for title, text in _notes(decision):
+            click.echo(wrapped(f"\n{name} {click.style(title, fg='yellow')}: {text}", prose_width()))
     if memory:
         click.echo("\n" + _memory_table(node))
     if show_map:
         click.echo("\n" + _map(node))
+
+
+def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
+    """What a person should know of an admitted pod beside where it runs."""
+    if decision.preempted:
+        yield "preempts", f"{', '.join(decision.preempted)}, to make room for a critical pod"
+    for event in decision.events:
+        yield event.reason, event.message
+    if decision.ended_early:
+        yield "not proven to be the best there is", " and ".join(decision.ended_early)
+    for container in decision.containers:
+        if container.error:
+            yield f"container {container.name} does not start", container.error
 
 
 def _headline(node: Node, profile: str) -> str:

@@ -60,6 +60,8 @@ def draw(
       podslice draw --state /var/lib/kubelet --config kubelet.yaml --out node.html
       podslice draw new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out change.svg
       podslice draw --state /var/lib/kubelet --config kubelet.yaml --watch
+
+    Exit codes: 0 drawn, 2 bad input.
     """
     if watch:
         if options["state_path"] is None:

@@ -70,6 +70,8 @@ def _with_amounts(view: NodeView, allocatable: ResourceList, names: set[str] | N
 
 
 def _list(data: Any, source: str) -> ResourceList:
+    if data is not None and not isinstance(data, dict):
+        raise InputError("amounts of the node are no map", source=source, remedy=_REMEDY)
     try:
         return {str(name): _quantity(name, str(text)) for name, text in (data or {}).items()}
     except InputError as error:

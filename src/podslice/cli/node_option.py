@@ -235,5 +235,6 @@ def started(make: Callable[[], Node], config: KubeletConfig) -> Node:
 
 
 def print_warnings(warnings: tuple[str, ...]) -> None:
+    """Tell a person, on standard error."""
     for warning in warnings:
         click.secho(f"warning: {warning}", fg="yellow", err=True)

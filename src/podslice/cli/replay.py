@@ -23,13 +23,22 @@ _BATCH = 40
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--check", is_flag=True, help="Compare with the recorded results; exit 1 if any differ.")
-@click.option("--profile", "profile_name", type=click.Choice(list(PROFILES)), default="kubelet-1.36", show_default=True)
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first N cases of each file.")
-@click.option("--name", help="Only the case of this name.")
-@click.option("--differences", type=click.IntRange(min=0), default=5, show_default=True, help="Differences to show.")
-@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes (default: all cores).")
+@click.option("--profile", "profile_name", type=click.Choice(list(PROFILES)), default="kubelet-1.36", show_default=True,
+              help="kubelet-1.36 is what was recorded; podslice shows what we mend.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N cases of each file.")
+@click.option("--name", metavar="NAME", help="Only the case of this name.")
+@click.option(
+    "--differences", type=click.IntRange(min=0), metavar="N", default=5, show_default=True, help="Differences to show."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=os.cpu_count() or 1,
+    help="Processes (default: all cores).",
+)
 def replay(
     files: tuple[Path, ...],
     check: bool,
@@ -49,15 +58,20 @@ def replay(
     Examples:
       podslice replay --check vectors/take.jsonl.gz
       podslice replay --name m00049-rnd vectors/managers-cpu.jsonl.gz
+
+    Exit codes: 0 all identical or declared, 1 some different, 2 bad input.
     """
     quirks = profile(profile_name)
     different = 0
     for file in files:
         records = _select(file, limit, name)
-        if check:
-            different += _check(file, records, quirks, differences, jobs)
-        else:
-            _print_results(records, quirks, jobs)
+        try:
+            if check:
+                different += _check(file, records, quirks, differences, jobs)
+            else:
+                _print_results(records, quirks, jobs)
+        except InputError as error:
+            raise error.at(source=str(file)) from None
     if different:
         sys.exit(1)
 

@@ -175,7 +175,15 @@ _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Pat
 @_PATH
 @OUTPUT("table")
 def show(path: Path, output: str) -> None:
-    """Who owns what, in files of every version."""
+    """Who owns what, in files of every version.
+
+    \b
+    Examples:
+      podslice state show /var/lib/kubelet
+      podslice state show cpu_manager_state -o json
+
+    Exit codes: 0 shown, 1 a checksum does not fit, 2 bad input.
+    """
     shown, problems = [], False
     for file in _files(path, _READABLE):
         try:
@@ -217,7 +225,15 @@ def _identity(content: Any) -> dict[str, Any]:
 @_release_options("--kubelet-version", "The kubelet that would start with the files.")
 @OUTPUT("table")
 def verify(path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
-    """What is wrong with the files, and what a kubelet would do with them at its start."""
+    """What is wrong with the files, and what a kubelet would do with them at its start.
+
+    \b
+    Examples:
+      podslice state verify /var/lib/kubelet --here --config /var/lib/kubelet/config.yaml
+      podslice state verify cpu_manager_state --kubelet-version 1.35
+
+    Exit codes: 0 nothing wrong, 1 problems found, 2 bad input.
+    """
     config = _configuration(options)
     facts, reader = _facts(options, config), _reader(version, pod_level, config)
     results = []
@@ -276,7 +292,15 @@ def _verdict_data(file: StateFile, content: Any, findings: list[Finding], start:
 def convert(
     path: Path, version: str, pod_level: bool, containers: str | None, write: bool, out: str | None, output: str
 ) -> None:
-    """Rewrite intact files for another kubelet, and say exactly what its format cannot hold."""
+    """Rewrite intact files for another kubelet, and say exactly what its format cannot hold.
+
+    \b
+    Examples:
+      podslice state convert /var/lib/kubelet --to 1.35               # shows what would be lost
+      podslice state convert /var/lib/kubelet --to 1.35 --write
+
+    Exit codes: 0 nothing to say or written, 1 something would be lost, 2 bad input.
+    """
     from podslice.k8s.running import load_containers
 
     target = release(version, pod_level=pod_level)
@@ -322,6 +346,13 @@ def repair(
 
     Where the checksum does not fit, an owner in the file may be wrong without anyone noticing: give the running pods
     with their CPUs (crictl inspect shows them) to be sure.
+
+    \b
+    Examples:
+      podslice state repair /var/lib/kubelet --here
+      podslice state repair /var/lib/kubelet --here --pods pods.yaml --write
+
+    Exit codes: 0 nothing to do or written, 1 something would be done, 2 bad input.
     """
     from podslice.k8s.running import load_running_pods
 
@@ -352,7 +383,10 @@ def _finish(
     if out == "-":
         sys.stdout.buffer.write(changes[0][1].data)
     elif out is not None:
-        write_atomically(Path(out), changes[0][1].data)
+        try:
+            write_atomically(Path(out), changes[0][1].data)
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", source=out) from None
     report = out == "-"
     if output == "table":
         for (file, change), backup in zip(changes, backups, strict=True):

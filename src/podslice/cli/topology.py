@@ -31,6 +31,8 @@ def topology(
       podslice topology --sysfs node7.tar.xz -o wide       # anywhere
       podslice topology --from 'pack:2 numa:2 core:8 pu:2' -o yaml
       lstopo --of xml | podslice topology --from - -o machineinfo
+
+    Exit codes: 0 shown, 2 bad input, or a form that cannot carry the machine.
     """
     if list_gallery:
         _list_gallery(output)

@@ -121,7 +121,10 @@ class Kubelet:
         With `predicates`, the handlers after the resource managers have their say too; pods that a critical pod pushes
         off the node are removed and named in `preempted`.
         """
-        admission = self.admission(pod)
+        return self.decide(self.admission(pod))
+
+    def decide(self, admission: AdmissionPod) -> Refusal | None:
+        """`admit`, for a pod in the managers' view."""
         self.manager.context.ended_early = ()
         known = admission.uid in self.active
         self.manager.context.activate(admission)

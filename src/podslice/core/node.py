@@ -161,11 +161,35 @@ class Node:
 
     @property
     def machine(self) -> Machine:
+        """The machine the kubelet runs on."""
         return self.kubelet.machine
 
     @property
     def topology(self) -> CPUTopology:
+        """The machine's CPUs as the CPU Manager sees them."""
         return self.kubelet.manager.cpu.topology
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """UIDs of the pods on the node, in order of admission."""
+        return tuple(self.kubelet.active)
+
+    @property
+    def reserved_cpus(self) -> CPUSet:
+        """CPUs kept for the system: no container owns them, all may run there unless the reservation is strict."""
+        return CPUSet.from_bits(self.kubelet.manager.cpu.reserved)
+
+    @property
+    def shared_cpus(self) -> CPUSet:
+        """The node's shared pool: where containers run that own no CPUs. Empty with CPU manager policy none."""
+        return CPUSet.from_bits(self.kubelet.manager.cpu.state.default)
+
+    @property
+    def assignable_cpus(self) -> CPUSet:
+        """CPUs of the shared pool that a container may still get for itself. A pod that wants more is refused for
+        certain; one that wants fewer may be, for their place."""
+        cpu = self.kubelet.manager.cpu
+        return CPUSet.from_bits(cpu.state.default & ~cpu.reserved)
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -181,10 +205,11 @@ class Node:
         Raises `UpstreamDefectError` in profile `kubelet-1.36` where the kubelet itself would hang or crash.
         """
         pod = default_pod(pod, self.kubelet.manager.context.gates)
-        refusal = self.kubelet.admit(pod)
         admission = self.kubelet.admission(pod)
+        refusal = self.kubelet.decide(admission)
         if refusal is not None:
-            self.kubelet.collect()
+            if self.kubelet.quirks.refused_pods_leave_state:
+                self.kubelet.collect()
             return self._refused(admission, refusal)
         started = self.kubelet.start_containers(admission.uid)
         bubble = self.kubelet.manager.cpu.state.bubbles.get(admission.uid)

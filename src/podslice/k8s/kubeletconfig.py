@@ -78,7 +78,8 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     for name in _TEXT_MAPS:
         if isinstance(fields.get(name), dict):
             fields[name] = {key: _text(value) for key, value in fields[name].items()}
-    for index, reservation in enumerate(fields.get("reservedMemory") or ()):
+    reservations = fields.get("reservedMemory")
+    for index, reservation in enumerate(reservations if isinstance(reservations, list) else ()):
         if not isinstance(reservation, dict):
             raise InputError("expected an object", path=f"reservedMemory[{index}]")
         limits = reservation.get("limits")

@@ -30,7 +30,6 @@ from podslice.replay.hints import hint_to_json
 
 TYPES = ("managers",)
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
-STATE_PATH = "/var/lib/kubelet"
 Json = dict[str, Any]
 
 

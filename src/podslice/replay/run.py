@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from podslice.core.errors import InputError, UpstreamDefectError
 from podslice.core.quirks import Quirks
 
 Json = dict[str, Any]
 
 _MODULES = ("managers", "take", "hints", "merge", "checkpoint", "quantity", "cpuset", "api.run")
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, msgspec.ValidationError)
 _RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {}
 
 
@@ -78,16 +81,23 @@ def runner(kind: str) -> Callable[[Json, Quirks], Json]:
 
 
 def run_case(case: Json, quirks: Quirks) -> Json:
-    """Our outcome of one case, in the recording's shape; `{"defect": name}` where upstream would not end."""
+    """Our outcome of one case, in the recording's shape; `{"defect": name}` where upstream would not end. Raises
+    `InputError` for a case that is not as FORMAT.md describes it."""
+    run = runner(case_type(case))
     try:
-        return runner(case_type(case))(case, quirks)
+        return run(case, quirks)
     except UpstreamDefectError as defect:
         return {"defect": defect.name}
+    except _MALFORMED as error:
+        problem = f"cannot be run: {type(error).__name__}: {error}"
+        raise InputError(problem, path=f"case {case.get('name', '')!r}", remedy="see vectors/FORMAT.md") from error
 
 
 def compare(record: Json, quirks: Quirks) -> Comparison:
     """Run one recorded case and compare."""
     case, expected = record["case"], record["result"]
+    if not isinstance(expected, dict):
+        raise InputError("has a result that is no object", path=f"case {case.get('name', '')!r}")
     actual = run_case(case, quirks)
     name, kind = str(case.get("name", case.get("in", ""))), case_type(case)
     defect = declared_defect(expected, actual)

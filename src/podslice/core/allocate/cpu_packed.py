@@ -78,11 +78,13 @@ class Accumulator:
     # Sort orders (spec 4.3)
 
     def numas(self) -> list[int]:
+        """NUMA nodes with free CPUs, fewest free first; below sockets in their order where a socket holds several."""
         if self.numa_first:
             return self._order(self.topology.numa_nodes.items())
         return self._nested(self.sockets(), "sockets", "numa_nodes")
 
     def sockets(self) -> list[int]:
+        """Sockets with free CPUs, in the same manner."""
         if self.numa_first:
             return self._nested(self.numas(), "numa_nodes", "sockets")
         return self._order(self.topology.sockets.items())
@@ -111,6 +113,7 @@ class Accumulator:
         return self.sockets() if self.numa_first else self.numas()
 
     def uncores(self) -> list[int]:
+        """Uncore caches with free CPUs, in the order of their NUMA nodes, fewest free first."""
         return self._nested(self.numas(), "numa_nodes", "uncore_caches")
 
     def _order(self, objects: Iterable[tuple[int, Bits]], within: Bits = -1) -> list[int]:
@@ -133,20 +136,24 @@ class Accumulator:
     # Whole objects (spec 4.4)
 
     def take_whole_numa_nodes(self) -> None:
+        """Take wholly free NUMA nodes while they fit the need."""
         nodes = self.topology.numa_nodes
         if self.need >= self.topology.smallest_numa_node and self._some_fits(nodes):
             self._take_whole(self.numas(), nodes)
 
     def take_whole_sockets(self) -> None:
+        """Take wholly free sockets while they fit the need."""
         sockets = self.topology.sockets
         average = self.topology.cpus_per_socket if self.quirks.average_sizes else None
         if self.need >= self.topology.smallest_socket and self._some_fits(sockets, average):
             self._take_whole(self.sockets(), sockets, average)
 
     def take_whole_uncore_caches(self) -> None:
+        """Take wholly free uncore caches while they fit the need."""
         self._take_whole(self.uncores(), self.topology.uncore_caches)
 
     def take_whole_cores(self) -> None:
+        """Take wholly free cores while they fit the need."""
         average = self.topology.cpus_per_core if self.quirks.average_sizes else None
         for cores in self._cores_by_parent():
             self._take_whole(cores, self.topology.cores, average)
@@ -180,6 +187,7 @@ class Accumulator:
     # Uncore caches (spec 4.5)
 
     def take_uncore_caches(self) -> None:
+        """Take whole uncore caches, then the rest from one that has enough."""
         # A whole cache that does not fit the need once never fits a smaller need, and a partial take ends the pick, so
         # one look at the whole caches is enough.
         order = self.uncores()
@@ -210,6 +218,7 @@ class Accumulator:
     # Single CPUs (spec 4.6.7)
 
     def take_single_cpus(self, spread: bool) -> None:
+        """Take what is still needed CPU by CPU: core after core, or with `spread` socket after socket."""
         if spread:
             self._take_singly(self.sockets(), self.topology.sockets)
             return

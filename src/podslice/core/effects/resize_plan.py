@@ -62,6 +62,7 @@ class RestartContainer(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def message(self) -> str:
+        """The kubelet's words for the restart."""
         return f"Container {self.container} resize requires restart"
 
 

@@ -64,6 +64,7 @@ class NodeSubject:
 
     @property
     def static_cpus(self) -> bool:
+        """Whether the static CPU manager runs."""
         return self.config.cpu_manager_policy == "static"
 
     @cached_property
@@ -115,10 +116,12 @@ class Place(NamedTuple):
 
     @property
     def requests(self) -> ResourceList:
+        """The container's own requests."""
         return requests_of(self.container.resources)
 
     @property
     def limits(self) -> ResourceList:
+        """The container's own limits."""
         return limits_of(self.container.resources)
 
 
@@ -150,6 +153,7 @@ class PodSubject:
 
     @cached_property
     def qos(self) -> str:
+        """The QoS class of the defaulted pod."""
         return compute_qos(self.pod, self.gates)
 
     @cached_property

@@ -33,6 +33,7 @@ class Device(msgspec.Struct, frozen=True):
 
     @property
     def healthy(self) -> bool:
+        """Whether it can be allocated."""
         return self.health == HEALTHY
 
 

@@ -18,6 +18,7 @@ class Block(msgspec.Struct, frozen=True, rename="camel"):
     size: int
 
     def to_json(self) -> dict[str, Any]:
+        """As the kubelet's state file spells it."""
         return {"numaAffinity": list(self.numa_affinity or ()), "type": self.type, "size": self.size}
 
 

@@ -22,6 +22,7 @@ class HugePages(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def bytes(self) -> int:
+        """Their size altogether, in bytes."""
         return self.page_size_ki * 1024 * self.num_pages
 
 
@@ -117,6 +118,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def socket_count(self) -> int:
+        """Sockets as the kubelet counts them."""
         if self.num_sockets is not None:
             return self.num_sockets
         return len({core.socket for node in self.nodes for core in node.cores})

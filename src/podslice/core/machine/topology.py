@@ -103,10 +103,12 @@ class CPUTopology:
 
     @property
     def cpus_per_socket(self) -> int:
+        """Machine-wide average, integer division; 0 without sockets."""
         return self.num_cpus // self.num_sockets if self.num_sockets else 0
 
     @property
     def cpus_per_uncore(self) -> int:
+        """Machine-wide average, integer division; 0 without uncore caches."""
         return self.num_cpus // len(self.uncore_caches) if self.uncore_caches else 0
 
     def children(self, parent: str, child: str) -> dict[int, tuple[tuple[int, Bits], ...]]:

@@ -56,10 +56,12 @@ def is_pod_level_resources_set(pod: Pod) -> bool:
 
 
 def requests_of(resources: ResourceRequirements) -> ResourceList:
+    """Requests, empty where there are none."""
     return resources.requests or {}
 
 
 def limits_of(resources: ResourceRequirements) -> ResourceList:
+    """Limits, empty where there are none."""
     return resources.limits or {}
 
 

@@ -57,6 +57,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
 
     @property
     def guaranteed(self) -> bool:
+        """The QoS class is Guaranteed."""
         return self.qos == "Guaranteed"
 
     @classmethod

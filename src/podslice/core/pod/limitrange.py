@@ -27,6 +27,8 @@ class LimitRangeItem(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LimitRangeSpec(msgspec.Struct, frozen=True):
+    """The items of a LimitRange, at most one of each type."""
+
     limits: tuple[LimitRangeItem, ...] = ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 from typing import NamedTuple
 
 from podslice.core.pod.demand import aggregate, own_limits, own_requests
@@ -74,9 +75,17 @@ def _ratio_errors(item: LimitRangeItem, path: str) -> Iterator[FieldError]:
             yield invalid(here, ratio, f"ratio {ratio} is less than 1")
         maximum, minimum = (item.max or {}).get(name), (item.min or {}).get(name)
         if maximum is not None and minimum is not None and minimum.nano > 0:
-            largest = maximum.nano / minimum.nano
-            if ratio.nano / 10**9 > largest:
+            largest = _quotient(maximum.nano, minimum.nano)
+            if _quotient(ratio.nano, 10**9) > largest:
                 yield invalid(here, ratio, f"ratio {ratio} is greater than max/min = {largest:f}")
+
+
+def _quotient(dividend: int, divisor: int) -> float:
+    """Division of amounts of any size."""
+    try:
+        return dividend / divisor
+    except OverflowError:
+        return inf
 
 
 def limit_range_refusals(pod: Pod, limit_range: LimitRange, gates: Mapping[str, bool]) -> list[str]:

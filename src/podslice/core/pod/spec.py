@@ -46,6 +46,8 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """What of `metadata` decides about resources, or names the pod."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -61,6 +63,8 @@ class PodResourceClaim(msgspec.Struct, frozen=True):
 
 
 class PodOS(msgspec.Struct, frozen=True):
+    """The operating system a pod is made for."""
+
     name: str = ""
 
 
@@ -89,6 +93,8 @@ class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the kubelet reports of a container: its state and the resources it has."""
+
     name: str
     state: ContainerState = ContainerState()
     resources: ResourceRequirements | None = None
@@ -96,12 +102,16 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of `status.conditions`."""
+
     type: str
     status: str = ""
     reason: str = ""
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What is known of a running pod; it decides about resizes, quota and eviction."""
+
     qos_class: str = ""
     phase: str = ""
     conditions: tuple[PodCondition, ...] = ()

@@ -10,8 +10,8 @@ from podslice.core.pod.spec import Pod
 from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict, grows, shrinks
 
 RetryTrigger = Literal["pod_updated", "pods_added", "pods_removed", "pod_terminated", "pod_resized", "periodic_retry"]
-RETRY_SECONDS_AT_START, RETRY_SECONDS = 30, 180
-"""`periodic_retry`: the first while sources are not ready and once at the start, then the second."""
+"""What makes a kubelet try again; `periodic_retry` comes every 30 s while sources are not ready and once at the start,
+then every 180 s."""
 
 
 class PendingResize(NamedTuple):
@@ -32,6 +32,7 @@ class Attempt(NamedTuple):
 
     @property
     def uid(self) -> str:
+        """The pod that is resized."""
         return self.pod.metadata.uid
 
 

@@ -34,6 +34,7 @@ class InsufficientResource(NamedTuple):
 
     @property
     def missing(self) -> int:
+        """How much more the node would need free."""
         return self.requested - (self.capacity - self.used)
 
     @property

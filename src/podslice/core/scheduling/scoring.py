@@ -1,7 +1,8 @@
 """How a scheduler compares the nodes a pod fits on: requests that count and the two default scores (spec
 pod-level-resources 13.3).
 
-Both scores look at CPU and memory with equal weight and run from 0 to 100.
+RequestedToCapacityRatio scores the same requests as the other two fit strategies, along a curve from the scheduler's
+configuration, which is not here. The scores look at CPU and memory with equal weight and run from 0 to 100.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def balanced_scoring_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, 
 
 
 def scored_amounts(requests: Mapping[str, Quantity]) -> dict[str, int]:
+    """CPU in milli and memory in bytes, 0 for what is not requested."""
     return {CPU: requests.get(CPU, ZERO).milli_value(), MEMORY: requests.get(MEMORY, ZERO).value()}
 
 

@@ -40,6 +40,7 @@ class Content(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> FileKind:
+        """Whose file it is."""
         if self.allocation is not None:
             return "allocation"
         return "cpu" if self.cpu is not None else "memory" if self.memory is not None else "device"
@@ -56,6 +57,7 @@ class Content(msgspec.Struct, frozen=True):
 
     @property
     def by_container_id(self) -> bool:
+        """The owners are ids of the runtime, not pods and names."""
         return self.kind == "cpu" and self.version == "v1"
 
 

@@ -46,10 +46,12 @@ class CPUState:
         return union
 
     def set_default(self, cpus: Bits) -> None:
+        """Replace DEFAULT."""
         self.default = cpus
         self.revision += 1
 
     def assign(self, pod: str, container: str, cpus: Bits) -> None:
+        """Give a container CPUs, in place of those it had."""
         self.assignments.setdefault(pod, {})[container] = cpus
         self.revision += 1
 
@@ -63,9 +65,11 @@ class CPUState:
         self.revision += 1
 
     def set_bubble(self, pod: str, cpus: Bits) -> None:
+        """Give a pod its BUBBLE."""
         self.bubbles[pod] = cpus
         self.revision += 1
 
     def delete_bubble(self, pod: str) -> None:
+        """Forget a pod's BUBBLE; unknown pods are ignored."""
         self.bubbles.pop(pod, None)
         self.revision += 1

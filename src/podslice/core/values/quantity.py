@@ -112,9 +112,11 @@ class Quantity:
         return value if INT64_MIN <= value <= INT64_MAX else None
 
     def is_zero(self) -> bool:
+        """Whether the amount is 0."""
         return self.nano == 0
 
     def sign(self) -> int:
+        """-1, 0 or 1."""
         return (self.nano > 0) - (self.nano < 0)
 
     def add(self, other: Quantity) -> Quantity:

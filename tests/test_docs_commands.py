@@ -1,0 +1,104 @@
+"""Every command that README, docs and `--help` show is one the tool understands, and prints what they show."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from podslice.cli.main import cli, main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """The lines of a text that call the tool, without prompt, what is piped into them, and where their output goes."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if not re.match(r"\s+|\$ ", line):
+            continue
+        found = re.match(r"\s*(?:\$ )?(?:[^|`]*\| )?(podslice [^|>]+)", line)
+        if found is not None:
+            yield found[1].strip()
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for line in command_lines(page.read_text(encoding="utf-8")):
+            yield page.name, line
+
+
+def all_commands(group: click.Group, prefix: str = "podslice") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group, info_name=prefix)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{prefix} {name}", command
+        if isinstance(command, click.Group):
+            yield from all_commands(command, f"{prefix} {name}")
+
+
+def parse(line: str) -> click.Context:
+    """Let click read a command line, options and their values, without running it."""
+    words = [word for word in shlex.split(line, comments=True) if word not in ("...", "…")]
+    command: click.Command = cli
+    context = click.Context(cli, info_name="podslice")
+    assert words.pop(0) == "podslice"
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        assert found is not None, name
+        command = found
+    return command.make_context(command.name, words, parent=context)
+
+
+@pytest.mark.parametrize(("page", "line"), list(documented()), ids=lambda value: value)
+def test_documented_commands_are_understood(page: str, line: str) -> None:
+    """A command line in the documents has a command and options that exist; what it does may stand beside it."""
+    assert parse(re.sub(r"\s{3,}\S.*", "", line)).command is not None
+
+
+@pytest.mark.parametrize(("name", "command"), list(all_commands(cli)), ids=lambda value: str(value))
+def test_help_has_examples_that_are_understood(name: str, command: click.Command) -> None:
+    """Every command's help shows an example and the exit codes, and every example is one the tool understands."""
+    lines = list(command_lines(command.help or ""))
+    assert lines, f"{name} has no example"
+    assert "Exit codes: 0 " in (command.help or "") or name in ("podslice version", "podslice serve")
+    for line in lines:
+        assert parse(line).command is not None
+
+
+def shown() -> Iterator[tuple[str, str, str]]:
+    for page in PAGES[1:]:
+        for block in re.findall(r"```text\n\$ (podslice .*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            line, _, output = block.partition("\n")
+            yield page.name, line, output
+
+
+@pytest.mark.parametrize(("page", "line", "output"), list(shown()), ids=lambda value: value[:60])
+def test_documented_output_is_what_is_printed(
+    page: str, line: str, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a document shows below a command is what the command prints; a line with … leaves something out."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "argv", shlex.split(line))
+    with contextlib.suppress(SystemExit):
+        main()
+    printed = capsys.readouterr().out.splitlines()
+    place = 0
+    for wanted in output.splitlines():
+        if not wanted.strip(" ….|") or not wanted.strip():
+            continue
+        if place and wanted.strip() in printed[place - 1]:  # the end of a line that was left out in the middle
+            continue
+        begin = wanted.partition("…")[0].rstrip()
+        place = next((at for at in range(place, len(printed)) if printed[at].startswith(begin)), len(printed))
+        assert place < len(printed), f"{page} shows {wanted!r}, which is not printed there"
+        place += 1
