@@ -236,6 +236,29 @@ def test_safe_mode(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
+def test_containers_restart_on_their_cpus_in_safe_mode(tmp_path: Path) -> None:
+    """A container that crashes while the state cannot be trusted gets back what it had, and nobody else gets it."""
+
+    async def test(world: World) -> None:
+        before = (await world.run(make_pod("a", ("app", "4"))))["app"].cpus
+        shared = (await world.run(make_pod("s", ("app", "100m"))))["app"]
+        await world.kill()
+        (tmp_path / "state" / "cpu_manager_state").write_bytes(b"damaged")
+        await world.start()
+        await world.fake.stop_container("sandbox-a-app")
+        await world.fake.remove_container("sandbox-a-app")
+        other = (await world.run(make_pod("t", ("app", "100m"))))["app"]
+        assert not parse_bits(other.cpus) & parse_bits(before)
+        again = await world.fake.create_container("sandbox-a", "app", container_id="again")
+        assert (again.cpus, again.quota, again.env["PODSLICE_ISOLATION"]) == (before, -1, "container")
+        await world.end("a")
+        last = (await world.run(make_pod("u", ("app", "100m"))))["app"]
+        assert parse_bits(last.cpus) == world.owner.placing.all_cpus
+        assert shared.env["PODSLICE_ISOLATION"] == "host"
+
+    in_world(tmp_path, test)
+
+
 def test_state_that_cannot_be_written_refuses(tmp_path: Path) -> None:
     """A decision that cannot be kept is not acted on."""
 

@@ -17,7 +17,7 @@ from podslice.host import statefile
 from podslice.wire.fake_runtime import FakeRuntime
 from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import RPCError
-from tests.agent.helpers import MACHINE, World, in_world, pod_level
+from tests.agent.helpers import MACHINE, World, agent_config, in_world, pod_level
 from tests.conftest import make_pod
 
 Call = Callable[[FakeRuntime], Awaitable[object]]
@@ -107,7 +107,7 @@ def books(world: World) -> dict[str, object]:
 def settled(world: World) -> None:
     """After the updates that the daemon sends unasked, everything must be as the books say."""
     if world.fake.attached.is_set():
-        world.fake._apply(world.owner.take_updates())
+        world.fake._apply(world.owner.updates.take())
         world.check()
 
 
@@ -323,7 +323,7 @@ def test_200_pods_in_and_out(tmp_path: Path) -> None:
             world.check()
             for uid in reversed(uids) if batch % 2 else uids:
                 await world.end(uid)
-        updates = world.owner.take_updates()
+        updates = world.owner.updates.take()
         world.fake._apply(updates)
         assert {name: c.cpus for name, c in long.items()} == had
         assert books(world) == before
@@ -446,3 +446,36 @@ def test_forged_environment_claims_nothing(tmp_path: Path) -> None:
         assert parse_bits(shared.cpus) == world.owner.placing.all_cpus & ~parse_bits(before)
 
     in_world(tmp_path, test)
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("budget", [None, "6"])
+def test_pods_with_init_containers_are_believed(tmp_path: Path, scope: str, budget: str | None) -> None:
+    """A restart at every stage of a pod's life: what init containers, sidecars and their successors share is no reason
+    to distrust the state, and nobody moves."""
+
+    async def test(world: World) -> None:
+        pod = make_pod(
+            "a", ("app", "2"), ("side-kick", None if budget else "1"), budget=budget,
+            init=(("prepare", "2", False), ("side", "1", True), ("late", "2", False)),
+        )  # fmt: skip
+        world.source.add(pod)
+        sandbox = await world.fake.run_pod("a")
+        for name in ("prepare", "side", "late", "app", "side-kick"):
+            container = await world.fake.create_container(sandbox, name)
+            had = exclusive(world)
+            await world.restart()
+            assert world.owner.safe_mode == ""
+            assert exclusive(world) == had
+            world.check()
+            if name in ("prepare", "late"):
+                await world.fake.stop_container(container.message.id)
+                await world.fake.remove_container(container.message.id)
+        await world.end("a")
+        at_the_end(world)
+
+    in_world(
+        tmp_path,
+        test,
+        agent_config(topology_manager_scope=scope, feature_gates={"PodLevelResourceManagers": True}, **MEMORY),
+    )

@@ -108,7 +108,7 @@ class Agent:
         self._why_not = ""
         self._push = asyncio.Event()
         self._started = time.time()
-        self.owner.on_stale = self._push.set
+        self.owner.updates.on_due = self._push.set
 
     def _sources(self) -> list[PodSource]:
         chosen: list[PodSource] = []
@@ -220,14 +220,14 @@ class Agent:
             connection = self._connection
             if connection is None:
                 continue
-            updates = self.owner.take_updates()
+            updates = self.owner.updates.take()
             if not updates or self.observe:
                 continue
             try:
                 await connection.update_containers(updates)
             except RPCError as error:
                 self.reporter.trouble("update", error.message)
-                self.owner.not_told(update.container_id for update in updates)
+                self.owner.updates.not_told(update.container_id for update in updates)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._push.set()
 

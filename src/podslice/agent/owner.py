@@ -3,13 +3,13 @@
 Everything that happens on the node becomes a call of `Owner`, one after the other on the event loop's thread (other
 threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `NodeStore`. The owner decides and
 keeps books, it neither waits nor talks: answers go back to the caller, updates of other containers are collected by
-`take_updates`, news for people go to a `contract.Reporter`.
+`updates`, news for people go to a `contract.Reporter`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Placement, PodRecord, SandboxRecord
@@ -19,7 +19,8 @@ from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
 from podslice.agent.placing import Placing
 from podslice.agent.podfiles import PodFiles
-from podslice.agent.translate import applied_of, kept_of, limits_of, same_effect, update_of, variables_of
+from podslice.agent.translate import applied_of, kept_of, limits_of, update_of, variables_of
+from podslice.agent.updates import Updates
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
@@ -63,9 +64,7 @@ class Owner:
         self.sandboxes: dict[str, SandboxRecord] = {}
         self.containers: dict[str, ContainerRecord] = {}
         self.placing = Placing(machine, self.containers, move_strangers=move_strangers)
-        self.stale = False
-        self.on_stale: Callable[[], None] = lambda: None
-        self.on_placed: Callable[[ContainerRecord], None] = lambda record: None
+        self.updates = Updates(self.placing, self.containers)
         self.on_open: Callable[[Node], None] = lambda node: None
         self._find = find
         self._told = told
@@ -74,7 +73,6 @@ class Owner:
         self._devices = RegisteringInventory() if real_devices else None
         self._files = PodFiles(directory)
         self._unsaved = False
-        self._recheck = False
 
     @property
     def node(self) -> Node | None:
@@ -98,8 +96,8 @@ class Owner:
             self._take_in(live, listed)
         self.pods = live
         self._list_containers(listed)
-        self.stale = self._recheck = True
-        return self.take_updates()
+        self.updates.recheck()
+        return self.updates.take()
 
     def _open(self, live: Mapping[str, PodRecord], listed: Listed) -> None:
         """Bring up the store on the pods that run, or go into safe mode."""
@@ -129,6 +127,7 @@ class Owner:
             self._enter_safe_mode(str(error))
             return
         self.containers.clear()
+        self.placing.left.clear()
         self.safe_mode = ""
         self.placing.node = self.store.node
         self.on_open(self.store.node)
@@ -223,7 +222,7 @@ class Owner:
         pod.units.add(uid)
         self.reporter.admitted(pod.identity, decision)
         if self.placing.pool() != before:
-            self._changed()
+            self.updates.pool_changed()
 
     def _admit_without_state(self, identity: Identity, spec: Pod) -> None:
         gates = FeatureGates.from_overrides(self.config.feature_gates)
@@ -251,6 +250,8 @@ class Owner:
             if not pod.sandboxes:
                 del self.pods[record.identity.uid]
                 self._release(pod)
+                for key in [key for key in self.placing.left if key[0] == record.identity.uid]:
+                    del self.placing.left[key]
 
     def remove_pod(self, sandbox: str) -> None:
         """A sandbox is gone."""
@@ -264,7 +265,7 @@ class Owner:
         for unit in pod.units:
             self._remove_unit(unit)
         if self.placing.pool() != before:
-            self._changed()
+            self.updates.pool_changed()
 
     def _remove_unit(self, unit: str) -> None:
         assert self.store is not None
@@ -317,7 +318,8 @@ class Owner:
         Raises `RefusedError`, never when adopting."""
         pod = self.pods[identity.uid]
         if self.store is None:
-            record.kept = kept_of(message, self._told(message))
+            left = self.placing.left.pop((identity.uid, message.name), None)
+            record.kept = kept_of(message, self._told(message)) or left
         if pod.refused:
             return
         unit = unit_uid(identity.uid, message.name)
@@ -358,48 +360,6 @@ class Owner:
 
     def stop_container(self, container_id: str) -> None:
         """The container no longer runs; what it holds stays with its pod, which may start it again."""
-        self.containers.pop(container_id, None)
-
-    # Who is told
-
-    def _changed(self) -> None:
-        self.stale = True
-        self.on_stale()
-
-    def take_updates(self, but: str = "") -> list[nri.ContainerUpdate]:
-        """Updates for the containers, `but` one, whose wanted sets changed; they count as told from now on."""
-        if not self.stale:
-            return []
-        self.stale = False
-        everything, self._recheck = self._recheck, False
-        pool = Placement(cpus=self.placing.pool())
-        on_pool = nri.LinuxContainerUpdate()
-        pool.write(on_pool.resources)
-        updates = []
-        for record in self.containers.values():
-            if record.id == but:
-                continue
-            if not everything and record.on_pool:
-                wanted = pool
-            elif everything or record.applied.isolation == "host":
-                wanted = self.placing.wanted(record)
-            else:
-                continue
-            if wanted != record.applied:
-                if wanted is pool and pool.cpus:
-                    updates.append(nri.ContainerUpdate(container_id=record.id, linux=on_pool, ignore_failure=True))
-                elif not same_effect(record.applied, wanted):
-                    updates.append(update_of(record, wanted))
-                record.applied = wanted
-                self.on_placed(record)
-            record.on_pool = wanted == pool and not record.stranger
-        return updates
-
-    def not_told(self, container_ids: Iterable[str]) -> None:
-        """Updates that did not reach the runtime are due again."""
-        for container_id in container_ids:
-            record = self.containers.get(container_id)
-            if record is not None:
-                record.applied = Placement()
-                record.on_pool = False
-                self.stale = self._recheck = True
+        record = self.containers.pop(container_id, None)
+        if record is not None and record.kept is not None:
+            self.placing.left[record.pod_uid, record.name] = record.kept

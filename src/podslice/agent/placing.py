@@ -25,6 +25,8 @@ class Placing:
     def __init__(self, machine: Machine, containers: Mapping[str, ContainerRecord], *, move_strangers: bool) -> None:
         self.node: Node | None = None
         self.all_cpus = CPUTopology(machine).all_cpus
+        self.left: dict[tuple[str, str], Placement] = {}
+        """What containers that ended in safe mode had, by pod UID and name: their successors get it."""
         self._containers = containers
         self._move_strangers = move_strangers
 
@@ -107,7 +109,7 @@ class Placing:
     def _safe_pool(self) -> Bits:
         """All CPUs but those somebody is known to own; all of them rather than none."""
         owned = 0
-        for record in self._containers.values():
-            if record.kept is not None and record.kept.isolation != "host":
-                owned |= record.kept.cpus
+        for kept in (*(record.kept for record in self._containers.values()), *self.left.values()):
+            if kept is not None and kept.isolation != "host":
+                owned |= kept.cpus
         return self.all_cpus & ~owned or self.all_cpus

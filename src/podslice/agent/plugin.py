@@ -58,7 +58,7 @@ class AgentPlugin:
         self._observe = observe
         self.runtime = ""
         self._outdated: dict[str, ContainerRecord] = {}
-        owner.on_placed = self._outdate
+        owner.updates.on_placed = self._outdate
 
     def configured(self, request: nri.ConfigureRequest) -> None:
         self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
@@ -161,7 +161,7 @@ class AgentPlugin:
         except (InputError, AdmissionError) as error:
             self._refuse(identity, RefusedError("InvalidContainer", str(error)))
             return CreateAnswer(adjust)
-        updates = self._owner.take_updates(but=record.id)
+        updates = self._owner.updates.take(but=record.id)
         if self._observe:
             return CreateAnswer(adjust)
         self._write(record)
@@ -181,7 +181,7 @@ class AgentPlugin:
         with self._timed("StopContainer"):
             self._owner.stop_container(container.id)
             self._files.remove(container.id)
-            updates = self._owner.take_updates()
+            updates = self._owner.updates.take()
         return [] if self._observe else updates
 
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
