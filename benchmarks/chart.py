@@ -13,7 +13,10 @@ from benchmarks.recorded import FOLDER
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 170, 40, 50
 COLOURS = {"CPU": "#2f7ed8", "CPU + memory": "#d9822b", "six resources": "#3d9950"}
-GO_COLOURS = {"cpu": ("Go, CPU", COLOURS["CPU"]), "cpumem": ("Go, CPU + memory", COLOURS["CPU + memory"])}
+GO_COLOURS = {
+    "cpu": ("Kubernetes v1.36.2, CPU", COLOURS["CPU"]),
+    "cpumem": ("Kubernetes v1.36.2, CPU + memory", COLOURS["CPU + memory"]),
+}
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #444; }
 .grid { stroke: #8884; stroke-width: 1; }
@@ -60,7 +63,7 @@ def _y(microseconds: float) -> float:
 def _title() -> str:
     middle = (LEFT + WIDTH - RIGHT) / 2
     return (
-        f'<text x="{LEFT}" y="20" font-weight="bold">One pod admitted, pod scope, restricted (median)</text>'
+        f'<text x="{LEFT}" y="20" style="font-weight:bold">One pod admitted, pod scope, restricted (median)</text>'
         f'<text x="{middle:.0f}" y="{HEIGHT - 12}" text-anchor="middle">NUMA nodes</text>'
     )
 

@@ -65,7 +65,7 @@ def test_the_command_line_prints_it() -> None:
     with CliRunner().isolation() as (out, *_):
         _print(node, [decision], "podslice", wide=False, show_map=False)
         text = out.getvalue().decode()
-    assert "x/p: not proven to be the best there is: the best NUMA nodes for the pod's resources together" in text
+    assert "x/p not proven to be the best there is: the best NUMA nodes for the pod's resources together" in text
 
 
 def test_given_up_sizes_are_large_enough() -> None:
