@@ -93,7 +93,7 @@ class Node:
         self._resize_conditions: dict[str, ResizeCondition] = {}
 
     def __repr__(self) -> str:
-        return f"<Node {self.machine.name or 'machine'}: {self.machine.cpu_count} CPUs, {len(self.pods)} pods>"
+        return f"<Node {self.machine.name or 'machine'}: {self.machine.cpu_count} CPUs, pods: {len(self.pods)}>"
 
     @property
     def machine(self) -> Machine:
