@@ -38,7 +38,7 @@ def test_without_pinning_nothing_is_assignable() -> None:
 
 
 def test_pods_without_uid() -> None:
-    """A pod without UID is known by namespace and name, for admission, resize and removal; without a name it is none."""
+    """A pod without UID is known by namespace and name, everywhere; without a name it is none."""
     node = Node(MACHINE, STATIC)
     assert [node.admit(owner("1", name=name)).uid for name in ("a", "b")] == ["default.a", "default.b"]
     assert node.admit(owner("1", name="a", namespace="other")).uid == "other.a"
