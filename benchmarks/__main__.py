@@ -1,39 +1,43 @@
 """Benchmarks of the decision core: `python -m benchmarks`.
 
 One line per case: median and 99th percentile, memory allocated, the figure of the Go code of Kubernetes v1.36.2 on such
-a machine where one is known, and the target. `--json FILE` keeps the results, `--compare OLD.json` shows how they
-changed, `--svg FILE` draws the curve over NUMA nodes, `--markdown FILE` writes the table of the README.
+a machine where one is known, and the target; at the end the figures to reach. `--json FILE` keeps the results,
+`--compare OLD.json` shows how they changed, `--svg FILE` draws the curve over NUMA nodes, `--markdown FILE` writes the
+table of the README.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from benchmarks import api, own, recorded
+from benchmarks import admissions, api, awkward, figures, goals, recorded, steps
 from benchmarks.chart import draw
 from benchmarks.measure import Case, Result, measure
 
 
 def all_cases() -> Iterator[Case]:
-    yield from recorded.cases()
-    yield from api.cases()
-    yield from own.picks()
-    yield from own.steps()
-    yield from own.admissions()
-    yield from own.lives()
+    modules = (recorded, api, steps, admissions, awkward)
+    yield from chain.from_iterable(module.cases() for module in modules)
+    yield from admissions.lives()
 
 
-def results(only: str, repeat: int) -> Iterator[Result]:
+def results(only: str, repeat: int, *, cpu_time: bool) -> Iterator[Result]:
     for case in all_cases():
         if only in f"{case.group}: {case.name}":
-            yield measure(case, repeat)
+            result = measure(case, repeat, cpu_time=cpu_time)
+            goal = goals.of(result)
+            result.target = goal.limit if goal else result.target
+            yield result
     if only in "figures":
-        yield from own.figures()
+        yield from figures.results()
 
 
 def line(result: Result, old: Result | None) -> str:
@@ -46,28 +50,6 @@ def line(result: Result, old: Result | None) -> str:
     cells = f"{result.name:<66}{number(result.median) + unit:>12}{number(result.p99):>10}"
     cells += f"{number(result.allocated_kib):>9}{number(result.go):>12}{go:>9}{number(result.target):>9} {mark:<7}"
     return cells + (f"{old.median / result.median:>8.2f}" if old else "")
-
-
-def markdown(found: Iterable[Result]) -> str:
-    """The results that have a target or a figure of the Go code, as a table."""
-    rows = ["| case | podslice | Go v1.36.2 | faster | target |", "|---|---:|---:|---:|---:|"]
-    for result in found:
-        if result.go is None and result.target is None:
-            continue
-        go = "-" if result.go is None else _in_words(result.go, result.unit)
-        faster = "-" if result.go is None else f"{result.go / result.median:,.0f} ×"
-        target = "-" if result.target is None else _in_words(result.target, result.unit)
-        rows.append(f"| {result.name} | {_in_words(result.median, result.unit)} | {go} | {faster} | {target} |")
-    return "\n".join(rows) + "\n"
-
-
-def _in_words(value: float, unit: str) -> str:
-    if unit != "us":
-        return f"{value:,.0f} {unit}"
-    for factor, name in ((1e6, "s"), (1e3, "ms")):
-        if value >= factor:
-            return f"{value / factor:.3g} {name}"
-    return f"{value:.3g} µs"
 
 
 def show(found: Iterable[Result], old: dict[tuple[str, str], Result]) -> list[Result]:
@@ -88,17 +70,22 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="keep the results")
     parser.add_argument("--compare", metavar="OLD.json", type=Path, help="show ratios to kept results")
     parser.add_argument("--svg", metavar="FILE", type=Path, help="draw the curve over NUMA nodes")
-    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the results with a target as a table")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the figures to reach as a table")
     parser.add_argument("--repeat", type=int, default=300, metavar="N", help="samples per case at most (300)")
+    parser.add_argument("--cpu-time", action="store_true", help="time the CPU instead of the clock, on a busy machine")
     arguments = parser.parse_args()
     old: list[Result] = []
     if arguments.compare:
         old = msgspec.json.decode(arguments.compare.read_bytes(), type=list[Result])
-    found = show(results(arguments.only, arguments.repeat), {(result.group, result.name): result for result in old})
+    clock = "CPU time" if arguments.cpu_time else "wall clock"
+    print(f"Python {platform.python_version()}, {platform.machine()}, {clock}, load {os.getloadavg()[0]:.1f}")
+    measured = results(arguments.only, arguments.repeat, cpu_time=arguments.cpu_time)
+    found = show(measured, {(result.group, result.name): result for result in old})
+    print("", *goals.table(found), sep="\n")
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     if arguments.markdown:
-        arguments.markdown.write_text(markdown(found), encoding="utf-8")
+        arguments.markdown.write_text(goals.markdown(found), encoding="utf-8")
     if arguments.svg:
         arguments.svg.write_text(draw(found), encoding="utf-8")
     sys.exit(0 if found else "no such case")

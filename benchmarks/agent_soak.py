@@ -53,6 +53,7 @@ class Silent:
         self.refused_pods = 0
         self.troubles: list[str] = []
 
+    def decided(self, seconds: float) -> None: ...
     def admitted(self, identity: Identity, decision: Decision) -> None: ...
     def refused(self, identity: Identity, reason: str, message: str) -> None:
         self.refused_pods += 1
@@ -65,12 +66,12 @@ class Silent:
 
 
 class Soak:
-    """One node with its agent and runtime."""
+    """One node with its agent and runtime, which is patient: what a busy machine delays is no failure of the agent."""
 
     def __init__(self, folder: Path, machine: str = "pack:2 numa:2(memory=64GB) core:16 pu:2") -> None:
         self.folder = folder
         self.machine = from_synthetic(machine)
-        self.fake = FakeRuntime()
+        self.fake = FakeRuntime(request_timeout=30.0)
         self.source = FakeSource()
         self.reporter = Silent()
         self.random = random.Random(1)
@@ -219,6 +220,7 @@ def skip_disk_sync() -> None:
 async def soak(folder: Path, count: int, *, disturb: int = 500) -> dict[str, float]:
     """Run lifecycles, with a tenth as warm-up for the memory figure. Raises `AssertionError` on any loss."""
     world = Soak(folder)
+    files = len(os.listdir("/proc/self/fd"))
     await world.start()
     await world.lifecycles(max(count // 10, 20), disturb=disturb)
     lifecycles = 0
@@ -240,6 +242,8 @@ async def soak(folder: Path, count: int, *, disturb: int = 500) -> dict[str, flo
         "rss_warm_mb": sizes[0],
         "rss_half_mb": sizes[1],
         "rss_end_mb": sizes[2],
+        "files_open": len(os.listdir("/proc/self/fd")) - files,
+        "tasks": len(asyncio.all_tasks()) - 1,
     }
 
 

@@ -31,13 +31,6 @@ from podslice.core.values.gates import FeatureGates
 FOLDER = Path(__file__).parent / "recorded"
 Json = dict[str, Any]
 
-TARGETS_US = {
-    "a": 80, "a-mem": 120, "b": 1000, "b-half": 1000, "b-single": 1000, "b-closest": 1000, "c": 3000, "d4": 1000,
-    "d4-single": 1000, "d8": 3000, "d8-single": 3000, "d8-3res": 2000,
-    **{f"e{nodes}-{kind}": 2000 for nodes in (8, 9, 10, 11, 12, 16) for kind in ("cpu", "cpumem")},
-}  # fmt: skip
-TAKE_TARGET_US = 150
-
 
 def cases() -> Iterator[Case]:
     """All recorded cases, with the Go figures where the Go code came to an end."""
@@ -52,8 +45,7 @@ def cases() -> Iterator[Case]:
                 group="recorded picks" if pick else "recorded admissions",
                 name=name,
                 setup=partial(_pick if pick else _admission, entry, known.get("result")),
-                go_us=known.get("median_us") or None,
-                target_us=TAKE_TARGET_US if pick else TARGETS_US.get(name),
+                go_us=known.get("median_us"),
             )
 
 

@@ -24,7 +24,7 @@ from e2e import (
     runtime_scenarios,
     topology_scenarios,
 )
-from e2e.image import checkout_archive, kernel, root_image, snapshot_name
+from e2e.image import checkout_disk, kernel, root_image, snapshot_name
 from e2e.packages import FetchError
 from e2e.scenarios import SCENARIOS, Json, Scenario
 from e2e.vm import SHAPES, GuestError, Shape, VirtualMachine
@@ -107,7 +107,7 @@ def _on_shape(shape: Shape, scenarios: list[Scenario], cache: Path, folder: Path
     linux, initramfs = kernel(cache)
     root = root_image(cache)
     checkout = folder / "checkout.tar"
-    checkout.write_bytes(checkout_archive(REPOSITORY))
+    checkout.write_bytes(checkout_disk(REPOSITORY, cache))
     machine = VirtualMachine(
         shape, folder, linux, initramfs, root, checkout, cache / snapshot_name(shape, initramfs, root)
     )

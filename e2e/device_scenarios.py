@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from e2e.kubelet import Running
-from e2e.pods import DEVICE, gu, pod
+from e2e.pods import gu, pod
 from e2e.scenarios import STATIC, scenario
 from e2e.world import World, check
 
@@ -132,7 +132,7 @@ def assignments_are_kept(world: World) -> None:
         again()
     other = world.run(pod("q", gu("c", 1, devices=1)))
     check(not set(_devices(world, other, "c")) & set(held), "a device has two owners")
-    world.refuse(pod("r", gu("c", 1, devices=1)), DEVICE)
+    world.refuse(pod("r", gu("c", 1, devices=1)), "TopologyAffinityError")
     world.kill_agent()
     world.remove(other)
     world.start_agent()

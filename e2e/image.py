@@ -7,11 +7,13 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -120,7 +122,8 @@ def _root(cache: Path) -> Path:
     """The guest's root as a folder: packages, Python packages, mount points."""
     index = Index(SUITE, cache)
     packages = index.with_dependencies(_PACKAGES, without=_LEFT_OUT)
-    folder = cache / f"root-{_digest(*(p.sha256.encode() for p in packages), *(w.encode() for w in _WHEELS))}"
+    parts = (*(package.sha256 for package in packages), *_WHEELS, "compiled")
+    folder = cache / f"root-{_digest(*(part.encode() for part in parts))}"
     if folder.exists():
         return folder
     partial = folder.with_suffix(".part")
@@ -134,8 +137,24 @@ def _root(cache: Path) -> Path:
     for name in ("doc", "man", "locale", "zoneinfo"):
         shutil.rmtree(partial / "usr/share" / name, ignore_errors=True)
     _install_wheels(partial / f"usr/lib/python{PYTHON}/dist-packages")
+    _compile(partial, partial / f"usr/lib/python{PYTHON}", partial, "/")
     partial.rename(folder)
     return folder
+
+
+def _compile(root: Path, folder: Path, strip: Path, prefix: str) -> None:
+    """Byte code for all modules below a folder, by the guest's Python: an emulated machine takes long to make it."""
+    lib = root / "usr/lib/x86_64-linux-gnu"
+    python = (
+        str(root / "usr/lib64/ld-linux-x86-64.so.2"),
+        "--library-path",
+        str(lib),
+        str(root / f"usr/bin/python{PYTHON}"),
+    )
+    _run(
+        *python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash",
+        "-s", str(strip), "-p", prefix, str(folder), PYTHONHOME=str(root / "usr"),
+    )  # fmt: skip
 
 
 def _install_wheels(target: Path) -> None:
@@ -194,17 +213,26 @@ def snapshot_name(shape: object, initramfs: Path, root: Path) -> str:
     return f"snapshot-{_digest(repr(shape).encode(), initramfs.name.encode(), root.name.encode())}"
 
 
-def checkout_archive(repository: Path) -> bytes:
-    """A disk with the package of this checkout as a tar, so that a change needs no new image.
+def checkout_disk(repository: Path, cache: Path) -> bytes:
+    """The package of this checkout with its byte code, as `checkout_archive` packs it."""
+    with tempfile.TemporaryDirectory(prefix="checkout-", dir=cache) as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(repository / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        _compile(_root(cache), source, source, "/opt/podslice")
+        return checkout_archive(source)
+
+
+def checkout_archive(source: Path) -> bytes:
+    """A disk with a folder as a tar, so that a change needs no new image.
 
     The tar begins at 1 MiB: the kernel looks at both ends of a disk when it finds it, and the guest of a snapshot
     remembers what it saw. The size is always the same for the same reason.
     """
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        for path in sorted((repository / "src").rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                archive.add(path, str(path.relative_to(repository / "src")))
+        for path in sorted(source.rglob("*")):
+            if path.is_file():
+                archive.add(path, str(path.relative_to(source)))
     return (bytes(1 << 20) + out.getvalue()).ljust(_DISK, b"\0")
 
 
@@ -216,9 +244,9 @@ def _digest(*parts: bytes) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
 
-def _run(*command: str) -> None:
+def _run(*command: str, **environment: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     except FileNotFoundError:
         raise FetchError(f"{command[0]} is not installed (Debian: apt-get install e2fsprogs qemu-system-x86)") from None
     if done.returncode:

@@ -17,7 +17,14 @@ def main() -> None:
     seeds = CORPUS / name
     work = Path("out") / "fuzz" / name
     work.mkdir(parents=True, exist_ok=True)
-    arguments = [sys.argv[0], f"-max_total_time={seconds}", "-max_len=4096", "-timeout=20", "-rss_limit_mb=4096"]
+    arguments = [
+        sys.argv[0],
+        f"-max_total_time={seconds}",
+        "-max_len=4096",
+        "-timeout=20",
+        "-rss_limit_mb=4096",
+        "-print_final_stats=1",
+    ]
     atheris.Setup([*arguments, f"-artifact_prefix={work}/", str(work), str(seeds)], TARGETS[name])
     atheris.Fuzz()
 

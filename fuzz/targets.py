@@ -12,6 +12,10 @@ from collections.abc import Callable
 from google.protobuf.message import DecodeError
 
 from podslice import KubeletConfig, PodsliceError
+from podslice.agent.derived import pod_from_annotation, pod_from_container
+from podslice.agent.identity import check_container, identity_of
+from podslice.agent.translate import applied_of, claimed_of, limits_of, variables_of
+from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
@@ -22,6 +26,7 @@ from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
 from podslice.core.state.restore_memory import restore_memory_state
 from podslice.core.state.start import NodeFacts, start_consequence
 from podslice.core.state.verify import verify
+from podslice.host.cgroup2 import cgroup_path
 from podslice.k8s.manifest import load_pods_text
 from podslice.wire.mux import FrameDecoder, WireError
 from podslice.wire.proto import nri_pb2
@@ -76,8 +81,9 @@ def wire(data: bytes) -> None:
     """Bytes from the runtime, through the multiplexer, ttrpc and the message decoders."""
     frames, messages = FrameDecoder(), MessageDecoder()
     try:
-        for start in range(0, len(data), 7):
-            for _, payload in frames.feed(data[start : start + 7]):
+        step = max(7, len(data) // 16)
+        for start in range(0, len(data), step):
+            for _, payload in frames.feed(data[start : start + step]):
                 for message in messages.feed(payload):
                     _call(message.body)
     except WireError:
@@ -94,7 +100,22 @@ def _call(body: bytes) -> None:
         return
     for kind in (nri_pb2.SynchronizeRequest, nri_pb2.CreateContainerRequest, nri_pb2.StateChangeEvent):
         with contextlib.suppress(DecodeError):
-            kind.FromString(call.payload)
+            message = kind.FromString(call.payload)
+            if isinstance(message, nri_pb2.CreateContainerRequest):
+                _created(message)
+
+
+def _created(request: nri_pb2.CreateContainerRequest) -> None:
+    """What the agent reads of a container before it decides anything."""
+    for read in (applied_of, limits_of, check_container, lambda container: claimed_of(variables_of(container))):
+        with contextlib.suppress(InputError):
+            read(request.container)
+    with contextlib.suppress(InputError):
+        cgroup_path(request.container.linux.cgroups_path)
+    with contextlib.suppress(InputError):
+        identity = identity_of(request.pod)
+        pod_from_container(identity, request.container)
+        pod_from_annotation(identity)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods, "wire": wire}

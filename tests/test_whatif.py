@@ -11,6 +11,7 @@ import pytest
 
 from podslice import KubeletConfig, Node, Pod
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.pod.spec import pod_from_dict
 from podslice.core.whatif import CRITERIA, Outcome, Scenario, evaluate, rank, variants
 from tests.cli.test_cli import run
 from tests.conftest import make_pod
@@ -39,6 +40,14 @@ def test_numbers_by_hand() -> None:
     assert outcome.shared_cores == 1
     spread = evaluate(scenario(topology_manager_policy="best-effort"), [make_pod("w", ("c", "12"))])
     assert (spread.admitted, spread.cross_numa_pods, spread.stranded_cpus) == (1, 1, 3)
+
+
+def test_limits_alone_count_as_requests() -> None:
+    """A pod with limits only fills the node like one that says both: nothing is stranded that it could use."""
+    limits = {"cpu": "1", "memory": "1Gi"}
+    spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+    outcome = evaluate(scenario(), [pod_from_dict({"metadata": {"name": "a", "uid": "a"}, "spec": spec})])
+    assert (outcome.exclusive_cpus, outcome.stranded_cpus) == (1, 0)
 
 
 def test_fragmentation_scores() -> None:

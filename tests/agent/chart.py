@@ -49,9 +49,14 @@ class Renderer:
                 break
             elif piece.startswith(("with ", "if ")):
                 word, _, expression = piece.partition(" ")
-                value = self._value(expression, dot)
+                value = self._value(expression, dot) if shown else None
                 inner, at = self._block(pieces, at, value if word == "with" and value else dot, shown=bool(value))
                 out += inner
+            elif piece.startswith("range "):
+                items = self._value(piece.removeprefix("range "), dot) if shown else []
+                start = at
+                _, at = self._block(pieces, start, dot, shown=False)
+                out += "".join(self._block(pieces, start, item, shown=True)[0] for item in items)
             elif shown:
                 out += str(self._value(piece, dot))
         return (out if shown else ""), at
@@ -80,7 +85,7 @@ class Renderer:
             return self.text(included[1])
         if term == ".":
             return dot
-        value = self._root
+        value = dot if isinstance(dot, dict) and term.split(".")[1] in dot else self._root
         for name in term.removeprefix(".").split("."):
             value = value[name]
         return value

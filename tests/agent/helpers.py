@@ -33,6 +33,9 @@ class Notes:
         self.decisions: list[Decision] = []
         self.hooks: list[tuple[str, float]] = []
 
+    def decided(self, seconds: float) -> None:
+        self.hooks.append(("admission", seconds))
+
     def admitted(self, identity: Identity, decision: Decision) -> None:
         self.decisions.append(decision)
 
@@ -78,6 +81,7 @@ class World:
         self.wait = options.pop("wait", 0.5)
         self.annotation = options.pop("annotation", True)
         self.api_server = options.pop("api_server", False)
+        self.ended: Callable[[Identity], bool] = lambda identity: False
         self.fake = FakeRuntime(**{"request_timeout": 30.0, **options})
         self.source = FakeSource()
         if self.api_server:
@@ -88,6 +92,7 @@ class World:
 
     async def start(self) -> None:
         """A new agent process on the same state directory."""
+        files = ContainerFiles(self.folder / "containers")
         sources = Sources([self.source], wait=self.wait, annotation=self.annotation)
         self.owner = Owner(
             self.folder / "state",
@@ -96,9 +101,9 @@ class World:
             reporter=self.notes,
             find=sources.find,
             move_strangers=self.move_strangers,
+            told=files.told,
         )
-        files = ContainerFiles(self.folder / "containers")
-        self.plugin = AgentPlugin(self.owner, sources, files, self.notes, observe=self.observe)
+        self.plugin = AgentPlugin(self.owner, sources, files, self.notes, ended=self.ended, observe=self.observe)
         await self._connect()
 
     async def _connect(self) -> None:

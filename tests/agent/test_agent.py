@@ -250,6 +250,42 @@ def test_state_that_cannot_be_written_refuses(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
+def test_state_is_written_when_it_can_be_again(tmp_path: Path) -> None:
+    """What a removal could not write is written by the next pass of the daemon."""
+
+    async def test(world: World) -> None:
+        await world.run(make_pod("a", ("app", "4")))
+        state = tmp_path / "state"
+        state.rename(tmp_path / "away")
+        state.write_text("in the way")
+        await world.end("a")
+        assert ("stateWrite", True) in [(what, "cannot be written" in text) for what, text in world.notes.troubles]
+        world.owner.save()
+        state.unlink()
+        (tmp_path / "away").rename(state)
+        assert '"a"' in (state / "cpu_manager_state").read_text()
+        world.owner.save()
+        assert '"a"' not in (state / "cpu_manager_state").read_text()
+
+    in_world(tmp_path, test)
+
+
+def test_a_bug_is_loud_and_costs_one_call(tmp_path: Path) -> None:
+    """An error nobody foresaw fails its call with a reason, is reported with its place, and the next call works."""
+
+    async def test(world: World) -> None:
+        find = world.source.find
+        world.source.find = lambda identity: 1 // 0  # type: ignore[assignment,return-value]
+        with pytest.raises(RPCError, match="ZeroDivisionError"):
+            await world.fake.run_pod("a")
+        what, text = world.notes.troubles[-1]
+        assert (what, "ZeroDivisionError at test_agent.py:" in text) == ("crash", True)
+        world.source.find = find
+        await world.run(make_pod("b", ("app", "4")))
+
+    in_world(tmp_path, test)
+
+
 def test_annotation_alone(tmp_path: Path) -> None:
     """Without any source the annotation gives the pod its CPUs, shared by its containers or divided as it says."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -211,6 +212,7 @@ class HTTPServer:
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, bytes]] = []
+        self.token = "secret"
 
     async def start(self) -> int:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -221,7 +223,7 @@ class HTTPServer:
         line = head.split("\r\n")[0]
         length = next((int(h.split(":")[1]) for h in head.split("\r\n") if h.lower().startswith("content-length")), 0)
         self.requests.append((line, await reader.readexactly(length)))
-        code, lines = self._answer(line)
+        code, lines = self._answer(line) if f"Bearer {self.token}\r\n" in head else (401, [{}])
         body = "".join(json.dumps(one) + "\n" for one in lines).encode()
         head = f"HTTP/1.1 {code} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
         writer.write(f"{head}\r\n".encode() + body)
@@ -244,12 +246,12 @@ class HTTPServer:
         return 200, [{"type": "ADDED", "object": pod("c")}, {"type": "BOOKMARK", "object": {"metadata": {}}}]
 
 
-def access(port: int) -> Any:
+def access(port: int, **user: str) -> Any:
     """What a kubeconfig for a server on this port says."""
     return KubeConfig.from_dict(
         {
             "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "users": [{"name": "u", "user": user or {"token": "secret"}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
         }
@@ -284,3 +286,36 @@ def test_real_client() -> None:
         await dead.close()
 
     asyncio.run(main())
+
+
+def test_rotated_token_is_read_again(tmp_path: Path) -> None:
+    """A service account's token is replaced every hour or so; a token that is missing is an outage, not an end."""
+
+    async def main() -> None:
+        server, file = HTTPServer(), tmp_path / "token"
+        file.write_text("secret")
+        api = HTTPApiServer(access(await server.start(), tokenFile=str(file)))
+        assert len((await api.list_pods("n1"))[0]) == 2
+        server.token = "rotated"
+        with pytest.raises(ApiError, match="401"):
+            await api.list_pods("n1")
+        file.write_text("rotated")
+        assert len((await api.list_pods("n1"))[0]) == 2
+        server.token = "again"
+        file.unlink()
+        with pytest.raises(ApiError):
+            await api.list_pods("n1")
+        with pytest.raises(ApiError):
+            _ = [event async for event in api.watch_pods("n1", "7")]
+        await api.close()
+        server._server.close()
+
+    asyncio.run(main())
+
+
+def test_no_access_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without service account and kubeconfig the start says what to do."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"sources\.apiServer: no access to an API server.*set KUBECONFIG") as caught:
+        HTTPApiServer()
+    assert "\n" not in str(caught.value)

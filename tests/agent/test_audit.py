@@ -147,3 +147,13 @@ def test_table(tmp_path: Path) -> None:
     host.tree.add(host.app, cpuset_cpus="1-2")
     result = CliRunner().invoke(cli, ["audit", *arguments, f"--logs={tmp_path / 'logs'}", "-o", "table"])
     assert "runs on other CPUs than assigned" in result.output
+
+
+def test_crio_monitors_are_no_containers(tmp_path: Path) -> None:
+    """CRI-O keeps a container's monitor in a scope that has the container's id in its name."""
+    host = FakeHost(tmp_path)
+    pod = host.app.rpartition("/")[0]
+    host.tree.add(f"{pod}/crio-conmon-{APP}.scope", procs="300\n", cpuset_cpus="0-31")
+    host.process(300, "conmon", host.rest, f"{pod}/crio-conmon-{APP}.scope")
+    code, report = host.audit()
+    assert (code, report["findings"], report["containers"]) == (0, [], 2)

@@ -144,6 +144,23 @@ def test_status_command(tmp_path: Path) -> None:
     with_agent(tmp_path, test)
 
 
+def test_strangers_become_events(tmp_path: Path) -> None:
+    """Who slipped past the agent is named on its pod."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("s", "100m"))
+        fake.stop()
+        await fake.create_container(await fake.run_pod("s"), "app")
+        fake.start()
+        async with asyncio.timeout(10):
+            while not api.events:
+                await asyncio.sleep(0.01)
+        assert (api.events[0]["reason"], api.events[0]["involvedObject"]["name"]) == ("PodsliceStranger", "s")
+        assert api.events[0]["message"] == "Container app: it was created without the agent"
+
+    with_agent(tmp_path, test)
+
+
 def test_larger_pool_is_told_unasked(tmp_path: Path) -> None:
     """When an exclusive pod has gone, shared containers get its CPUs back without waiting for the next creation."""
 
@@ -162,6 +179,34 @@ def test_larger_pool_is_told_unasked(tmp_path: Path) -> None:
     with_agent(tmp_path, test)
 
 
+def test_refused_update_is_tried_again(tmp_path: Path) -> None:
+    """An unasked update the runtime does not take is said, and sent again until it does."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("a", "4"))
+        await api.apply(api_pod("s", "100m"))
+        await fake.create_container(await fake.run_pod("a"), "app")
+        shared = await fake.create_container(await fake.run_pod("s"), "app")
+        apply, tries = fake._apply, 0
+
+        def refuse_once(updates: Any) -> None:
+            nonlocal tries
+            tries += bool(updates)
+            if updates and tries == 1:
+                raise RPCError(2, "busy")
+            apply(updates)
+
+        fake._apply = refuse_once  # type: ignore[method-assign]
+        await fake.stop_pod("sandbox-a")
+        async with asyncio.timeout(10):
+            while shared.cpus != "0-31":
+                await asyncio.sleep(0.02)
+        assert tries >= 2
+        assert 'podslice_troubles_total{kind="update"} 1.0' in agent.metrics.text().decode()
+
+    with_agent(tmp_path, test)
+
+
 def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
     """The reconcile loop runs on its own, and counts."""
 
@@ -172,8 +217,9 @@ def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
         path = container.message.linux.cgroups_path.strip("/")
         tree.add(path, cpuset_cpus="0-31")
         async with asyncio.timeout(5):
-            while tree.text(path, "cpuset.cpus") != container.cpus:
+            while not agent.status()["drift"]:
                 await asyncio.sleep(0.02)
+        assert tree.text(path, "cpuset.cpus") == container.cpus
         assert 'podslice_drift_repaired_total{kind="cpus"} 1.0' in agent.metrics.text().decode()
         assert agent.status()["drift"][0]["found"] == "0-31"
 
@@ -256,10 +302,37 @@ def test_check_config(tmp_path: Path) -> None:
     arguments = ["agent", "--config", str(file), "--check-config", "--from", MACHINE]
     result = CliRunner().invoke(cli, arguments)
     assert "good; 32 CPUs, CPU manager static" in result.output
+    assert "metricsAddress" not in result.output
     file.write_text(json.dumps(settings(tmp_path, resources={**RESOURCES, "reservedSystemCPUs": "99"})))
     result = CliRunner().invoke(cli, arguments)
     assert isinstance(result.exception, InputError)
     assert not (tmp_path / "state").exists()
+    file.write_text(json.dumps(settings(tmp_path, metricsAddress="0.0.0.0:9095")))
+    assert "not loopback" in CliRunner().invoke(cli, arguments).output
+
+
+def test_status_is_watched_while_agents_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--watch` shows it again and again; an agent that is away is said and waited for."""
+    answers = iter([{"node": "n1", "connected": True}, InputError("no agent answers"), {"node": "n2"}])
+
+    def answer(path: str) -> dict[str, Any]:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("podslice.cli.status.read_status", answer)
+    monkeypatch.setattr("podslice.cli.status.time.sleep", wait)
+    output = CliRunner().invoke(cli, ["status", "--watch"]).output
+    assert output.index("n1 · connected") < output.index("no agent answers") < output.index("n2 · not connected")
+    assert waits == [2, 2, 2]
 
 
 def test_status_without_agent(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_chart_values_arrive() -> None:
         "agent": {"profile": "kubelet-1.36", "resources": {}},
         "observe": True,
         "metricsPort": 9999,
+        "hostPaths": [{"name": "manifests", "path": "/etc/kubernetes/manifests"}],
         "nodeSelector": {"pool": "fast"},
         "tolerations": [],
         "podResources": {"limits": {"memory": "1Gi"}},
@@ -88,6 +89,9 @@ def test_chart_values_arrive() -> None:
     assert container["args"][-1] == "--observe"
     assert container["livenessProbe"]["httpGet"]["port"] == container["readinessProbe"]["httpGet"]["port"] == 9999
     assert (pod["nodeSelector"], pod.get("tolerations")) == ({"pool": "fast"}, None)
+    assert container["volumeMounts"][-1] == {"name": "manifests", "mountPath": "/etc/kubernetes/manifests"}
+    host_path = {"path": "/etc/kubernetes/manifests", "type": "Directory"}
+    assert pod["volumes"][-1] == {"name": "manifests", "hostPath": host_path}
     assert container["resources"] == {"limits": {"memory": "1Gi"}}
     configured = yaml.safe_load(render("configmap", "other", **values)["data"]["agent.yaml"])
     assert settings_from_dict(configured).agent.profile == "kubelet-1.36"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -374,3 +375,74 @@ def test_damaged_state_file(tmp_path: Path, name: str, damage: str) -> None:
         world.check()
 
     in_world(tmp_path, test, pod_level(**MEMORY))
+
+
+@pytest.mark.parametrize("lost", ["cpu_manager_state", "pods", "everything", "old"])
+def test_lost_state(tmp_path: Path, lost: str) -> None:
+    """State that is gone, or a copy of yesterday's, reads like a good one: running containers say otherwise, so it is
+    not believed, nothing is overwritten and nobody is moved. With the right files back all is well, even without a
+    restart of the agent."""
+
+    async def test(world: World) -> None:
+        state = tmp_path / "state"
+        await world.run(make_pod("first", ("app", "3"), init=(("prepare", "1", False),)))
+        await world.kill()
+        shutil.copytree(state, tmp_path / "yesterday")
+        await world.start()
+        await world.run(make_pod("a", ("app", "4")))
+        await world.run(make_pod("b", ("x", "2"), ("y", None), budget="4"))
+        await world.end("first")
+        await world.run(make_pod("c", ("app", "1")))
+        had, whole = exclusive(world), books(world)
+        await world.kill()
+        shutil.copytree(state, tmp_path / "good")
+        if lost == "cpu_manager_state":
+            (state / lost).unlink()
+        elif lost == "pods":
+            shutil.rmtree(state / "pods")
+        else:
+            shutil.rmtree(state)
+        if lost == "old":
+            shutil.copytree(tmp_path / "yesterday", state)
+        await world.start()
+        assert exclusive(world) == had
+        assert "owns" in world.owner.safe_mode
+        assert not (state / "cpu_manager_state").exists() or lost in ("pods", "old")
+        with pytest.raises(RPCError, match="no exclusive CPUs while the state cannot be trusted"):
+            await world.run(make_pod("new", ("app", "2")))
+        shutil.rmtree(state)
+        shutil.copytree(tmp_path / "good", state)
+        world.fake.drop_plugin()
+        await asyncio.wait_for(world.fake.attached.wait(), 5)
+        assert world.owner.safe_mode == ""
+        assert exclusive(world) == had
+        assert books(world) == whole
+        world.check()
+
+    in_world(tmp_path, test, pod_level())
+
+
+def test_forged_environment_claims_nothing(tmp_path: Path) -> None:
+    """A pod may set our variables itself: created while we were away it is a stranger all the same, in safe mode too,
+    and owns nothing."""
+
+    async def test(world: World) -> None:
+        own = (await world.run(make_pod("a", ("app", "4"))))["app"]
+        before = own.cpus
+        await world.kill()
+        world.source.add(make_pod("s", ("app", "100m")))
+        forged = ("PODSLICE_ISOLATION=container", "PODSLICE_CPUS=0-31")
+        stranger = await world.fake.create_container(await world.fake.run_pod("s"), "app", env=forged)
+        await world.start()
+        assert world.notes.strangers == ["default/s/app"]
+        assert not parse_bits(stranger.cpus) & parse_bits(before)
+        world.check()
+        await world.kill()
+        (tmp_path / "state" / "cpu_manager_state").write_bytes(b"damaged")
+        await world.start()
+        assert world.owner.safe_mode
+        shared = (await world.run(make_pod("t", ("app", "100m"))))["app"]
+        assert own.cpus == before
+        assert parse_bits(shared.cpus) == world.owner.placing.all_cpus & ~parse_bits(before)
+
+    in_world(tmp_path, test)

@@ -30,14 +30,15 @@ from tests.agent.helpers import World, agent_config, in_world
 from tests.conftest import make_pod
 
 COUNTS = (
-    "requests_total requests_list requests_get requests_get_allocatable errors_list errors_get errors_get_allocatable"
+    "requests_total requests_total/v1alpha1 requests_list requests_get requests_get_allocatable errors_list errors_get "
+    "errors_get_allocatable"
 ).split()
 
 
-async def ask(path: Path, method: str, request: Any, kind: Any) -> Any:
+async def ask(path: Path, method: str, request: Any, kind: Any, version: str = "v1") -> Any:
     async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
         call = channel.unary_unary(
-            f"/v1.PodResourcesLister/{method}",
+            f"/{version}.PodResourcesLister/{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=kind.FromString,
         )
@@ -83,11 +84,15 @@ def test_pod_resources(tmp_path: Path) -> None:
                 api.GetPodResourcesResponse,
             )
         assert caught.value.code() == grpc.StatusCode.UNKNOWN
+        old = await ask(path, "List", api.ListPodResourcesRequest(), api.ListPodResourcesResponse, "v1alpha1")
+        assert {pod.name: [c.name for c in pod.containers] for pod in old.pod_resources} == {"a": ["app"], "s": ["app"]}
+        assert not any(c.cpu_ids or c.memory for pod in old.pod_resources for c in pod.containers)
         request = api.AllocatableResourcesRequest()
         node = await ask(path, "GetAllocatableResources", request, api.AllocatableResourcesResponse)
         assert list(node.cpu_ids) == list(range(1, 32))
         assert [m.topology.nodes[0].ID for m in node.memory] == [0, 1]
         assert (counts["requests_total"], counts["requests_list"], counts["errors_get"]) == (4, 1, 1)
+        assert counts["requests_total/v1alpha1"] == 1
         await server.close()
 
     in_world(tmp_path, test, config)
@@ -284,6 +289,11 @@ def test_devices_of_a_real_plugin(tmp_path: Path) -> None:
             ["gpu-1"],
             0,
         )
+        old = await ask(
+            tmp_path / "pr.sock", "List", api.ListPodResourcesRequest(), api.ListPodResourcesResponse, "v1alpha1"
+        )
+        only = api.ContainerDevices(resource_name="vendor.com/gpu", device_ids=["gpu-1"])
+        assert list(old.pod_resources[0].containers) == [api.ContainerResources(name="app", devices=[only])]
         request = api.AllocatableResourcesRequest()
         node = await ask(tmp_path / "pr.sock", "GetAllocatableResources", request, api.AllocatableResourcesResponse)
         assert len(node.devices) == 4

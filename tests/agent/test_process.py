@@ -10,13 +10,17 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from podslice.agent.local import read_status
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.fake_runtime import FakeRuntime
 from tests.agent.helpers import MACHINE
 from tests.agent.test_daemon import RESOURCES, settings
+
+POD_LEVEL = {**RESOURCES, "topologyManagerScope": "pod", "featureGates": {"PodLevelResourceManagers": True}}
 
 
 class Process:
@@ -26,8 +30,8 @@ class Process:
         self.folder = folder
         self.fake = fake
         self.config = folder / "agent.yaml"
-        gate = {**RESOURCES, "topologyManagerScope": "pod", "featureGates": {"PodLevelResourceManagers": True}}
-        self.config.write_text(json.dumps(settings(folder, resources=gate, podResourcesSocket="", metricsAddress="")))
+        fields = {"resources": POD_LEVEL, "podResourcesSocket": "", "metricsAddress": ""}
+        self.config.write_text(json.dumps(settings(folder, **fields)))
 
     async def start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -53,6 +57,162 @@ class Process:
             while self.fake.attached.is_set():
                 await asyncio.sleep(0.01)
         return code
+
+
+class Listening:
+    """The fake runtime behind a socket in the file system, as containerd and CRI-O have it."""
+
+    def __init__(self, path: Path, fake: FakeRuntime) -> None:
+        self.path = path
+        self.fake = fake
+        self.accepted = 0
+
+    async def __aenter__(self) -> Listening:
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.path))
+        self.listener.listen()
+        self.listener.setblocking(False)
+        self.task = asyncio.ensure_future(self._accept())
+        return self
+
+    async def _accept(self) -> None:
+        while True:
+            connection, _ = await asyncio.get_running_loop().sock_accept(self.listener)
+            self.accepted += 1
+            await self.fake.adopt(connection)
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        self.listener.close()
+        self.path.unlink()
+        self.fake.drop_plugin()
+
+
+def start(
+    folder: Path, environment: dict[str, str] | None = None, *arguments: str, **fields: Any
+) -> subprocess.Popen[bytes]:
+    """`podslice agent` as a service manager starts it."""
+    config = folder / "agent.yaml"
+    config.write_text(json.dumps(settings(folder, nriSocket=str(folder / "nri.sock"), **fields)))
+    command = [sys.executable, "-m", "podslice.cli.main", "agent", "--config", str(config), "--from", MACHINE]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [*command, *arguments], env={**os.environ, **(environment or {})}, stderr=log, stdout=log
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listening(pid: int) -> set[str]:
+    """Addresses on which a process listens for network connections, as the kernel writes them."""
+    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+    mine = {link[8:-1] for link in links if link.startswith("socket:[")}
+    found = set()
+    for table in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[9] in mine and (not table.startswith("tcp") or fields[3] == "0A"):
+                found.add(f"{table} {fields[1]}")
+    return found
+
+
+def test_waits_for_the_runtime_and_comes_back(tmp_path: Path) -> None:
+    """Started before there is a runtime, it connects when one comes, and again after every loss of it. It listens only
+    on loopback, its sockets are its owner's, its log is JSON."""
+    port = free_port()
+
+    def log() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+
+    async def connected(times: int) -> None:
+        async with asyncio.timeout(30):
+            while [line["event"] for line in log()].count("connected") < times:
+                await asyncio.sleep(0.05)
+
+    async def main() -> None:
+        fake = FakeRuntime(request_timeout=10)
+        agent = start(
+            tmp_path, metricsAddress=f"127.0.0.1:{port}", devicePlugins=str(tmp_path / "plugins"), reconcileSeconds=3600
+        )
+        try:
+            await asyncio.sleep(1.0)
+            for times in (1, 3, 5):
+                async with Listening(tmp_path / "nri.sock", fake):
+                    await connected(times)
+                    fake.drop_plugin()
+                    await connected(times + 1)
+                    assert listening(agent.pid) == {f"tcp 0100007F:{port:04X}"}
+            sockets = {path for path in tmp_path.rglob("*") if path.is_socket()}
+            assert {path.name for path in sockets} == {"agent.sock", "pr.sock", "kubelet.sock"}
+            assert {path.stat().st_mode & 0o777 for path in sockets} == {0o600}
+            agent.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(agent.wait, 20) == 0
+        finally:
+            agent.kill()
+            agent.wait()
+        assert all({"event", "level", "timestamp"} <= set(line) for line in log())
+
+    asyncio.run(main())
+
+
+def test_service_manager_is_told(tmp_path: Path) -> None:
+    """systemd hears that it is ready, that it lives, what it does and that it stops."""
+
+    async def main() -> None:
+        fake = FakeRuntime(request_timeout=10)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(str(tmp_path / "notify"))
+            manager.settimeout(20)
+            environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+            agent = start(tmp_path, environment, podResourcesSocket="", metricsAddress="")
+            try:
+                async with Listening(tmp_path / "nri.sock", fake):
+                    await asyncio.wait_for(fake.attached.wait(), 30)
+                    heard = [(await asyncio.to_thread(manager.recv, 200)).decode() for _ in range(8)]
+                    agent.send_signal(signal.SIGTERM)
+                    while heard[-1] != "STOPPING=1":
+                        heard.append((await asyncio.to_thread(manager.recv, 200)).decode())
+                assert "READY=1" in heard
+                assert heard.count("WATCHDOG=1") >= 3
+                assert "STATUS=serving fake 1" in heard
+            finally:
+                agent.kill()
+                agent.wait()
+
+    asyncio.run(main())
+
+
+def test_observe_as_a_process(tmp_path: Path) -> None:
+    """`--observe` beside a running kubelet: everything is decided and shown, nothing is written, refused or changed."""
+
+    async def main() -> None:
+        fake = FakeRuntime(request_timeout=10)
+        agent = start(tmp_path, {}, "--observe", resources=POD_LEVEL, podResourcesSocket="", metricsAddress="")
+        try:
+            async with Listening(tmp_path / "nri.sock", fake):
+                await asyncio.wait_for(fake.attached.wait(), 30)
+                sandbox = await fake.run_pod("a", annotations=ANNOTATION)
+                container = await fake.create_container(sandbox, "app")
+                too_much = {"podslice.io/resources": ANNOTATION["podslice.io/resources"].replace('"4"', '"400"')}
+                await fake.run_pod("b", annotations=too_much)
+                shown = await asyncio.to_thread(read_status, str(tmp_path / "agent.sock"))
+        finally:
+            agent.kill()
+            agent.wait()
+        assert (container.cpus, container.env, container.mounts) == ("", {}, [])
+        assert shown["observe"] is True
+        assert [pod["name"] for pod in shown["pods"]] == ["a"]
+        assert not (tmp_path / "state").exists()
+        assert not (tmp_path / "files").exists()
+        events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
+        assert "refused" in events
+
+    asyncio.run(main())
 
 
 ANNOTATION = {
@@ -97,3 +257,38 @@ def test_other_commands_do_not_load_the_agents_libraries(module: str) -> None:
     """`podslice admit` stays fast: nothing of the agent is imported."""
     code = f"import sys, podslice.cli.admit, podslice.cli.main; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_shipped_plugin_script(tmp_path: Path) -> None:
+    """The script for the runtime's plugin folder hands the runtime's socket on, and ends with it."""
+    shipped = Path(__file__).parents[2] / "deploy" / "nri" / "90-podslice"
+    assert os.access(shipped, os.X_OK)
+    config = tmp_path / "agent.yaml"
+    config.write_text(json.dumps(settings(tmp_path, podResourcesSocket="", metricsAddress="")))
+    script = tmp_path / "90-podslice"
+    command = f"{sys.executable} -m podslice.cli.main"
+    text = shipped.read_text().replace("/opt/podslice/bin/podslice", command)
+    script.write_text(text.replace("/etc/podslice/agent.yaml", f"{config} --from '{MACHINE}'"))
+    script.chmod(0o755)
+
+    async def main() -> None:
+        fake = FakeRuntime(request_timeout=10)
+        ours, theirs = socket.socketpair()
+        await fake.adopt(ours)
+        descriptor = theirs.fileno()
+        environment = {"NRI_PLUGIN_NAME": "podslice", "NRI_PLUGIN_IDX": "90", "NRI_PLUGIN_SOCKET": str(descriptor)}
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(script)], env={**os.environ, **environment}, pass_fds=[descriptor], stderr=log, stdout=log
+            )
+        theirs.close()
+        try:
+            await asyncio.wait_for(fake.attached.wait(), 30)
+            assert fake.registered == [("podslice", "90")]
+            fake.drop_plugin()
+            assert await asyncio.to_thread(process.wait, 20) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+    asyncio.run(main())

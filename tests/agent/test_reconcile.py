@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from podslice.agent.reconcile import Reconciler
+from podslice.core.values.cpuset import parse_bits
 from podslice.host.cgroup2 import CgroupTree
 from podslice.wire.fake_runtime import FakeContainer
 from podslice.wire.proto import nri_pb2 as nri
@@ -61,12 +62,31 @@ def test_a_new_pods_quota_is_no_drift(tmp_path: Path) -> None:
         own = (await world.run(make_pod("a", ("app", "4"))))["app"]
         loop, fake = reconciler(world, tmp_path)
         parent = own.message.linux.cgroups_path.strip("/").rpartition("/")[0]
-        assert loop.differs()
+        assert loop.looking().run()
         assert fake.text(parent, "cpu.max") == "400000 100000"
         loop.settle("a")
         assert fake.text(parent, "cpu.max") == "max 100000"
-        assert not loop.differs()
+        assert not loop.looking().run()
         assert loop.run() == []
+
+    in_world(tmp_path, test)
+
+
+def test_a_pass_can_be_interrupted(tmp_path: Path) -> None:
+    """A pass is made in steps, one container or pod each; what ends in between is no drift."""
+
+    async def test(world: World) -> None:
+        for uid in ("a", "b", "c"):
+            await world.run(make_pod(uid, ("app", "2")))
+        loop, fake = reconciler(world, tmp_path)
+        loop.run()
+        for container in world.fake.containers.values():
+            fake.add(container.message.linux.cgroups_path.strip("/"), cpuset_cpus="0-31")
+        steps = loop.steps()
+        assert [(d.pod, d.kind) for d in next(steps)] == [("default/a", "cpus")]
+        await world.end("b")
+        await world.run(make_pod("d", ("app", "2")))
+        assert {drift.pod for step in steps for drift in step} == {"default/c"}
 
     in_world(tmp_path, test)
 
@@ -181,6 +201,35 @@ def test_pod_cgroup_of_annotated_pods_gets_its_limits(tmp_path: Path) -> None:
         assert loop.run() == []
 
     in_world(tmp_path, test, pod_level())
+
+
+def test_crio_with_systemd_slices(tmp_path: Path) -> None:
+    """CRI-O's names lead to the same cgroups: pods in slices, containers in scopes, the QoS class in the slice."""
+    uid = "11111111-2222-3333-4444-555555555555"
+    slice_ = f"kubepods-pod{uid.replace('-', '_')}.slice"
+
+    async def test(world: World) -> None:
+        sandbox = await world.fake.run_pod(uid, name="guessed", cgroup_parent=slice_)
+        own = await world.fake.create_container(
+            sandbox, "app", container_id="c" * 64, shares=2048, quota=200_000, memory=1 << 30
+        )
+        assert world.plugin.runtime == "crio 1"
+        assert parse_bits(own.cpus).bit_count() == 2
+        assert own.message.linux.cgroups_path == f"{slice_}:crio:{'c' * 64}"
+        fake = FakeTree(tmp_path / "cgroup")
+        pod = f"kubepods.slice/{slice_}"
+        scope = f"{pod}/crio-{'c' * 64}.scope"
+        fake.add(pod, cpu_max="200000 100000")
+        fake.add(scope, cpuset_cpus="0-31", cpu_max="200000 100000", memory_max=str(1 << 30))
+        loop = Reconciler(world.owner, CgroupTree(tmp_path / "cgroup"))
+        assert {(d.kind, d.container, d.repaired) for d in loop.run()} == {
+            ("cpus", "app", True),
+            ("quota", "app", True),
+        }
+        assert fake.text(scope, "cpuset.cpus") == own.cpus
+        assert loop.run() == []
+
+    in_world(tmp_path, test, name="crio", state_changes=False)
 
 
 def test_observe_only_reports(tmp_path: Path) -> None:

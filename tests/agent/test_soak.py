@@ -12,3 +12,4 @@ def test_short_soak(tmp_path: Path) -> None:
     """Hundreds of pod lifecycles with kills and restarts in between: no lost CPU, no drift, nothing left behind."""
     result = asyncio.run(soak(tmp_path, 300, disturb=40))
     assert result["lifecycles"] >= 300
+    assert (result["files_open"], result["tasks"]) == (0, 0)

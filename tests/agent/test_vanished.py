@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from podslice.agent.vanished import Vanished
+from podslice.core.values.cpuset import parse_bits
 from podslice.host.cgroup2 import CgroupTree
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world
@@ -72,5 +73,33 @@ def test_a_dead_sandbox_keeps_what_its_containers_run_on(tmp_path: Path) -> None
         for container in world.fake.containers.values():
             shutil.rmtree(fake.root / container.message.linux.cgroups_path.strip("/"))
         assert [str(identity) for identity in watch.run()] == ["default/a"]
+
+    in_world(tmp_path, test)
+
+
+def test_finished_pods_hold_nothing_after_a_restart(tmp_path: Path) -> None:
+    """X03: what finished while the agent was away is still listed, without containers: its CPUs are free. One whose
+    sandbox runs keeps them, and one that gets a container again is admitted again."""
+
+    async def test(world: World) -> None:
+        tree = FakeTree(tmp_path / "cgroup")
+        for uid in ("done", "alive"):
+            world.source.add(make_pod(uid, ("app", "4")))
+            tree.add(f"kubepods/pod{uid}/pause")
+            sandbox = await world.fake.run_pod(uid, cgroups_path=f"/kubepods/pod{uid}/pause")
+            await world.fake.create_container(sandbox, "app")
+        await world.kill()
+        world.fake.containers.clear()
+        shutil.rmtree(tree.root / "kubepods/poddone/pause")
+        world.ended = lambda identity: Vanished(world.owner, CgroupTree(tree.root)).ended(identity)
+        await world.start()
+        assert set(world.owner.pods) == {"alive"}
+        assert world.owner.placing.exclusive().bit_count() == 4
+        again = await world.fake.create_container("sandbox-done", "app")
+        assert parse_bits(again.cpus).bit_count() == 4
+        assert world.owner.placing.exclusive().bit_count() == 8
+        world.check()
+        await world.end("done")
+        assert world.owner.placing.exclusive().bit_count() == 4
 
     in_world(tmp_path, test)

@@ -85,10 +85,11 @@ def test_defrag_by_restarts(tmp_path: Path) -> None:
 
 def test_defrag_sizes_a_pod(tmp_path: Path) -> None:
     """--largest grows the given pod, by moves and by restarts; more than one pod is refused."""
-    one, running = _files(tmp_path, 1)
-    for mode in ([], ["--restarts"]):
-        data = json.loads(run("defrag", one, "--largest", *mode, "--pods", running, *NODE, "-o", "json").stdout)
-        assert (data["now"], data["after"], data["proven"]) == (11, 15, True)
+    for cpus in (1, 14):
+        pending, running = _files(tmp_path, cpus)
+        for mode in ([], ["--restarts"]):
+            data = json.loads(run("defrag", pending, "--largest", *mode, "--pods", running, *NODE, "-o", "json").stdout)
+            assert (data["now"], data["after"], data["proven"]) == (11, 15, True)
     result = run("defrag", running, "--largest", *NODE)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "--largest sizes one pod" in result.stderr
@@ -125,6 +126,13 @@ def test_defrag_of_a_state_directory(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "cpusAfter: 28-31" in result.stdout
     assert (state / CPU_STATE_FILE).read_bytes() == node.files[CPU_STATE_FILE]
+
+
+def test_defrag_where_nobody_owns_cpus() -> None:
+    """Without the static policy there is no largest pod to look for, and the error says how to get it."""
+    result = run("defrag", "--machine", "laptop-i5-8250u")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "nobody owns CPUs (--set cpuManagerPolicy=static)" in result.stderr
 
 
 def test_defrag_bad_memory() -> None:

@@ -26,7 +26,7 @@ def test_draw_before_and_after(tmp_path: Path) -> None:
     assert drawing.read_text().count('class="m"') == 28
     text = run("draw", "examples/pods.yaml", *NODE).stdout
     assert "After: with default/database, with default/trading" in text
-    assert "not default/too-wide (refused: TopologyAffinityError)" in text
+    assert "default/too-wide refused (TopologyAffinityError)" in text
 
 
 def test_draw_evicts(tmp_path: Path) -> None:
@@ -36,6 +36,16 @@ def test_draw_evicts(tmp_path: Path) -> None:
     result = run(*arguments, "nobody")
     assert result.returncode == 2
     assert "default/database" in result.stderr.splitlines()[-1]
+
+
+def test_file_names_say_the_form(tmp_path: Path) -> None:
+    """A text file has no colours, and a name that says nothing is refused before anything is drawn."""
+    text = tmp_path / "node.txt"
+    assert run("draw", "--machine", "laptop-i5-8250u", "--out", str(text)).returncode == 0
+    assert "\x1b" not in text.read_text()
+    result = run("draw", "--machine", "laptop-i5-8250u", "--out", str(tmp_path / "node.png"))
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "--out: has a name that tells no form (end it in .svg, .html or .txt, or -o)" in result.stderr
 
 
 def write_state(directory: Path, *cpus: str) -> None:

@@ -83,3 +83,27 @@ def test_explain_mistakes_are_one_line(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert "holds no state file" in result.stderr
+
+
+def test_pods_as_kubectl_lists_them(tmp_path: Path) -> None:
+    """Ended pods hold nothing; pods of several nodes are counted, with a warning that names the nodes."""
+
+    def pod(name: str, phase: str, node: str) -> str:
+        limits = '{cpu: "6", memory: 1Gi}'
+        return (
+            f"- {{kind: Pod, metadata: {{name: {name}, uid: {name}}}, status: {{phase: {phase}}}, "
+            f"spec: {{nodeName: {node}, containers: [{{name: c, resources: {{limits: {limits}}}}}]}}}}\n"
+        )
+
+    listed = tmp_path / "pods.yaml"
+    new = tmp_path / "new.yaml"
+    new.write_text('{kind: Pod, metadata: {name: x}, spec: {containers: [{name: c, resources: {limits: {cpu: "6"}}}]}}')
+    arguments = ("explain", str(new), "--machine", "laptop-i5-8250u", "--set", "cpuManagerPolicy=static",
+                 "--set", "reservedSystemCPUs=0", "--pods", str(listed))  # fmt: skip
+    listed.write_text("kind: List\nitems:\n" + pod("done", "Succeeded", "n1") + pod("lost", "Failed", "n1"))
+    result = run(*arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    listed.write_text("kind: List\nitems:\n" + pod("a", "Running", "n1") + pod("b", "Pending", "n2"))
+    result = run(*arguments)
+    assert "--pods names 2 nodes (n1, n2); all its pods count as running on this one" in result.stderr
+    assert "default/b runs, but this node refuses it" in result.stderr

@@ -142,6 +142,25 @@ def test_large_nodes_get_a_plan() -> None:
     checked(node, wanted, plan)
 
 
+def test_several_large_containers_get_a_plan() -> None:
+    """Three containers that need most of three NUMA nodes: the search makes room for all of them, not only for one."""
+    node, _ = fragmented(4, LARGE, pods=80, sizes="2444", memory=False, leave=4)
+    wanted = pod("big", "20", "20", "20")
+    plan = defragment(node.kubelet, wanted, limit=700)
+    assert plan.fits
+    assert plan.container_moves > 1
+    checked(node, wanted, plan)
+
+
+def test_more_than_is_free_is_proven() -> None:
+    """Moves free no CPUs, so a pod whose containers together ask for more than is free is refused at once."""
+    node, _ = fragmented(4, LARGE, pods=80, sizes="2444", memory=False, leave=4)
+    free = (node.kubelet.manager.cpu.state.default & ~node.kubelet.manager.cpu.reserved).bit_count()
+    parts = [str(free // 8 + 1)] * 8
+    plan = defragment(node.kubelet, pod("wide", *parts), limit=1)
+    assert (plan.fits, plan.proven) == (False, True)
+
+
 def test_largest_pod() -> None:
     """Thirteen CPUs are free, nowhere more than seven together; moving makes room for more."""
     node = _fragmented()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-
 from e2e.__main__ import SHORT, Outcome, markdown
 from e2e.scenarios import SCENARIOS
 from e2e.vm import SHAPES
+
 from podslice.agent.settings import settings_from_dict
 
 
@@ -43,7 +43,12 @@ def test_configurations_are_valid(ident: str) -> None:
     one = SCENARIOS[ident]
     for name in one.shapes:
         config = one.config(SHAPES[name]) if callable(one.config) else one.config
-        settings = {"apiVersion": "podslice.io/v1alpha1", "kind": "AgentConfiguration", "resources": config, **one.agent}
+        settings = {
+            "apiVersion": "podslice.io/v1alpha1",
+            "kind": "AgentConfiguration",
+            "resources": config,
+            **one.agent,
+        }
         assert settings_from_dict(settings).warnings == ()
 
 

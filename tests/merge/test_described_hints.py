@@ -80,7 +80,8 @@ def some_memory(random: Random, n: int, resources: int) -> list[ResourceHints]:
     return [memory_hints(state, request, reuse, crash=True) or []] * resources
 
 
-def some_merge(seed: int, most_nodes: int) -> tuple[Merger, list[ResourceHints]]:
+def some_merge(seed: int, most_nodes: int) -> tuple[Merger, list[ResourceHints], list[list[int]], bool]:
+    """A merger and hints of up to eight resources, the distances, and whether closer nodes are preferred."""
     random = Random(seed)
     n = random.randint(1, most_nodes)
     hints: list[ResourceHints] = [some_cpus(random, n, sockets=i == 0) for i in range(random.randint(0, 2))]
@@ -93,7 +94,8 @@ def some_merge(seed: int, most_nodes: int) -> tuple[Merger, list[ResourceHints]]
     if random.random() < 0.5:
         distances = [[10 if i == j else 12 if i * 2 // n == j * 2 // n else 32 for j in range(n)] for i in range(n)]
     policy = random.choice(["best-effort", "restricted", "single-numa-node"])
-    return Merger(policy, list(enumerate(distances)), closest=random.random() < 0.5), hints
+    closest = random.random() < 0.5
+    return Merger(policy, list(enumerate(distances)), closest=closest), hints, distances, closest
 
 
 def both_ways(merger: Merger, hints: list[ResourceHints]) -> tuple[tuple[Hint, bool], tuple[Hint, bool]]:
@@ -106,7 +108,7 @@ def both_ways(merger: Merger, hints: list[ResourceHints]) -> tuple[tuple[Hint, b
 def test_random_resources(start: int) -> None:
     """CPUs, memory and devices in any state on up to 8 NUMA nodes merge as their lists do, whatever the policy."""
     for seed in range(start, start + 500):
-        merger, hints = some_merge(seed, 8 if seed % 20 == 0 else 5)
+        merger, hints, _, _ = some_merge(seed, 8 if seed % 20 == 0 else 5)
         described, listed = both_ways(merger, hints)
         assert described == listed, seed
 
@@ -135,7 +137,7 @@ def test_an_ended_search_on_few_nodes_is_done_by_listing(monkeypatch: pytest.Mon
     """Up to 16 nodes a search that takes too long gives way to the lists, with the same result."""
     monkeypatch.setattr("podslice.core.merge.merge.Effort", lambda: Effort(0))
     for seed in range(300):
-        merger, hints = some_merge(seed, 5)
+        merger, hints, _, _ = some_merge(seed, 5)
         described, listed = both_ways(merger, hints)
         assert described == listed, seed
 
@@ -160,7 +162,7 @@ def test_an_ended_search_on_many_nodes_still_answers() -> None:
 
 def test_a_search_that_came_to_its_end_says_so() -> None:
     """`ended_early` is about the latest merge, and set only where a better set may exist."""
-    merger, hints = some_merge(7, 8)
+    merger, hints, _, _ = some_merge(7, 8)
     merger.merge([{str(i): one for i, one in enumerate(hints)}])
     assert not merger.ended_early
     unsure = HintSet((0, 1), 2, 0, open_nodes=0b11, ended_early=True)

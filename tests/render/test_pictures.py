@@ -182,6 +182,14 @@ def test_owners_keep_their_looks() -> None:
     assert f'fill="{style_of(0).fill}"' not in to_svg(after)
 
 
+def test_nobody_owns_cpus_without_the_static_policy() -> None:
+    """With CPU Manager policy none everything is the shared pool, and no CPU is called assignable."""
+    picture = picture_of(Node(load_gallery("laptop-i5-8250u"), KubeletConfig()).kubelet)
+    assert (picture.shared.bit_count(), picture.sockets[0].nodes[0].free) == (8, None)
+    assert "assignable" not in to_svg(picture)
+    assert "free for exclusive use" not in to_text(picture)
+
+
 def test_distances_are_under_their_nodes() -> None:
     """A node is nearest to itself, also where the machine lists its nodes in another order than by id."""
     for name in ("power9-ac922", "gb200-34-nodes", "epyc-9654-nps4"):

@@ -237,7 +237,7 @@ class HTTPApiServer:
                 path="sources.apiServer",
                 remedy="run in a pod, or set KUBECONFIG",
             ) from None
-        self._http_error = httpx2.HTTPError
+        self._errors = (httpx2.HTTPError, ConfigError, OSError)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -256,7 +256,7 @@ class HTTPApiServer:
     async def _get(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
         try:
             response = await self._client.get(path, params=parameters, timeout=10.0)
-        except self._http_error as error:
+        except self._errors as error:
             raise ApiError(f"{type(error).__name__}: {error}") from None
         if response.status_code == 410:
             raise GoneError
@@ -286,14 +286,14 @@ class HTTPApiServer:
                             raise GoneError
                         raise ApiError(f"watch: {data.get('message')}")
                     yield str(event.get("type")), data
-        except self._http_error as error:
+        except self._errors as error:
             raise ApiError(f"watch: {type(error).__name__}: {error}") from None
 
     async def create_event(self, event: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
         try:
             response = await self._client.post(path, json=event, timeout=10.0)
-        except self._http_error as error:
+        except self._errors as error:
             raise ApiError(f"{type(error).__name__}: {error}") from None
         if response.status_code not in (200, 201, 202):
             raise ApiError(f"{path}: {response.status_code} {response.reason_phrase}")

@@ -27,6 +27,8 @@ _LOG = re.compile(r"_([^_]+)-([0-9a-f]{64})\.log$")
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _NAME = re.compile(r"^Name:\s*(.*)$", re.MULTILINE)
 _PARENT = re.compile(r"^PPid:\s*(\d+)$", re.MULTILINE)
+_MONITOR = "crio-conmon-"
+"""CRI-O's monitor of a container has the container's id in its name and sleeps in a cgroup of its own."""
 _KERNEL_THREADS = 2
 _MOST_PROCESSES = 200_000
 
@@ -154,7 +156,7 @@ def find_containers(tree: CgroupTree) -> list[FoundContainer]:
     for path in tree.walk():
         parent, _, name = path.rpartition("/")
         match, pod = _CONTAINER.match(name), _POD.search(parent)
-        if match and pod:
+        if match and pod and not name.startswith(_MONITOR):
             found.append(FoundContainer(pod[1].replace("_", "-"), match[1], path))
     return found
 

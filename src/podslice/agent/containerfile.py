@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from podslice.agent.books import CPUS_ENV, FILE_ENV, ISOLATION_ENV, MEMS_ENV, ContainerRecord, Placement
+from podslice.agent.translate import variables_of
 from podslice.wire.proto import nri_pb2 as nri
 
 MOUNT_POINT = "/run/podslice"
@@ -27,8 +29,8 @@ class ContainerFiles:
         self._content: dict[str, bytes] = {}
 
     def write(self, record: ContainerRecord, placement: Placement) -> None:
-        """Bring a container's file up to date. Raises `OSError`."""
-        if self._folder is None:
+        """Bring a container's file up to date; one that is left alone gets none. Raises `OSError`."""
+        if self._folder is None or (record.stranger and placement == Placement()):
             return
         data = {"cpus": placement.cpu_list, "memoryNodes": placement.mem_list, "isolation": placement.isolation}
         content = msgspec.json.encode(data) + b"\n"
@@ -41,6 +43,17 @@ class ContainerFiles:
         temporary.chmod(0o644)
         temporary.rename(folder / FILE_NAME)
         self._content[record.id] = content
+
+    def told(self, message: nri.Container) -> Mapping[str, str]:
+        """What a container was told last, as variables; empty for one without a file. Where no files are written its
+        environment must do."""
+        if self._folder is None:
+            return variables_of(message)
+        try:
+            data = msgspec.json.decode((self._folder / message.id / FILE_NAME).read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.MsgspecError):
+            return {}
+        return {CPUS_ENV: data.get("cpus", ""), ISOLATION_ENV: data.get("isolation", "")}
 
     def remove(self, container_id: str) -> None:
         self._content.pop(container_id, None)

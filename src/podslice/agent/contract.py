@@ -16,6 +16,9 @@ from podslice.wire.proto import nri_pb2 as nri
 class Reporter(Protocol):
     """Who is told what happens: metrics, events and the log."""
 
+    def decided(self, seconds: float) -> None:
+        """An admission took that long, whatever came out of it."""
+
     def admitted(self, identity: Identity, decision: Decision) -> None: ...
     def refused(self, identity: Identity, reason: str, message: str) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...

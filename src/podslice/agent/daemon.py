@@ -8,7 +8,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,8 @@ class Agent:
             self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation
         )
         self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
+        folder = Path(settings.container_files) if settings.container_files and not observe else None
+        files = ContainerFiles(folder)
         self.owner = Owner(
             Path(self._scratch.name if self._scratch else settings.state_directory),
             machine,
@@ -77,9 +79,9 @@ class Agent:
             move_strangers=settings.strangers == "move",
             real_devices=bool(settings.device_plugins),
             find=self.sources.find,
+            told=files.told,
         )
         self.metrics = self.reporter.metrics = Metrics(self.owner)
-        folder = Path(settings.container_files) if settings.container_files and not observe else None
         self.tree = tree or CgroupTree(settings.cgroup_root)
         self.reconciler = Reconciler(
             self.owner, self.tree, repair=not observe, repair_limits=settings.limits == "repair"
@@ -88,9 +90,10 @@ class Agent:
         self.plugin = AgentPlugin(
             self.owner,
             self.sources,
-            ContainerFiles(folder),
+            files,
             self.reporter,
             settle=self.reconciler.settle,
+            ended=self.vanished.ended,
             observe=observe,
         )
         self.devices = self._devices(settings)
@@ -102,6 +105,7 @@ class Agent:
             os.environ, name=settings.plugin_name, index=settings.plugin_index, path=settings.nri_socket
         )
         self._connection: Connection | None = None
+        self._why_not = ""
         self._push = asyncio.Event()
         self._started = time.time()
         self.owner.on_stale = self._push.set
@@ -193,15 +197,19 @@ class Agent:
 
     def _connected(self, connection: Connection) -> None:
         self._connection = connection
+        self._why_not = ""
         self.metrics.connected.set(1)
         self.metrics.connections.inc()
         self.reporter.log.info("connected", runtime=self.plugin.runtime)
         notify(f"STATUS=serving {self.plugin.runtime}")
 
     def _disconnected(self, reason: str) -> None:
+        """Said once for every reason: the tries go on for ever."""
         self._connection = None
         self.metrics.connected.set(0)
-        self.reporter.log.warning("disconnected", reason=reason)
+        if reason != self._why_not:
+            self.reporter.log.warning("disconnected", reason=reason)
+        self._why_not = reason
 
     async def _push_updates(self) -> None:
         """After a pod has gone, tell the others about the larger pool; what a creation tells itself is not due."""
@@ -226,15 +234,16 @@ class Agent:
     async def _reconcile(self) -> None:
         while True:
             await asyncio.sleep(self.settings.reconcile_seconds)
-            if self.reconciler.differs():
-                await asyncio.sleep(_ON_THE_WAY_SECONDS)
-            self.reconcile()
+            await self.reconcile()
 
-    def reconcile(self) -> list[Drift]:
+    async def reconcile(self) -> list[Drift]:
         """One pass, reported; what could not be repaired is reported once."""
         for identity in self.vanished.run():
             self.reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
-        found = self.reconciler.run()
+        found = await _between_other_work(self.reconciler.looking().steps())
+        if found and not self.observe:
+            await asyncio.sleep(_ON_THE_WAY_SECONDS)
+            found = await _between_other_work(self.reconciler.steps())
         for drift in found:
             if drift not in self._lasting:
                 self.reporter.drift(drift)
@@ -278,6 +287,15 @@ class Agent:
             startedAt=self._started,
             ready=self.ready(),
         )
+
+
+async def _between_other_work(steps: Iterable[list[Drift]]) -> list[Drift]:
+    """All drifts; calls of the runtime are answered between any two steps."""
+    found: list[Drift] = []
+    for step in steps:
+        found += step
+        await asyncio.sleep(0)
+    return found
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -28,6 +28,8 @@ _GAUGES = frozenset(
     }
 )
 _HOOK_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+_DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Those of the kubelet's client library; ours has other ones."""
 _ADMISSION_BUCKETS = tuple(0.05 * 2**i for i in range(15))
 _REASONS = frozenset(
     """AppArmor PodOSSelectorNodeLabelDoesNotMatch PodOSNotSupported InvalidNodeInfo InitContainerRestartPolicyForbidden
@@ -95,6 +97,7 @@ class Metrics:
             "kubelet_device_plugin_alloc_duration_seconds",
             "Duration in seconds to serve a device plugin Allocation request.",
             ["resource_name"],
+            buckets=_DEFAULT_BUCKETS,
             registry=registry,
         )
         self.pod_resources = dict.fromkeys(_POD_RESOURCES, 0)
@@ -128,14 +131,17 @@ class Metrics:
         """The whole page."""
         node = self._owner.node
         texts = [manager_metrics(node)] if node is not None else []
-        for name, value in self.pod_resources.items():
-            full = f"kubelet_pod_resources_endpoint_{name}"
-            texts.append(_family(full, "counter", {'{server_api_version="v1"}': value}))
+        served: dict[str, dict[str, float]] = {}
+        for key, value in self.pod_resources.items():
+            name, _, version = key.partition("/")
+            served.setdefault(name, {})[f'{{server_api_version="{version or "v1"}"}}'] = value
+        texts += [_family(f"kubelet_pod_resources_endpoint_{name}", "counter", one) for name, one in served.items()]
         return generate_latest(self.registry) + "".join(texts).encode()
 
 
 _POD_RESOURCES = (
     "requests_total",
+    "requests_total/v1alpha1",
     "requests_list",
     "requests_get",
     "requests_get_allocatable",

@@ -8,10 +8,12 @@ keeps books, it neither waits nor talks: answers go back to the caller, updates 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Placement, PodRecord, SandboxRecord
+from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, RefusedError, RegisteringInventory, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
@@ -34,7 +36,8 @@ UNEXPECTED = "UnexpectedAdmissionError"
 
 class Owner:
     """State, books and decisions of one node. `safe_mode` says why the state cannot be trusted, empty when it can:
-    existing sets are then kept and no exclusive CPUs given away."""
+    existing sets are then kept and no exclusive CPUs given away. `find` knows pods, `told` what a container was
+    told: its environment could come from whoever wrote its pod, so it is better known from elsewhere."""
 
     def __init__(
         self,
@@ -47,6 +50,8 @@ class Owner:
         move_strangers: bool = True,
         real_devices: bool = False,
         find: Callable[[Identity], Pod | None] = lambda identity: None,
+        clock: Callable[[], float] = time.perf_counter,
+        told: Callable[[nri.Container], Mapping[str, str]] = variables_of,
     ) -> None:
         self.directory = directory
         self.machine = machine
@@ -63,6 +68,8 @@ class Owner:
         self.on_placed: Callable[[ContainerRecord], None] = lambda record: None
         self.on_open: Callable[[Node], None] = lambda node: None
         self._find = find
+        self._told = told
+        self._clock = clock
         self._profile = profile
         self._devices = RegisteringInventory() if real_devices else None
         self._files = PodFiles(directory)
@@ -115,11 +122,13 @@ class Owner:
                 running=running,
                 profile=self._profile,
                 devices=self._devices,
+                accept=lambda node: check_claims(node, self.sandboxes, listed.containers, self._told),
                 predicates=False,
             )
         except (PodsliceError, OSError) as error:
             self._enter_safe_mode(str(error))
             return
+        self.containers.clear()
         self.safe_mode = ""
         self.placing.node = self.store.node
         self.on_open(self.store.node)
@@ -176,7 +185,7 @@ class Owner:
                 record.unit, record.member, record.kept = known.unit, known.member, known.kept
                 record.stranger = known.stranger
                 continue
-            if variables_of(message).get(ISOLATION_ENV) is None:
+            if ISOLATION_ENV not in self._told(message):
                 record.stranger = True
                 self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
             self._place(sandbox.identity, message, record, adopt=True)
@@ -202,8 +211,9 @@ class Owner:
             return
         try:
             self._files.keep(spec)
-            before = self.placing.pool()
+            before, started = self.placing.pool(), self._clock()
             decision = self.store.admit(spec)
+            self.reporter.decided(self._clock() - started)
         except (StateWriteError, OSError) as error:
             self._files.drop(uid)
             self._refuse(pod.identity, UNEXPECTED, f"the decision cannot be kept: {error}")
@@ -269,7 +279,7 @@ class Owner:
         """Write what could not be written before."""
         if self._unsaved and self.store is not None:
             try:
-                self.store.remove("")
+                self.store.save()
                 self._unsaved = False
             except StateWriteError as error:
                 self.reporter.trouble("stateWrite", str(error))
@@ -282,7 +292,8 @@ class Owner:
         """A container is about to be created; its record says what it gets. `spec` is used if its pod's sandbox came
         while we were away. Raises `RefusedError`."""
         pod = self.pods.get(identity.uid)
-        if pod is None or sandbox not in self.sandboxes:
+        known = self.sandboxes.get(sandbox)
+        if pod is None or known is None or known.stopped:
             self.run_pod(sandbox, identity, spec)
         record = self._record(self.sandboxes[sandbox], message)
         self._place(identity, message, record, adopt=False)
@@ -306,7 +317,7 @@ class Owner:
         Raises `RefusedError`, never when adopting."""
         pod = self.pods[identity.uid]
         if self.store is None:
-            record.kept = kept_of(message)
+            record.kept = kept_of(message, self._told(message))
         if pod.refused:
             return
         unit = unit_uid(identity.uid, message.name)

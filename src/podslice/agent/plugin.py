@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Protocol
 
 from podslice.agent.books import ContainerRecord, SandboxRecord
@@ -34,7 +35,8 @@ class Timer(Protocol):
 
 class AgentPlugin:
     """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
-    `observe`: decide and report, refuse and change nothing."""
+    `ended` says whether a listed sandbox without containers is only the remains of one; `observe`: decide and report,
+    refuse and change nothing."""
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class AgentPlugin:
         timer: Timer,
         *,
         settle: Callable[[str], None] = lambda uid: None,
+        ended: Callable[[Identity], bool] = lambda identity: False,
         observe: bool = False,
     ) -> None:
         self._owner = owner
@@ -51,6 +54,7 @@ class AgentPlugin:
         self._files = files
         self._timer = timer
         self._settle = settle
+        self._ended = ended
         self._observe = observe
         self.runtime = ""
         self._outdated: dict[str, ContainerRecord] = {}
@@ -62,15 +66,18 @@ class AgentPlugin:
     def synchronize(self, pods: list[nri.PodSandbox], containers: list[nri.Container]) -> Iterable[nri.ContainerUpdate]:
         started = time.perf_counter()
         sandboxes, valid = [], []
-        for pod in pods:
-            try:
-                sandboxes.append(SandboxRecord(pod.id, identity_of(pod)))
-            except InputError as error:
-                self._owner.reporter.trouble("invalid", str(error))
         for container in containers:
             try:
                 check_container(container)
                 valid.append(container)
+            except InputError as error:
+                self._owner.reporter.trouble("invalid", str(error))
+        inhabited = {one.pod_sandbox_id for one in valid if one.state != nri.CONTAINER_STOPPED}
+        for pod in pods:
+            try:
+                identity = identity_of(pod)
+                stopped = pod.id not in inhabited and self._ended(identity)
+                sandboxes.append(SandboxRecord(pod.id, identity, stopped))
             except InputError as error:
                 self._owner.reporter.trouble("invalid", str(error))
         updates = self._owner.synchronize(Listed(sandboxes, valid))
@@ -120,18 +127,25 @@ class AgentPlugin:
         if not self._observe:
             raise RPCError(FAILED_PRECONDITION, f"podslice: {refusal.reason}: {refusal.message}") from None
 
-    def stop_pod(self, pod: nri.PodSandbox) -> None:
-        self._owner.stop_pod(pod.id)
-
-    def remove_pod(self, pod: nri.PodSandbox) -> None:
-        self._owner.remove_pod(pod.id)
-
-    def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer | Awaitable[CreateAnswer]:
+    @contextlib.contextmanager
+    def _timed(self, hook: str) -> Iterator[None]:
         started = time.perf_counter()
         try:
-            return self._create(pod, container)
+            yield
         finally:
-            self._timer.hook("CreateContainer", time.perf_counter() - started)
+            self._timer.hook(hook, time.perf_counter() - started)
+
+    def stop_pod(self, pod: nri.PodSandbox) -> None:
+        with self._timed("StopPodSandbox"):
+            self._owner.stop_pod(pod.id)
+
+    def remove_pod(self, pod: nri.PodSandbox) -> None:
+        with self._timed("RemovePodSandbox"):
+            self._owner.remove_pod(pod.id)
+
+    def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer | Awaitable[CreateAnswer]:
+        with self._timed("CreateContainer"):
+            return self._create(pod, container)
 
     def _create(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer:
         identity = self._identity(pod)
@@ -159,20 +173,21 @@ class AgentPlugin:
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate]:
-        started = time.perf_counter()
-        updates = self._owner.update_container(container.id, resources)
-        self._timer.hook("UpdateContainer", time.perf_counter() - started)
+        with self._timed("UpdateContainer"):
+            updates = self._owner.update_container(container.id, resources)
         return [] if self._observe else updates
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]:
-        self._owner.stop_container(container.id)
-        self._files.remove(container.id)
-        updates = self._owner.take_updates()
+        with self._timed("StopContainer"):
+            self._owner.stop_container(container.id)
+            self._files.remove(container.id)
+            updates = self._owner.take_updates()
         return [] if self._observe else updates
 
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        self._owner.stop_container(container.id)
-        self._files.remove(container.id)
+        with self._timed("RemoveContainer"):
+            self._owner.stop_container(container.id)
+            self._files.remove(container.id)
 
     def crashed(self, error: Exception) -> None:
         place = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,5 @@
-"""The kubelet's PodResources API v1 over gRPC, on a socket of our own (spec memory-device 2.16)."""
+"""The kubelet's PodResources API over gRPC, on a socket of our own (spec memory-device 2.16): v1, and the one method of
+v1alpha1, whose messages are v1's with fewer fields."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from podslice.core.values.cpuset import iter_bits
 from podslice.wire.proto import podresources_pb2 as api
 
 SERVICE = "v1.PodResourcesLister"
+OLD_SERVICE = "v1alpha1.PodResourcesLister"
 _PER_SECOND, _BURST = 100.0, 10.0
 
 
@@ -76,7 +78,17 @@ class PodResources:
             )
             for name, (handler, kind) in handlers.items()
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        old = grpc.unary_unary_rpc_method_handler(
+            self._list_old,
+            request_deserializer=api.ListPodResourcesRequest.FromString,
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(SERVICE, methods),
+                grpc.method_handlers_generic_handler(OLD_SERVICE, {"List": old}),
+            )
+        )
         with owner_only():
             self._server.add_insecure_port(f"unix://{path}")
         await self._server.start()
@@ -85,18 +97,44 @@ class PodResources:
         if self._server is not None:
             await self._server.stop(0.2)
 
-    async def _enter(self, method: str, context: Any) -> None:
+    async def _enter(self, context: Any, *counts: str) -> None:
         if not self._limit.take():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
-        self._counts["requests_total"] += 1
-        self._counts[f"requests_{method}"] += 1
+        for name in counts:
+            self._counts[name] += 1
 
     async def _list(self, request: api.ListPodResourcesRequest, context: Any) -> api.ListPodResourcesResponse:
-        await self._enter("list", context)
+        await self._enter(context, "requests_total", "requests_list")
         return api.ListPodResourcesResponse(pod_resources=[self._pod(uid) for uid in self._owner.pods])
 
+    async def _list_old(self, request: api.ListPodResourcesRequest, context: Any) -> api.ListPodResourcesResponse:
+        """All pods with their app containers, and of those only the devices, each id on its own."""
+        await self._enter(context, "requests_total/v1alpha1")
+        pods = []
+        for uid in self._owner.pods:
+            full = self._pod(uid)
+            sidecars = self._sidecars(uid)
+            containers = [
+                api.ContainerResources(
+                    name=container.name,
+                    devices=[
+                        api.ContainerDevices(resource_name=device.resource_name, device_ids=device.device_ids)
+                        for device in container.devices
+                    ],
+                )
+                for container in full.containers
+                if container.name not in sidecars
+            ]
+            pods.append(api.PodResources(name=full.name, namespace=full.namespace, containers=containers))
+        return api.ListPodResourcesResponse(pod_resources=pods)
+
+    def _sidecars(self, uid: str) -> set[str]:
+        node = self._owner.node
+        active = None if node is None else node.kubelet.active.get(uid)
+        return set() if active is None else {one.name for one in active.spec.spec.init_containers}
+
     async def _get(self, request: api.GetPodResourcesRequest, context: Any) -> api.GetPodResourcesResponse:
-        await self._enter("get", context)
+        await self._enter(context, "requests_total", "requests_get")
         for uid, pod in self._owner.pods.items():
             if (pod.identity.name, pod.identity.namespace) == (request.pod_name, request.pod_namespace):
                 return api.GetPodResourcesResponse(pod_resources=self._pod(uid))
@@ -108,7 +146,7 @@ class PodResources:
     async def _allocatable(
         self, request: api.AllocatableResourcesRequest, context: Any
     ) -> api.AllocatableResourcesResponse:
-        await self._enter("get_allocatable", context)
+        await self._enter(context, "requests_total", "requests_get_allocatable")
         node = self._owner.node
         if node is None:
             return api.AllocatableResourcesResponse()

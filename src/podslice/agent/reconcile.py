@@ -60,9 +60,9 @@ class Reconciler:
         self._repair_limits = repair_limits
         self._gates = FeatureGates.from_overrides(owner.config.feature_gates)
 
-    def differs(self) -> bool:
-        """True if a pass would find something; nothing is written."""
-        return bool(Reconciler(self._owner, self._tree, repair=False, repair_limits=self._repair_limits).run())
+    def looking(self) -> Reconciler:
+        """One that finds the same and writes nothing."""
+        return Reconciler(self._owner, self._tree, repair=False, repair_limits=self._repair_limits)
 
     def settle(self, uid: str) -> None:
         """Bring the cgroup of a new pod, as the kubelet made it, to what the pod should have. No drift: nobody has set
@@ -73,12 +73,18 @@ class Reconciler:
 
     def run(self) -> list[Drift]:
         """One pass over every container and pod; containers without cgroup are on their way in or out."""
-        drifts: list[Drift] = []
+        return [drift for step in self.steps() for drift in step]
+
+    def steps(self) -> Iterator[list[Drift]]:
+        """The same pass a container or pod at a time, for who has other work to do in between; what comes or goes
+        meanwhile is seen as it then is."""
         for record in list(self._owner.containers.values()):
-            drifts += self._container(record)
-        for pod in list(self._owner.pods.values()):
-            drifts += self._pod(pod)
-        return drifts
+            if self._owner.containers.get(record.id) is record:
+                yield list(self._container(record))
+        for uid in list(self._owner.pods):
+            pod = self._owner.pods.get(uid)
+            if pod is not None:
+                yield list(self._pod(pod))
 
     def _container(self, record: ContainerRecord) -> Iterator[Drift]:
         pod = self._owner.pods.get(record.pod_uid)

@@ -117,6 +117,10 @@ class AgentReporter:
         self.events: EventSink = events or NoEvents()
         self.log = structlog.get_logger()
 
+    def decided(self, seconds: float) -> None:
+        if self.metrics is not None:
+            self.metrics.admission_ms.observe(int(seconds * 1000))
+
     def admitted(self, identity: Identity, decision: Decision) -> None:
         containers = {c.name: f"{c.isolation} {c.cpus}" for c in decision.containers}
         self.log.info("admitted", pod=str(identity), uid=identity.uid, qos=decision.qos, containers=containers)
@@ -131,6 +135,7 @@ class AgentReporter:
         if self.metrics is not None:
             self.metrics.strangers.inc()
         self.log.warning("stranger", pod=str(identity), uid=identity.uid, container=container, why=why)
+        self.events.emit(identity, "Warning", "PodsliceStranger", f"Container {container}: {why}")
 
     def trouble(self, what: str, message: str) -> None:
         if self.metrics is not None:
@@ -156,5 +161,3 @@ class AgentReporter:
     def hook(self, name: str, seconds: float) -> None:
         if self.metrics is not None:
             self.metrics.hooks.labels(name).observe(seconds)
-            if name == "RunPodSandbox":
-                self.metrics.admission_ms.observe(int(seconds * 1000))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
 from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Limits, Placement
 from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
 from podslice.wire.proto import nri_pb2 as nri
@@ -39,15 +43,19 @@ def variables_of(message: nri.Container) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in message.env if "=" in pair)
 
 
-def kept_of(message: nri.Container) -> Placement | None:
-    """What we once gave a container, by its environment; None for one that only shares."""
-    variables = variables_of(message)
-    isolation = variables.get(ISOLATION_ENV, "host")
-    if isolation not in ("container", "pod"):
+def claimed_of(variables: Mapping[str, str]) -> Placement | None:
+    """CPUs a container was told are its own or its pod's; None for one that only shares."""
+    isolation, cpus = variables.get(ISOLATION_ENV, ""), _bits(variables.get(CPUS_ENV, ""))
+    return Placement(cpus=cpus, isolation=isolation) if cpus and isolation in ("container", "pod") else None
+
+
+def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Placement | None:
+    """What a container has that was told it has CPUs; None for one that only shares."""
+    claim = claimed_of(variables)
+    if claim is None:
         return None
     applied = applied_of(message)
-    cpus = applied.cpus or _bits(variables.get(CPUS_ENV, ""))
-    return Placement(cpus=cpus, mems=applied.mems, isolation=isolation, quota_off=applied.quota_off) if cpus else None
+    return msgspec.structs.replace(applied, cpus=applied.cpus or claim.cpus, isolation=claim.isolation)
 
 
 def _bits(text: str) -> Bits:

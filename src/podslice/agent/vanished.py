@@ -34,6 +34,11 @@ class Vanished:
             self._owner.remove_pod(sandbox.id)
         return [sandbox.identity for sandbox in gone]
 
+    def ended(self, identity: Identity) -> bool:
+        """True for a listed sandbox without containers that ended while nobody looked: it has said where it runs, and
+        nothing runs there. A pod that finished keeps its sandbox listed until it is deleted."""
+        return self._tree.usable and any(not self._tree.exists(path) for path in _paths(identity.sandbox_cgroup))
+
     def _gone(self, sandbox: SandboxRecord) -> bool:
         seen = self._seen.setdefault(sandbox.id, set())
         missing = False

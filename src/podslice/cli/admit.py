@@ -119,6 +119,8 @@ def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
         yield "preempts", f"{', '.join(decision.preempted)}, to make room for a critical pod"
     for event in decision.events:
         yield event.reason, event.message
+    if decision.ended_early:
+        yield "not proven to be the best there is", " and ".join(decision.ended_early)
     for container in decision.containers:
         if container.error:
             yield f"container {container.name} does not start", container.error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,8 +84,18 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
     """What will be missing at run time, without being wrong."""
     if not CgroupTree(settings.cgroup_root).usable:
         yield f"cgroupRoot {settings.cgroup_root}: no cgroup v2 with cpu and cpuset; nothing is read back"
+    address = settings.address()
+    if address is not None and address[0] != "localhost" and not _is_loopback(address[0]):
+        yield f"metricsAddress {settings.metrics_address}: not loopback: whoever reaches it can read the metrics"
     if not Path(settings.nri_socket).is_socket():
         yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _check(profile: str, config: KubeletConfig, machine: Machine) -> None:

@@ -143,6 +143,8 @@ def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _M
     from podslice.core.defrag.largest import largest_pod, probe
     from podslice.render.defrag_table import largest_text
 
+    if not kubelet.manager.cpu.static:
+        raise InputError("the CPU Manager policy is none: nobody owns CPUs", remedy="--set cpuManagerPolicy=static")
     found = largest_pod(kubelet, shape or probe(memory), mode.planner(kubelet))
     _show(largest_text(found), msgspec.to_builtins(found, enc_hook=str), output)
     sys.exit(0 if found.after else 1)

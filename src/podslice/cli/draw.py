@@ -18,6 +18,7 @@ from podslice.core.node import Node
 from podslice.render.picture import Picture, picture_of
 
 _FORMS = ("text", "svg", "html")
+_SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
 
 
 @click.command()
@@ -30,8 +31,14 @@ _FORMS = ("text", "svg", "html")
 @click.option("-o", "--output", type=click.Choice(_FORMS), help="Form of the picture (default: by the name of --out).")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write the picture here.")
 @click.option("--watch", is_flag=True, help="Keep drawing the --state directory in the terminal until interrupted.")
-@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS",
-              help="How often --watch looks.")  # fmt: skip
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    help="How often --watch looks.",
+)
 def draw(
     files: tuple[str, ...],
     evicted: tuple[str, ...],
@@ -69,16 +76,16 @@ def draw(
     if out is None:
         click.echo(text)
     else:
-        write_text(out, text)
+        write_text(out, click.unstyle(text) if form == "text" else text)
 
 
 def _form(output: str | None, out: Path | None) -> str:
+    """The form asked for, or that of the file's name. Raises `InputError` for a name that says nothing."""
     if output is not None or out is None:
         return output or "text"
-    named = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}.get(out.suffix.lower())
-    if named is None:
+    if out.suffix.lower() not in _SUFFIXES:
         raise InputError("has a name that tells no form", path="--out", remedy="end it in .svg, .html or .txt, or -o")
-    return named
+    return _SUFFIXES[out.suffix.lower()]
 
 
 def _pictures(node: Node, files: tuple[str, ...], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:
@@ -92,8 +99,8 @@ def _pictures(node: Node, files: tuple[str, ...], evicted: tuple[str, ...]) -> l
     told = [f"without {name}" for name in evicted]
     for loaded in unique([loaded for file in files for loaded in load_pods(file)], taken=set(node.kubelet.active)):
         decision = node.admit(loaded.pod)
-        verdict = "" if decision.admitted else f" (refused: {decision.reason})"
-        told.append(f"{'with' if decision.admitted else 'and not'} {decision.namespace}/{decision.name}{verdict}")
+        name = f"{decision.namespace}/{decision.name}"
+        told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
     return [("Before", before), (f"After: {', '.join(told)}", picture_of(node.kubelet, before=before))]
 
 

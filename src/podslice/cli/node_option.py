@@ -66,7 +66,7 @@ def running_options(command: F) -> F:
             "--pods",
             "pods_path",
             metavar="FILE",
-            help="Pods that run on the node, in order (kubectl get pods -o yaml).",
+            help="Pods that run on the node, in order (kubectl get pods -o yaml); ended ones do not count.",
         ),
         click.option(
             "--state",
@@ -104,12 +104,15 @@ def start_node(
 ) -> StartedNode:
     """The node the options describe, with its running pods on it. Raises `InputError`."""
     from podslice.k8s.manifest import load_pods
+    from podslice.k8s.running import ENDED
 
     config, warnings = load_config(config_path, overrides)
     chosen = resolve_machine(machine, sysfs, source)
     devices = load_devices(devices_path)
-    listed = tuple(loaded.pod for loaded in load_pods(pods_path)) if pods_path else ()
-    files = _with_records_of(listed, read_state_directory(state_path)) if state_path else {}
+    given = (loaded.pod for loaded in load_pods(pods_path)) if pods_path else ()
+    listed = tuple(pod for pod in given if pod.status.phase not in ENDED)
+    warnings += _several_nodes(listed)
+    files = read_state_directory(state_path) if state_path else {}
     node = started(
         lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=files), config
     )
@@ -127,20 +130,12 @@ def start_node(
     return StartedNode(node, running, (*warnings, *refused))
 
 
-def _with_records_of(listed: tuple[Pod, ...], files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files with granted resources of the listed pods only; owners that nobody listed ask for what they own."""
-    from podslice.core.state.checkpoint_allocation import encode, load
-    from podslice.core.state.gojson import CheckpointError
-
-    data = files.get(ALLOCATED_STATE_FILE)
-    if data is None:
-        return files
-    try:
-        granted = load(data)
-    except CheckpointError as error:
-        raise InputError(str(error), source=ALLOCATED_STATE_FILE, remedy="leave the file out") from None
-    known = {pod.metadata.uid for pod in listed}
-    return {**files, ALLOCATED_STATE_FILE: encode({uid: one for uid, one in granted.items() if uid in known})}
+def _several_nodes(pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    """A warning when the pods that should run on one node say that they run on several."""
+    names = sorted({pod.spec.node_name for pod in pods} - {""})
+    if len(names) < 2:
+        return ()
+    return (f"--pods names {len(names)} nodes ({', '.join(names[:3])}); all its pods count as running on this one",)
 
 
 def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:

@@ -9,11 +9,12 @@ import click
 
 from podslice.agent.local import read_status
 from podslice.cli.output import OUTPUT, emit
+from podslice.core.errors import InputError
 
 
 @click.command()
 @click.option("--socket", "path", default="/run/podslice/agent.sock", show_default=True, help="The agent's socket.")
-@click.option("--watch", is_flag=True, help="Show it again every two seconds.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, whether the agent comes or goes.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @OUTPUT("table")
 def status(path: str, watch: bool, show_map: bool, output: str) -> None:
@@ -27,13 +28,16 @@ def status(path: str, watch: bool, show_map: bool, output: str) -> None:
 
     Exit codes: 0 shown, 2 no agent answers.
     """
+    if not watch:
+        _show(read_status(path), output, show_map)
+        return
     while True:
-        data = read_status(path)
-        if watch and output == "table":
+        if output == "table":
             click.clear()
-        _show(data, output, show_map)
-        if not watch:
-            return
+        try:
+            _show(read_status(path), output, show_map)
+        except InputError as error:
+            click.echo(f"error: {error}", err=True)
         time.sleep(2)
 
 

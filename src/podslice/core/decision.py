@@ -44,7 +44,8 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
     """The answer for one pod. `reason` and `message` are upstream's; `why` is ours, in plain words.
 
     `pod_cpus` is the bubble of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
-    critical pod pushed off the node. `events` are what an admitted pod's owner should know.
+    critical pod pushed off the node. `events` are what an admitted pod's owner should know. `ended_early` names what
+    was searched for and not proven to be the best there is, on machines with more than 16 NUMA nodes (docs/merge.md).
     """
 
     name: str
@@ -59,6 +60,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
     preempted: tuple[str, ...] = ()
     containers: tuple[ContainerDecision, ...] = ()
     events: tuple[PodEvent, ...] = ()
+    ended_early: tuple[str, ...] = ()
 
 
 class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):

@@ -125,6 +125,7 @@ class Kubelet:
 
     def decide(self, admission: AdmissionPod) -> Refusal | None:
         """`admit`, for a pod in the managers' view."""
+        self.manager.context.ended_early = ()
         known = admission.uid in self.active
         self.manager.context.activate(admission)
         before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)

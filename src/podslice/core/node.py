@@ -299,6 +299,7 @@ class Node:
     def _decision(self, pod: AdmissionPod, **fields: Any) -> Decision:
         metadata = pod.spec.metadata
         fields.setdefault("admitted", True)
+        fields["ended_early"] = self.kubelet.manager.context.ended_early
         return Decision(name=metadata.name, namespace=metadata.namespace, uid=pod.uid, qos=pod.qos, **fields)
 
     def _refused(self, pod: AdmissionPod, refusal: Refusal) -> Decision:

@@ -19,6 +19,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.merge.options import POLICIES, SCOPES
 from podslice.core.node import Node
+from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, CPUSet
 
@@ -186,8 +187,9 @@ def _in_whole(units: Iterable[Bits], node: Bits, free: Bits) -> int:
 def _stranded(node: Node, pods: Sequence[Pod]) -> int:
     """Fill the node with copies of the mix's pods that own CPUs, small ones first, until none fits."""
     kubelet = node.kubelet
-    shapes = [pod for pod in pods if kubelet.admission(pod).cpus]
-    shapes.sort(key=lambda pod: kubelet.admission(pod).cpus)
+    gates = kubelet.manager.context.gates
+    sizes = [kubelet.admission(default_pod(pod, gates)).cpus for pod in pods]
+    shapes = [pod for size, pod in sorted(zip(sizes, pods, strict=True), key=lambda pair: pair[0]) if size]
     number = 0
     for shape in shapes:
         while number < _MOST_FILLING:

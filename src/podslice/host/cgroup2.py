@@ -14,6 +14,7 @@ from typing import NamedTuple
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
 
+_CHUNK = 1 << 16
 _DEEPEST = 24
 _MOST_CGROUPS = 50_000
 
@@ -132,9 +133,18 @@ class CgroupTree:
 
     def _read(self, path: str, name: str) -> str | None:
         try:
-            return (self.root / path / name).read_text(encoding="ascii").strip()
+            descriptor = os.open(f"{self.root}/{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            data = b""
+            while chunk := os.read(descriptor, _CHUNK):
+                data += chunk
+            return data.decode("ascii").strip()
         except (OSError, UnicodeDecodeError):
             return None
+        finally:
+            os.close(descriptor)
 
     def _write(self, path: str, name: str, text: str) -> None:
         descriptor = os.open(self.root / path / name, os.O_WRONLY | os.O_TRUNC)

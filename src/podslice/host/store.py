@@ -10,7 +10,7 @@ only; it was never reported as admitted, so it does not run, and opening the sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from podslice.core.config.kubelet import KubeletConfig
@@ -34,7 +34,8 @@ class NodeStore:
 
     The managers' files are kept, not the records of granted resources: `running` are the pods that run on the node, in
     order of admission and with the resources they were granted; they are admitted again and keep what they have. What
-    the files hold for other pods is freed. `predicates` as for `Node`.
+    the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising, before
+    anything is written. `predicates` as for `Node`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class NodeStore:
         profile: str = "podslice",
         devices: DeviceInventory | None = None,
         files: FileOperations | None = None,
+        accept: Callable[[Node], None] = lambda node: None,
         predicates: bool = True,
     ) -> None:
         self.directory = directory
@@ -56,6 +58,7 @@ class NodeStore:
         self._written = dict(found)
         self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
         self.refused = self.node.readmit(running)
+        accept(self.node)
         self._save()
 
     def admit(self, pod: Pod) -> Decision:
@@ -72,6 +75,10 @@ class NodeStore:
     def remove(self, uid: str) -> None:
         """The pod is gone. Raises `StateWriteError`; the pod's resources are then free in memory only."""
         self.node.remove(uid)
+        self.save()
+
+    def save(self) -> None:
+        """Write what could not be written before. Raises `StateWriteError`."""
         try:
             self._save()
         except OSError as error:

@@ -14,7 +14,8 @@ from podslice.k8s.yaml import load_documents
 
 _PODS_REMEDY = "give kubectl's pods as YAML or JSON, or pods: [{uid: ..., containers: {name: {cpus: 2-3}}}]"
 _CONTAINERS_REMEDY = "give the output of crictl ps -a -o json, or id: {pod: UID, name: NAME}"
-_ENDED = ("Succeeded", "Failed")
+ENDED = ("Succeeded", "Failed")
+"""Phases of pods that hold nothing any more."""
 _POD_UID = "io.kubernetes.pod.uid"
 _NAME = "io.kubernetes.container.name"
 
@@ -42,7 +43,7 @@ def _manifests(document: Any, path: str) -> Iterator[tuple[str, dict[str, Runnin
     spec = _mapping(document.get("spec"))
     if document.get("kind", "Pod") != "Pod" or not isinstance(uid, str) or "containers" not in spec:
         raise InputError("is no pod with a uid", source=path, path="metadata.uid", remedy=_PODS_REMEDY)
-    if _mapping(document.get("status")).get("phase") not in _ENDED:
+    if _mapping(document.get("status")).get("phase") not in ENDED:
         listed = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         yield uid, {str(_mapping(container).get("name")): RunningContainer() for container in listed}
 

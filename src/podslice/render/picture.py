@@ -86,11 +86,12 @@ class DeviceBox(NamedTuple):
 
 
 class NUMABox(NamedTuple):
-    """The part of a NUMA node that lies on one socket (socket None: memory only)."""
+    """The part of a NUMA node that lies on one socket (socket None: memory only). `free` CPUs can be given away
+    exclusively; None where nobody owns CPUs (CPU Manager policy none)."""
 
     id: int
     cpus: Bits
-    free: int
+    free: int | None
     caches: tuple[Cache, ...]
     memory: tuple[Memory, ...]
     devices: tuple[DeviceBox, ...]
@@ -137,7 +138,7 @@ def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = 
         mine = cpu.topology.numa_nodes.get(node.id, 0)
         for socket, cpus in ((s, bits & mine) for s, bits in cpu.topology.sockets.items()):
             if cpus:
-                free = (cpus & cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else 0
+                free = (cpus & cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else None
                 boxes.setdefault(socket, []).append(_numa_box(kubelet, node.id, cpus, free, painter))
         if not mine and (node.memory or node.hugepages):
             boxes.setdefault(None, []).append(_numa_box(kubelet, node.id, 0, 0, painter))
@@ -149,7 +150,7 @@ def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = 
         owners=tuple(owners),
         pods=tuple(pods),
         reserved=cpu.reserved,
-        shared=cpu.state.default,
+        shared=cpu.state.default if cpu.static else cpu.topology.all_cpus,
         distances=_distances(kubelet.machine),
         loose_devices=tuple(_devices(kubelet, None)),
     )
@@ -293,7 +294,7 @@ def _holder(picture: Picture, cpu: CPU) -> str:
     return cpu.kind if cpu.owner is None else picture.owners[cpu.owner].label
 
 
-def _numa_box(kubelet: Kubelet, node: int, cpus: Bits, free: int, painter: _Painter) -> NUMABox:
+def _numa_box(kubelet: Kubelet, node: int, cpus: Bits, free: int | None, painter: _Painter) -> NUMABox:
     return NUMABox(
         node, cpus, free, painter.caches(cpus), tuple(_memory(kubelet, node)), tuple(_devices(kubelet, node))
     )

@@ -119,7 +119,8 @@ def _node(picture: Picture, layout: Layout, placed: NodePlace, prefix: str) -> h
     cpus = format_bits(node.cpus)
     room = int((place.width - 2 * PAD) / 5.6)
     shown = cpus if len(cpus) <= room - 6 else cpus[: room - 7] + "…"
-    head = f"NUMA {node.id}" + (f" · {node.cpus.bit_count()} CPUs, {node.free} assignable" if node.cpus else "")
+    free = "" if node.free is None else f", {node.free} assignable"
+    head = f"NUMA {node.id}" + (f" · {node.cpus.bit_count()} CPUs{free}" if node.cpus else "")
     return _g[
         _box(place, "in", rx="5"),
         _words(place.x + PAD, place.y + 16, head, "b"),

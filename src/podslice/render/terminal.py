@@ -36,7 +36,8 @@ def to_text(picture: Picture, *, width: int = 100) -> str:
 
 
 def _node_lines(picture: Picture, node: NUMABox, width: int) -> list[str]:
-    cpus = [f"CPUs {format_bits(node.cpus)}, {node.free} free for exclusive use"] if node.cpus else []
+    free = "" if node.free is None else f", {node.free} free for exclusive use"
+    cpus = [f"CPUs {format_bits(node.cpus)}{free}"] if node.cpus else []
     details = [*cpus, *map(_memory, node.memory)]
     if node.devices:
         details.append(_devices(node.devices))

@@ -28,9 +28,9 @@ outline:2px solid var(--link);outline-offset:1px}.row{display:flex;gap:1rem;alig
 flex-wrap:wrap}.drop textarea{border-style:dashed;border-color:var(--link)}.yes{color:#1a7f37}.no{color:#c1320b}
 @media (prefers-color-scheme:dark){.yes{color:#3fb950}.no{color:#ff8f6b}}
 .problem{border-left:4px solid #d55e00;padding:.4rem .8rem;background:var(--hover)}
-#answer:not(:empty){padding:0 1rem .6rem;border-radius:6px}#answer:focus{outline:1px solid var(--line)}
+#answer:not(:empty){padding:.5rem 1rem;border-radius:6px}#answer:focus{outline:1px solid var(--line)}
 .skip{position:absolute;left:-99rem}.skip:focus{position:static}kbd{border:1px solid var(--line);border-radius:3px;
-padding:0 .3em;font-size:12px}article{border-top:1px solid var(--line);margin-top:1rem}
+padding:0 .3em;font-size:12px}article+article{border-top:1px solid var(--line);margin-top:1rem}
 """
 _SCRIPT = """
 const node=document.getElementById('node'),answer=document.getElementById('answer'),

@@ -71,7 +71,9 @@ class FakeRuntime:
         request_timeout: float = 2.0,
         chunk: int = 0,
         required_plugin: str = "",
+        name: str = "fake",
     ) -> None:
+        self.name = name
         self.pods: dict[str, nri.PodSandbox] = {}
         self.containers: dict[str, FakeContainer] = {}
         self.events = 0
@@ -146,7 +148,7 @@ class FakeRuntime:
             answer = await self._call(
                 "Configure",
                 nri.ConfigureRequest(
-                    runtime_name="fake",
+                    runtime_name=self.name,
                     runtime_version="1",
                     registration_timeout=5000,
                     request_timeout=int(self._timeout * 1000),
@@ -275,7 +277,7 @@ class FakeRuntime:
             env=env,
             state=nri.CONTAINER_CREATED,
             created_at=time.time_ns(),
-            linux=nri.LinuxContainer(resources=resources, cgroups_path=f"{pod.linux.cgroup_parent}/{identity}"),
+            linux=nri.LinuxContainer(resources=resources, cgroups_path=self._cgroup(pod, identity)),
         )
         request = nri.CreateContainerRequest(pod=pod, container=message)
         started, before = time.perf_counter(), time.thread_time()
@@ -299,6 +301,11 @@ class FakeRuntime:
         message.state = nri.CONTAINER_RUNNING
         self.containers[identity] = container
         return container
+
+    def _cgroup(self, pod: nri.PodSandbox, container_id: str) -> str:
+        """As with either cgroup driver: a path below the pod's, or a scope of the pod's slice."""
+        parent = pod.linux.cgroup_parent
+        return f"{parent}:{self.name}:{container_id}" if parent.endswith(".slice") else f"{parent}/{container_id}"
 
     async def update_container(self, container_id: str, resources: nri.LinuxResources) -> None:
         """UpdateContainerResources of the kubelet; the plugin's answer overrides it."""

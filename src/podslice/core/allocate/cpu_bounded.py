@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 
 from podslice.core.allocate.cpu_balance import Balance, Scored
-
-MOST_STEPS = 1 << 14
-"""A search that has taken so many steps ends with the best combination known."""
+from podslice.core.hints.search import Effort
 
 
 def spread_squares(lefts: Sequence[int], groups: int, group: int) -> int | None:
@@ -34,10 +32,13 @@ def spread_squares(lefts: Sequence[int], groups: int, group: int) -> int | None:
 class BoundedSearch:
     """Finds among the combinations of `size` nodes the first one, in list order, that leaves the best balance.
 
-    `frees` are the free CPUs of the nodes in list order, `squares` the sum of their squares.
+    `frees` are the free CPUs of the nodes in list order, `squares` the sum of their squares. Where the effort ends, it
+    is the best one known by then.
     """
 
-    def __init__(self, frees: Sequence[int], size: int, count: int, group: int, squares: int, balance: Balance) -> None:
+    def __init__(
+        self, frees: Sequence[int], size: int, count: int, group: int, squares: int, balance: Balance, effort: Effort
+    ) -> None:
         self.frees = frees
         self.size = size
         self.group = group
@@ -48,7 +49,7 @@ class BoundedSearch:
         self.places = [place for place, free in enumerate(frees) if free >= self.share]
         self.best: tuple[tuple[int, ...], Scored] | None = None
         self._limit = 0
-        self._steps = MOST_STEPS
+        self._effort = effort
         self._scored: dict[tuple[int, ...], Scored | None] = {}
 
     def run(self) -> tuple[tuple[int, ...], Scored] | None:
@@ -80,9 +81,13 @@ class BoundedSearch:
                 self.best = tuple([self.places[i] for i in chosen]), scored
                 self._limit = scored.score
             return
+        tried = set()
         for index in range(start, len(self.places) - missing + 1):
-            self._steps -= 1
-            if self._steps < 0 or (self.best is not None and self._limit == 0):
+            free = self.frees[self.places[index]]
+            if free in tried:
+                continue
+            tried.add(free)
+            if not self._effort.spend() or (self.best is not None and self._limit == 0):
                 return
             bound = self._bound((*chosen, index), missing - 1)
             if bound is not None and (bound < self._limit or (bound == self._limit and self.best is None)):
@@ -104,7 +109,7 @@ class BoundedSearch:
         if frees not in self._scored:
             lefts = [free - self.share for free in frees]
             others = self.squares - sum([free * free for free in frees])
-            self._scored[frees] = _Remainder(lefts, self.groups, self.group, others, self.balance).best()
+            self._scored[frees] = _Remainder(lefts, self.groups, self.group, others, self.balance, self._effort).best()
         return self._scored[frees]
 
 
@@ -115,12 +120,15 @@ class _Remainder:
     order. In a subset that is not smaller than the number of groups, the first nodes take one group each.
     """
 
-    def __init__(self, lefts: Sequence[int], groups: int, group: int, others: int, balance: Balance) -> None:
+    def __init__(
+        self, lefts: Sequence[int], groups: int, group: int, others: int, balance: Balance, effort: Effort
+    ) -> None:
         self.lefts = lefts
         self.groups = groups
         self.group = group
         self.others = others
         self.balance = balance
+        self.effort = effort
         self.candidates = tuple([i for i, left in enumerate(lefts) if left >= group])
         self.amounts = [lefts[i] for i in self.candidates]
         self.squares = others + sum([left * left for left in lefts])
@@ -194,7 +202,6 @@ class _Several:
         self.size = size
         self.below = below
         self.best: tuple[int, tuple[int, ...]] | None = None
-        self._steps = MOST_STEPS
 
     def descend(self, chosen: tuple[int, ...], start: int) -> None:
         amounts = self.remainder.amounts
@@ -204,9 +211,12 @@ class _Several:
             if score is not None and (self.below is None or score < self.below):
                 self.best, self.below = (score, chosen), score
             return
+        tried = set()
         for index in range(start, len(amounts) - missing + 1):
-            self._steps -= 1
-            if self._steps < 0:
+            if amounts[index] in tried:
+                continue
+            tried.add(amounts[index])
+            if not self.remainder.effort.spend():
                 return
             rest = sorted(amounts[index + 1 :])
             fullest = [amounts[i] for i in chosen] + [amounts[index]] + rest[len(rest) - missing + 1 :]

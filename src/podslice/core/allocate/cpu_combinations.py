@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from math import comb
 from typing import NamedTuple
 
 from podslice.core.allocate.cpu_balance import Balance, Scored
 from podslice.core.allocate.cpu_bounded import BoundedSearch
 from podslice.core.allocate.cpu_packed import Accumulator
 from podslice.core.errors import UpstreamDefectError
+from podslice.core.hints.search import Effort
 from podslice.core.quirks import Quirks
 
 _DEFECT = "endless_distribution"
+_MOST_COMBINATIONS = 1 << 20
 
 
 class Choice(NamedTuple):
@@ -30,7 +33,9 @@ class Choice(NamedTuple):
 class Combinations:
     """Finds the best combination of a given size among `numas`, which may name a node twice."""
 
-    def __init__(self, work: Accumulator, numas: Sequence[int], count: int, group: int, quirks: Quirks) -> None:
+    def __init__(
+        self, work: Accumulator, numas: Sequence[int], count: int, group: int, quirks: Quirks, effort: Effort
+    ) -> None:
         nodes = work.topology.numa_nodes
         self.numas = numas
         self.masks = {node: nodes[node] & work.free for node in numas}
@@ -38,6 +43,7 @@ class Combinations:
         self.count = count
         self.group = group
         self.quirks = quirks
+        self.effort = effort
         self.squares = sum(value * value for value in self.free.values())
         self.balance = Balance(len(self.free), sum(self.free.values()) - count)
         self.straddling = len(self.free) != len(numas)
@@ -48,7 +54,7 @@ class Combinations:
             found = self._walk(size)
         else:
             frees = [self.free[node] for node in self.numas]
-            found = BoundedSearch(frees, size, self.count, self.group, self.squares, self.balance).run()
+            found = BoundedSearch(frees, size, self.count, self.group, self.squares, self.balance, self.effort).run()
         return None if found is None else self._remembered(*found)
 
     def _may_never_end(self, size: int) -> bool:
@@ -76,6 +82,10 @@ class Combinations:
         frees = [self.free[node] for node in numas]
         if sum(sorted(frees)[-size:]) < self.count:
             return None
+        if comb(len(numas), size) > _MOST_COMBINATIONS:
+            raise UpstreamDefectError(
+                _DEFECT, f"{comb(len(numas), size)} combinations of {size} NUMA nodes are scored one by one", hangs=True
+            )
         for positions in combinations(range(len(numas)), size):
             if best_found is not None and best_found.score == 0:
                 break

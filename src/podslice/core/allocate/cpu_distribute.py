@@ -9,6 +9,7 @@ from __future__ import annotations
 from podslice.core.allocate.cpu_combinations import Choice, Combinations
 from podslice.core.allocate.cpu_packed import Accumulator, not_enough, take_packed
 from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.hints.search import Effort
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import Bits
@@ -17,11 +18,18 @@ _DEFECT = "endless_distribution"
 
 
 def take_distributed(
-    topology: CPUTopology, available: Bits, count: int, group: int, spread: bool, quirks: Quirks
+    topology: CPUTopology,
+    available: Bits,
+    count: int,
+    group: int,
+    spread: bool,
+    quirks: Quirks,
+    effort: Effort | None = None,
 ) -> Bits:
     """Pick `count` CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (spec 4.7).
 
-    Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
+    `effort` (by default `Effort.over` the NUMA nodes) limits the search for the best combination of nodes. Raises
+    `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
     """
     if count % group:
         return take_packed(topology, available, count, quirks, spread=spread)
@@ -35,7 +43,7 @@ def take_distributed(
     groups_per_node = (machine_groups - 1) // len(topology.numa_nodes) + 1
     groups = (count - 1) // group + 1
     fewest = (groups - 1) // groups_per_node + 1
-    search = Combinations(work, numas, count, group, quirks)
+    search = Combinations(work, numas, count, group, quirks, effort or Effort.over(topology.numa_mask))
     for size in range(fewest, min(groups, len(set(numas))) + 1):
         choice = search.best(size)
         if choice is not None:

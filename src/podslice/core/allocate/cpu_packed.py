@@ -169,12 +169,20 @@ class Accumulator:
         return any(cpus.bit_count() <= need and self._is_whole(cpus, average) for cpus in objects.values())
 
     def _take_whole(self, order: list[int], objects: Mapping[int, Bits], average: int | None = None) -> None:
-        whole = [objects[key] for key in order if self._is_whole(objects[key], average)]
+        free, need, result = self.free, self.need, self.result
+        if average is None:
+            whole = [cpus for key in order if (cpus := objects[key]) & free == cpus]
+        else:
+            whole = [cpus for key in order if ((cpus := objects[key]) & free).bit_count() == average]
         for cpus in whole:
-            if self.need >= cpus.bit_count():
-                self.take(cpus)
-                if self.need < 1:
-                    return
+            size = cpus.bit_count()
+            if need >= size:
+                result |= cpus
+                free &= ~cpus
+                need -= size
+                if need < 1:
+                    break
+        self.free, self.need, self.result = free, need, result
 
     # Uncore caches (spec 4.5)
 

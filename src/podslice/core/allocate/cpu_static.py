@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.errors import AdmissionError
+from podslice.core.hints.search import Effort
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
@@ -29,7 +30,13 @@ def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> N
 
 
 def pick_with_affinity(
-    topology: CPUTopology, pool: Bits, count: int, affinity: Bits | None, options: CPUPolicyOptions, quirks: Quirks
+    topology: CPUTopology,
+    pool: Bits,
+    count: int,
+    affinity: Bits | None,
+    options: CPUPolicyOptions,
+    quirks: Quirks,
+    effort: Effort,
 ) -> Bits:
     """Pick `count` CPUs from `pool`, first those on the NUMA nodes of `affinity` (None: no wish), then any.
 
@@ -41,11 +48,11 @@ def pick_with_affinity(
         if options.align_by_socket:
             near = _cpus_of_sockets(topology, near)
         aligned = pool & near
-        picked = take_by_topology(topology, aligned, min(aligned.bit_count(), count), options, quirks)
+        picked = take_by_topology(topology, aligned, min(aligned.bit_count(), count), options, quirks, effort)
     missing = count - picked.bit_count()
     if missing == 0:
         return picked
-    return picked | take_by_topology(topology, pool & ~picked, missing, options, quirks)
+    return picked | take_by_topology(topology, pool & ~picked, missing, options, quirks, effort)
 
 
 def _cpus_of_sockets(topology: CPUTopology, cpus: Bits) -> Bits:

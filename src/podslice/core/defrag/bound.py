@@ -43,10 +43,30 @@ class Bound:
         self._ids = tuple(kubelet.manager.cpu.topology.numa_nodes)
         self._needs = tuple(_needs(kubelet, pod))
         self.one_need = len(pod.containers) == 1 or kubelet.manager.topology.scope == "pod"
+        self._total = _total(kubelet, pod)
 
     def of(self, state: State) -> tuple[int, int]:
         """(containers that must still move at least, CPUs missing); for the need that is furthest from being met."""
+        if self._total > sum(state.free):
+            return IMPOSSIBLE, self._total
         return max((self._of_need(state, need) for need in self._needs), default=(0, 0))
+
+    def guess(self, state: State) -> tuple[int, int]:
+        """As `of`, but for all needs together, the largest first, each where it costs least beside those before it:
+        nearer to the truth, and not always a lower bound. Both are 0 only if every need finds room."""
+        free = list(state.free)
+        moves = missing = 0
+        for need in sorted(self._needs, key=lambda need: -need.cpus):
+            room = state._replace(free=tuple(free))
+            (more, lacking), nodes = min((self._on(room, need, nodes), nodes) for nodes in need.sets)
+            moves, missing = moves + more, missing + lacking
+            left = need.cpus
+            for node in nodes:
+                taken = min(left, max(0, free[node]))
+                free[node] -= taken
+                left -= taken
+            free[nodes[0]] -= left
+        return moves, missing
 
     def _of_need(self, state: State, need: _Need) -> tuple[int, int]:
         return min((self._on(state, need, nodes) for nodes in need.sets), default=(IMPOSSIBLE, 0))
@@ -80,6 +100,13 @@ class Bound:
             missing -= gain
             moved += weight
         return IMPOSSIBLE
+
+
+def _total(kubelet: Kubelet, pod: AdmissionPod) -> int:
+    """CPUs that containers of the pod own at the same time; moves do not change how many are free."""
+    if not kubelet.manager.cpu.static or pod.ignored:
+        return 0
+    return sum(container.exclusive_cpus for container in pod.containers if not container.plain_init)
 
 
 def _memory_on(state: State, index: int, group: Group, name: str, node: int) -> int:

@@ -40,8 +40,9 @@ def largest_pod(kubelet: Kubelet, shape: Pod, planned: Callable[[Pod], Plan | Re
     step = cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1
     free = (cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else 0
     sizes = list(range(free // step * step, 0, -step))
-    bench, gates = Bench(kubelet), kubelet.manager.context.gates
-    now = next((size for size in sizes if bench.admits(default_pod(sized(shape, size), gates))), 0)
+    bench = Bench(kubelet)
+    shape = default_pod(shape, kubelet.manager.context.gates)
+    now = next((size for size in sizes if bench.admits(sized(shape, size))), 0)
     proven = True
     for size in sizes:
         if size <= now:
@@ -54,7 +55,8 @@ def largest_pod(kubelet: Kubelet, shape: Pod, planned: Callable[[Pod], Plan | Re
 
 
 def sized(shape: Pod, cpus: int) -> Pod:
-    """The pod with so many CPUs for its first container, or for itself if it has pod-level resources."""
+    """The pod, with its defaults, with so many CPUs for its first container, or for itself if it has pod-level
+    resources."""
     place = POD if shape.spec.resources is not None else shape.spec.containers[0].name
     return with_amounts(shape, {(place, "cpu"): Quantity.of(cpus)})
 

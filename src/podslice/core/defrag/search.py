@@ -16,7 +16,8 @@ from podslice.core.defrag.space import Place, Space, State, Step
 from podslice.core.pod.spec import Pod
 
 MOST_STATES = 10_000
-_BEAM = 40
+_BEAM, _NARROWEST = 40, 3
+_DEPTH = 12
 
 
 class Found(NamedTuple):
@@ -98,16 +99,19 @@ def _children(space: Space, node: _Node) -> list[tuple[_Node, tuple[tuple[int, P
 
 
 def _beam(space: Space, bound: Bound, pod: Pod, limit: int, most: int) -> tuple[Step, ...] | None:
-    """Steps that lead to the goal, not always the fewest; None when the beam misses it."""
+    """Steps that lead to the goal, not always the fewest; None when the beam misses it. It is as wide as `limit` allows
+    for so many moves as there usually are."""
     layer = [_Node(0, space.start(), None, None)]
     known = {space.signature(layer[0].draft.places)}
+    width = _BEAM
     while layer and len(known) <= limit:
         ranked: list[tuple[tuple[int, int], int, int, _Node]] = []
         for node in layer:
             for child, key in _children(space, node):
                 if key not in known and child.moved <= most:
                     known.add(key)
-                    ranked.append((bound.of(child.draft), child.moved, len(ranked), child))
+                    ranked.append((bound.guess(child.draft), child.moved, len(ranked), child))
+        width = min(width, max(_NARROWEST, limit * len(layer) // (_DEPTH * max(1, len(ranked)))))
         ranked.sort()
         layer = []
         for (needed, _), _, _, child in ranked:
@@ -117,7 +121,7 @@ def _beam(space: Space, bound: Bound, pod: Pod, limit: int, most: int) -> tuple[
             if needed == 0 and space.admits(state, pod):
                 return _path(child)
             layer.append(_Node(child.moved, state, child.step, child.before))
-            if len(layer) == _BEAM:
+            if len(layer) == width:
                 break
     return None
 

@@ -285,16 +285,16 @@ def hugepages(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
 
 
 def _more_pages(kubelet: Kubelet, pod: Pod, name: str, amount: int) -> Iterator[Fix]:
+    """As many more pages as a NUMA node or all together lack, else as many as the pod asks for."""
     size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
+    lacking_in_all = amount - room_on_node(kubelet, pod, name)
     for node in kubelet.machine.nodes:
-        pages = -(-(amount - (_free_on(kubelet, node.id, name) or 0)) // size)
-        if pages < 1:
-            pages = -(-amount // size)
-        machine = _with_pages(kubelet.machine, node.id, size // 1024, pages)
-        if machine is not None:
-            yield from _with_machine(
-                kubelet, pod, machine, f"Allocate {pages} more {name} pages on NUMA node {node.id}"
-            )
+        lacking_here = amount - (_free_on(kubelet, node.id, name) or 0)
+        for pages in sorted({-(-lacking // size) for lacking in (lacking_in_all, lacking_here, amount)}):
+            machine = _with_pages(kubelet.machine, node.id, size // 1024, pages) if pages > 0 else None
+            if machine is not None:
+                text = f"Allocate {pages} more {name} pages on NUMA node {node.id}"
+                yield from _with_machine(kubelet, pod, machine, text)
 
 
 def _fewer_pages(kubelet: Kubelet, pod: Pod, amount: int) -> Iterator[Fix]:

@@ -131,10 +131,10 @@ class CPUTopology:
         return min(bisect_left(self._node_sums, count) + 1, len(self._node_sums))
 
     def numa_nodes_of(self, cpus: Bits) -> Bits:
-        """NUMA mask of the nodes that have a CPU in `cpus`."""
+        """NUMA mask of the nodes that have a CPU in `cpus`; CPUs without a node (id −1) leave no trace."""
         mask = 0
         for node, bits in self.numa_nodes.items():
-            if bits & cpus:
+            if bits & cpus and node >= 0:
                 mask |= 1 << node
         return mask
 
@@ -142,7 +142,7 @@ class CPUTopology:
         """Bits of all CPUs of the nodes in a NUMA mask."""
         cpus = 0
         for node, bits in self.numa_nodes.items():
-            if mask >> node & 1:
+            if node >= 0 and mask >> node & 1:
                 cpus |= bits
         return cpus
 

@@ -17,9 +17,22 @@ _REMEMBERED = 64
 
 
 class NodeContext:
-    """`active` maps pod UIDs to pods, in order of first admission. Until `sources_ready`, nothing counts as gone."""
+    """`active` maps pod UIDs to pods, in order of first admission. Until `sources_ready`, nothing counts as gone.
 
-    __slots__ = ("_changed", "_members", "active", "epoch", "gates", "metrics", "quirks", "sources_ready")
+    `ended_early` names what was searched for in the latest admission with a search that was given up (docs/merge.md).
+    """
+
+    __slots__ = (
+        "_changed",
+        "_members",
+        "active",
+        "ended_early",
+        "epoch",
+        "gates",
+        "metrics",
+        "quirks",
+        "sources_ready",
+    )
 
     def __init__(self, gates: Mapping[str, bool], quirks: Quirks) -> None:
         self.gates = gates
@@ -28,6 +41,7 @@ class NodeContext:
         self.sources_ready = True
         self.epoch = 1
         self.metrics: dict[str, int] = {}
+        self.ended_early: tuple[str, ...] = ()
         self._members: dict[str, frozenset[str]] = {}
         self._changed: dict[int, str] = {}
 
@@ -66,6 +80,11 @@ class NodeContext:
                 return False
             members = self._members[uid] = frozenset(c.name for c in pod.containers)
         return container in members
+
+    def end_early(self, search: str) -> None:
+        """A search was given up: what it found will do, but something better may exist."""
+        if search not in self.ended_early:
+            self.ended_early += (search,)
 
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to a counter or gauge, named `name{label=value,…}` with sorted labels."""

@@ -15,6 +15,7 @@ from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
+from podslice.core.hints.search import Effort
 from podslice.core.managers.cpu_books import EXCLUSIVE, SHARED_POOL, CPUBooks
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits
@@ -146,9 +147,10 @@ class CPUManager(CPUBooks):
         check_smt_alignment(count, free.bit_count(), self.topology.cpus_per_core)
 
     def _take_from_default(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
-        cpus = pick_with_affinity(
-            self.topology, self._assignable() | reusable, count, affinity.mask, self.options, self.context.quirks
-        )
+        effort = Effort.over(self.topology.numa_mask)
+        pool = self._assignable() | reusable
+        cpus = pick_with_affinity(self.topology, pool, count, affinity.mask, self.options, self.context.quirks, effort)
+        self._note(effort)
         left = self.state.default & ~cpus
         if not left and not self.context.quirks.strict_reservation_empties_pool:
             raise AdmissionError(_NOTHING_LEFT, EMPTY_NODE_SHARED_POOL)
@@ -191,7 +193,14 @@ class CPUManager(CPUBooks):
             self.context.count(_ALLOCATIONS % "pod", len(slices))
 
     def _take(self, available: Bits, count: int) -> Bits:
-        return take_by_topology(self.topology, available, count, self.options, self.context.quirks)
+        effort = Effort.over(self.topology.numa_mask)
+        cpus = take_by_topology(self.topology, available, count, self.options, self.context.quirks, effort)
+        self._note(effort)
+        return cpus
+
+    def _note(self, effort: Effort) -> None:
+        if effort.exhausted:
+            self.context.end_early("the NUMA nodes to distribute CPUs over")
 
     def _count_pick(self, event: str) -> None:
         if self._pod_metrics or event == "request":

@@ -190,13 +190,16 @@ class MemoryManager(MemoryBooks):
         self._count(_ASSIGNMENTS % "node_exclusive")
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
-        return resolve(
-            self.machine_state,
-            affinity,
-            request,
-            lambda: self._fitting(request, reuse),
-            whole_groups=not self.context.quirks.single_node_in_group,
-        )
+        def hints() -> HintSet | None:
+            asked.append(self._fitting(request, reuse))
+            return asked[-1]
+
+        asked: list[HintSet | None] = []
+        whole_groups = not self.context.quirks.single_node_in_group
+        mask = resolve(self.machine_state, affinity, request, hints, whole_groups=whole_groups)
+        if any(one.ended_early for one in asked if one is not None):
+            self.context.end_early("the fewest NUMA nodes for the memory")
+        return mask
 
     def _left(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
         """Bytes that plain init containers leave to the container, by mask."""

@@ -120,6 +120,8 @@ class TopologyManager:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(AskedHints(provider.name, container, answer))
         affinity, admitted = merger.merge(hints)
+        if merger.ended_early:
+            self.context.end_early("the best NUMA nodes for the pod's resources together")
         if not admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:
                 self.context.count(_MISALIGNED % self.scope)

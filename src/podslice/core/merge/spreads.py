@@ -8,6 +8,8 @@ from itertools import accumulate, product
 
 from podslice.core.hints.search import Effort
 
+_GROUPS_PER_STEP = 32
+"""A step over more groups counts as several."""
 Way = tuple[int, tuple[int, ...]]
 """The distance sum, and how many nodes come from each group."""
 
@@ -56,8 +58,9 @@ class Spreads:
         goes."""
         nearest = [self._nearest(group) for group in range(len(self.sizes))]
         start = tuple([2 * own for own in self.own])
+        steps = 1 + len(self.sizes) // _GROUPS_PER_STEP
         heap: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = [(0, 0, (), start)]
-        while heap and effort.spend():
+        while heap and effort.spend(steps):
             _, cost, counts, costs = heappop(heap)
             index = len(counts)
             if index == len(self.sizes):

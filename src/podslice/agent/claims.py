@@ -1,0 +1,45 @@
+"""What running containers say they were given, against what the state says.
+
+A state file that is gone, or an old copy of one, reads like a good one. Containers that run on CPUs of their own know
+better: before such a state is believed it must agree with them, or they would be moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from podslice.agent.books import SandboxRecord
+from podslice.agent.derived import ANY_CONTAINER, unit_uid
+from podslice.agent.translate import claimed_of
+from podslice.core.errors import PodsliceError
+from podslice.core.node import Node
+from podslice.core.values.cpuset import format_bits
+from podslice.wire.proto import nri_pb2 as nri
+
+
+class StateLostError(PodsliceError):
+    """The state does not know what a running container has."""
+
+
+def check_claims(
+    node: Node,
+    sandboxes: Mapping[str, SandboxRecord],
+    containers: Iterable[nri.Container],
+    told: Callable[[nri.Container], Mapping[str, str]],
+) -> None:
+    """Raises `StateLostError` if a running container was told of CPUs that the node would not give it."""
+    for message in containers:
+        sandbox = sandboxes.get(message.pod_sandbox_id)
+        claim = claimed_of(told(message))
+        if sandbox is None or message.state == nri.CONTAINER_STOPPED or claim is None:
+            continue
+        who = f"container {message.name} of pod {sandbox.identity}"
+        uid = sandbox.identity.uid
+        pod = node.kubelet.active.get(uid) or node.kubelet.active.get(unit_uid(uid, message.name))
+        if pod is None:
+            raise StateLostError(f"the state knows nothing of CPUs {claim.cpu_list}, which {who} owns")
+        names = {container.name: container for container in pod.containers}
+        container = names.get(message.name) or names.get(ANY_CONTAINER)
+        given = 0 if container is None else node.kubelet.inspect(pod, container, True).cpus
+        if claim.isolation == "container" and given != claim.cpus:
+            raise StateLostError(f"the state gives {who} CPUs {format_bits(given)}, it owns {claim.cpu_list}")

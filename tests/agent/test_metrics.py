@@ -1,0 +1,190 @@
+"""`/metrics` has every metric of the specifications under its exact name, type and labels."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from podslice.agent.metrics import Metrics, rejection_label
+from podslice.agent.reconcile import Drift
+from podslice.agent.report import AgentReporter
+from podslice.core.config.kubelet import MemoryReservation
+from podslice.wire.ttrpc import RPCError
+from tests.agent.helpers import World, pod_level
+from tests.conftest import make_pod
+
+_SERIES = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)\Z")
+
+KUBELET = {
+    "kubelet_cpu_manager_pinning_requests_total": ("counter", ""),
+    "kubelet_cpu_manager_pinning_errors_total": ("counter", ""),
+    "kubelet_cpu_manager_shared_pool_size_millicores": ("gauge", ""),
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count": ("gauge", ""),
+    "kubelet_cpu_manager_allocation_per_numa": ("gauge", "numa_node"),
+    "kubelet_container_aligned_compute_resources_count": ("counter", "boundary scope"),
+    "kubelet_container_aligned_compute_resources_failure_count": ("counter", "boundary scope"),
+    "kubelet_memory_manager_pinning_requests_total": ("counter", ""),
+    "kubelet_memory_manager_pinning_errors_total": ("counter", ""),
+    "kubelet_topology_manager_admission_requests_total": ("counter", ""),
+    "kubelet_topology_manager_admission_errors_total": ("counter", ""),
+    "kubelet_topology_manager_admission_duration_ms": ("histogram", "le"),
+    "resource_manager_allocations_total": ("counter", "resource_name source"),
+    "resource_manager_allocation_errors_total": ("counter", "resource_name source"),
+    "resource_manager_container_assignments": ("counter", "assignment_type resource_name"),
+    "kubelet_admission_rejections_total": ("counter", "reason"),
+    "kubelet_device_plugin_registration_total": ("counter", "resource_name"),
+    "kubelet_device_plugin_alloc_duration_seconds": ("histogram", "le resource_name"),
+    "kubelet_pod_resources_endpoint_requests_total": ("counter", "server_api_version"),
+    "kubelet_pod_resources_endpoint_requests_list": ("counter", "server_api_version"),
+    "kubelet_pod_resources_endpoint_requests_get": ("counter", "server_api_version"),
+    "kubelet_pod_resources_endpoint_requests_get_allocatable": ("counter", "server_api_version"),
+    "kubelet_pod_resources_endpoint_errors_list": ("counter", "server_api_version"),
+    "kubelet_pod_resources_endpoint_errors_get": ("counter", "server_api_version"),
+    "kubelet_pod_resources_endpoint_errors_get_allocatable": ("counter", "server_api_version"),
+}
+"""Name to type and label names: spec cpu-topology 10.1 and 10.2, memory-device 1.16, 2.3, 2.7, 2.16 and 3.5."""
+
+OWN = {
+    "podslice_hook_duration_seconds": ("histogram", "hook le"),
+    "podslice_drift_total": ("counter", "kind"),
+    "podslice_drift_repaired_total": ("counter", "kind"),
+    "podslice_state_age_seconds": ("gauge", ""),
+    "podslice_safe_mode": ("gauge", ""),
+    "podslice_nri_connected": ("gauge", ""),
+    "podslice_nri_connections_total": ("counter", ""),
+    "podslice_strangers_total": ("counter", ""),
+    "podslice_troubles_total": ("counter", "kind"),
+    "podslice_pods": ("gauge", ""),
+    "podslice_containers": ("gauge", "isolation"),
+    "podslice_reconcile_timestamp_seconds": ("gauge", ""),
+}
+
+
+class MeasuredWorld(World):
+    """A world whose agent reports as the daemon does."""
+
+    async def start(self) -> None:
+        await super().start()
+        self.reporter = AgentReporter()
+        self.metrics = self.reporter.metrics = Metrics(self.owner)
+        self.owner.reporter = self.reporter
+        self.plugin._timer = self.reporter
+
+    def page(self) -> tuple[dict[str, str], dict[str, float]]:
+        """Types by family and values by series."""
+        types, values = {}, {}
+        for line in self.metrics.text().decode().splitlines():
+            if line.startswith("# TYPE "):
+                _, _, name, kind = line.split(" ")
+                assert name not in types, f"{name} appears twice"
+                types[name] = kind
+            elif not line.startswith("#"):
+                match = _SERIES.match(line)
+                assert match is not None, line
+                values[line.rpartition(" ")[0]] = float(match["value"])
+        return types, values
+
+
+def labels_of(values: dict[str, float], family: str, kind: str) -> str:
+    """Label names of a family's series, which must all have the same."""
+    names = (f"{family}_bucket",) if kind == "histogram" else (family,)
+    found = set()
+    for series in values:
+        name, _, labels = series.partition("{")
+        if name in names:
+            found.add(" ".join(sorted(re.findall(r'([a-z_]+)="', labels))))
+    assert len(found) == 1, f"{family}: {found}"
+    return found.pop()
+
+
+CONFIG = pod_level(
+    topology_manager_policy="single-numa-node",
+    memory_manager_policy="Static",
+    system_reserved={"memory": "1Gi"},
+    reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),),
+    cpu_manager_policy_options={"full-pcpus-only": "true"},
+)
+
+
+def test_names_types_and_labels(tmp_path: Path) -> None:
+    """Nothing is missing, misnamed or of another type, and the counts are those of what happened."""
+
+    async def main() -> None:
+        world = MeasuredWorld(tmp_path, CONFIG)
+        await world.start()
+        await world.run(make_pod("a", ("app", "4")))
+        await world.run(make_pod("b", ("x", "2"), ("y", None), budget="4"))
+        for uid, pod in (("big", make_pod("big", ("app", "30"))), ("odd", make_pod("odd", ("app", "3")))):
+            with pytest.raises(RPCError):
+                await world.run(pod)
+            assert uid not in world.owner.pods
+        world.reporter.drift(Drift("default/a", "app", "cpus", "1", "2", repaired=True))
+        world.reporter.trouble("apiServer", "away")
+        world.metrics.plugin_registrations.labels("vendor.com/gpu").inc()
+        world.metrics.plugin_allocations.labels("vendor.com/gpu").observe(0.3)
+        types, values = world.page()
+        for name, (kind, labels) in (KUBELET | OWN).items():
+            assert types.get(name) == kind, name
+            assert labels_of(values, name, kind) == labels, name
+        assert {name for name in types if name not in KUBELET | OWN} == set()
+        assert values["kubelet_topology_manager_admission_requests_total"] == 4
+        assert values["kubelet_topology_manager_admission_errors_total"] == 2
+        assert values["kubelet_topology_manager_admission_duration_ms_count"] == 4
+        assert values['kubelet_topology_manager_admission_duration_ms_bucket{le="0.05"}'] >= 0
+        assert 'kubelet_topology_manager_admission_duration_ms_bucket{le="819.2"}' in values
+        assert values["kubelet_cpu_manager_exclusive_cpu_allocation_count"] == 8
+        assert values["kubelet_cpu_manager_shared_pool_size_millicores"] == (32 - 1 - 8) * 1000
+        assert values['kubelet_admission_rejections_total{reason="TopologyAffinityError"}'] == 1
+        assert values['kubelet_admission_rejections_total{reason="Other"}'] == 1
+        assert values['resource_manager_container_assignments{assignment_type="pod_shared",resource_name="cpu"}'] == 1
+        assert values['resource_manager_allocations_total{resource_name="cpu",source="pod"}'] == 2
+        buckets = [s for s in values if s.startswith("kubelet_device_plugin_alloc_duration_seconds_bucket")]
+        assert len(buckets) == 12
+        assert values['podslice_containers{isolation="pod"}'] == 1
+        assert values['podslice_troubles_total{kind="apiServer"}'] == 1
+        await world.end("a")
+        _, values = world.page()
+        timed = {
+            series.split('hook="')[1][:-2]
+            for series in values
+            if series.startswith("podslice_hook_duration_seconds_count")
+        }
+        containers, pods = {"Create", "Stop", "Remove"}, {"Run", "Stop", "Remove"}
+        assert timed == {f"{one}Container" for one in containers} | {f"{one}PodSandbox" for one in pods}
+        await world.kill()
+
+    asyncio.run(main())
+
+
+def test_no_managers_metrics_without_the_gate(tmp_path: Path) -> None:
+    """`resource_manager_…` exist only with PodLevelResourceManagers, aligned NUMA nodes only with a policy."""
+
+    async def main() -> None:
+        world = MeasuredWorld(tmp_path)
+        await world.start()
+        await world.run(make_pod("a", ("app", "4")))
+        types, _ = world.page()
+        assert not [name for name in types if name.startswith("resource_manager_")]
+        await world.kill()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [
+        ("TopologyAffinityError", "TopologyAffinityError"),
+        ("UnexpectedAdmissionError", "UnexpectedAdmissionError"),
+        ("SMTAlignmentError", "Other"),
+        ("EmptyPodSharedPoolError", "Other"),
+        ("OutOfcpu", "OutOfcpu"),
+        ("OutOfvendor.com/gpu", "OutOfExtendedResources"),
+        ("PodUnknown", "Other"),
+    ],
+)
+def test_labels_of_rejections(reason: str, label: str) -> None:
+    """The label values are a closed list (spec memory-device 3.5)."""
+    assert rejection_label(reason) == label

@@ -1,0 +1,57 @@
+"""Machines whose firmware names no NUMA node for some CPUs: cAdvisor gives them the id -1."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from podslice import KubeletConfig, Machine, Node
+from podslice.core.errors import StartError
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.pod.spec import pod_from_dict
+
+OPTIONS: list[dict[str, str]] = [{}, {"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}]
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """Two packages of four cores; the first has no node, the second is node 0."""
+    made = from_synthetic("pack:2 numa:1 core:4 pu:2")
+    return msgspec.structs.replace(
+        made, nodes=tuple(msgspec.structs.replace(node, id=node.id - 1) for node in made.nodes)
+    )
+
+
+def test_masks_leave_them_out(machine: Machine) -> None:
+    """NUMA masks hold the nodes that have a number."""
+    topology = CPUTopology(machine)
+    assert topology.numa_mask == 0b1
+    assert topology.numa_nodes_of(topology.all_cpus) == 0b1
+    assert topology.numa_nodes_of(topology.numa_nodes[-1]) == 0
+    assert topology.cpus_in_numa_nodes(0b1) == topology.numa_nodes[0]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
+def test_their_cpus_are_given_away_without_alignment(machine: Machine, options: dict[str, str], profile: str) -> None:
+    """Without a Topology Manager policy a pod of nearly all CPUs gets them."""
+    config = KubeletConfig(
+        cpu_manager_policy="static", reserved_system_cpus="0,1", cpu_manager_policy_options=options, eviction_hard={}
+    )
+    amounts = {"cpu": "12", "memory": "1Mi"}
+    one = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
+    spec = {"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"containers": [one]}}
+    decision = Node(machine, config, profile=profile).admit(pod_from_dict(spec))
+    assert decision.admitted
+    assert len(decision.containers[0].cpus) == 12
+    assert list(decision.containers[0].numa_nodes) == [0]
+
+
+def test_alignment_is_refused_at_start(machine: Machine) -> None:
+    """A mask cannot name them, so no hint is ever made on such a machine."""
+    config = KubeletConfig(
+        cpu_manager_policy="static", reserved_system_cpus="0,1", topology_manager_policy="best-effort"
+    )
+    with pytest.raises(StartError, match=r"between 0 and 63: \[-1, 0\]"):
+        Node(machine, config)

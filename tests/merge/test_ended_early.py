@@ -1,0 +1,106 @@
+"""Where a search has to be given up: a good answer, the same every time, and a word about it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+from click.testing import CliRunner
+
+from podslice import KubeletConfig, Machine, Node
+from podslice.cli.admit import _print
+from podslice.core.hints.needs import Need, enough
+from podslice.core.hints.search import Effort, Span, fewest, lowest
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Decision
+from podslice.core.pod.spec import pod_from_dict
+from podslice.core.values.cpuset import iter_bits
+
+
+def machine(nodes: int) -> Machine:
+    """NUMA nodes of four CPUs, all distances different."""
+    random = Random(1)
+    made = from_synthetic(f"numa:{nodes} core:2 pu:2")
+    far = [[random.randint(11, 250) for _ in range(nodes)] for _ in range(nodes)]
+    listed = [
+        msgspec.structs.replace(node, distances=tuple(10 if i == node.id else far[node.id][i] for i in range(nodes)))
+        for node in made.nodes
+    ]
+    return msgspec.structs.replace(made, nodes=tuple(listed))
+
+
+def decide(nodes: int, cpus: int) -> Decision:
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="restricted",
+        topology_manager_policy_options={"prefer-closest-numa-nodes": "true"},
+    )
+    amounts = {"cpu": str(cpus), "memory": "1Mi"}
+    one = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
+    return Node(machine(nodes), config, predicates=False).admit(
+        pod_from_dict({"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"containers": [one]}})
+    )
+
+
+def test_a_decision_says_that_a_better_one_may_exist() -> None:
+    """The closest 20 of 40 nodes without any order in their distances: a set of 20, always the same, marked."""
+    decision = decide(40, 79)
+    assert decision.admitted
+    assert len(decision.containers[0].numa_nodes) == 20
+    assert decision.ended_early == ("the best NUMA nodes for the pod's resources together",)
+    assert decision == decide(40, 79)
+
+
+def test_a_proven_decision_says_nothing() -> None:
+    """The same on 16 nodes is searched to its end, and so is a small pod on 40."""
+    assert decide(16, 31).ended_early == ()
+    assert decide(40, 4).ended_early == ()
+
+
+def test_the_command_line_prints_it() -> None:
+    """`podslice admit` names what was not proven."""
+    decision = decide(40, 79)
+    node = Node(machine(2), KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))
+    with CliRunner().isolation() as (out, *_):
+        _print(node, [decision], "podslice", wide=False, show_map=False)
+        text = out.getvalue().decode()
+    assert "x/p: not proven to be the best there is: the best NUMA nodes for the pod's resources together" in text
+
+
+def test_given_up_sizes_are_large_enough() -> None:
+    """Where the fewest nodes cannot be found in time, some that do are."""
+    for seed in range(200):
+        random = Random(seed)
+        n = random.randint(2, 20)
+        needs = []
+        for _ in range(random.randint(2, 3)):
+            values = {node: random.randint(0, 9) for node in range(n)}
+            needs.append(Need(values, random.randint(1, max(1, sum(values.values())))))
+        nodes = (1 << n) - 1
+        exact = fewest(nodes, needs, effort=Effort(1 << 40))
+        rough = fewest(nodes, needs, effort=Effort(0))
+        if exact is None:
+            assert rough is None
+            continue
+        assert rough is not None
+        assert exact <= rough <= n
+        assert all(need.met_by(enough(nodes, needs)) for need in needs)
+
+
+def test_socket_spans_by_definition() -> None:
+    """The lowest set on so many sockets is what trying all sets finds, also for nodes on two sockets."""
+    for seed in range(300):
+        random = Random(seed)
+        n = random.randint(2, 7)
+        sockets_of = {node: 1 << random.randint(0, 2) | (1 << 3 if random.random() < 0.1 else 0) for node in range(n)}
+        span = Span(sockets_of, random.randint(1, 4))
+        needs = [Need({node: random.randint(0, 4) for node in range(n)}, random.randint(0, 9)) for _ in range(2)]
+        size = random.randint(1, n)
+        fitting = [
+            mask
+            for mask in range(1, 1 << n)
+            if mask.bit_count() == size and span.holds(mask) and all(need.met_by(mask) for need in needs)
+        ]
+        found = lowest((1 << n) - 1, size, needs, Effort(1 << 40), span=span)
+        assert found == min(fitting, default=None), (seed, list(iter_bits(found or 0)))
