@@ -9,6 +9,7 @@ here as well. What reads files (`load_pods` and others) is imported on first use
 from typing import TYPE_CHECKING, Any
 
 from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
+from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.cgroup import PodCgroup
 from podslice.core.effects.container_cgroup import LinuxResources
 from podslice.core.effects.pod_event import PodEvent
@@ -18,7 +19,7 @@ from podslice.core.errors import AdmissionError, InputError, PodsliceError, Star
 from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
 from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology
-from podslice.core.node import ContainerDecision, Decision, Node, ResizeDecision
+from podslice.core.node import Node
 from podslice.core.pod.spec import (
     Container,
     ContainerState,

@@ -12,8 +12,9 @@ import msgspec
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, prose_width
+from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.node import ContainerDecision, Decision, Node
+from podslice.core.node import Node
 from podslice.k8s.manifest import load_pods, unique
 
 

@@ -50,7 +50,10 @@ def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) 
     if machine is not None:
         from podslice.gallery import load_gallery
 
-        return load_gallery(machine)
+        try:
+            return load_gallery(machine)
+        except InputError as error:
+            raise error.at(path="--machine") from None
     if sysfs is not None:
         from podslice.host.discover import discover_snapshot
 

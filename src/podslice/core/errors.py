@@ -51,12 +51,38 @@ class InputError(PodsliceError):
         )
 
 
-_REMEDIES = {
-    "startCPUManager": "undo the change of machine, policy or reservation, or mend the file: podslice state repair",
-    "startMemoryManager": "undo the change of machine, policy or reservation, or mend the file: podslice state repair",
-    "nodeAllocatable": "give the machine more memory or reserve less",
-    "memoryManager": "reservedMemory must add up to systemReserved + kubeReserved + evictionHard of each memory type",
-}
+_STATE = "undo the change of machine, policy or reservation, or mend the file: podslice state repair"
+_REMEDIES = (
+    ("startCPUManager", "", _STATE),
+    ("startMemoryManager", "", _STATE),
+    ("reservedSystemCPUs", "subset", "name CPUs that are online on this machine"),
+    ("reservedSystemCPUs", "parse", "write a list such as 0-1,64"),
+    ("nodeAllocatable", "", "give the machine more memory or reserve less"),
+    ("cpuManager", "reserved CPU resources", "reserve CPUs for the system, for example reservedSystemCPUs: 0-1"),
+    ("cpuManager", "unknown policy", "cpuManagerPolicy is none or static"),
+    (
+        "cpuManager",
+        "Alpha-level Options",
+        "featureGates: {CPUManagerPolicyAlphaOptions: true}, or leave the option out",
+    ),
+    ("cpuManager", "Beta-level Options", "featureGates: {CPUManagerPolicyBetaOptions: true}, or leave the option out"),
+    ("memoryManager", "policy", "memoryManagerPolicy is None or Static"),
+    (
+        "memoryManager",
+        "should specify",
+        "reservedMemory names memory of some NUMA node: as much as is reserved altogether",
+    ),
+    ("memoryManager", "does not exist", "reservedMemory names NUMA nodes of this machine"),
+    (
+        "memoryManager",
+        "not equal",
+        "reservedMemory must add up to systemReserved + kubeReserved + evictionHard of each memory type",
+    ),
+    ("topologyManager", "more than", "topologyManagerPolicyOptions: {max-allowable-numa-nodes: N} raises the number"),
+    ("topologyManager", "unknown policy", "topologyManagerPolicy is none, best-effort, restricted or single-numa-node"),
+    ("topologyManager", "unknown scope", "topologyManagerScope is container or pod"),
+)
+"""What helps, by stage and a part of the message; the first that fits counts."""
 
 
 class StartError(PodsliceError):
@@ -71,7 +97,8 @@ class StartError(PodsliceError):
     @property
     def remedy(self) -> str:
         """What to do about it, empty where the message says it."""
-        return _REMEDIES.get(self.stage, "")
+        fitting = (remedy for stage, part, remedy in _REMEDIES if stage == self.stage and part in self.message)
+        return next(fitting, "")
 
 
 class AdmissionError(PodsliceError):

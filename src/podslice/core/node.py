@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
@@ -50,79 +52,7 @@ from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.stand_ins import STAND_IN_NAMESPACE
 from podslice.core.values.cpuset import CPUSet, format_bits
 
-
-class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
-    """What one container of an admitted pod gets.
-
-    `cpus`: the set it runs on. `isolation`: `container` (its own CPUs), `pod` (the pod's shared pool) or `host` (the
-    node's shared pool). `cfs_quota`: whether CPU limits are enforced with CFS quota. `memory_nodes`: NUMA nodes its
-    memory is bound to, empty for no binding. `memory`: bytes it holds there by resource, `devices`: ids by resource.
-    `error` says why the container could not start although its pod was admitted. `affinity`: the Topology Manager's
-    mask as NUMA ids, None for none.
-    """
-
-    name: str
-    kind: str
-    cpus: CPUSet
-    numa_nodes: CPUSet
-    memory_nodes: CPUSet
-    exclusive: bool
-    isolation: str
-    cfs_quota: bool
-    affinity: CPUSet | None
-    preferred: bool
-    memory: dict[str, int] = {}
-    devices: dict[str, list[str]] = {}
-    error: str = ""
-
-    def linux_resources(self) -> dict[str, str]:
-        """What a kubelet writes into the CRI request that creates the container: `cpuset_cpus` as a CPU list,
-        `cpuset_mems` as ids without ranges; what is not written is left out (spec memory-device 3.6)."""
-        request = {"cpuset_cpus": str(self.cpus), "cpuset_mems": ",".join(map(str, self.memory_nodes))}
-        return {name: text for name, text in request.items() if text}
-
-
-class Decision(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer for one pod. `reason` and `message` are upstream's; `why` is ours, in plain words.
-
-    `pod_cpus` is the bubble of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
-    critical pod pushed off the node. `events` are what an admitted pod's owner should know. `ended_early` names what
-    was searched for and not proven to be the best there is, on machines with more than 16 NUMA nodes (docs/merge.md).
-    """
-
-    name: str
-    namespace: str
-    uid: str
-    qos: str
-    admitted: bool
-    reason: str = ""
-    message: str = ""
-    why: str = ""
-    pod_cpus: CPUSet | None = None
-    preempted: tuple[str, ...] = ()
-    containers: tuple[ContainerDecision, ...] = ()
-    events: tuple[PodEvent, ...] = ()
-    ended_early: tuple[str, ...] = ()
-
-
-class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer to one in-place resize (spec pod-level-resources 15.4, 15.5).
-
-    `outcome`: `Allocated`, `Deferred` (waits, and is tried again), `Infeasible` (not before the pod changes again) or
-    `Unchanged`. `message` is upstream's, `detail` its metric's word for an infeasible resize. `condition` is the pod
-    condition that follows. `others` are waiting pods that were tried in the same pass.
-    """
-
-    name: str
-    namespace: str
-    uid: str
-    outcome: str
-    message: str = ""
-    detail: str = ""
-    trigger: str = ""
-    condition: ResizeCondition | None = None
-    events: tuple[PodEvent, ...] = ()
-    others: tuple[ResizeDecision, ...] = ()
+__all__ = ["ContainerDecision", "Decision", "Node", "ResizeDecision"]
 
 
 class Node:
@@ -155,9 +85,15 @@ class Node:
             files=files,
             cgroup_version=cgroup_version,
         )
+        problems = validate(self.kubelet.config)
+        if problems:
+            raise StartError("configuration", "; ".join(problems))
         self._granted = _granted(files or {})
         self.kubelet.start()
         self._resize_conditions: dict[str, ResizeCondition] = {}
+
+    def __repr__(self) -> str:
+        return f"<Node {self.machine.name or 'machine'}: {self.machine.cpu_count} CPUs, pods: {len(self.pods)}>"
 
     @property
     def machine(self) -> Machine:
@@ -201,10 +137,14 @@ class Node:
     def admit(self, pod: Pod) -> Decision:
         """Admit a pod and start its containers. The node is unchanged when the pod is refused.
 
-        The pod is defaulted as the API server would, so a container with limits only requests them too.
-        Raises `UpstreamDefectError` in profile `kubelet-1.36` where the kubelet itself would hang or crash.
+        The pod is defaulted as the API server would, so a container with limits only requests them too; whether the
+        API server would store it is for `core.pod.validate` to say, which `load_pods` asks. A pod without UID gets
+        `namespace.name` for one; one with the UID of a pod on the node is that pod, admitted again.
+
+        Raises `InputError` for a pod with neither UID nor name, and `UpstreamDefectError` in profile `kubelet-1.36`
+        where the kubelet itself would hang or crash.
         """
-        pod = default_pod(pod, self.kubelet.manager.context.gates)
+        pod = default_pod(_identified(pod), self.kubelet.manager.context.gates)
         admission = self.kubelet.admission(pod)
         refusal = self.kubelet.decide(admission)
         if refusal is not None:
@@ -232,7 +172,7 @@ class Node:
         """
         context = self.kubelet.manager.context
         context.sources_ready = False
-        wanted = [default_pod(pod, context.gates) for pod in pods]
+        wanted = [default_pod(_identified(pod), context.gates) for pod in pods]
         defaulted = [self._as_granted(pod) for pod in wanted]
         for pod in defaulted:
             context.activate(self.kubelet.admission(pod))
@@ -294,6 +234,7 @@ class Node:
         for a pod that is not here, or that the API server would not store.
         """
         gates = self.kubelet.manager.context.gates
+        pod = _identified(pod)
         known = self.kubelet.active.get(pod.metadata.uid)
         if known is None:
             raise InputError(
@@ -384,6 +325,19 @@ class Node:
             devices=dict(started.devices),
             error=started.error,
         )
+
+
+def _identified(pod: Pod) -> Pod:
+    """The pod with a UID: its own, else `namespace.name` as for pods from a manifest. Raises `InputError`."""
+    metadata = pod.metadata
+    if metadata.uid:
+        return pod
+    if not metadata.name:
+        raise InputError(
+            "is empty, and so is metadata.name", path="metadata.uid", remedy="give the pod a name or a UID"
+        )
+    uid = f"{metadata.namespace or 'default'}.{metadata.name}"
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(metadata, uid=uid))
 
 
 def _granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:

@@ -12,12 +12,13 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
+from podslice.core.decision import Decision
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.merge.options import POLICIES, SCOPES
-from podslice.core.node import Decision, Node
+from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, CPUSet

@@ -28,6 +28,6 @@ def load_gallery(name: str) -> Machine:
     if name not in names:
         similar = get_close_matches(name, names, 3, 0.4) or [known for known in names if name.lower() in known]
         remedy = f"did you mean {', '.join(similar)}?" if similar else "podslice topology --list shows all"
-        raise InputError(f"unknown machine {name!r}", path="--machine", remedy=remedy)
+        raise InputError(f"unknown machine {name!r}", remedy=remedy)
     text = files("podslice.gallery").joinpath("machines", name + _SUFFIX).read_text(encoding="utf-8")
     return from_data(load_documents(text, name)[0], name)

@@ -41,10 +41,8 @@ def open_snapshot(path: str | Path) -> FileSystem:
     except FileNotFoundError:
         raise InputError("does not exist", source=str(path), remedy=_REMEDY) from None
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError) as error:
-        problem = str(error) if isinstance(error, OSError) and not isinstance(error, tarfile.TarError) else ""
-        raise InputError(
-            "is no readable tar archive" + (f": {problem}" if problem else ""), source=str(path), remedy=_REMEDY
-        ) from error
+        problem = "" if isinstance(error, tarfile.ReadError) else f": {error}"  # tarfile lists every format it tried
+        raise InputError(f"is no readable tar archive{problem}", source=str(path), remedy=_REMEDY) from error
     if not fs.entries(_NEEDED):
         raise InputError(f"has no sys directory ({_NEEDED})", source=str(path), remedy=_REMEDY)
     return fs

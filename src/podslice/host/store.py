@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.decision import Decision
 from podslice.core.errors import PodsliceError
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import DEVICE_STATE_FILE
-from podslice.core.node import Decision, Node
+from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.host.statefile import FileOperations, RealFiles, read_state, write_atomically
 

@@ -188,8 +188,6 @@ def _would_not_start(subject: NodeSubject) -> Iterator[Problem]:
     error = subject.start_error
     if error is not None:
         fix = error.remedy or _STAGE_FIXES.get(error.stage, "correct the field as the message says")
-        if error.stage == "memoryManager" and "not equal" not in error.message:
-            fix = _STAGE_FIXES.get(error.stage, "correct reservedMemory as the message says")
         yield Problem(
             _STAGE_FIELDS.get(error.stage, ""), f"the kubelet refuses to start on this machine: {error.message}", fix
         )

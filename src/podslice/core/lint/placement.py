@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from podslice.core.decision import Decision
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.core.lint.subject import PodSubject
 from podslice.core.managers.container import ContainerManager
 from podslice.core.merge.options import RESTRICTED, SINGLE_NUMA_NODE
-from podslice.core.node import Decision
 from podslice.core.pod.memory_demand import container_memory, pod_memory
 from podslice.core.values.quantity import BINARY_SI, Quantity
 

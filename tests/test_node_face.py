@@ -1,0 +1,71 @@
+"""What `Node` promises to programs beside its decisions."""
+
+from __future__ import annotations
+
+import pytest
+
+from podslice import InputError, KubeletConfig, Node, Pod, StartError, load_machine, pod_from_dict
+
+MACHINE = load_machine("pack:1 numa:1(memory=32GiB) core:4 pu:1")
+STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+
+
+def owner(cpus: str, **metadata: str) -> Pod:
+    limits = {"cpu": cpus, "memory": "1Gi"}
+    return pod_from_dict(
+        {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    )
+
+
+def test_what_is_left() -> None:
+    """The sets of a node follow its pods; a refusal changes none."""
+    node = Node(MACHINE, STATIC)
+    assert [str(node.reserved_cpus), str(node.shared_cpus), str(node.assignable_cpus)] == ["0", "0-3", "1-3"]
+    assert node.admit(owner("2", name="a", uid="u")).admitted
+    assert not node.admit(owner("2", name="b")).admitted
+    assert [str(node.reserved_cpus), str(node.shared_cpus), str(node.assignable_cpus)] == ["0", "0,3", "3"]
+    assert node.pods == ("u",)
+    assert repr(node) == "<Node machine: 4 CPUs, pods: 1>"
+    node.remove("u")
+    assert str(node.assignable_cpus) == "1-3"
+
+
+def test_without_pinning_nothing_is_assignable() -> None:
+    """With CPU manager policy none there is no shared pool and nothing to give away."""
+    node = Node(MACHINE)
+    assert not node.shared_cpus
+    assert not node.assignable_cpus
+
+
+def test_pods_without_uid() -> None:
+    """A pod without UID is known by namespace and name, everywhere; without a name it is none."""
+    node = Node(MACHINE, STATIC)
+    assert [node.admit(owner("1", name=name)).uid for name in ("a", "b")] == ["default.a", "default.b"]
+    assert node.admit(owner("1", name="a", namespace="other")).uid == "other.a"
+    assert node.pods == ("default.a", "default.b", "other.a")
+    assert node.resize(owner("2", name="a")).outcome == "Infeasible"
+    node.remove("default.a")
+    assert str(node.assignable_cpus) == "1"
+    with pytest.raises(InputError, match=r"metadata\.uid: is empty, and so is metadata\.name"):
+        node.admit(owner("1"))
+
+
+@pytest.mark.parametrize(
+    ("config", "stage", "remedy"),
+    [
+        (KubeletConfig(cpu_manager_reconcile_period="soon"), "configuration", ""),
+        (KubeletConfig(topology_manager_policy="best"), "configuration", ""),
+        (KubeletConfig(cpu_manager_policy="static"), "cpuManager", "reservedSystemCPUs: 0-1"),
+        (KubeletConfig(cpu_manager_policy="fast"), "cpuManager", "none or static"),
+        (KubeletConfig(reserved_system_cpus="0-9"), "reservedSystemCPUs", "online on this machine"),
+        (KubeletConfig(memory_manager_policy="Static"), "memoryManager", "must add up"),
+        (KubeletConfig(memory_manager_policy="Fast"), "memoryManager", "None or Static"),
+        (KubeletConfig(system_reserved={"cpu": "9"}), "nodeAllocatable", "reserve less"),
+    ],
+)
+def test_a_kubelet_that_would_not_start(config: KubeletConfig, stage: str, remedy: str) -> None:
+    """The error names the step and, where the kubelet's message does not, what helps."""
+    with pytest.raises(StartError) as error:
+        Node(MACHINE, config)
+    assert error.value.stage == stage
+    assert remedy in error.value.remedy
