@@ -75,7 +75,7 @@ def test_help_has_examples_that_are_understood(name: str, command: click.Command
 
 
 def shown() -> Iterator[tuple[str, str, str]]:
-    for page in PAGES[1:]:
+    for page in PAGES:
         for block in re.findall(r"```text\n\$ (podslice .*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             line, _, output = block.partition("\n")
             yield page.name, line, output
