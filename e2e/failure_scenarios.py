@@ -65,7 +65,7 @@ def agent_does_not_answer(world: World) -> None:
     world.shared(first, "c", owned)
 
 
-@scenario("X-200-pods", STATIC)
+@scenario("X-200-pods", STATIC, where=lambda shape: shape.name == "2x2x4x2")
 def many_pods(world: World) -> None:
     """200 pods in and out, ten at a time."""
     for batch in range(20):

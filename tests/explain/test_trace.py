@@ -14,6 +14,7 @@ from podslice.core.explain.fork import fork
 from podslice.core.explain.record import recording
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.pod.defaults import default_pod
+from podslice.render.explanation import to_text
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import refusals
 
@@ -224,3 +225,16 @@ def test_fork_is_independent(seed: int) -> None:
         again = fork(node.kubelet)
         defaulted = default_pod(pod, node.kubelet.manager.context.gates)
         assert again.admit(defaulted) is not None
+
+
+def test_machines_with_many_nodes() -> None:
+    """Beyond what can be listed the chosen set is in the table, and the story does not call hints impossible."""
+    node = make_node("pack:16 numa:4(memory=16GiB) core:8 pu:1", topology_manager_policy="restricted")
+    answer = explained(node, make_pod("x", ("c", "200")))
+    step = answer.trace.steps[0]
+    assert [hint.nodes for hint in step.answers[0].hints or ()] == [step.nodes]
+    assert not step.answers[0].complete
+    chosen = next(row for row in step.candidates if row.nodes == step.nodes)
+    assert [cell.verdict for cell in chosen.cells] == ["fits"]
+    assert "too many sets to list them all" in " ".join(answer.story)
+    assert "the smallest 1024 were looked at" in to_text(answer)

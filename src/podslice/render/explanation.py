@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from podslice.core.explain.candidates import Candidate, Cell
+from podslice.core.explain.candidates import MOST_CANDIDATES, Candidate, Cell
 from podslice.core.explain.codes import CANDIDATES
 from podslice.core.explain.explain import Explanation
 from podslice.core.explain.fix import Fix
@@ -51,7 +51,10 @@ def _candidates(step: MergeStep, wide: bool) -> str:
     title = click.style(f"Candidates for {who} (needed/free)", bold=True)
     text = format_table(headings, table, right=tuple(range(1, len(resources) + 1)), bold=True)
     hidden = len(step.candidates) - len(rows)
-    return f"{title}\n{text}" + (f"\n… {hidden} more sets (-o wide shows them)" if hidden else "")
+    notes = [f"… {hidden} more sets (-o wide shows them)"] if hidden else []
+    if 2 ** sum(len(row.nodes) == 1 for row in step.candidates) - 1 > MOST_CANDIDATES:
+        notes.append(f"Of all sets of this machine's NUMA nodes the smallest {MOST_CANDIDATES} were looked at.")
+    return "\n".join([title, text, *notes])
 
 
 def _interesting(step: MergeStep) -> list[Candidate]:

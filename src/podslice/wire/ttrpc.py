@@ -22,11 +22,11 @@ LARGEST_BODY = 4 << 20
 """Bytes of one message's body, as in the reference implementation."""
 MOST_CALLS = 128
 """Calls in flight on one connection; more are answered with `RESOURCE_EXHAUSTED`."""
-REQUEST, RESPONSE, DATA = 1, 2, 3
+REQUEST, RESPONSE = 1, 2
 REMOTE_CLOSED, REMOTE_OPEN = 1, 2
 """Flags of a request: nothing follows, more follows. containerd sends neither with a plain call."""
 
-OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED = 0, 1, 2, 3, 4
+OK, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED = 0, 2, 3, 4
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 8, 9, 12, 13, 14
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, combinations, islice
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from podslice.core.errors import AdmissionError
 from podslice.core.explain.record import Step
 from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import HintSet
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import DeviceResource
 from podslice.core.pod.demand import limits_of, pod_limits
@@ -41,6 +42,22 @@ class Candidate(msgspec.Struct, frozen=True, rename="camel"):
     killers: tuple[str, ...]
 
 
+class Listed:
+    """Hints that are a list, asked like a `HintSet`."""
+
+    def __init__(self, hints: Iterable[Hint]) -> None:
+        self._preferred: dict[Bits, bool] = {}
+        for hint in hints:
+            if hint.mask is not None:
+                self._preferred[hint.mask] = self._preferred.get(hint.mask, False) or hint.preferred
+
+    def __contains__(self, mask: Bits) -> bool:
+        return mask in self._preferred
+
+    def prefers(self, mask: Bits) -> bool:
+        return self._preferred[mask]
+
+
 class _Column:
     """One resource: how much is needed, where it is, and which sets its provider offers.
 
@@ -48,7 +65,7 @@ class _Column:
     once; else amounts.
     """
 
-    def __init__(self, resource: str, need: int, hints: dict[Bits, bool] | None, *, countable: bool) -> None:
+    def __init__(self, resource: str, need: int, hints: HintSet | Listed | None, *, countable: bool) -> None:
         self.resource = resource
         self.need = need
         self.hints = hints
@@ -65,13 +82,17 @@ class _Column:
         return union.bit_count()
 
 
-def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> tuple[Candidate, ...]:
-    """Sets of the machine's NUMA nodes with a verdict for each, single ones first, as far as `MOST_CANDIDATES` goes."""
+def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step, chosen: Bits | None = None) -> tuple[Candidate, ...]:
+    """Sets of the machine's NUMA nodes with a verdict for each, single ones first, as far as `MOST_CANDIDATES` goes,
+    and the chosen one."""
     columns = list(_columns(kubelet, pod, step))
     single = kubelet.config.topology_manager_policy == "single-numa-node"
     nodes = tuple(sorted(node.id for node in kubelet.machine.nodes))
     sets = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
-    return tuple(_candidate(bits_of(members), columns, single) for members in islice(sets, MOST_CANDIDATES))
+    masks = dict.fromkeys(bits_of(members) for members in islice(sets, MOST_CANDIDATES))
+    if chosen:
+        masks[chosen] = None
+    return tuple(_candidate(mask, columns, single) for mask in masks)
 
 
 def _candidate(mask: Bits, columns: list[_Column], single: bool) -> Candidate:
@@ -88,7 +109,7 @@ def _cell(mask: Bits, column: _Column, columns: list[_Column]) -> Cell:
     if column.hints is None:
         verdict = "fits" if free >= column.need else "small" if capacity < column.need else "short"
     elif mask in column.hints:
-        verdict = "fits" if column.hints[mask] else "wide"
+        verdict = "fits" if column.hints.prefers(mask) else "wide"
     elif capacity < column.need:
         verdict = "small"
     elif free < column.need:
@@ -149,13 +170,7 @@ def _memory(pod: AdmissionPod, asked: AdmissionContainer | None) -> Amounts:
         return {}
 
 
-def _hints(step: Step, provider: str, resource: str) -> dict[Bits, bool] | None:
+def _hints(step: Step, provider: str, resource: str) -> HintSet | Listed | None:
     """The provider's sets with their preference; None where it has no preference or was not asked."""
     hints = (step.hints.get(provider) or {}).get(resource)
-    if hints is None:
-        return None
-    table: dict[Bits, bool] = {}
-    for hint in hints:
-        if isinstance(hint, Hint) and hint.mask is not None:
-            table[hint.mask] = table.get(hint.mask, False) or hint.preferred
-    return table
+    return hints if hints is None or isinstance(hints, HintSet) else Listed(hints)

@@ -44,7 +44,6 @@ class PodFixes:
         self.pod = pod
         self._bench = Bench(kubelet)
         self._places = places(pod)
-        self._init = {container.name for container in pod.spec.init_containers}
 
     def find(self) -> list[Fix]:
         """At most one fix per place, resource and class."""

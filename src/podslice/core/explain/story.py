@@ -55,7 +55,8 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
         return
     for answer in step.answers:
         manager = _MANAGERS[answer.provider]
-        yield f"The {manager}'s hints for {answer.resource} of {who}: {_sets(answer.hints)}."
+        some = "" if answer.complete else "; too many sets to list them all"
+        yield f"The {manager}'s hints for {answer.resource} of {who}: {_sets(answer.hints)}{some}."
     if step.admitted:
         nodes = "any NUMA node" if step.nodes is None else f"NUMA {step.nodes}"
         chosen = "preferred by all" if step.preferred else "the best there is, though not preferred"

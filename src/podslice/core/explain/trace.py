@@ -5,6 +5,8 @@ Made from a `Record` after the fact, so that admission itself stays fast. Sets o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from podslice.core.errors import UpstreamDefectError
@@ -13,6 +15,7 @@ from podslice.core.explain.picks import Unit, units
 from podslice.core.explain.record import Record, Step, Taking
 from podslice.core.explain.verdict import refusal_code
 from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import HintSet as Described
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
@@ -46,11 +49,13 @@ class HintSet(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Answer(msgspec.Struct, frozen=True, rename="camel"):
-    """A provider's hints for one resource. `hints` None: no preference; empty: impossible."""
+    """A provider's hints for one resource. `hints` None: no preference; empty: impossible. `complete` False: the
+    machine has too many sets to list, these are some of them."""
 
     provider: str
     resource: str
     hints: tuple[HintSet, ...] | None
+    complete: bool = True
 
 
 class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
@@ -194,7 +199,7 @@ def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> MergeStep:
     merger = kubelet.manager.topology.merger
     assert merger is not None, "without a merger nobody asks for hints"
     answers = [
-        Answer(provider, resource, None if hints is None else tuple(map(_hint_set, hints)))
+        _answer(provider, resource, hints)
         for provider, answer in step.hints.items()
         for resource, hints in (answer or {}).items()
     ]
@@ -202,7 +207,7 @@ def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> MergeStep:
         affinity, admitted = merger.merge(list(step.hints.values()))
     except UpstreamDefectError:
         affinity, admitted = Hint(None, False), False
-    table = candidates(kubelet, pod, step)
+    table = candidates(kubelet, pod, step, affinity.mask)
     return MergeStep(
         container=step.container,
         policy=merger.policy,
@@ -213,6 +218,16 @@ def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> MergeStep:
         admitted=admitted,
         candidates=table,
     )
+
+
+def _answer(provider: str, resource: str, hints: Iterable[Hint] | None) -> Answer:
+    if hints is None:
+        return Answer(provider, resource, None)
+    shown = tuple(map(_hint_set, hints))
+    complete = not isinstance(hints, Described) or hints.listed
+    if not shown and isinstance(hints, Described) and (best := hints.best()) is not None:
+        shown = (_hint_set(best),)
+    return Answer(provider, resource, shown, complete)
 
 
 def _hint_set(hint: Hint) -> HintSet:

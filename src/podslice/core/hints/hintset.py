@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from podslice.core.hints.hint import Hint
-from podslice.core.hints.masks import enumerate_masks
+from podslice.core.hints.masks import ALL_LISTED, enumerate_masks
 from podslice.core.hints.needs import Need, all_met, enough
 from podslice.core.hints.search import Effort, Span, fewest, lowest
 from podslice.core.values.cpuset import Bits
@@ -72,6 +72,11 @@ class HintSet:
             mask = self.singles or self.multis[0]
             return iter([Hint(mask, True)])
         return iter([Hint(mask, self.prefers(mask)) for mask in enumerate_masks(tuple(self.nodes)) if mask in self])
+
+    @property
+    def listed(self) -> bool:
+        """True when iterating gives every hint."""
+        return len(self.nodes) <= ALL_LISTED
 
     @cached_property
     def support(self) -> Bits:
