@@ -1,4 +1,4 @@
-"""Metrics scenarios X01 and X02 of the checklist."""
+"""Metrics scenarios X01 and X02 of the checklist. Each begins with an agent that has counted nothing yet."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def _are(world: World, expected: dict[str, float]) -> None:
 @scenario("X01/counters", with_options("full-pcpus-only"), smt=True)
 def pinning(world: World) -> None:
     """Zero at first; a pod that is pinned counts, one that is refused counts as an error too."""
+    world.restart_agent()
     requests, errors = _REQUESTS.format("cpu"), _ERRORS.format("cpu")
     aligned = _ALIGNED.format("count", "physical_cpu")
     _are(world, {requests: 0, errors: 0, aligned: 0})
@@ -38,6 +39,7 @@ def pinning(world: World) -> None:
 @scenario("X01/pool", STATIC)
 def shared_pool(world: World) -> None:
     """Sizes follow Guaranteed pods as they come and go."""
+    world.restart_agent()
     idle = 1000.0 * world.online.bit_count()
     _are(world, {_POOL: idle - 1000 * world.reserved.bit_count(), _EXCLUSIVE: 0})
     running = world.run(pod("gu", gu("c", 2)))
@@ -51,6 +53,7 @@ def shared_pool(world: World) -> None:
 @scenario("X01/uncore", with_options("prefer-align-cpus-by-uncorecache"), l3=True)
 def uncore_alignment(world: World) -> None:
     """Less than a group and a whole group are aligned, more is not."""
+    world.restart_agent()
     aligned = _ALIGNED.format("count", "uncore_cache")
     _are(world, {aligned: 0})
     world.run(pod("less", gu("c", 2)))
@@ -63,6 +66,7 @@ def uncore_alignment(world: World) -> None:
 
 @scenario("X02/memory", configured(with_memory, topologyManagerPolicy="none"))
 def memory_pinning(world: World) -> None:
+    world.restart_agent()
     requests, errors = _REQUESTS.format("memory"), _ERRORS.format("memory")
     _are(world, {requests: 0, errors: 0})
     world.run(pod("p", gu("c", 1, "100Mi")))
@@ -73,6 +77,7 @@ def memory_pinning(world: World) -> None:
 
 @scenario("X02/topology", {**STATIC, "topologyManagerPolicy": "single-numa-node"})
 def topology_admissions(world: World) -> None:
+    world.restart_agent()
     requests = "kubelet_topology_manager_admission_requests_total"
     errors = "kubelet_topology_manager_admission_errors_total"
     aligned, not_aligned = _ALIGNED.format("count", "numa_node"), _ALIGNED.format("failure_count", "numa_node")
