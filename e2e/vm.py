@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import time
@@ -105,7 +106,7 @@ class VirtualMachine:
             self.call("wait_ready", timeout=600)
             with _QMP(self._folder / "qmp.sock") as qmp:
                 qmp.execute("stop")
-                partial = self._snapshot.with_suffix(".part")
+                partial = self._snapshot.with_suffix(f".part-{os.getpid()}")
                 qmp.execute("migrate", uri=f"exec:cat > {partial}")
                 while (status := qmp.execute("query-migrate").get("status")) not in ("completed", "failed"):
                     time.sleep(0.2)
