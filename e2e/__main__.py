@@ -25,6 +25,7 @@ from e2e import (
     topology_scenarios,
 )
 from e2e.image import checkout_disk, kernel, root_image, snapshot_name
+from e2e.kubelet import RefusedError
 from e2e.packages import FetchError
 from e2e.scenarios import SCENARIOS, Json, Scenario
 from e2e.vm import SHAPES, GuestError, Shape, VirtualMachine
@@ -138,7 +139,7 @@ def _group(vm: VirtualMachine, config: Json, agent: Json, waiting: list[Scenario
             one.run(world, **one.arguments)
             world.remove(*list(world.kubelet.pods.values()))
             world.nothing_left()
-        except (CheckError, GuestError) as error:
+        except (CheckError, GuestError, RefusedError) as error:
             problem = str(error)
         seconds = time.monotonic() - begin
         print(

@@ -147,9 +147,6 @@ def assignments_are_kept(world: World) -> None:
 def plugin_failures(world: World) -> None:
     plugin = Plugin(world, 0, 1, fail="GetDevicePluginOptions")
     plugin.wait(0)
-    unused = world.run(pod("p", gu("c", 1, devices=1)))
-    check(_devices(world, unused, "c") == [], "a device of a plugin that does not answer is used")
-    world.remove(unused)
     plugin.tell()
     plugin.restart()
     plugin.wait(2)

@@ -56,11 +56,11 @@ def uncore_alignment(world: World) -> None:
     world.restart_agent()
     aligned = _ALIGNED.format("count", "uncore_cache")
     _are(world, {aligned: 0})
-    world.run(pod("less", gu("c", 2)))
+    world.run(pod("less", gu("c", 1)))
     _are(world, {aligned: 1})
-    world.run(pod("whole", gu("c", 4)))
+    world.run(pod("whole", gu("c", 2)))
     _are(world, {aligned: 2})
-    world.run(pod("more", gu("c", 6)))
+    world.run(pod("more", gu("c", 3)))
     _are(world, {aligned: 2})
 
 

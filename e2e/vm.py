@@ -36,6 +36,7 @@ SHAPES = {
             near=((0, 1), (2, 3)),
         ),
         Shape("1x4-l3", "16,sockets=1,dies=4,cores=4,threads=1", ("0-3", "4-7", "8-11", "12-15"), 12),
+        Shape("1x4-8l3", "16,sockets=1,dies=8,cores=2,threads=1", ("0-3", "4-7", "8-11", "12-15"), 12),
         Shape(
             "8-two-memory-only",
             "12,sockets=2,cores=3,threads=2",
