@@ -173,4 +173,4 @@ def _of_level(caches: tuple[Cache, ...], lowest: int, highest: int) -> list[tupl
 
 
 def _cache(number: int, cache: Cache) -> Json:
-    return {"id": number, "size": cache.size, "type": cache.type, "level": cache.level}
+    return {"id": number, "size": cache.size, "type": cache.type or "Unified", "level": cache.level}
