@@ -163,11 +163,12 @@ def _log(vm: VirtualMachine) -> str:
 
 def _rows(outcomes: list[Outcome], shapes: list[str]) -> list[list[str]]:
     found = {(one.ident, one.shape): "FAIL" if one.problem else "pass" for one in outcomes}
-    for ident in dict.fromkeys(one.ident for one in outcomes):
-        for shape in SCENARIOS[ident].shapes:
-            found.setdefault((ident, shape), "not run")
     idents = list(dict.fromkeys(one.ident for one in outcomes))
-    return [[ident, *(found.get((ident, shape), "-") for shape in shapes)] for ident in idents]
+
+    def cell(ident: str, shape: str) -> str:
+        return found.get((ident, shape), "not run" if shape in SCENARIOS[ident].shapes else "-")
+
+    return [[ident, *(cell(ident, shape) for shape in shapes)] for ident in idents]
 
 
 def _table(outcomes: list[Outcome], shapes: list[str]) -> str:

@@ -43,6 +43,7 @@ class World:
         self.shape: Shape = vm.shape
         self.config = config
         self.agent = agent
+        self._clients: set[str] = set()
         self.kubelet = Kubelet(vm, config)
         self.nodes = [parse_bits(cpus) for cpus in self.shape.nodes]
         self.online = sum(self.nodes)
@@ -92,9 +93,11 @@ class World:
         self.vm.call("shell", command=shlex.join(words))
 
     def client(self, name: str) -> str:
-        """The path in the guest of one of our clients."""
+        """The path in the guest of one of our clients, which is put there when it is first asked for."""
         path = f"/run/{name}"
-        self.vm.call("write", path=path, text=(CLIENTS / name).read_text())
+        if name not in self._clients:
+            self.vm.call("write", path=path, text=(CLIENTS / name).read_text())
+            self._clients.add(name)
         return path
 
     def pod_resources(self, method: str, **fields: Any) -> Json:

@@ -8,7 +8,7 @@ The managers decide; what they see depends on the order in which a kubelet calls
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -127,6 +127,11 @@ class Kubelet:
         """`admit`, for a pod in the managers' view."""
         self.manager.context.ended_early = ()
         known = admission.uid in self.active
+        return self._try(admission, forget=not known, put_back=lambda: self._leave(admission.uid))
+
+    def _try(self, admission: AdmissionPod, *, forget: bool, put_back: Callable[[], None]) -> Refusal | None:
+        """The admission chain. When the pod is refused, what it was given is taken back unless upstream leaves it,
+        `forget` as for `restore`, and `put_back` makes the active pods what they were."""
         self.manager.context.activate(admission)
         before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
         try:
@@ -135,11 +140,11 @@ class Kubelet:
                 self._later_handlers(admission)
         except AdmissionError as refusal:
             if before is not None:
-                self.manager.restore(admission.uid, before, forget=not known)
-            self._leave(admission.uid)
+                self.manager.restore(admission.uid, before, forget=forget)
+            put_back()
             return Refusal(refusal.reason, refusal.message)
         except UpstreamDefectError:
-            self._leave(admission.uid)
+            put_back()
             raise
         return None
 
@@ -197,21 +202,7 @@ class Kubelet:
         """The admission chain for an active pod that wants other resources. A refused one keeps what it has."""
         admission = self.admission(desired)
         allocated = self.active[admission.uid]
-        before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
-        self.manager.context.activate(admission)
-        try:
-            self.manager.topology.admit(admission)
-            if self.predicates:
-                self._later_handlers(admission)
-        except AdmissionError as refusal:
-            if before is not None:
-                self.manager.restore(admission.uid, before, forget=False)
-            self.manager.context.activate(allocated)
-            return Refusal(refusal.reason, refusal.message)
-        except UpstreamDefectError:
-            self.manager.context.activate(allocated)
-            raise
-        return None
+        return self._try(admission, forget=False, put_back=lambda: self.manager.context.activate(allocated))
 
     def _on_node(self, pod: AdmissionPod) -> PodOnNode:
         """The predicates' view of a pod, worked out once per specification."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.search import Effort
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
@@ -46,18 +46,10 @@ def pick_with_affinity(
     if affinity is not None:
         near = topology.cpus_in_numa_nodes(affinity)
         if options.align_by_socket:
-            near = _cpus_of_sockets(topology, near)
+            near = whole_objects(topology.sockets, near)
         aligned = pool & near
         picked = take_by_topology(topology, aligned, min(aligned.bit_count(), count), options, quirks, effort)
     missing = count - picked.bit_count()
     if missing == 0:
         return picked
     return picked | take_by_topology(topology, pool & ~picked, missing, options, quirks, effort)
-
-
-def _cpus_of_sockets(topology: CPUTopology, cpus: Bits) -> Bits:
-    near = 0
-    for socket in topology.sockets.values():
-        if socket & cpus:
-            near |= socket
-    return near

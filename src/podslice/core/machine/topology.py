@@ -7,6 +7,7 @@ of its CPUs, and for each CPU the ids it belongs to. Ids are never renumbered: a
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import accumulate
 
@@ -158,6 +159,15 @@ class CPUTopology:
 def cpu_topology(machine: Machine) -> CPUTopology:
     """The topology of a machine; equal machines share one. Raises `TopologyError`."""
     return CPUTopology(machine)
+
+
+def whole_objects(objects: Mapping[int, Bits], cpus: Bits) -> Bits:
+    """All CPUs of the objects (cores, sockets; bits by id) that have a CPU in `cpus`."""
+    whole = 0
+    for bits in objects.values():
+        if bits & cpus:
+            whole |= bits
+    return whole
 
 
 def _group(object_of: dict[int, int]) -> dict[int, Bits]:

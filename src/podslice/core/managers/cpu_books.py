@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from podslice.core.machine.topology import CPUTopology
+from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.state.model import CPUState
@@ -47,7 +47,7 @@ class CPUBooks:
         self.policy = policy
         self.options = options or CPUPolicyOptions()
         self.reserved = reserved
-        self.reserved_physical = _whole_cores(topology, reserved)
+        self.reserved_physical = whole_objects(topology.cores, reserved)
         self.state = CPUState()
         self.allocatable: Bits = 0
         self.containers = ContainerMap()
@@ -134,11 +134,3 @@ class CPUBooks:
         if pod.managed:
             return all(self.isolation(pod, container) == "container" for container in pod.containers)
         return any(self.exclusive_cpus(pod.uid, container.name) for container in pod.containers)
-
-
-def _whole_cores(topology: CPUTopology, cpus: Bits) -> Bits:
-    whole = 0
-    for core in topology.cores.values():
-        if core & cpus:
-            whole |= core
-    return whole
