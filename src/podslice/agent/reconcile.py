@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -15,7 +16,6 @@ from podslice.agent.books import ContainerRecord, Limits, Placement, PodRecord
 from podslice.agent.identity import RESOURCES_ANNOTATION
 from podslice.agent.owner import Owner
 from podslice.core.effects.cgroup import pod_cgroup
-from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.gates import FeatureGates
 from podslice.host.cgroup2 import CgroupTree, CgroupValues, cgroup_path
@@ -88,12 +88,8 @@ class Reconciler:
 
     def _container(self, record: ContainerRecord) -> Iterator[Drift]:
         pod = self._owner.pods.get(record.pod_uid)
-        try:
-            path = cgroup_path(record.cgroups_path)
-        except InputError:
-            return
-        found = self._tree.read(path)
-        if pod is None or found is None:
+        path = cgroup_path(record.cgroups_path)
+        if pod is None or path is None or (found := self._tree.read(path)) is None:
             return
         wanted = self._owner.placing.wanted(record)
         for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, record.limits, found)):
@@ -101,24 +97,14 @@ class Reconciler:
 
     def _sets(self, path: str, wanted: Placement, found: CgroupValues) -> Iterator[Difference]:
         """CPUs and memory nodes. What counts is what is effective, if the kernel says it."""
-        cpus = found.cpus if found.cpus_effective is None else found.cpus_effective
-        if wanted.cpus and cpus is not None and cpus != wanted.cpus:
-            yield Difference(
-                "cpus",
-                wanted.cpu_list,
-                format_bits(cpus),
-                lambda: self._tree.write_cpus(path, wanted.cpus),
-                _NARROWED if found.cpus == wanted.cpus else "",
-            )
-        mems = found.mems if found.mems_effective is None else found.mems_effective
-        if wanted.mems and mems is not None and mems != wanted.mems:
-            yield Difference(
-                "mems",
-                wanted.mem_list,
-                format_bits(mems),
-                lambda: self._tree.write_mems(path, wanted.mems),
-                _NARROWED if found.mems == wanted.mems else "",
-            )
+        for kind, want, given, effective, write in (
+            ("cpus", wanted.cpus, found.cpus, found.cpus_effective, self._tree.write_cpus),
+            ("mems", wanted.mems, found.mems, found.mems_effective, self._tree.write_mems),
+        ):
+            seen = given if effective is None else effective
+            if want and seen is not None and seen != want:
+                why = _NARROWED if given == want else ""
+                yield Difference(kind, format_bits(want), format_bits(seen), partial(write, path, want), why)
 
     def _limits(self, path: str, wanted: Placement, limits: Limits | None, found: CgroupValues) -> Iterator[Difference]:
         """CFS quota, off where the CPUs are the container's own, and the memory limit."""
@@ -148,13 +134,8 @@ class Reconciler:
 
     def _pod(self, pod: PodRecord) -> Iterator[Drift]:
         """The pod's own cgroup: no quota where all is exclusive, and the limits its annotation asks for."""
-        uid = pod.identity.uid
-        try:
-            path = cgroup_path(pod.identity.cgroup_parent)
-        except InputError:
-            return
-        found = self._tree.read(path)
-        if found is None or uid not in path.replace("_", "-"):
+        path = cgroup_path(pod.identity.cgroup_parent)
+        if path is None or pod.identity.uid not in path.replace("_", "-") or (found := self._tree.read(path)) is None:
             return
         for difference in self._pod_limits(pod, path, found):
             yield self._mend(str(pod.identity), "", difference)

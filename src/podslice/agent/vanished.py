@@ -6,12 +6,9 @@ stop and go silently (containerd issue 8426). What a pod held would be lost, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from podslice.agent.books import SandboxRecord
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
-from podslice.core.errors import InputError
 from podslice.host.cgroup2 import CgroupTree, cgroup_path
 
 
@@ -55,9 +52,5 @@ class Vanished:
         )
 
 
-def _paths(*cgroups: str) -> Iterator[str]:
-    for cgroup in cgroups:
-        try:
-            yield cgroup_path(cgroup)
-        except InputError:
-            continue
+def _paths(*cgroups: str) -> list[str]:
+    return [path for cgroup in cgroups if (path := cgroup_path(cgroup)) is not None]

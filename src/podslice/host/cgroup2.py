@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from podslice.core.errors import InputError
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
 
 _CHUNK = 1 << 16
@@ -32,27 +31,24 @@ class CgroupValues(NamedTuple):
     memory_max: int | None
 
 
-def cgroup_path(cgroups_path: str) -> str:
-    """The folder of an OCI `cgroupsPath`: a plain path, or `slice:prefix:name` of the systemd driver.
-
-    Raises `InputError` for a path that would leave the root.
-    """
+def cgroup_path(cgroups_path: str) -> str | None:
+    """The folder of an OCI `cgroupsPath`: a plain path, or `slice:prefix:name` of the systemd driver. None where it is
+    no path below the root: a runtime may keep a container where we cannot look."""
     parts = cgroups_path.split(":")
     if len(parts) == 3:
-        return f"{slice_path(parts[0])}/{parts[1]}-{parts[2]}.scope"
+        above = slice_path(parts[0])
+        return None if above is None or "/" in cgroups_path else f"{above}/{parts[1]}-{parts[2]}.scope"
     if cgroups_path.endswith(".slice") and "/" not in cgroups_path.strip("/"):
         return slice_path(cgroups_path.strip("/"))
     names = [name for name in cgroups_path.split("/") if name]
-    if not names or any(name in (".", "..") for name in names):
-        raise InputError(f"{cgroups_path[:200]!r} is no cgroup path")
-    return "/".join(names)
+    return "/".join(names) if names and not {".", ".."} & set(names) else None
 
 
-def slice_path(name: str) -> str:
-    """Where systemd keeps a slice: `a-b.slice` is in `a.slice`. Raises `InputError`."""
+def slice_path(name: str) -> str | None:
+    """Where systemd keeps a slice: `a-b.slice` is in `a.slice`. None for another name."""
     stem = name.removesuffix(".slice")
     if not name.endswith(".slice") or not stem or "/" in stem:
-        raise InputError(f"{name[:200]!r} is no slice")
+        return None
     steps = stem.split("-")
     return "/".join("-".join(steps[: count + 1]) + ".slice" for count in range(len(steps)))
 

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from podslice.core.pod.demand import aggregate, is_supported_pod_level_resource, requests_of
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
 from podslice.core.values.quantity import Quantity
 
 replace = msgspec.structs.replace
@@ -76,12 +76,7 @@ def _with_resources(pod: Pod, place: str, edit: Callable[[ResourceRequirements],
     def edited(container: Container) -> Container:
         return container if container.name != place else replace(container, resources=edit(container.resources))
 
-    spec = replace(
-        spec,
-        containers=tuple(map(edited, spec.containers)),
-        init_containers=tuple(map(edited, spec.init_containers)),
-    )
-    return replace(pod, spec=spec)
+    return replace(pod, spec=map_containers(spec, edited))
 
 
 def _set(old: ResourceRequirements, name: str, quantity: Quantity | None) -> ResourceRequirements:

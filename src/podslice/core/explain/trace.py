@@ -15,7 +15,7 @@ from podslice.core.explain.picks import Unit, units
 from podslice.core.explain.record import Record, Step, Taking
 from podslice.core.explain.verdict import refusal_code
 from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import HintSet as Described
+from podslice.core.hints.hintset import HintSet
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
@@ -41,7 +41,7 @@ class ContainerFacts(msgspec.Struct, frozen=True, rename="camel"):
     exclusive_cpus: int
 
 
-class HintSet(msgspec.Struct, frozen=True, rename="camel"):
+class ShownHint(msgspec.Struct, frozen=True, rename="camel"):
     """One hint: a set of NUMA nodes (None: any), preferred or not."""
 
     nodes: CPUSet | None
@@ -54,7 +54,7 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
 
     provider: str
     resource: str
-    hints: tuple[HintSet, ...] | None
+    hints: tuple[ShownHint, ...] | None
     complete: bool = True
 
 
@@ -223,15 +223,15 @@ def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> MergeStep:
 def _answer(provider: str, resource: str, hints: Iterable[Hint] | None) -> Answer:
     if hints is None:
         return Answer(provider, resource, None)
-    shown = tuple(map(_hint_set, hints))
-    complete = not isinstance(hints, Described) or hints.listed
-    if not shown and isinstance(hints, Described) and (best := hints.best()) is not None:
-        shown = (_hint_set(best),)
+    shown = tuple(map(_shown, hints))
+    complete = not isinstance(hints, HintSet) or hints.listed
+    if not shown and isinstance(hints, HintSet) and (best := hints.best()) is not None:
+        shown = (_shown(best),)
     return Answer(provider, resource, shown, complete)
 
 
-def _hint_set(hint: Hint) -> HintSet:
-    return HintSet(None if hint.mask is None else CPUSet.from_bits(hint.mask), hint.preferred)
+def _shown(hint: Hint) -> ShownHint:
+    return ShownHint(None if hint.mask is None else CPUSet.from_bits(hint.mask), hint.preferred)
 
 
 def _unmerged(kubelet: Kubelet, pod: AdmissionPod, before: Step) -> MergeStep:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.core.pod.qos import pod_qos
-from podslice.core.pod.spec import Container, Pod, PodStatus, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import Pod, PodStatus, ResourceList, ResourceRequirements, map_requirements
 from podslice.core.values.quantity import Quantity
 
 replace = msgspec.structs.replace
@@ -35,19 +35,11 @@ def stored(pod: Pod) -> Pod:
             pod.metadata, labels=pod.metadata.labels or None, annotations=pod.metadata.annotations or None
         ),
         spec=replace(
-            spec,
-            containers=tuple(map(_stored_container, spec.containers)),
-            init_containers=tuple(map(_stored_container, spec.init_containers)),
-            ephemeral_containers=tuple(map(_stored_container, spec.ephemeral_containers)),
-            resources=None if spec.resources is None else _stored_requirements(spec.resources),
+            map_requirements(spec, _stored_requirements),
             overhead=_stored_list(spec.overhead),
             node_selector=spec.node_selector or None,
         ),
     )
-
-
-def _stored_container(container: Container) -> Container:
-    return replace(container, resources=_stored_requirements(container.resources))
 
 
 def _stored_requirements(resources: ResourceRequirements) -> ResourceRequirements:

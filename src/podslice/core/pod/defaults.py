@@ -18,7 +18,7 @@ from podslice.core.pod.demand import (
     own_limits,
     own_requests,
 )
-from podslice.core.pod.spec import Container, Pod, PodSpec, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import Container, Pod, PodSpec, ResourceList, ResourceRequirements, map_requirements
 
 replace = msgspec.structs.replace
 
@@ -140,18 +140,7 @@ def _is_fractional(resources: ResourceRequirements) -> bool:
 
 
 def _rounded(spec: PodSpec) -> PodSpec:
-    return replace(
-        spec,
-        containers=tuple(map(_rounded_container, spec.containers)),
-        init_containers=tuple(map(_rounded_container, spec.init_containers)),
-        ephemeral_containers=tuple(map(_rounded_container, spec.ephemeral_containers)),
-        resources=None if spec.resources is None else _rounded_requirements(spec.resources),
-        overhead=_rounded_list(spec.overhead),
-    )
-
-
-def _rounded_container(container: Container) -> Container:
-    return replace(container, resources=_rounded_requirements(container.resources))
+    return replace(map_requirements(spec, _rounded_requirements), overhead=_rounded_list(spec.overhead))
 
 
 def _rounded_requirements(resources: ResourceRequirements) -> ResourceRequirements:

@@ -8,6 +8,7 @@ and a missing object is kept, because Kubernetes decides differently on each (sp
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -133,6 +134,26 @@ class Pod(msgspec.Struct, frozen=True, rename="camel"):
 def is_restartable_init(container: Container) -> bool:
     """True for an init container that keeps running beside the app containers (a sidecar, KEP-753)."""
     return container.restart_policy == "Always"
+
+
+def map_containers(spec: PodSpec, change: Callable[[Container], Container]) -> PodSpec:
+    """The specification with every container of every kind changed."""
+    return msgspec.structs.replace(
+        spec,
+        containers=tuple(map(change, spec.containers)),
+        init_containers=tuple(map(change, spec.init_containers)),
+        ephemeral_containers=tuple(map(change, spec.ephemeral_containers)),
+    )
+
+
+def map_requirements(spec: PodSpec, change: Callable[[ResourceRequirements], ResourceRequirements]) -> PodSpec:
+    """The specification with the resources of every container, and of the pod if it states any, changed."""
+
+    def container(one: Container) -> Container:
+        return msgspec.structs.replace(one, resources=change(one.resources))
+
+    pod_level = None if spec.resources is None else change(spec.resources)
+    return msgspec.structs.replace(map_containers(spec, container), resources=pod_level)
 
 
 def containers_with_kind(pod: Pod) -> list[tuple[str, Container]]:

@@ -11,7 +11,7 @@ import msgspec
 
 from podslice.core.pod.field_error import FieldError, forbidden, invalid
 from podslice.core.pod.resource_names import is_hugepages
-from podslice.core.pod.spec import Container, Pod, PodSpec, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import Container, Pod, PodSpec, ResourceRequirements, map_containers, map_requirements
 from podslice.core.pod.validate import validate_pod
 from podslice.core.pod.validate_resources import is_whole_pages
 
@@ -110,29 +110,13 @@ def _with_mutable_fields_of(old: PodSpec, new: PodSpec) -> PodSpec:
 def comparable(spec: PodSpec) -> PodSpec:
     """The specification in a form in which equal means the same to the API server: empty is absent, and defaults that
     depend on other fields are filled in."""
-    return replace(
-        spec,
-        containers=tuple(map(_comparable_container, spec.containers)),
-        init_containers=tuple(map(_comparable_container, spec.init_containers)),
-        ephemeral_containers=tuple(map(_comparable_container, spec.ephemeral_containers)),
-        resources=None if spec.resources is None else _comparable_resources(spec.resources),
-        overhead=spec.overhead or None,
-        node_selector=spec.node_selector or None,
-    )
+    spec = map_requirements(spec, _comparable_requirements)
+    spec = map_containers(spec, lambda one: replace(one, image_pull_policy=pull_policy(one)))
+    return replace(spec, overhead=spec.overhead or None, node_selector=spec.node_selector or None)
 
 
-def _comparable_container(container: Container) -> Container:
-    return replace(
-        container, resources=_comparable_resources(container.resources), image_pull_policy=pull_policy(container)
-    )
-
-
-def _comparable_resources(resources: ResourceRequirements) -> ResourceRequirements:
-    return ResourceRequirements(_present(resources.requests), _present(resources.limits), resources.claims or None)
-
-
-def _present(amounts: ResourceList | None) -> ResourceList | None:
-    return amounts or None
+def _comparable_requirements(resources: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements(resources.requests or None, resources.limits or None, resources.claims or None)
 
 
 def pull_policy(container: Container) -> str:

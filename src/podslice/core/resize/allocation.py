@@ -17,7 +17,7 @@ from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.demand import is_pod_level_resources_set, pod_requests
 from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.resizable import resizable_containers, restarts_for
-from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
 from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.state.checkpoint_allocation import PodAllocation
@@ -98,11 +98,7 @@ def allocated_pod(pod: Pod, allocation: PodAllocation | None, gates: Mapping[str
         own = allocation.containers.get(container.name)
         return container if own is None else replace(container, resources=own)
 
-    spec = replace(
-        pod.spec,
-        containers=tuple(map(granted, pod.spec.containers)),
-        init_containers=tuple(map(granted, pod.spec.init_containers)),
-    )
+    spec = map_containers(pod.spec, granted)
     if gates["InPlacePodLevelResourcesVerticalScaling"]:
         spec = replace(spec, resources=allocation.pod_level)
     return replace(pod, spec=spec)
