@@ -6,8 +6,8 @@ V4 is in `checkpoint_data`. Entries stay text here, because the checksum covers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -15,6 +15,7 @@ from podslice.core.state.godump import Checksum, dump_map, fnv1a
 from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
 from podslice.core.state.gounmarshal import GoInt, GoMap, GoString, GoStruct, GoText, GoType, unmarshal, zero
+from podslice.core.state.members import Member, dump_of, json_of, renew
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits, parse_bits
 
@@ -127,75 +128,42 @@ def encode_state(state: CPUState, policy_name: str, version: str) -> bytes:
     return encode(from_state(state, policy_name), version)
 
 
-class _Piece(NamedTuple):
-    """One pod's part of a file: what it was made from, its JSON member, and its member of the dump after a blank."""
-
-    source: dict[str, Bits] | Bits
-    json: str
-    dump: str
-
-
 class CPUStateEncoder:
     """Writes one node's state files (v2, v3); remembers the texts of pods that did not change."""
 
     def __init__(self) -> None:
         self._checksum = Checksum()
-        self._pods: dict[str, _Piece] = {}
-        self._bubbles: dict[str, _Piece] = {}
+        self._pods: dict[str, Member] = {}
+        self._bubbles: dict[str, Member] = {}
 
     def encode(self, state: CPUState, policy_name: str, version: str) -> bytes:
         """The file for a state, as `encode_state` makes it."""
         default = format_bits(state.default)
-        pods = self._pods = _renew(self._pods, state.assignments, _pod_piece)
-        entries = [pods[pod] for pod in sorted(pods)]
-        bubbles: list[_Piece] = []
-        if version == "v3":
-            pieces = self._bubbles = _renew(self._bubbles, state.bubbles, _bubble_piece)
-            bubbles = [pieces[pod] for pod in sorted(pieces)]
+        self._pods = renew(self._pods, state.assignments, _pod)
+        self._bubbles = renew(self._bubbles, state.bubbles if version == "v3" else {}, _bubble)
+        entries, bubbles = self._pods.values(), self._bubbles.values()
         checksum = self._checksum.of(_pieces(policy_name, default, entries, bubbles if version == "v3" else None))
-        members = _members(policy_name, default, _joined(entries), _joined(bubbles))
+        members = _members(policy_name, default, json_of(entries), json_of(bubbles))
         return f'{{{members},"checksum":{checksum}}}'.encode()
 
 
-def _renew(known: dict[str, _Piece], sources: Mapping[str, Any], make: Any) -> dict[str, _Piece]:
-    pieces = {}
-    for pod, source in sources.items():
-        piece = known.get(pod)
-        pieces[pod] = piece if piece is not None and piece.source == source else make(pod, source)
-    return pieces
-
-
-def _pod_piece(pod: str, containers: dict[str, Bits]) -> _Piece:
+def _pod(uid: str, containers: dict[str, Bits]) -> Member:
     texts = {name: format_bits(cpus) for name, cpus in containers.items()}
-    return _Piece(
-        dict(containers), f"{dump_string(pod)}:{_json_containers(texts)}", f" {pod}:{_dump_containers(texts)}"
-    )
+    json, dump = _json_containers(texts), _dump_containers(texts)
+    return Member(dict(containers), f"{dump_string(uid)}:{json}", (f" {uid}:{dump}",))
 
 
-def _bubble_piece(pod: str, cpus: Bits) -> _Piece:
-    return _Piece(cpus, f"{dump_string(pod)}:{json_bubble(cpus)}", f" {pod}:{_dump_bubble(cpus)}")
+def _bubble(uid: str, cpus: Bits) -> Member:
+    return Member(cpus, f"{dump_string(uid)}:{json_bubble(cpus)}", (f" {uid}:{_dump_bubble(cpus)}",))
 
 
-def _joined(pieces: list[_Piece]) -> str:
-    return f"{{{','.join([piece.json for piece in pieces])}}}" if pieces else ""
-
-
-def _pieces(policy: str, default: str, entries: list[_Piece], bubbles: list[_Piece] | None) -> Iterator[str]:
+def _pieces(policy: str, default: str, entries: Iterable[Member], bubbles: Iterable[Member] | None) -> Iterator[str]:
     yield _HEAD.format(name="CPUManagerCheckpoint", policy=policy, default=default, kind=_KIND)
-    yield from _map_pieces(entries)
+    yield from dump_of(entries)
     if bubbles is not None:
         yield _PODS
-        yield from _map_pieces(bubbles)
+        yield from dump_of(bubbles)
     yield _TAIL
-
-
-def _map_pieces(pieces: list[_Piece]) -> Iterator[str]:
-    yield "map["
-    if pieces:
-        yield pieces[0].dump[1:]
-    for piece in pieces[1:]:
-        yield piece.dump
-    yield "]"
 
 
 # Reading

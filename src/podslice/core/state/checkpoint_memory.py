@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ from podslice.core.state.godump import Checksum, dump_list, dump_map, fnv1a
 from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
 from podslice.core.state.gounmarshal import GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal, zero
+from podslice.core.state.members import Member, dump_of, json_of, renew
 
 ContainerBlocks = dict[str, dict[str, list[Block] | None] | None]
 PodBlocks = dict[str, list[Block] | None]
@@ -159,88 +160,58 @@ def _json_block(block: Block) -> str:
     return f'{{"numaAffinity":{_ids(block.numa_affinity)},"type":{dump_string(block.type)},"size":{block.size}}}'
 
 
-class _Piece(NamedTuple):
-    """One node's or pod's part of a file: a copy of what it was made from, its JSON member, and its member of the
-    dump in pieces, the first of them the blank before it."""
-
-    source: Any
-    json: str
-    dump: tuple[str, ...]
-
-
 class MemoryStateEncoder:
     """Writes one node's state files; remembers the texts of NUMA nodes and pods that did not change."""
 
     def __init__(self) -> None:
         self._checksum = Checksum()
-        self._nodes: dict[int, _Piece] = {}
-        self._pods: dict[str, _Piece] = {}
-        self._pod_blocks: dict[str, _Piece] = {}
+        self._nodes: dict[int, Member] = {}
+        self._pods: dict[str, Member] = {}
+        self._pod_blocks: dict[str, Member] = {}
 
     def encode(self, checkpoint: MemoryCheckpoint, version: str) -> bytes:
         """The file for a state, as the function `encode` makes it; its maps must not be None."""
         assert checkpoint.machine_state is not None
-        nodes = self._nodes = _renew(self._nodes, checkpoint.machine_state, _node_piece)
-        entries = self._pods = _renew(self._pods, checkpoint.entries or {}, _pod_piece)
-        pods: dict[str, _Piece] | None = None
-        if version == "v2":
-            pods = self._pod_blocks = _renew(self._pod_blocks, checkpoint.pod_entries or {}, _pod_blocks_piece)
-        checksum = self._checksum.of(_pieces(checkpoint.policy_name, nodes, entries, pods))
-        machine = ",".join([nodes[node].json for node in sorted(nodes, key=str)])
-        members = _members(checkpoint.policy_name, f"{{{machine}}}", _joined(entries), _joined(pods or {}))
+        nodes = self._nodes = renew(self._nodes, checkpoint.machine_state, _node)
+        self._pods = renew(self._pods, checkpoint.entries or {}, _pod)
+        pod_blocks = (checkpoint.pod_entries or {}) if version == "v2" else {}
+        self._pod_blocks = renew(self._pod_blocks, pod_blocks, _pod_entry)
+        entries, pods = self._pods.values(), self._pod_blocks.values()
+        pieces = _pieces(checkpoint.policy_name, nodes.values(), entries, pods if version == "v2" else None)
+        checksum = self._checksum.of(pieces)
+        machine = json_of(nodes[node] for node in sorted(nodes, key=str)) or "{}"
+        members = _members(checkpoint.policy_name, machine, json_of(entries), json_of(pods))
         return f'{{{members},"checksum":{checksum}}}'.encode()
 
 
-def _renew(known: dict[Any, _Piece], sources: Mapping[Any, Any], make: Any) -> dict[Any, _Piece]:
-    pieces = {}
-    for key, source in sources.items():
-        piece = known.get(key)
-        pieces[key] = piece if piece is not None and piece.source == source else make(key, source)
-    return pieces
-
-
-def _node_piece(node: int, state: NUMANodeState) -> _Piece:
+def _node(node: int, state: NUMANodeState) -> Member:
     tables = None if state.memory_map is None else {name: copy(table) for name, table in state.memory_map.items()}
     source = NUMANodeState(state.number_of_assignments, tables, copy(state.cells))
-    return _Piece(source, f'"{node}":{_json_node(state)}', (" ", f"{node}:", *_node_dump(state)))
+    return Member(source, f'"{node}":{_json_node(state)}', (f" {node}:", *_node_dump(state)))
 
 
-def _pod_piece(pod: str, containers: dict[str, list[Block] | None] | None) -> _Piece:
+def _pod(uid: str, containers: dict[str, list[Block] | None] | None) -> Member:
     source = containers and {name: blocks and list(blocks) for name, blocks in containers.items()}
     json, dump = _json_containers(containers), _dump_containers(containers)
-    return _Piece(source, f"{dump_string(pod)}:{json}", (" ", f"{pod}:{dump}"))
+    return Member(source, f"{dump_string(uid)}:{json}", (f" {uid}:{dump}",))
 
 
-def _pod_blocks_piece(pod: str, blocks: list[Block] | None) -> _Piece:
-    source = blocks and list(blocks)
+def _pod_entry(uid: str, blocks: list[Block] | None) -> Member:
     json, dump = _json_pod_blocks(blocks), _dump_pod_blocks(blocks)
-    return _Piece(source, f"{dump_string(pod)}:{json}", (" ", f"{pod}:{dump}"))
-
-
-def _joined(pieces: dict[Any, _Piece]) -> str:
-    return f"{{{','.join([pieces[key].json for key in sorted(pieces)])}}}" if pieces else ""
+    return Member(blocks and list(blocks), f"{dump_string(uid)}:{json}", (f" {uid}:{dump}",))
 
 
 def _pieces(
-    policy: str, nodes: dict[int, _Piece], entries: dict[str, _Piece], pods: dict[str, _Piece] | None
+    policy: str, nodes: Iterable[Member], entries: Iterable[Member], pods: Iterable[Member] | None
 ) -> Iterator[str]:
     yield f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){policy}{_MACHINE}"
-    yield from _map_pieces(nodes)
+    yield from dump_of(nodes)
     yield _ENTRIES
-    yield from _map_pieces(entries)
+    yield from dump_of(entries)
     if pods is not None:
         yield _PODS
-        yield from _map_pieces(pods)
+        yield from dump_of(pods)
     yield _TAIL
-
-
-def _map_pieces(pieces: dict[Any, _Piece]) -> Iterator[str]:
-    yield "map["
-    skip = 1
-    for key in sorted(pieces):
-        yield from pieces[key].dump[skip:]
-        skip = 0
-    yield "]"
 
 
 # Reading
