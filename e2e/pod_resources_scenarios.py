@@ -110,6 +110,6 @@ def calls_are_counted(world: World) -> None:
 @scenario("R07", configured(with_pod_level))
 def pod_level(world: World) -> None:
     """Of a pod with its own budget the exclusive container is listed with its part, the shared one without CPUs."""
-    running = world.run(pod("p", gu("a", 1, "64Mi"), ngu("b"), budget=(3, "128Mi")))
+    running = world.run(pod("p", gu("a", 1, "64Mi"), ngu("b"), budget=(2, "128Mi")))
     check(_ids(world.listed(running, "a")) == world.exclusive(running, "a", 1), "List names other CPUs")
     check("cpu_ids" not in world.listed(running, "b"), "a container on the pod's shared pool is listed with CPUs")

@@ -44,7 +44,7 @@ def update_keeps_the_sets(world: World) -> None:
 @scenario("X12", configured(with_pod_level))
 def ephemeral_container(world: World) -> None:
     """It shares the node's CPUs, not what its pod owns, and the pod's cgroup limits it."""
-    running = world.run(pod("p", gu("own", 1, "64Mi"), ngu("rest"), budget=(3, "128Mi")))
+    running = world.run(pod("p", gu("own", 1, "64Mi"), ngu("rest"), budget=(2, "128Mi")))
     owned = running.cpus("own") | running.cpus("rest")
     world.kubelet.start_container(running, "debugger", {})
     world.shared(running, "debugger", world.online & ~owned)
@@ -75,7 +75,7 @@ def containers_know_their_cpus(world: World) -> None:
 @scenario("X-annotation", configured(with_pod_level))
 def specification_in_an_annotation(world: World) -> None:
     """A kubelet that knows no pod-level resources and an agent that sees no specification."""
-    one, budget = {"cpu": "1", "memory": "64Mi"}, {"cpu": "3", "memory": "192Mi"}
+    one, budget = {"cpu": "1", "memory": "64Mi"}, {"cpu": "2", "memory": "192Mi"}
     resources = {
         "requests": budget,
         "limits": budget,
@@ -83,7 +83,7 @@ def specification_in_an_annotation(world: World) -> None:
     }
     annotations = {"podslice.io/resources": json.dumps(resources)}
     running = world.kubelet.run(pod("p", ngu("db"), ngu("log"), annotations=annotations), known=False)
-    own, rest = world.exclusive(running, "db", 1), world.exclusive(running, "log", 2)
+    own, rest = world.exclusive(running, "db", 1), world.exclusive(running, "log", 1)
     check(world.on_nodes(own | rest).bit_count() == 1, "the pod is on several NUMA nodes")
     limit = str(192 << 20)
     found = world.soon(lambda: running.facts("db")["pod memory.max"], limit)

@@ -21,8 +21,9 @@ from podslice.agent.settings import settings_from_dict
 from podslice.cli.main import cli
 from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.values.cpuset import format_bits
 from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.fake_runtime import FakeRuntime
+from podslice.wire.fake_runtime import FakeContainer, FakeRuntime
 from podslice.wire.nri import Launch
 from podslice.wire.ttrpc import RPCError
 from tests.agent.fakenode import FakeTree
@@ -82,6 +83,10 @@ def api_pod(uid: str, cpu: str) -> dict[str, Any]:
     amounts = {"cpu": cpu, "memory": "1Gi"}
     container = {"name": "app", "resources": {"requests": amounts, "limits": amounts}}
     return {"metadata": {"name": uid, "namespace": "default", "uid": uid}, "spec": {"containers": [container]}}
+
+
+def pool(agent: Agent) -> str:
+    return format_bits(agent.owner.placing.pool())
 
 
 async def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
@@ -161,50 +166,67 @@ def test_strangers_become_events(tmp_path: Path) -> None:
     with_agent(tmp_path, test)
 
 
-def test_larger_pool_is_told_unasked(tmp_path: Path) -> None:
-    """When an exclusive pod has gone, shared containers get its CPUs back without waiting for the next creation."""
+def cgroup_of(folder: Path, container: FakeContainer) -> str:
+    """Make the container's cgroup, as the runtime would have."""
+    path = container.message.linux.cgroups_path.strip("/")
+    FakeTree(folder / "cgroup").add(path, cpuset_cpus=container.cpus)
+    return path
+
+
+def test_others_get_their_sets_without_the_runtime(tmp_path: Path) -> None:
+    """When the shared pool changes between two answers, the cgroups are written at once and nothing is drift; the
+    runtime hears of it with later answers, a few containers each."""
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        tree = FakeTree(tmp_path / "cgroup")
+        shared = {}
+        for number in range(6):
+            await api.apply(api_pod(f"s{number}", "100m"))
+            container = await fake.create_container(await fake.run_pod(f"s{number}"), "app")
+            shared[cgroup_of(tmp_path, container)] = container
+
+        async def until(cpus: str) -> None:
+            async with asyncio.timeout(5):
+                while {tree.text(path, "cpuset.cpus") for path in shared} != {cpus}:
+                    await asyncio.sleep(0.01)
+
         await api.apply(api_pod("a", "4"))
-        await api.apply(api_pod("s", "100m"))
-        await fake.create_container(await fake.run_pod("a"), "app")
+        sandbox = await fake.run_pod("a")
+        await until(pool(agent))
+        assert {container.cpus for container in shared.values()} == {"0-31"}
+        await fake.create_container(sandbox, "app")
+        told = [container for container in shared.values() if container.cpus == pool(agent)]
+        assert len(told) == 4
+        await fake.stop_pod(sandbox)
+        await until("0-31")
+        for name in ("x", "y"):
+            await api.apply(api_pod(name, "100m"))
+            await fake.create_container(await fake.run_pod(name), "app")
+        assert {container.cpus for container in shared.values()} == {"0-31"}
+        assert not await agent.reconcile()
+
+    with_agent(tmp_path, test, reconcileSeconds=60)
+
+
+def test_containers_without_a_cgroup_wait_for_an_answer(tmp_path: Path) -> None:
+    """Where a container's cgroup cannot be seen the next answer changes it, or the next pass once there is one."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        for uid, cpu in (("a", "4"), ("s", "100m"), ("late", "100m")):
+            await api.apply(api_pod(uid, cpu))
         shared = await fake.create_container(await fake.run_pod("s"), "app")
+        await fake.create_container(await fake.run_pod("a"), "app")
+        assert shared.cpus == pool(agent) != "0-31"
+        await fake.stop_pod("sandbox-a")
+        await asyncio.sleep(0.05)
         assert shared.cpus != "0-31"
-        await fake.stop_pod("sandbox-a")
-        async with asyncio.timeout(5):
-            while shared.cpus != "0-31":
-                await asyncio.sleep(0.01)
-        assert fake.unsolicited >= 1
+        path = cgroup_of(tmp_path, shared)
+        assert not await agent.reconcile()
+        assert FakeTree(tmp_path / "cgroup").text(path, "cpuset.cpus") == "0-31"
+        await fake.create_container(await fake.run_pod("late"), "app")
+        assert shared.cpus == "0-31"
 
-    with_agent(tmp_path, test)
-
-
-def test_refused_update_is_tried_again(tmp_path: Path) -> None:
-    """An unasked update the runtime does not take is said, and sent again until it does."""
-
-    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        await api.apply(api_pod("a", "4"))
-        await api.apply(api_pod("s", "100m"))
-        await fake.create_container(await fake.run_pod("a"), "app")
-        shared = await fake.create_container(await fake.run_pod("s"), "app")
-        apply, tries = fake._apply, 0
-
-        def refuse_once(updates: Any) -> None:
-            nonlocal tries
-            tries += bool(updates)
-            if updates and tries == 1:
-                raise RPCError(2, "busy")
-            apply(updates)
-
-        fake._apply = refuse_once  # type: ignore[method-assign]
-        await fake.stop_pod("sandbox-a")
-        async with asyncio.timeout(10):
-            while shared.cpus != "0-31":
-                await asyncio.sleep(0.02)
-        assert tries >= 2
-        assert 'podslice_troubles_total{kind="update"} 1.0' in agent.metrics.text().decode()
-
-    with_agent(tmp_path, test)
+    with_agent(tmp_path, test, reconcileSeconds=60)
 
 
 def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:

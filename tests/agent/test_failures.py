@@ -105,7 +105,7 @@ def books(world: World) -> dict[str, object]:
 
 
 def settled(world: World) -> None:
-    """After the updates that the daemon sends unasked, everything must be as the books say."""
+    """After the updates that the next answer carries, everything must be as the books say."""
     if world.fake.attached.is_set():
         world.fake._apply(world.owner.updates.take())
         world.check()

@@ -176,27 +176,6 @@ def test_slow_plugin_is_dropped_and_comes_back() -> None:
     with_runtime(test, lambda: FakeRuntime(request_timeout=0.1))
 
 
-def test_unsolicited_update() -> None:
-    """Running containers change on our own initiative."""
-
-    async def main() -> None:
-        fake, plugin = FakeRuntime(), Recorder()
-        connections: list[Connection] = []
-        launch = Launch("podslice", "90", fake.connect, False)
-        task = asyncio.ensure_future(
-            run_plugin(plugin, launch, connected=connections.append, disconnected=lambda reason: None)
-        )
-        await asyncio.wait_for(fake.attached.wait(), 2)
-        sandbox = await fake.run_pod("a")
-        container = await fake.create_container(sandbox, "app")
-        assert await connections[0].update_containers([update(container.message.id, "5"), update("gone", "5")]) == []
-        assert container.cpus == "5"
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(("name", "index"), [("", "10"), ("x", "1"), ("x", "ab"), ("x", "100")])
 def test_bad_names_are_refused_before_the_runtime_does(name: str, index: str) -> None:
     """A name or index no runtime accepts is an error of ours."""

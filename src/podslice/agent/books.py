@@ -65,7 +65,7 @@ def _limit(value: int) -> int | None:
 
 class ContainerRecord(msgspec.Struct):
     """A container of the runtime. `unit` is the UID it was admitted under and `member` its name there; both empty for
-    one that runs on the node's shared pool. `applied` is what we last told the runtime; `on_pool`:
+    one that runs on the node's shared pool. `applied` is what we last gave it; `on_pool`:
     it is the node's shared pool and nothing else. `stranger`: it was created
     without us. `kept`: what it had when the state could not be trusted. `limits`: None where the runtime does not
     say."""

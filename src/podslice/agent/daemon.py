@@ -32,12 +32,9 @@ from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 from podslice.host.cgroup2 import CgroupTree
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
-from podslice.wire.ttrpc import RPCError
 
-_SETTLE_SECONDS = 0.05
 _ON_THE_WAY_SECONDS = 0.5
 """An update the runtime is just applying looks like drift."""
-_RETRY_SECONDS = 1.0
 _SOURCE_SECONDS = 10.0
 _KEPT_DRIFTS = 200
 
@@ -106,9 +103,9 @@ class Agent:
         )
         self._connection: Connection | None = None
         self._why_not = ""
-        self._push = asyncio.Event()
+        self._due = asyncio.Event()
         self._started = time.time()
-        self.owner.updates.on_due = self._push.set
+        self.owner.updates.on_due = self._due.set
 
     def _sources(self) -> list[PodSource]:
         chosen: list[PodSource] = []
@@ -176,7 +173,8 @@ class Agent:
             stack.push_async_callback(self.devices.close)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
-        work: list[Awaitable[None]] = [self._serve_runtime(), self._push_updates(), self._reconcile(), self._watchdog()]
+        work: list[Awaitable[None]]
+        work = [self._serve_runtime(), self._place_others(), self._reconcile(), self._watchdog()]
         if self._api is not None and self._api_source is not None:
             work.append(self._api_source.run())
             if self.settings.events and not self.observe:
@@ -211,25 +209,17 @@ class Agent:
             self.reporter.log.warning("disconnected", reason=reason)
         self._why_not = reason
 
-    async def _push_updates(self) -> None:
-        """After a pod has gone, tell the others about the larger pool; what a creation tells itself is not due."""
+    async def _place_others(self) -> None:
+        """When a pod has come or gone, the others get their new sets; what an answer carries is not due any more."""
         while True:
-            await self._push.wait()
-            await asyncio.sleep(_SETTLE_SECONDS)
-            self._push.clear()
-            connection = self._connection
-            if connection is None:
-                continue
-            updates = self.owner.updates.take()
-            if not updates or self.observe:
-                continue
-            try:
-                await connection.update_containers(updates)
-            except RPCError as error:
-                self.reporter.trouble("update", error.message)
-                self.owner.updates.not_told(update.container_id for update in updates)
-                await asyncio.sleep(_RETRY_SECONDS)
-                self._push.set()
+            await self._due.wait()
+            self._due.clear()
+            await self._write_updates()
+
+    async def _write_updates(self) -> None:
+        if not self.observe:
+            for _ in self.owner.updates.write(self.reconciler.write):
+                await asyncio.sleep(0)
 
     async def _reconcile(self) -> None:
         while True:
@@ -240,6 +230,7 @@ class Agent:
         """One pass, reported; what could not be repaired is reported once."""
         for identity in self.vanished.run():
             self.reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
+        await self._write_updates()
         found = await _between_other_work(self.reconciler.looking().steps())
         if found and not self.observe:
             await asyncio.sleep(_ON_THE_WAY_SECONDS)

@@ -2,7 +2,7 @@
 
 Everything that happens on the node becomes a call of `Owner`, one after the other on the event loop's thread (other
 threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `NodeStore`. The owner decides and
-keeps books, it neither waits nor talks: answers go back to the caller, updates of other containers are collected by
+keeps books, it neither waits nor talks: answers go back to the caller, what other containers must get is collected by
 `updates`, news for people go to a `contract.Reporter`.
 """
 

@@ -71,6 +71,17 @@ class Reconciler:
         if pod is not None:
             list(self._pod(pod))
 
+    def write(self, record: ContainerRecord, wanted: Placement) -> bool:
+        """Bring the cgroup of a running container to what it should have from now on. No drift; False if there is no
+        cgroup to write."""
+        path = cgroup_path(record.cgroups_path)
+        if path is None or (found := self._tree.read(path)) is None:
+            return False
+        differences = [*self._sets(path, wanted, found)]
+        if wanted.quota_off and found.quota is not None:
+            differences.append(self._quota(path, None, found.period, found))
+        return all(self._mend("", "", one).repaired or one.hopeless for one in differences)
+
     def run(self) -> list[Drift]:
         """One pass over every container and pod; containers without cgroup are on their way in or out."""
         return [drift for step in self.steps() for drift in step]

@@ -1,74 +1,114 @@
-"""Who must be told what: running containers whose sets are no longer what the runtime was told last.
+"""Who must get what: running containers whose sets are no longer what they were given last.
 
-Updates are collected, not sent: the answer that creates a container carries them, and what no answer carries is sent
-unasked by the daemon.
+The runtime is told in the answers to its own calls, never unasked: a plugin's UpdateContainers takes the runtime's
+locks in the opposite order from its calls, and containerd (issue 13733) and CRI-O (pull request 9835) then hang for
+ever. What cannot wait for an answer is written into the containers' cgroups, and the runtime's books follow with later
+answers, a few containers at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from podslice.agent.books import ContainerRecord, Placement
 from podslice.agent.placing import Placing
 from podslice.agent.translate import same_effect, update_of
 from podslice.wire.proto import nri_pb2 as nri
 
+_LATE_PER_ANSWER = 4
+"""The runtime takes tens of milliseconds for each update in an answer."""
+
 
 class Updates:
-    """What is due for the owner's `containers`. `on_due` hears that something may be, `on_placed` of every container
-    whose sets change."""
+    """What is due for the owner's `containers`. `on_due` hears that something is, `on_placed` of every container whose
+    sets change."""
 
     def __init__(self, placing: Placing, containers: Mapping[str, ContainerRecord]) -> None:
         self.on_due: Callable[[], None] = lambda: None
         self.on_placed: Callable[[ContainerRecord], None] = lambda record: None
         self._placing = placing
         self._containers = containers
+        self._changes = 0
         self._due = False
         self._everyone = False
+        self._late: dict[str, None] = {}
+        """Ids of containers whose cgroup is ahead of the runtime's books."""
 
     def pool_changed(self) -> None:
-        """The shared pool is another: who runs on it must be told."""
+        """The shared pool is another: who runs on it must get it."""
         self._due = True
+        self._changes += 1
         self.on_due()
 
     def recheck(self) -> None:
-        """Anybody may have other sets than wanted."""
+        """The runtime has said what it has in its books: anybody may have other sets than wanted."""
         self._due = self._everyone = True
+        self._changes += 1
+        self._late.clear()
 
     def take(self, but: str = "") -> list[nri.ContainerUpdate]:
-        """Updates for the containers, `but` one, whose wanted sets changed; they count as told from now on."""
+        """Updates for an answer: the containers, `but` one, whose wanted sets changed; they count as told from now
+        on."""
         if not self._due:
-            return []
-        self._due = False
-        everyone, self._everyone = self._everyone, False
+            return self._take_late()
         pool = Placement(cpus=self._placing.pool())
         on_pool = nri.LinuxContainerUpdate()
         pool.write(on_pool.resources)
         updates = []
         for record in self._containers.values():
-            if record.id == but:
+            wanted = None if record.id == but else self._wanted(record, pool)
+            if wanted is None:
                 continue
-            if not everyone and record.on_pool:
-                wanted = pool
-            elif everyone or record.applied.isolation == "host":
-                wanted = self._placing.wanted(record)
-            else:
-                continue
-            if wanted != record.applied:
-                if wanted is pool and pool.cpus:
-                    updates.append(nri.ContainerUpdate(container_id=record.id, linux=on_pool, ignore_failure=True))
-                elif not same_effect(record.applied, wanted):
-                    updates.append(update_of(record, wanted))
-                record.applied = wanted
-                self.on_placed(record)
-            record.on_pool = wanted == pool and not record.stranger
+            if wanted is pool and pool.cpus and wanted != record.applied:
+                updates.append(nri.ContainerUpdate(container_id=record.id, linux=on_pool, ignore_failure=True))
+                self._late.pop(record.id, None)
+            elif not same_effect(record.applied, wanted):
+                updates.append(update_of(record, wanted))
+                self._late.pop(record.id, None)
+            self._given(record, wanted, pool)
+        self._due = self._everyone = False
         return updates
 
-    def not_told(self, container_ids: Iterable[str]) -> None:
-        """Updates that did not reach the runtime are due again."""
-        for container_id in container_ids:
-            record = self._containers.get(container_id)
-            if record is not None:
-                record.applied = Placement()
-                record.on_pool = False
-                self.recheck()
+    def _take_late(self) -> list[nri.ContainerUpdate]:
+        updates: list[nri.ContainerUpdate] = []
+        while self._late and len(updates) < _LATE_PER_ANSWER:
+            container_id = next(iter(self._late))
+            del self._late[container_id]
+            if (record := self._containers.get(container_id)) is not None:
+                updates.append(update_of(record, record.applied))
+        return updates
+
+    def write(self, write: Callable[[ContainerRecord, Placement], bool]) -> Iterator[None]:
+        """Give the same containers their sets by `write`, one a step, for who has other work to do in between. Whom
+        `write` cannot reach waits for an answer."""
+        changes, missed = self._changes, False
+        for record in list(self._containers.values()):
+            if not self._due:
+                return
+            pool = Placement(cpus=self._placing.pool())
+            wanted = self._wanted(record, pool) if self._containers.get(record.id) is record else None
+            if wanted is None or wanted == record.applied:
+                continue
+            if write(record, wanted):
+                self._late[record.id] = None
+                self._given(record, wanted, pool)
+            else:
+                missed = True
+            yield
+        if not missed and self._changes == changes:
+            self._due = self._everyone = False
+
+    def _wanted(self, record: ContainerRecord, pool: Placement) -> Placement | None:
+        """What a container should have; None where nothing can have changed."""
+        if not self._everyone and record.on_pool:
+            return pool
+        if self._everyone or record.applied.isolation == "host":
+            return self._placing.wanted(record)
+        return None
+
+    def _given(self, record: ContainerRecord, wanted: Placement, pool: Placement) -> None:
+        changed = wanted != record.applied
+        record.applied = wanted
+        record.on_pool = wanted == pool and not record.stranger
+        if changed:
+            self.on_placed(record)

@@ -78,7 +78,6 @@ class FakeRuntime:
         self.containers: dict[str, FakeContainer] = {}
         self.events = 0
         self.registered: list[tuple[str, str]] = []
-        self.unsolicited = 0
         self.unpinned: list[str] = []
         self.latencies: list[float] = []
         self.spent: list[float] = []
@@ -104,14 +103,7 @@ class FakeRuntime:
     async def adopt(self, ours: socket.socket) -> None:
         """Take the runtime's end of a connection, as when the runtime starts the plugin itself."""
         _, mux = await asyncio.get_running_loop().create_unix_connection(Mux, sock=ours)
-        Server(
-            mux,
-            RUNTIME_CONNECTION,
-            {
-                (RUNTIME_SERVICE, "RegisterPlugin"): self._register,
-                (RUNTIME_SERVICE, "UpdateContainers"): self._update_containers,
-            },
-        )
+        Server(mux, RUNTIME_CONNECTION, {(RUNTIME_SERVICE, "RegisterPlugin"): self._register})
         self._mux, self._client = mux, Client(mux, PLUGIN_CONNECTION, flags=0)
         self.attached.clear()
         mux.closed.add_done_callback(lambda _: self.attached.clear() if self._mux is mux else None)
@@ -165,12 +157,6 @@ class FakeRuntime:
                 assert reply.more == request.more
             self._apply(reply.update)
             self.attached.set()
-
-    def _update_containers(self, data: bytes) -> bytes:
-        request = nri.UpdateContainersRequest.FromString(data)
-        self.unsolicited += 1
-        self._apply(request.update)
-        return b""
 
     def _apply(self, updates: Any) -> None:
         for update in updates:

@@ -104,15 +104,6 @@ class Connection:
         request = nri.RegisterPluginRequest(plugin_name=name, plugin_idx=index)
         await self._client.call(RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString(), timeout=CALL_TIMEOUT)
 
-    async def update_containers(self, updates: Iterable[nri.ContainerUpdate]) -> list[nri.ContainerUpdate]:
-        """Change running containers unasked; returns what failed. Never await this inside a `Plugin` method: the
-        runtime answers it only after the call under way. Raises `RPCError`."""
-        request = nri.UpdateContainersRequest(update=updates)
-        answer = await self._client.call(
-            RUNTIME_SERVICE, "UpdateContainers", request.SerializeToString(), timeout=CALL_TIMEOUT
-        )
-        return list(nri.UpdateContainersResponse.FromString(answer).failed)
-
     # The runtime's calls
 
     def _handlers(self) -> Mapping[str, Handler]:
