@@ -77,6 +77,24 @@ def many_pods(world: World) -> None:
     world.nothing_left()
 
 
+@scenario("X-together", STATIC)
+def pods_at_the_same_time(world: World) -> None:
+    """Pods that come at once and go at once: the runtime neither hangs nor mixes them up."""
+    shared = world.run(pod("ngu", ngu("c")))
+    for batch in range(3):
+        found = world.kubelet.run_together([pod(f"p{batch}-{i}", gu("c", 1) if i % 2 else ngu("c")) for i in range(6)])
+        owned = found[1::2]
+        check(all(cpus.bit_count() == 1 for cpus in owned), f"exclusive containers run on {owned}")
+        world.disjoint(*owned, world.reserved)
+        for cpus in found[::2]:
+            check(
+                not cpus & union(owned),
+                f"a shared container also runs on {format_bits(cpus & union(owned))}",
+            )
+        world.shared(shared, "c", world.online)
+    world.nothing_left()
+
+
 def _restart_runtime(world: World) -> None:
     world.vm.call("kill", name="containerd", number=15)
     world.vm.call("start_containerd")

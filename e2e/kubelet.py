@@ -15,7 +15,7 @@ from podslice.core.effects.sandbox import sandbox
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.qos import GUARANTEED, pod_qos
-from podslice.core.pod.spec import Container, pod_from_dict
+from podslice.core.pod.spec import Container, Pod, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.cpuset import parse_bits
 from podslice.core.values.duration import parse_duration
@@ -86,20 +86,8 @@ class Kubelet:
     def run(self, manifest: Json, *, known: bool = True) -> Running:
         """Run a pod: init containers to their end, sidecars and app containers to stay. With `known` the agent can read
         its manifest. Raises `RefusedError`."""
-        pod = default_pod(pod_from_dict(manifest), self.gates)
+        pod, data = self._prepare(manifest, known=known)
         uid = pod.metadata.uid
-        qos = pod_qos(pod, self.gates)
-        parent = "/kubepods" + ("" if qos == GUARANTEED else f"/{qos.lower()}") + f"/pod{uid}"
-        if known:
-            self.vm.call("write", path=f"{MANIFESTS}/{uid}.json", text=json.dumps(manifest))
-        self._pod_cgroup(parent, pod_cgroup(pod, self.gates, period=self.settings.quota_period(self.gates)))
-        data = {
-            "name": f"{pod.metadata.name}-{NODE}",
-            "uid": uid,
-            "cgroup_parent": parent,
-            "annotations": pod.metadata.annotations or {},
-            "resources": _cri(sandbox(pod, self.gates, self.settings, KUBELET_1_36).resources),
-        }
         try:
             running = Running(self.vm, manifest, self._call("run_sandbox", pod=data), data)
         except GuestError as error:
@@ -116,9 +104,42 @@ class Kubelet:
             self._start(running, pod, container, next(scores))
         return running
 
-    def _start(self, running: Running, pod: Any, container: Container, score: int) -> None:
-        resources = container_resources(pod, container, self.gates, self.settings, KUBELET_1_36, oom_score_adj=score)
-        self.start_container(running, container.name, _cri(resources))
+    def run_together(self, manifests: list[Json]) -> list[int]:
+        """Pods of one container each come at once and go at once, when all of them have run; the CPUs of each."""
+        pods = []
+        for manifest in manifests:
+            pod, data = self._prepare(manifest, known=True)
+            container, score = pod.spec.containers[0], oom_score_adjustments(pod, self.gates, 2 << 30)[0]
+            wanted = {"name": container.name, "resources": self._resources(pod, container, score)}
+            pods.append({"pod": data, "container": wanted})
+        found = self.vm.call("together", pods=pods)
+        for one in pods:
+            self._forget(one["pod"])
+        return [parse_bits(facts["cpus"]) for facts in found]
+
+    def _prepare(self, manifest: Json, *, known: bool) -> tuple[Pod, Json]:
+        """The pod's manifest and cgroup are there; the pod, and what the runtime is told of it."""
+        pod = default_pod(pod_from_dict(manifest), self.gates)
+        uid = pod.metadata.uid
+        qos = pod_qos(pod, self.gates)
+        parent = "/kubepods" + ("" if qos == GUARANTEED else f"/{qos.lower()}") + f"/pod{uid}"
+        if known:
+            self.vm.call("write", path=f"{MANIFESTS}/{uid}.json", text=json.dumps(manifest))
+        self._pod_cgroup(parent, pod_cgroup(pod, self.gates, period=self.settings.quota_period(self.gates)))
+        data = {
+            "name": f"{pod.metadata.name}-{NODE}",
+            "uid": uid,
+            "cgroup_parent": parent,
+            "annotations": pod.metadata.annotations or {},
+            "resources": _cri(sandbox(pod, self.gates, self.settings, KUBELET_1_36).resources),
+        }
+        return pod, data
+
+    def _resources(self, pod: Pod, container: Container, score: int) -> Json:
+        return _cri(container_resources(pod, container, self.gates, self.settings, KUBELET_1_36, oom_score_adj=score))
+
+    def _start(self, running: Running, pod: Pod, container: Container, score: int) -> None:
+        self.start_container(running, container.name, self._resources(pod, container, score))
 
     def start_container(self, running: Running, name: str, resources: Json) -> None:
         """Create and start one container. Raises `RefusedError`."""
@@ -138,9 +159,12 @@ class Kubelet:
         for name in list(running.containers):
             self.stop_container(running, name)
         self._call("remove_sandbox", sandbox=running.sandbox)
-        parent = running.data["cgroup_parent"]
-        self.vm.call("shell", command=f"rmdir /sys/fs/cgroup{parent}; rm -f {MANIFESTS}/{running.uid}.json")
+        self._forget(running.data)
         del self.pods[running.uid]
+
+    def _forget(self, data: Json) -> None:
+        command = f"rmdir /sys/fs/cgroup{data['cgroup_parent']}; rm -f {MANIFESTS}/{data['uid']}.json"
+        self.vm.call("shell", command=command)
 
     def _call(self, function: str, **arguments: Any) -> Any:
         answer = self.vm.call(function, **arguments)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -173,11 +174,34 @@ def facts(pid: int) -> dict[str, str]:
     return found
 
 
+def together(pods: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Many pods of one container each come at once, run at the same time, and go at once; what held for each."""
+    with ThreadPoolExecutor(len(pods)) as pool:
+        sandboxes = list(pool.map(lambda one: run_sandbox(one["pod"]), pods))
+        containers = list(pool.map(lambda one, id: create_container(id, one["pod"], one["container"]), pods, sandboxes))
+        found = [facts(pid) for pid in pool.map(start_container, containers)]
+        list(pool.map(lambda id: persist(remove_container, id), containers))
+        list(pool.map(lambda id: persist(remove_sandbox, id), sandboxes))
+    return found
+
+
+def persist(call: Any, argument: str) -> None:
+    """Try again what the runtime could not do, as a kubelet does: a shim may be too busy to answer."""
+    for _ in range(3):
+        try:
+            return call(argument)
+        except Exception as error:
+            last = error
+            time.sleep(1)
+    raise last
+
+
 CALLS: dict[str, Any] = {
     function.__name__: function
     for function in (
         wait_ready, start_containerd, kill, unpack_checkout, start, wait_agent, shell, read, write, make_cgroup,
         run_sandbox, create_container, start_container, remove_container, remove_sandbox, update_container, facts,
+        together,
     )
 }  # fmt: skip
 

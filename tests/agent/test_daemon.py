@@ -208,6 +208,27 @@ def test_others_get_their_sets_without_the_runtime(tmp_path: Path) -> None:
     with_agent(tmp_path, test, reconcileSeconds=60)
 
 
+def test_containers_on_their_way(tmp_path: Path) -> None:
+    """What the runtime is still making is neither drift nor written; when it starts it gets what became of its sets."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        for uid, cpu in (("a", "4"), ("s", "100m")):
+            await api.apply(api_pod(uid, cpu))
+        shared = await fake.create_container(await fake.run_pod("s"), "app", start=False)
+        path, tree = cgroup_of(tmp_path, shared), FakeTree(tmp_path / "cgroup")
+        tree.add(path)
+        await fake.run_pod("a")
+        await asyncio.sleep(0.05)
+        assert not await agent.reconcile()
+        assert tree.text(path, "cpuset.cpus") == ""
+        tree.add(path, cpuset_cpus=shared.cpus)
+        await fake.start_container(shared.message.id)
+        assert tree.text(path, "cpuset.cpus") == pool(agent) != shared.cpus
+        assert not await agent.reconcile()
+
+    with_agent(tmp_path, test, reconcileSeconds=60)
+
+
 def test_containers_without_a_cgroup_wait_for_an_answer(tmp_path: Path) -> None:
     """Where a container's cgroup cannot be seen the next answer changes it, or the next pass once there is one."""
 

@@ -152,7 +152,7 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
             for series in values
             if series.startswith("podslice_hook_duration_seconds_count")
         }
-        containers, pods = {"Create", "Stop", "Remove"}, {"Run", "Stop", "Remove"}
+        containers, pods = {"Create", "Start", "Stop", "Remove"}, {"Run", "Stop", "Remove"}
         assert timed == {f"{one}Container" for one in containers} | {f"{one}PodSandbox" for one in pods}
         await world.kill()
 

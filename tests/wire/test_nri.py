@@ -55,6 +55,9 @@ class Recorder:
         adjust.linux.resources.cpu.cpus = "1"
         return CreateAnswer(adjust)
 
+    def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        self.calls.append(f"start {container.name}")
+
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate]:
@@ -119,6 +122,7 @@ def test_life_of_a_pod(state_changes: bool) -> None:
             "configured fake 2000",
             "synchronize 0 0",
             "run a",
+            "start app",
             "stop app",
             "stop a",
             "remove app",

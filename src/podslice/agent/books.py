@@ -66,7 +66,7 @@ def _limit(value: int) -> int | None:
 class ContainerRecord(msgspec.Struct):
     """A container of the runtime. `unit` is the UID it was admitted under and `member` its name there; both empty for
     one that runs on the node's shared pool. `applied` is what we last gave it; `on_pool`:
-    it is the node's shared pool and nothing else. `stranger`: it was created
+    it is the node's shared pool and nothing else. `started`: its cgroup is complete. `stranger`: it was created
     without us. `kept`: what it had when the state could not be trusted. `limits`: None where the runtime does not
     say."""
 
@@ -79,6 +79,7 @@ class ContainerRecord(msgspec.Struct):
     member: str = ""
     applied: Placement = Placement()
     on_pool: bool = False
+    started: bool = False
     stranger: bool = False
     kept: Placement | None = None
     limits: Limits | None = None

@@ -90,6 +90,7 @@ class Agent:
             files,
             self.reporter,
             settle=self.reconciler.settle,
+            write=self.reconciler.write,
             ended=self.vanished.ended,
             observe=observe,
         )

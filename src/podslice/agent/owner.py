@@ -178,6 +178,7 @@ class Owner:
                 continue
             record = self._record(sandbox, message)
             record.applied = applied_of(message)
+            record.started = message.state != nri.CONTAINER_CREATED
             known = before.get(record.id)
             self.containers[record.id] = record
             if known is not None:
@@ -346,6 +347,13 @@ class Owner:
         active = None if node is None else node.kubelet.active.get(uid)
         names = {container.name for container in active.containers} if active is not None else set()
         return name if name in names else ANY_CONTAINER if ANY_CONTAINER in names else ""
+
+    def start_container(self, container_id: str) -> ContainerRecord | None:
+        """A container is about to start; its record, None for one nobody told us of."""
+        record = self.containers.get(container_id)
+        if record is not None:
+            record.started = True
+        return record
 
     def update_container(self, container_id: str, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
         """The kubelet changes a container's resources; our sets win, its limits are its own."""

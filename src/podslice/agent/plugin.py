@@ -17,6 +17,7 @@ from podslice.agent.contract import Listed, RefusedError
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.owner import Owner
 from podslice.agent.sources import Sources
+from podslice.agent.updates import Write
 from podslice.core.errors import AdmissionError, InputError
 from podslice.core.managers.device_plugin import DeviceNode, RunOptions
 from podslice.core.pod.spec import Pod
@@ -34,7 +35,8 @@ class Timer(Protocol):
 
 
 class AgentPlugin:
-    """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
+    """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have,
+    `write` that of a container;
     `ended` says whether a listed sandbox without containers is only the remains of one; `observe`: decide and report,
     refuse and change nothing."""
 
@@ -46,6 +48,7 @@ class AgentPlugin:
         timer: Timer,
         *,
         settle: Callable[[str], None] = lambda uid: None,
+        write: Write = lambda record, wanted: False,
         ended: Callable[[Identity], bool] = lambda identity: False,
         observe: bool = False,
     ) -> None:
@@ -54,6 +57,7 @@ class AgentPlugin:
         self._files = files
         self._timer = timer
         self._settle = settle
+        self._write_cgroup = write
         self._ended = ended
         self._observe = observe
         self.runtime = ""
@@ -169,6 +173,12 @@ class AgentPlugin:
         self._files.adjust(record, record.applied, adjust)
         add_options(options, adjust)
         return CreateAnswer(adjust, updates)
+
+    def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        with self._timed("StartContainer"):
+            record = self._owner.start_container(container.id)
+            if record is not None and not self._observe:
+                self._owner.updates.write_started(record, self._write_cgroup)
 
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources

@@ -73,9 +73,9 @@ class Reconciler:
 
     def write(self, record: ContainerRecord, wanted: Placement) -> bool:
         """Bring the cgroup of a running container to what it should have from now on. No drift; False if there is no
-        cgroup to write."""
+        cgroup to write, or the runtime is still making it."""
         path = cgroup_path(record.cgroups_path)
-        if path is None or (found := self._tree.read(path)) is None:
+        if path is None or not record.started or (found := self._tree.read(path)) is None:
             return False
         differences = [*self._sets(path, wanted, found)]
         if wanted.quota_off and found.quota is not None:
@@ -83,7 +83,8 @@ class Reconciler:
         return all(self._mend("", "", one).repaired or one.hopeless for one in differences)
 
     def run(self) -> list[Drift]:
-        """One pass over every container and pod; containers without cgroup are on their way in or out."""
+        """One pass over every container and pod; containers not started or without cgroup are on their way in or
+        out."""
         return [drift for step in self.steps() for drift in step]
 
     def steps(self) -> Iterator[list[Drift]]:
@@ -100,7 +101,7 @@ class Reconciler:
     def _container(self, record: ContainerRecord) -> Iterator[Drift]:
         pod = self._owner.pods.get(record.pod_uid)
         path = cgroup_path(record.cgroups_path)
-        if pod is None or path is None or (found := self._tree.read(path)) is None:
+        if pod is None or path is None or not record.started or (found := self._tree.read(path)) is None:
             return
         wanted = self._owner.placing.wanted(record)
         for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, record.limits, found)):

@@ -18,6 +18,9 @@ from podslice.wire.proto import nri_pb2 as nri
 _LATE_PER_ANSWER = 4
 """The runtime takes tens of milliseconds for each update in an answer."""
 
+Write = Callable[[ContainerRecord, Placement], bool]
+"""Writes what a container should have into its cgroup; False where that cannot be done."""
+
 
 class Updates:
     """What is due for the owner's `containers`. `on_due` hears that something is, `on_placed` of every container whose
@@ -78,7 +81,7 @@ class Updates:
                 updates.append(update_of(record, record.applied))
         return updates
 
-    def write(self, write: Callable[[ContainerRecord, Placement], bool]) -> Iterator[None]:
+    def write(self, write: Write) -> Iterator[None]:
         """Give the same containers their sets by `write`, one a step, for who has other work to do in between. Whom
         `write` cannot reach waits for an answer."""
         changes, missed = self._changes, False
@@ -89,14 +92,21 @@ class Updates:
             wanted = self._wanted(record, pool) if self._containers.get(record.id) is record else None
             if wanted is None or wanted == record.applied:
                 continue
-            if write(record, wanted):
-                self._late[record.id] = None
-                self._given(record, wanted, pool)
-            else:
-                missed = True
+            missed |= not self._write(record, wanted, pool, write)
             yield
         if not missed and self._changes == changes:
             self._due = self._everyone = False
+
+    def write_started(self, record: ContainerRecord, write: Write) -> None:
+        """A container is about to start: give it the sets it should have, whatever changed since it was created."""
+        self._write(record, self._placing.wanted(record), Placement(cpus=self._placing.pool()), write)
+
+    def _write(self, record: ContainerRecord, wanted: Placement, pool: Placement, write: Write) -> bool:
+        written = write(record, wanted)
+        if written and wanted != record.applied:
+            self._late[record.id] = None
+            self._given(record, wanted, pool)
+        return written
 
     def _wanted(self, record: ContainerRecord, pool: Placement) -> Placement | None:
         """What a container should have; None where nothing can have changed."""
@@ -107,8 +117,7 @@ class Updates:
         return None
 
     def _given(self, record: ContainerRecord, wanted: Placement, pool: Placement) -> None:
-        changed = wanted != record.applied
-        record.applied = wanted
         record.on_pool = wanted == pool and not record.stranger
-        if changed:
+        if wanted != record.applied:
+            record.applied = wanted
             self.on_placed(record)

@@ -244,8 +244,9 @@ class FakeRuntime:
         quota: int = 0,
         memory: int = 0,
         env: tuple[str, ...] = (),
+        start: bool = True,
     ) -> FakeContainer:
-        """CreateContainer and StartContainer. Raises `RPCError` when the plugin refuses."""
+        """CreateContainer and, if so asked, StartContainer. Raises `RPCError` when the plugin refuses."""
         pod = self.pods[sandbox]
         identity = container_id or f"{sandbox}-{name}"
         resources = nri.LinuxResources(
@@ -284,9 +285,22 @@ class FakeRuntime:
             container.devices = [device.path for device in answer.adjust.linux.devices]
             message.env.extend(f"{key}={value}" for key, value in container.env.items())
             self._apply(answer.update)
-        message.state = nri.CONTAINER_RUNNING
         self.containers[identity] = container
+        if start:
+            await self.start_container(identity)
         return container
+
+    async def start_container(self, container_id: str) -> None:
+        container = self.containers[container_id]
+        await self._container_event(nri.START_CONTAINER, "StartContainer", container)
+        container.message.state = nri.CONTAINER_RUNNING
+
+    async def _container_event(self, event: nri.Event, method: str, container: FakeContainer) -> None:
+        pod = self.pods[container.message.pod_sandbox_id]
+        if self._state_changes:
+            await self._ask("StateChange", nri.StateChangeEvent(event=event, pod=pod, container=container.message))
+        else:
+            await self._ask(method, nri.CreateContainerRequest(pod=pod, container=container.message))
 
     def _cgroup(self, pod: nri.PodSandbox, container_id: str) -> str:
         """As with either cgroup driver: a path below the pod's, or a scope of the pod's slice."""
@@ -314,10 +328,4 @@ class FakeRuntime:
             self._apply(nri.StopContainerResponse.FromString(data).update)
 
     async def remove_container(self, container_id: str) -> None:
-        container = self.containers.pop(container_id)
-        pod = self.pods[container.message.pod_sandbox_id]
-        if self._state_changes:
-            event = nri.StateChangeEvent(event=nri.REMOVE_CONTAINER, pod=pod, container=container.message)
-            await self._ask("StateChange", event)
-        else:
-            await self._ask("RemoveContainer", nri.CreateContainerRequest(pod=pod, container=container.message))
+        await self._container_event(nri.REMOVE_CONTAINER, "RemoveContainer", self.containers.pop(container_id))

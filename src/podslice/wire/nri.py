@@ -35,6 +35,7 @@ EVENTS = (
     nri.STOP_POD_SANDBOX,
     nri.REMOVE_POD_SANDBOX,
     nri.CREATE_CONTAINER,
+    nri.START_CONTAINER,
     nri.UPDATE_CONTAINER,
     nri.STOP_CONTAINER,
     nri.REMOVE_CONTAINER,
@@ -63,6 +64,9 @@ class Plugin(Protocol):
     def create_container(
         self, pod: nri.PodSandbox, container: nri.Container
     ) -> CreateAnswer | Awaitable[CreateAnswer]: ...
+    def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        """Its cgroup is complete, its process waits to be let go."""
+
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate]: ...
@@ -115,9 +119,10 @@ class Connection:
             "StopPodSandbox": lambda data: self._pod_event(nri.STOP_POD_SANDBOX, data),
             "RemovePodSandbox": lambda data: self._pod_event(nri.REMOVE_POD_SANDBOX, data),
             "CreateContainer": self._create_container,
+            "StartContainer": lambda data: self._container_event(nri.START_CONTAINER, data),
             "UpdateContainer": self._update_container,
             "StopContainer": self._stop_container,
-            "RemoveContainer": self._remove_container,
+            "RemoveContainer": lambda data: self._container_event(nri.REMOVE_CONTAINER, data),
             "StateChange": self._state_change,
         }
 
@@ -152,10 +157,20 @@ class Connection:
 
     def _state_change(self, data: bytes) -> bytes | Awaitable[bytes]:
         event = nri.StateChangeEvent.FromString(data)
-        if event.event == nri.REMOVE_CONTAINER:
-            self._plugin.remove_container(event.pod, event.container)
-            return b""
+        if event.event in (nri.START_CONTAINER, nri.REMOVE_CONTAINER):
+            return self._on_container(event.event, event.pod, event.container)
         return self._on_pod(event.event, event.pod)
+
+    def _container_event(self, event: int, data: bytes) -> bytes:
+        request = nri.CreateContainerRequest.FromString(data)
+        return self._on_container(event, request.pod, request.container)
+
+    def _on_container(self, event: int, pod: nri.PodSandbox, container: nri.Container) -> bytes:
+        if event == nri.START_CONTAINER:
+            self._plugin.start_container(pod, container)
+        else:
+            self._plugin.remove_container(pod, container)
+        return b""
 
     def _pod_event(self, event: int, data: bytes) -> bytes | Awaitable[bytes]:
         return self._on_pod(event, nri.PodSandboxRequest.FromString(data).pod)
@@ -185,11 +200,6 @@ class Connection:
         request = nri.CreateContainerRequest.FromString(data)
         updates = self._plugin.stop_container(request.pod, request.container)
         return nri.StopContainerResponse(update=updates).SerializeToString()
-
-    def _remove_container(self, data: bytes) -> bytes:
-        request = nri.CreateContainerRequest.FromString(data)
-        self._plugin.remove_container(request.pod, request.container)
-        return b""
 
 
 async def _empty(answer: Awaitable[None]) -> bytes:

@@ -61,18 +61,6 @@ class RegisterPluginRequest(_message.Message):
     NRI_version: str
     def __init__(self, plugin_name: _Optional[str] = ..., plugin_idx: _Optional[str] = ..., NRI_version: _Optional[str] = ...) -> None: ...
 
-class UpdateContainersRequest(_message.Message):
-    __slots__ = ("update",)
-    UPDATE_FIELD_NUMBER: _ClassVar[int]
-    update: _containers.RepeatedCompositeFieldContainer[ContainerUpdate]
-    def __init__(self, update: _Optional[_Iterable[_Union[ContainerUpdate, _Mapping]]] = ...) -> None: ...
-
-class UpdateContainersResponse(_message.Message):
-    __slots__ = ("failed",)
-    FAILED_FIELD_NUMBER: _ClassVar[int]
-    failed: _containers.RepeatedCompositeFieldContainer[ContainerUpdate]
-    def __init__(self, failed: _Optional[_Iterable[_Union[ContainerUpdate, _Mapping]]] = ...) -> None: ...
-
 class ConfigureRequest(_message.Message):
     __slots__ = ("config", "runtime_name", "runtime_version", "registration_timeout", "request_timeout", "NRI_version")
     CONFIG_FIELD_NUMBER: _ClassVar[int]
