@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import fnmatch
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("ids", nargs="*", metavar="ID", help="scenarios, wildcards allowed (default: a short set)")
     parser.add_argument("--full", action="store_true", help="all scenarios on all machines")
     parser.add_argument("--shape", choices=SHAPES, action="append", help="only this machine")
+    parser.add_argument("--jobs", type=int, default=1, help="machines at a time, about a core each (default: 1)")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write the table as Markdown")
     return parser.parse_args()
@@ -84,10 +88,14 @@ def _run(options: argparse.Namespace) -> int:
     shapes = [SHAPES[name] for name in options.shape or (SHAPES if options.full or options.ids else ["2x2x4x2"])]
     cache = Path(os.environ.get("PODSLICE_E2E_CACHE", Path.home() / ".cache/podslice-e2e"))
     cache.mkdir(parents=True, exist_ok=True)
-    outcomes: list[Outcome] = []
-    for shape in shapes:
-        with tempfile.TemporaryDirectory(prefix="run-", dir=cache) as folder:
-            outcomes += _on_shape(shape, [s for s in chosen if shape.name in s.shapes], cache, Path(folder))
+    with _locked(cache):
+        built = Built(*kernel(cache), root_image(cache), checkout_disk(REPOSITORY, cache))
+
+    def on_shape(shape: Shape) -> list[Outcome]:
+        return _on_shape(shape, [s for s in chosen if shape.name in s.shapes], cache, built)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        outcomes = [one for found in pool.map(on_shape, shapes) for one in found]
     table = _table(outcomes, [shape.name for shape in shapes])
     print("\n" + table)
     failed = [one for one in outcomes if one.problem]
@@ -103,15 +111,34 @@ def _matches(ident: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(ident, pattern) for pattern in patterns)
 
 
-def _on_shape(shape: Shape, scenarios: list[Scenario], cache: Path, folder: Path) -> list[Outcome]:
+class Built(NamedTuple):
+    """What every machine starts from: three files, and the disk with the checkout."""
+
+    linux: Path
+    initramfs: Path
+    root: Path
+    checkout: bytes
+
+
+@contextlib.contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    """One run at a time builds what all use."""
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _on_shape(shape: Shape, scenarios: list[Scenario], cache: Path, built: Built) -> list[Outcome]:
+    with tempfile.TemporaryDirectory(prefix="run-", dir=cache) as name:
+        checkout = Path(name) / "checkout.tar"
+        checkout.write_bytes(built.checkout)
+        snapshot = cache / snapshot_name(shape, built.initramfs, built.root)
+        machine = VirtualMachine(shape, Path(name), built.linux, built.initramfs, built.root, checkout, snapshot)
+        return _in_groups(machine, shape, scenarios)
+
+
+def _in_groups(machine: VirtualMachine, shape: Shape, scenarios: list[Scenario]) -> list[Outcome]:
     """Scenarios with the same configuration share a resumed machine as long as they pass."""
-    linux, initramfs = kernel(cache)
-    root = root_image(cache)
-    checkout = folder / "checkout.tar"
-    checkout.write_bytes(checkout_disk(REPOSITORY, cache))
-    machine = VirtualMachine(
-        shape, folder, linux, initramfs, root, checkout, cache / snapshot_name(shape, initramfs, root)
-    )
     groups: dict[str, list[Scenario]] = {}
     for one in scenarios:
         config = one.config(shape) if callable(one.config) else one.config

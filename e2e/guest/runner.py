@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -185,11 +186,12 @@ def together(pods: list[dict[str, Any]]) -> list[dict[str, str]]:
     return found
 
 
-def persist(call: Any, argument: str) -> None:
+def persist(call: Callable[[str], None], argument: str) -> None:
     """Try again what the runtime could not do, as a kubelet does: a shim may be too busy to answer."""
     for _ in range(3):
         try:
-            return call(argument)
+            call(argument)
+            return
         except Exception as error:
             last = error
             time.sleep(1)
