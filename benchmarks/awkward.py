@@ -14,8 +14,7 @@ from benchmarks.measure import Case
 from benchmarks.nodes import Prepare
 from podslice.core.allocate.cpu_distribute import take_distributed
 from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hint import ResourceHints
-from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.hintset import HintSet, ResourceHints
 from podslice.core.hints.needs import Need
 from podslice.core.hints.search import Span, fewest
 from podslice.core.machine.synthetic import from_synthetic

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hint import Hint, ResourceHints
-from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import HintSet, ResourceHints
 from podslice.core.hints.memory import memory_hints
 from podslice.core.hints.needs import Need, Reach
 from podslice.core.hints.search import Effort, Span, fewest, lowest

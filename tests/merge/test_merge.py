@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.hints.hint import Hint, ProviderHints
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import ProviderHints
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.options import TopologyManagerOptions, check_machine, parse_options

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from podslice.core.hints.hint import Hint, ProviderHints
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import ProviderHints
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.options import parse_options
 from podslice.core.quirks import Quirks

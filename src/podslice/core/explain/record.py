@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from podslice.core.hints.hint import Hint, ProviderHints
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import ProviderHints
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.memory import MachineState
 from podslice.core.managers.container import ContainerManager

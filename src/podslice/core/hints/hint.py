@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from podslice.core.values.cpuset import Bits
-
-if TYPE_CHECKING:
-    from podslice.core.hints.hintset import HintSet
 
 
 class Hint(NamedTuple):
@@ -16,11 +13,5 @@ class Hint(NamedTuple):
     mask: Bits | None
     preferred: bool
 
-
-ResourceHints: TypeAlias = "HintSet | list[Hint] | None"
-"""None: no preference. Empty list: cannot be satisfied. Otherwise the sets that would do, described or listed."""
-
-ProviderHints: TypeAlias = "dict[str, ResourceHints] | None"
-"""A provider's answer by resource name; None or empty: no preference about anything."""
 
 NO_AFFINITY = Hint(None, False)

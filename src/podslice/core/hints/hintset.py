@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.masks import ALL_LISTED, enumerate_masks
@@ -125,3 +126,10 @@ class HintSet:
             mask = enough(self.open_nodes, needs)
         self.ended_early = self.ended_early or effort.exhausted
         return [mask]
+
+
+ResourceHints: TypeAlias = HintSet | list[Hint] | None
+"""None: no preference. Empty list: cannot be satisfied. Otherwise the sets that would do, described or listed."""
+
+ProviderHints: TypeAlias = dict[str, ResourceHints] | None
+"""A provider's answer by resource name; None or empty: no preference about anything."""

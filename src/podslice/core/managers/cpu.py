@@ -14,7 +14,8 @@ from podslice.core.allocate.cpu_static import check_smt_alignment, pick_with_aff
 from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.cpu import cpu_topology_hints
-from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.hints.search import Effort
 from podslice.core.managers.cpu_books import EXCLUSIVE, SHARED_POOL, CPUBooks
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from podslice.core.allocate.devices import Selection
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.managers.device_books import DeviceBooks
 from podslice.core.managers.device_plugin import AllocateResponse, PluginError, RunOptions
 from podslice.core.managers.device_records import Held

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from podslice.core.allocate import memory_pod
 from podslice.core.allocate.memory_static import charge, release, resolve
 from podslice.core.errors import AdmissionError
-from podslice.core.hints.hint import Hint, ProviderHints, ResourceHints
-from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import HintSet, ProviderHints, ResourceHints
 from podslice.core.hints.memory import memory_hints
 from podslice.core.machine.memory import Block
 from podslice.core.managers import memory_reuse

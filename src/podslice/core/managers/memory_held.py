@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from podslice.core.hints.hint import ProviderHints
-from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.pod.memory_demand import Amounts
 from podslice.core.values.cpuset import Bits, bits_of

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from podslice.core.errors import AdmissionError
-from podslice.core.hints.hint import NO_AFFINITY, Hint, ProviderHints
+from podslice.core.hints.hint import NO_AFFINITY, Hint
+from podslice.core.hints.hintset import ProviderHints
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from podslice.core.hints.hint import NO_AFFINITY, Hint, ProviderHints
-from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.hint import NO_AFFINITY, Hint
+from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.hints.search import EXACT_NODES, Effort
 from podslice.core.merge import fold, intersect
 from podslice.core.merge.fit import ClosestFit, Fit
