@@ -22,7 +22,7 @@ METRICS = "127.0.0.1:9095"
 STATE, CONFIG, SOCKET = "/var/lib/podslice", "/etc/podslice/agent.yaml", "/run/podslice/agent.sock"
 RUNTIME = "unix:///run/containerd/containerd.sock"
 POD_RESOURCES = "/run/podslice/pod-resources.sock"
-PODSLICE = ("python3.13", "-m", "podslice.cli.main")
+PODSLICE = ("python3.13", "-m", "podslice")
 
 
 class CheckError(AssertionError):

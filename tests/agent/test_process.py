@@ -42,7 +42,7 @@ class Process:
             "NRI_PLUGIN_IDX": "90",
             "NRI_PLUGIN_SOCKET": str(theirs.fileno()),
         }
-        command = [sys.executable, "-m", "podslice.cli.main", "agent", "--config", str(self.config), "--from", MACHINE]
+        command = [sys.executable, "-m", "podslice", "agent", "--config", str(self.config), "--from", MACHINE]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, env=environment, pass_fds=[theirs.fileno()], stderr=log, stdout=log
@@ -95,7 +95,7 @@ def start(
     """`podslice agent` as a service manager starts it."""
     config = folder / "agent.yaml"
     config.write_text(json.dumps(settings(folder, nriSocket=str(folder / "nri.sock"), **fields)))
-    command = [sys.executable, "-m", "podslice.cli.main", "agent", "--config", str(config), "--from", MACHINE]
+    command = [sys.executable, "-m", "podslice", "agent", "--config", str(config), "--from", MACHINE]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [*command, *arguments], env={**os.environ, **(environment or {})}, stderr=log, stdout=log
@@ -266,7 +266,7 @@ def test_shipped_plugin_script(tmp_path: Path) -> None:
     config = tmp_path / "agent.yaml"
     config.write_text(json.dumps(settings(tmp_path, podResourcesSocket="", metricsAddress="")))
     script = tmp_path / "90-podslice"
-    command = f"{sys.executable} -m podslice.cli.main"
+    command = f"{sys.executable} -m podslice"
     text = shipped.read_text().replace("/opt/podslice/bin/podslice", command)
     script.write_text(text.replace("/etc/podslice/agent.yaml", f"{config} --from '{MACHINE}'"))
     script.chmod(0o755)

@@ -16,7 +16,7 @@ EXAMPLES = ROOT / "examples"
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "podslice.cli.main", *arguments], input=stdin, capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-m", "podslice", *arguments], input=stdin, capture_output=True, text=True, cwd=ROOT
     )
 
 

@@ -35,7 +35,7 @@ items:
 
 def run(*arguments: str, stdin: str = POD, columns: int = 100) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "podslice.cli.main", "inspect", *arguments],
+        [sys.executable, "-m", "podslice", "inspect", *arguments],
         input=stdin,
         capture_output=True,
         text=True,

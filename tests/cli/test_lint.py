@@ -43,7 +43,7 @@ reservedSystemCPUs: "0,2"
 
 def run(*arguments: str, stdin: str = "", columns: int = 100) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "podslice.cli.main", "lint", *arguments],
+        [sys.executable, "-m", "podslice", "lint", *arguments],
         input=stdin,
         capture_output=True,
         text=True,

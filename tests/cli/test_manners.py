@@ -188,7 +188,7 @@ def test_sentences_are_broken() -> None:
 
 def test_full_disk_and_closed_pipe() -> None:
     """Output that cannot be written is one line; a reader that leaves early is no error worth a word."""
-    command = [sys.executable, "-m", "podslice.cli.main", "topology", *MACHINE, "-o", "json"]
+    command = [sys.executable, "-m", "podslice", "topology", *MACHINE, "-o", "json"]
     if Path("/dev/full").exists():
         with open("/dev/full", "w") as full:
             broken = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -206,7 +206,7 @@ def test_shell_completion() -> None:
     def completed(words: str, position: int) -> str:
         environment = {**os.environ, "_PODSLICE_COMPLETE": "bash_complete", "COMP_WORDS": words,
                        "COMP_CWORD": str(position)}  # fmt: skip
-        command = [sys.executable, "-m", "podslice.cli.main"]
+        command = [sys.executable, "-m", "podslice"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
     assert "plain,admit" in completed("podslice ad", 1)

@@ -114,7 +114,3 @@ def _give_up_output(code: int) -> None:
     """Leave without writing what is still buffered for a reader that is gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()
