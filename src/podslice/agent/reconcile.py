@@ -80,7 +80,8 @@ class Reconciler:
         differences = [*self._sets(path, wanted, found)]
         if wanted.quota_off and found.quota is not None:
             differences.append(self._quota(path, None, found.period, found))
-        return all(self._mend("", "", one).repaired or one.hopeless for one in differences)
+        written = [self._mend("", "", one).repaired or one.hopeless for one in differences]
+        return all(written)
 
     def run(self) -> list[Drift]:
         """One pass over every container and pod; containers not started or without cgroup are on their way in or
