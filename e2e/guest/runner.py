@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -211,18 +212,36 @@ CALLS: dict[str, Any] = {
 def main() -> None:
     port = find_port()
     with open(port, "r+b", buffering=0) as channel:
+        os.set_blocking(channel.fileno(), False)
         buffer = b""
         while True:
-            data = channel.read(65536)
-            if not data:
-                time.sleep(0.02)
-                continue
-            buffer += data
+            buffer += receive(channel)
             while b"\n" in buffer:
                 line, buffer = buffer.split(b"\n", 1)
                 answer = json.dumps(respond(json.loads(line))).encode() + b"\n"
                 while answer:
-                    answer = answer[channel.write(answer) :]
+                    answer = answer[send(channel, answer) :]
+
+
+def receive(channel: Any) -> bytes:
+    """What the host has sent, maybe nothing. Looked for now and then whatever the kernel says: an emulated port can
+    lose an interrupt."""
+    data: bytes | None = channel.read(65536)
+    if data:
+        return data
+    if data is None:
+        select.select([channel], [], [], 0.2)
+    else:
+        time.sleep(0.02)
+    return b""
+
+
+def send(channel: Any, data: bytes) -> int:
+    """The number of bytes the port took."""
+    count: int | None = channel.write(data)
+    if count is None:
+        select.select([], [channel], [], 0.2)
+    return count or 0
 
 
 def find_port() -> str:
