@@ -188,14 +188,13 @@ class World:
                 check(not one & other, f"{_text(one)} and {_text(other)} overlap")
 
     def nothing_left(self) -> None:
-        """Without pods the state is, or soon is, as after the first start: the end of a sandbox older than the runtime's
-        process is not told but found."""
-        left = self.soon(self._owners, {})
+        """Without pods the state is as after the first start, soon: some ends are not told but found."""
+        left = self.soon(self._owners, [])
         check(not left, f"the state still has owners: {left}")
 
-    def _owners(self) -> Json:
+    def _owners(self) -> list[str]:
         state = json.loads(self.vm.call("read", path=f"{STATE}/cpu_manager_state"))
-        return {**state.get("entries", {}), **state.get("podEntries", {})}
+        return [*state.get("entries", {}), *state.get("podEntries", {})]
 
 
 def _text(cpus: int) -> str:
