@@ -189,7 +189,8 @@ class World:
 
     def nothing_left(self) -> None:
         """Without pods the state is as after the first start, soon: some ends are not told but found."""
-        left = self.soon(self._owners, [])
+        nobody: list[str] = []
+        left = self.soon(self._owners, nobody)
         check(not left, f"the state still has owners: {left}")
 
     def _owners(self) -> list[str]:
