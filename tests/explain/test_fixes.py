@@ -11,6 +11,7 @@ import pytest
 
 from podslice import CPUSet, KubeletConfig, Node, Pod, StartError
 from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.explain.changes import EditPod
 from podslice.core.explain.edits import is_valid, places, with_amounts
 from podslice.core.explain.explain import find_fixes
 from podslice.core.explain.pod_fixes import differences
@@ -18,8 +19,9 @@ from podslice.core.machine.model import HugePages, Machine
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.merge.options import POLICIES, SCOPES
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.validate import validate_pod
 from podslice.core.values.quantity import Quantity
-from tests.conftest import make_pod
+from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import Setup, refusals
 from tests.explain.reapply import works
 
@@ -38,10 +40,13 @@ def check_fixes(setup: Setup, pod: Pod) -> int:
     """Apply every fix of a refusal; returns their number."""
     node = setup.node()
     before = dict(node.files)
+    gates = node.kubelet.manager.context.gates
     fixes = find_fixes(node.kubelet, pod)
     assert dict(node.files) == before, "looking for fixes changed the node"
     for fix in fixes:
         assert works(setup, pod, fix), f"{fix.text} does not help {pod.metadata.name}"
+        after = fix.change.pod if isinstance(fix.change, EditPod) else default_pod(pod, gates)
+        assert not validate_pod(default_pod(after, gates), gates), f"{fix.text} leads to an invalid pod"
     costs = [fix.cost for fix in fixes]
     assert costs == sorted(costs)
     return len(fixes)
@@ -74,6 +79,9 @@ def check_complete(setup: Setup, pod: Pod) -> None:
                 fix for fix in fixes if fix.code == "shrink" and _reduces(defaulted, fix, place, name) >= best.nano
             ]
             assert found, f"{place or 'pod'} {name} {best.canonical()} would do"
+    if not is_valid(defaulted, node.kubelet.manager.context.gates):
+        assert all(isinstance(fix.change, EditPod) for fix in fixes)
+        return
     if any(_admits_without(setup, pod, gone) for size in (1, 2) for gone in combinations(setup.running, size)):
         assert "evict-pods" in codes
         fewest = 1 if any(_admits_without(setup, pod, (one,)) for one in setup.running) else 2
@@ -108,7 +116,8 @@ def _smaller_amounts(pod: Pod) -> Iterator[tuple[str, str, list[Quantity]]]:
 
 def _admits_edited(setup: Setup, pod: Pod, place: str, name: str, amount: Quantity) -> bool:
     edited = with_amounts(pod, {(place, name): amount})
-    return is_valid(edited) and setup.node().admit(edited).admitted
+    node = setup.node()
+    return is_valid(edited, node.kubelet.manager.context.gates) and node.admit(edited).admitted
 
 
 def _reduces(pod: Pod, fix: object, place: str, name: str) -> int:
@@ -211,3 +220,13 @@ def test_a_fix_is_found_where_there_is_one(seed: int) -> None:
     """Compared with trying everything on small machines, no class of fixes misses one, and reductions are smallest."""
     for setup, pod in refusals(seed):
         check_complete(setup, pod)
+
+
+def test_a_pod_over_its_budget_is_only_mended_by_edits() -> None:
+    """Containers that ask for more than their pod: no other configuration or node is offered, for the API server
+    refuses the pod on all of them."""
+    pod = make_pod("exceed", ("a", "3"), ("b", "2"), budget="4")
+    config = {"topology_manager_policy": "restricted", "topology_manager_scope": "pod"}
+    fixes = find_fixes(make_node(**config, feature_gates={"PodLevelResourceManagers": True}).kubelet, pod)
+    assert fixes
+    assert all(isinstance(fix.change, EditPod) for fix in fixes)

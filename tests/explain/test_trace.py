@@ -7,13 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice import Node, Pod
+from podslice import CPUSet, KubeletConfig, MemoryReservation, Node, Pod
+from podslice.core.explain.candidates import Candidate, Cell
 from podslice.core.explain.codes import REFUSALS
 from podslice.core.explain.explain import Explanation, explain
 from podslice.core.explain.fork import fork
 from podslice.core.explain.record import recording
+from podslice.core.explain.verdict import refusal_code
 from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.model import HugePages
+from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.spec import pod_from_dict
+from podslice.core.scheduling.predicates import Refusal
 from podslice.render.explanation import to_text
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import refusals
@@ -85,18 +91,11 @@ def test_refusal_codes(code: str) -> None:
         assert node.admit(other).admitted
     trace = explained(node, pod).trace
     assert not trace.admitted
-    if code == "pod-pool-empty":
-        assert trace.code in ("pod-pool-empty", "cpu-scattered")
-    else:
-        assert trace.code == code
+    assert trace.code == code
 
 
 def test_device_and_cpu_apart() -> None:
     """Free CPUs on one node and free devices on the other: no common set, and the table shows both numbers."""
-    from podslice import KubeletConfig
-    from podslice.core.machine.synthetic import from_synthetic
-    from podslice.core.pod.spec import pod_from_dict
-
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -127,12 +126,6 @@ def test_device_and_cpu_apart() -> None:
 
 def test_huge_pages_elsewhere_than_memory() -> None:
     """Memory and huge pages are taken together: what lacks is named, what would fit by itself is said to."""
-    from podslice import KubeletConfig
-    from podslice.core.config.kubelet import MemoryReservation
-    from podslice.core.machine.model import HugePages
-    from podslice.core.machine.synthetic import from_synthetic
-    from podslice.core.pod.spec import pod_from_dict
-
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -162,11 +155,6 @@ def test_huge_pages_elsewhere_than_memory() -> None:
 
 def test_upstream_defect_is_named() -> None:
     """Where a v1.36.2 kubelet would crash, the trace says so instead of failing, and fixes are looked for."""
-    from podslice import KubeletConfig
-    from podslice.core.config.kubelet import MemoryReservation
-    from podslice.core.machine.synthetic import from_synthetic
-    from podslice.core.pod.spec import pod_from_dict
-
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
@@ -238,3 +226,97 @@ def test_machines_with_many_nodes() -> None:
     assert [cell.verdict for cell in chosen.cells] == ["fits"]
     assert "too many sets to list them all" in " ".join(answer.story)
     assert "the smallest 1024 were looked at" in to_text(answer)
+
+
+def cell(resource: str, verdict: str) -> Cell:
+    return Cell(resource, need=1, free=1, capacity=1, verdict=verdict)
+
+
+@pytest.mark.parametrize("order", [("memory", "hugepages-2Mi"), ("hugepages-2Mi", "memory")])
+def test_the_cause_of_a_scattered_pair_is_what_lacks_itself(order: tuple[str, str]) -> None:
+    """Of memory and huge pages, taken together, the code names the one that does not fit, in whatever order they
+    are listed."""
+    verdicts = {"memory": "joint", "hugepages-2Mi": "short"}
+    cells = tuple(cell(resource, verdicts[resource]) for resource in order)
+    table = [Candidate(CPUSet((0,)), cells, "short", order)]
+    refusal = Refusal("TopologyAffinityError", "")
+    assert refusal_code(refusal, table, policy="single-numa-node", merged=True) == "hugepages-scattered"
+
+
+POD_LEVEL = {
+    "feature_gates": {"PodLevelResourceManagers": True},
+    "system_reserved": {"memory": "512Mi"},
+    "reserved_memory": (MemoryReservation(0, {"memory": "512Mi"}),),
+    "memory_manager_policy": "Static",
+    "topology_manager_scope": "pod",
+}
+
+
+def with_budget(budget: dict[str, str], own: dict[str, str]) -> Pod:
+    containers = [{"name": "a", "resources": {"limits": own}}, {"name": "b"}]
+    spec = {"resources": {"requests": budget, "limits": budget}, "containers": containers}
+    return pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": spec})
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
+@pytest.mark.parametrize(
+    ("resource", "budget", "own", "said"),
+    [
+        ("cpu", "4", "4", "4 CPUs"),
+        ("memory", "4Gi", "4Gi", "4Gi memory"),
+        ("hugepages-2Mi", "64Mi", "64Mi", "64Mi hugepages-2Mi"),
+    ],
+)
+def test_an_empty_pod_pool_is_named(policy: str, resource: str, budget: str, own: str, said: str) -> None:
+    """Under every policy the code is pod-pool-empty, and what the pod lacks is named; nothing is said to be held."""
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy=policy,
+        eviction_hard={},
+        **POD_LEVEL,  # type: ignore[arg-type]
+    )
+    machine = from_synthetic("pack:1 numa:2(memory=32GB) core:4 pu:2")
+    pages = tuple(msgspec.structs.replace(numa, hugepages=(HugePages(2048, 64),)) for numa in machine.nodes)
+    node = Node(msgspec.structs.replace(machine, nodes=pages), config)
+    pod = with_budget(
+        {"cpu": "4", "memory": "8Gi", "hugepages-2Mi": "128Mi", resource: budget},
+        {"cpu": "2", "memory": "4Gi", "hugepages-2Mi": "64Mi", resource: own}
+        | ({"memory": "2Gi"} if resource != "memory" else {}),
+    )
+    answer = explained(node, pod)
+    assert answer.trace.code == "pod-pool-empty"
+    assert "already lies elsewhere" not in "\n".join(answer.story)
+    why = node.admit(pod).why
+    assert f"The pod's budget is {said}" in why
+    assert "leave nothing for b" in why
+
+
+def test_devices_on_one_node_are_not_held_elsewhere() -> None:
+    """Sets with NUMA nodes that have none of a device are said to have no hints; the pod holds nothing."""
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="restricted",
+        eviction_hard={},
+    )
+    listed = [{"resource": "example.com/vf", "devices": [{"id": f"vf{i}", "numa": [0]} for i in range(2)]}]
+    node = Node(from_synthetic(TWO_NODES), config, devices=inventory_from_data(listed))
+    assert node.admit(make_pod("a", ("c", "6"))).admitted
+    amounts = {"cpu": "4", "memory": "1Gi", "example.com/vf": "1"}
+    containers = [{"name": "c", "resources": {"limits": amounts}}]
+    pod = pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": {"containers": containers}})
+    answer = explained(node, pod)
+    both = answer.trace.steps[-1].candidates[2]
+    assert [(found.resource, found.verdict) for found in both.cells] == [("cpu", "wide"), ("example.com/vf", "bare")]
+    assert "the pod holds" not in "\n".join(answer.story)
+
+
+def test_a_pod_that_is_not_placed_as_a_whole_owns_nothing() -> None:
+    """In container scope a pod with pod-level resources is not said to own its CPUs; in pod scope it is."""
+    pod = make_pod("g", ("a", None), ("b", None), budget="4")
+    gates = {"PodLevelResourceManagers": True}
+    by_container = explained(make_node(feature_gates=gates, topology_manager_scope="container"), pod).trace
+    assert (by_container.containers[0].eligibility, by_container.containers[0].exclusive_cpus) == ("by-container", 0)
+    whole = explained(make_node(feature_gates=gates, topology_manager_scope="pod"), pod).trace
+    assert (whole.containers[0].eligibility, whole.containers[0].exclusive_cpus) == ("exclusive", 4)

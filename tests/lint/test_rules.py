@@ -645,3 +645,21 @@ def test_defect_of_upstream_is_reported() -> None:
     messages = [finding.message for finding in check(pod(stanza), subject) if finding.id == "PS501"]
     assert len(messages) == 1
     assert "would crash on this pod: missing_hugepages_crash" in messages[0]
+
+
+@pytest.mark.parametrize(("resource", "shown"), [("memory", "8Gi memory"), ("hugepages-2Mi", "64Mi hugepages-2Mi")])
+def test_an_empty_pool_of_memory(resource: str, shown: str) -> None:
+    """PS201 names memory or huge pages where they are what the exclusive containers use up, and only where a node
+    books a pod's memory as a whole."""
+    pages = {"hugepages-2Mi": "64Mi"}
+    budget = {"cpu": "4", "memory": "8Gi", **pages}
+    own = {"cpu": "2", "memory": "8Gi" if resource == "memory" else "1Gi", "hugepages-2Mi": "32Mi"}
+    if resource != "memory":
+        own |= pages
+    data = pod({"requests": own, "limits": own}, {}, budget={"requests": budget, "limits": budget})
+    config = {"topology_manager_policy": "restricted", "topology_manager_scope": "pod", **GATE, **MEMORY}
+    found = [finding for finding in check(data, node(**config)) if finding.id == "PS201"]
+    assert [(one.path, one.severity) for one in found] == [(f"spec.resources.requests[{resource}]", "error")]
+    assert f"the budget of {shown} goes to exclusive containers (c0 {shown}) and leaves none for c1" in found[0].message
+    by_container = node(**{**config, "topology_manager_scope": "container"})
+    assert not [finding for finding in check(data, by_container) if finding.id == "PS201"]

@@ -145,3 +145,12 @@ def test_numa_limit_only_where_asked() -> None:
     check_machine(machine, "restricted", "pod", TopologyManagerOptions(), limited=False)
     with pytest.raises(StartError, match="unsupported on machines with more than 8 NUMA Nodes"):
         check_machine(machine, "restricted", "pod", TopologyManagerOptions(), limited=True)
+
+
+def test_width_ties_go_to_the_narrower_set() -> None:
+    """Where no set is preferred by all and two widths are equally near to the widest of the narrowest hints, the
+    narrower set wins."""
+    a = [Hint(0b0011, False), Hint(0b1110, False)]
+    b = [Hint(0b1001, False), Hint(0b1110, False)]
+    merger = Merger("best-effort", [(node, None) for node in range(4)])
+    assert merger.merge([{"x": a}, {"y": b}]) == (Hint(0b0001, False), True)

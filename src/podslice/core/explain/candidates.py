@@ -9,6 +9,7 @@ import msgspec
 
 from podslice.core.errors import AdmissionError
 from podslice.core.explain.record import Step
+from podslice.core.explain.refusal import empty_pool
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
 from podslice.core.kubelet import Kubelet
@@ -19,7 +20,7 @@ from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memor
 from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 
 MOST_CANDIDATES = 1024
-_WORST_FIRST = ("small", "short", "group", "joint", "apart", "wide", "fits")
+_WORST_FIRST = ("small", "short", "pool", "group", "joint", "apart", "bare", "unhinted", "wide", "fits")
 
 
 class Cell(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,17 +60,22 @@ class Listed:
 
 
 class _Column:
-    """One resource: how much is needed, where it is, and which sets its provider offers.
+    """One resource: how much is needed, where it is, which sets its provider offers, and whether the pod holds some
+    already.
 
     With `countable`, the tables hold the CPUs or devices of each node as bits, so that a device on two nodes counts
     once; else amounts.
     """
 
-    def __init__(self, resource: str, need: int, hints: HintSet | Listed | None, *, countable: bool) -> None:
+    def __init__(
+        self, resource: str, need: int, hints: HintSet | Listed | None, *, countable: bool, held: bool = False
+    ) -> None:
         self.resource = resource
         self.need = need
         self.hints = hints
         self.countable = countable
+        self.held = held
+        self.pool_empty = False
         self.free: dict[int, int] = {}
         self.capacity: dict[int, int] = {}
 
@@ -115,25 +121,38 @@ def _cell(mask: Bits, column: _Column, columns: list[_Column]) -> Cell:
     elif free < column.need:
         verdict = "short"
     else:
-        others = (other for other in columns if not other.countable and other is not column)
-        lacking = any(other.on(other.free, mask) < other.need for other in others)
-        verdict = "apart" if column.countable else "joint" if lacking else "group"
+        verdict = _unhinted(mask, column, columns)
     return Cell(column.resource, column.need, free, capacity, verdict)
+
+
+def _unhinted(mask: Bits, column: _Column, columns: list[_Column]) -> str:
+    """Why there is no hint for a set that has enough free."""
+    if column.pool_empty:
+        return "pool"
+    if not column.countable:
+        others = (other for other in columns if not other.countable and other is not column)
+        return "joint" if any(other.on(other.free, mask) < other.need for other in others) else "group"
+    if column.held:
+        return "apart"
+    return "bare" if any(not column.capacity.get(node) for node in iter_bits(mask)) else "unhinted"
 
 
 def _columns(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> Iterator[_Column]:
     asked = next((c for c in pod.containers if c.name == step.container), None)
     cpus = asked.exclusive_cpus if asked else pod.cpus
     manager = kubelet.manager
+    pool = empty_pool(manager, pod)
     if cpus and manager.cpu.static and not pod.ignored:
         topology = manager.cpu.topology
-        column = _Column("cpu", cpus, _hints(step, "cpu", "cpu"), countable=True)
+        column = _Column("cpu", cpus, _hints(step, "cpu", "cpu"), countable=True, held="cpu" in step.held)
+        column.pool_empty = pool is not None and pool.resource == "cpu"
         column.free = {node: bits & step.assignable for node, bits in topology.numa_nodes.items()}
         column.capacity = topology.numa_nodes
         yield column
     if manager.memory.static and pod.guaranteed and not pod.ignored:
         for name, amount in sorted(_memory(pod, asked).items(), reverse=True):
             column = _Column(name, amount, _hints(step, "memory", name), countable=False)
+            column.pool_empty = pool is not None and pool.resource != "cpu"
             tables = {node: (state.memory_map or {}).get(name) for node, state in step.memory.items()}
             column.free = {node: table.free for node, table in tables.items() if table}
             column.capacity = {node: table.allocatable for node, table in tables.items() if table}
@@ -152,7 +171,8 @@ def _devices(resource: DeviceResource, count: int, step: Step) -> _Column:
         for by_resource in named.values()
         for name in by_resource.get(resource.resource, ())
     }
-    column = _Column(resource.resource, count, _hints(step, "device", resource.resource), countable=True)
+    hints = _hints(step, "device", resource.resource)
+    column = _Column(resource.resource, count, hints, countable=True, held="device" in step.held)
     for index, device in enumerate(resource.devices):
         for node in device.numa or ():
             column.capacity[node] = column.capacity.get(node, 0) | 1 << index

@@ -10,6 +10,7 @@ ELIGIBILITY = {
     "no-cpu": "it asks for no CPU: it shares",
     "fraction": "it asks for a fraction of a CPU: it shares",
     "container-not-guaranteed": "its own requests and limits differ or miss one: it shares its pod's CPUs",
+    "by-container": "only in pod scope of a Topology Manager policy is it given CPUs as a whole: here it owns none",
     "pod-level-ignored": "the pod has pod-level resources and PodLevelResourceManagers is off: it shares",
 }
 
@@ -21,7 +22,10 @@ CANDIDATES = {
     "small": "too little even when empty",
     "group": "memory of these NUMA nodes is tied to another group of nodes",
     "joint": "memory and huge pages are taken together, and another of them does not fit",
+    "bare": "no hint for sets with NUMA nodes that have none of it",
+    "pool": "no hint: the pod's exclusive containers leave nothing of its budget for its other containers",
     "apart": "no hint for this set: what the pod holds already lies elsewhere",
+    "unhinted": "no hint for this set, although enough is free",
 }
 
 REFUSALS = {

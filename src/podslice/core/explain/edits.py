@@ -7,8 +7,10 @@ from functools import partial
 
 import msgspec
 
+from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import aggregate, is_supported_pod_level_resource, requests_of
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, map_containers
+from podslice.core.pod.validate import validate_pod
 from podslice.core.values.quantity import Quantity
 
 replace = msgspec.structs.replace
@@ -92,8 +94,13 @@ def _set(old: ResourceRequirements, name: str, quantity: Quantity | None) -> Res
     return replace(old, requests=requests or None, limits=limits or None)
 
 
-def is_valid(pod: Pod) -> bool:
-    """True when pod-level amounts cover the containers', as the API server demands."""
+def is_valid(pod: Pod, gates: Mapping[str, bool]) -> bool:
+    """True when the API server would accept the pod, as far as resources go."""
+    return _covers(pod) and not validate_pod(default_pod(pod, gates), gates)
+
+
+def _covers(pod: Pod) -> bool:
+    """Pod-level amounts cover the containers': what most edits that are no good fail at, quick to see."""
     resources = pod.spec.resources
     if resources is None:
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.core.errors import UpstreamDefectError
+from podslice.core.explain.edits import is_valid
 from podslice.core.explain.fix import Fix
 from podslice.core.explain.fork import fork
 from podslice.core.explain.node_fixes import configurations, empty_node, hugepages, pod_moves, reservations
@@ -38,12 +39,14 @@ def explain(kubelet: Kubelet, pod: Pod, *, fixes: bool = True) -> Explanation:
 def find_fixes(kubelet: Kubelet, pod: Pod) -> list[Fix]:
     """Every fix of a refused pod in the searched classes (docs/explain.md), cheapest first.
 
-    Where draining the node alone helps, changes that need a drained node besides are left out.
+    A pod that the API server refuses can only be mended by editing it. Where draining the node alone helps, changes
+    that need a drained node besides are left out.
     """
     pod = default_pod(pod, kubelet.manager.context.gates)
     found = PodFixes(kubelet, pod).find()
-    for search in (pod_moves, empty_node, configurations, hugepages, reservations):
-        found += search(kubelet, pod)
+    if is_valid(pod, kubelet.manager.context.gates):
+        for search in (pod_moves, empty_node, configurations, hugepages, reservations):
+            found += search(kubelet, pod)
     if any(fix.code == "repack" for fix in found):
         found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
     return sorted(found, key=lambda fix: (fix.cost, fix.text))

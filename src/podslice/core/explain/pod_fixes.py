@@ -69,7 +69,7 @@ class PodFixes:
     # Trying
 
     def _works(self, pod: Pod) -> bool:
-        return is_valid(pod) and self._bench.admits(pod)
+        return is_valid(pod, self.kubelet.manager.context.gates) and self._bench.admits(pod)
 
     def _first(self, amounts: Iterable[Amounts]) -> Amounts | None:
         return next((these for these in amounts if self._works(with_amounts(self.pod, these))), None)

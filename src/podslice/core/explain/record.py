@@ -26,6 +26,7 @@ class Step(msgspec.Struct):
     """One round of hints: for a container, or for the pod as a whole (`container` None), and on what was free.
 
     `memory` are the books as they were; the Memory Manager replaces the records of nodes and never changes them.
+    `held` names the providers of which the pod holds something already.
     """
 
     container: str | None
@@ -33,6 +34,7 @@ class Step(msgspec.Struct):
     memory: MachineState
     hints: dict[str, ProviderHints]
     devices: dict[str, dict[str, dict[str, list[str]]]]
+    held: frozenset[str] = frozenset()
 
 
 class Taking(msgspec.Struct):
@@ -69,18 +71,18 @@ class _Listener:
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
         answer = self._inner.container_hints(pod, container)
-        self._note(container.name, answer)
+        self._note(pod.uid, container.name, answer)
         return answer
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         answer = self._inner.pod_hints(pod)
-        self._note(None, answer)
+        self._note(pod.uid, None, answer)
         return answer
 
-    def _note(self, container: str | None, answer: ProviderHints) -> None:
+    def _note(self, uid: str, container: str | None, answer: ProviderHints) -> None:
         steps = self._record.steps
         if not steps or steps[-1].container != container or self.name in steps[-1].hints:
-            steps.append(_step(self._manager, container))
+            steps.append(_step(self._manager, container, uid))
         steps[-1].hints[self.name] = answer
         if self.name == "device" and answer:
             steps[-1].devices = self._manager.device.assignments()
@@ -110,9 +112,13 @@ class _Listener:
                 self._record.takings.append(Taking("cpu", name, affinity, cpus=cpus))
 
 
-def _step(manager: ContainerManager, container: str | None) -> Step:
+def _step(manager: ContainerManager, container: str | None, uid: str = "") -> Step:
     cpu = manager.cpu
-    return Step(container, cpu.state.default & ~cpu.reserved, dict(manager.memory.machine_state), {}, {})
+    held = {"cpu"} if uid in cpu.state.assignments or uid in cpu.state.bubbles else set()
+    if manager.device.holds_devices(uid):
+        held.add("device")
+    assignable = cpu.state.default & ~cpu.reserved
+    return Step(container, assignable, dict(manager.memory.machine_state), {}, {}, frozenset(held))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
+from podslice.core.allocate.pod_pool import EmptyPool, empty_cpu_pool, empty_memory_pool
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.pod.eligibility import AdmissionPod
@@ -18,6 +19,10 @@ def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refus
     """One or two sentences beside upstream's message; call it after the refused pod's traces are gone."""
     if refusal.reason.startswith("OutOf"):
         return "All pods of the node together would ask for more than it has after reservations."
+    pool = empty_pool(manager, pod) if refusal.reason in (TOPOLOGY_AFFINITY, EMPTY_POD_SHARED_POOL) else None
+    if pool is not None:
+        text = str(pool)
+        return f"{text[:1].upper()}{text[1:]}; raise spec.resources or make one container share."
     if refusal.reason == TOPOLOGY_AFFINITY:
         return f"{_asked(manager, pod)} {_free_cpus(manager)}.{_free_memory(manager)} {_policy_demand(manager)}"
     if refusal.reason == SMT_ALIGNMENT:
@@ -25,12 +30,24 @@ def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refus
             f"{_asked(manager, pod)} The option full-pcpus-only gives whole cores of "
             f"{manager.cpu.topology.cpus_per_core} CPUs that hold no reserved CPU. {_free_cpus(manager)}."
         )
-    if refusal.reason == EMPTY_POD_SHARED_POOL:
-        return (
-            f"The pod's budget is {pod.cpus} CPUs and its exclusive containers take all of it; "
-            "raise spec.resources or make one container share."
-        )
     return f"{_asked(manager, pod)} {_free_cpus(manager)}.{_free_memory(manager)}"
+
+
+def empty_pool(manager: ContainerManager, pod: AdmissionPod) -> EmptyPool | None:
+    """The resource that a pod's exclusive containers use up, where the managers look: pods of pod-level resources that
+    are placed as a whole. They refuse such a pod whatever the node has."""
+    if not places_whole(manager, pod) or pod.uid in manager.cpu.state.bubbles:
+        return None
+    pool = empty_cpu_pool(pod) if manager.cpu.static and pod.cpus else None
+    if pool is None and manager.memory.static and pod.guaranteed:
+        pool = empty_memory_pool(pod, exact_text=manager.quirks.inexact_memory_is_refused)
+    return pool
+
+
+def places_whole(manager: ContainerManager, pod: AdmissionPod) -> bool:
+    """True where a pod's budget is given to it as a whole and divided: pod-level resources, pod scope, some policy."""
+    topology = manager.topology
+    return pod.managed and not pod.ignored and topology.merger is not None and topology.scope == "pod"
 
 
 def _asked(manager: ContainerManager, pod: AdmissionPod) -> str:

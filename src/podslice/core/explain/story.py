@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podslice.core.explain.candidates import Candidate, Cell
 from podslice.core.explain.codes import ELIGIBILITY, REFUSALS
-from podslice.core.explain.trace import ContainerFacts, MergeStep, Trace
+from podslice.core.explain.trace import Answer, ContainerFacts, MergeStep, Trace
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
 _ROWS_TOLD = 4
@@ -56,7 +56,10 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
     for answer in step.answers:
         manager = _MANAGERS[answer.provider]
         some = "" if answer.complete else "; too many sets to list them all"
-        yield f"The {manager}'s hints for {answer.resource} of {who}: {_sets(answer.hints)}{some}."
+        shown = (
+            "none, nothing of the pod's budget is left to share" if _pool_empty(step, answer) else _sets(answer.hints)
+        )
+        yield f"The {manager}'s hints for {answer.resource} of {who}: {shown}{some}."
     if step.admitted:
         nodes = "any NUMA node" if step.nodes is None else f"NUMA {step.nodes}"
         chosen = "preferred by all" if step.preferred else "the best there is, though not preferred"
@@ -68,6 +71,11 @@ def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
         yield f"  NUMA {row.nodes}: {'; '.join(_killer(row))}."
     if len(killed) > _ROWS_TOLD:
         yield f"  … and {len(killed) - _ROWS_TOLD} more sets (the table has them)."
+
+
+def _pool_empty(step: MergeStep, answer: Answer) -> bool:
+    cells = step.candidates[0].cells if step.candidates else ()
+    return any(cell.resource == answer.resource and cell.verdict == "pool" for cell in cells)
 
 
 def _sets(hints: tuple[object, ...] | None) -> str:
@@ -109,6 +117,12 @@ def cell_text(cell: Cell) -> str:
         return f"{cell.resource} would fit, but is taken together with what does not"
     if cell.verdict == "apart":
         return f"{cell.resource} the pod holds already lies elsewhere"
+    if cell.verdict == "bare":
+        return f"{cell.resource} would fit, but no hint is made for sets with NUMA nodes that have none of it"
+    if cell.verdict == "pool":
+        return f"{cell.resource}: no hint, the pod's exclusive containers leave nothing of its budget"
+    if cell.verdict == "unhinted":
+        return f"{cell.resource}: enough is free, but no hint is made for this set"
     return f"{cell.resource} fits"
 
 

@@ -13,10 +13,12 @@ from podslice.core.errors import UpstreamDefectError
 from podslice.core.explain.candidates import Candidate, candidates
 from podslice.core.explain.picks import Unit, units
 from podslice.core.explain.record import Record, Step, Taking
+from podslice.core.explain.refusal import empty_pool, places_whole
 from podslice.core.explain.verdict import refusal_code
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
 from podslice.core.kubelet import Kubelet
+from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
 from podslice.core.scheduling.predicates import Refusal
@@ -126,7 +128,7 @@ def trace(kubelet: Kubelet, pod: AdmissionPod, record: Record, refusal: Refusal 
         admitted=refusal is None,
         reason=refusal.reason if refusal else "",
         message=refusal.message if refusal else "",
-        code=_code(refusal, steps[-1]) if refusal else "",
+        code=_code(kubelet, pod, refusal, steps[-1]) if refusal else "",
         scope=kubelet.manager.topology.scope if kubelet.manager.topology.merger else "none",
         containers=_facts(kubelet, pod),
         steps=steps,
@@ -136,7 +138,9 @@ def trace(kubelet: Kubelet, pod: AdmissionPod, record: Record, refusal: Refusal 
     )
 
 
-def _code(refusal: Refusal, last: MergeStep) -> str:
+def _code(kubelet: Kubelet, pod: AdmissionPod, refusal: Refusal, last: MergeStep) -> str:
+    if refusal.reason == TOPOLOGY_AFFINITY and empty_pool(kubelet.manager, pod) is not None:
+        return "pod-pool-empty"
     return refusal_code(refusal, last.candidates, policy=last.policy, merged=not last.admitted)
 
 
@@ -156,10 +160,22 @@ def _facts(kubelet: Kubelet, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
         for container in pod.containers
     ]
     if pod.pod_level and pod.spec.spec.resources is not None:
-        code = "pod-level-ignored" if pod.ignored else "exclusive" if pod.cpus else "not-guaranteed"
+        code = _pod_eligibility(kubelet, pod)
         own = _requested(pod.spec.spec.resources)
-        facts.insert(0, ContainerFacts("", "pod", own, code if static else "policy-none", pod.cpus))
+        facts.insert(0, ContainerFacts("", "pod", own, code, pod.cpus if code == "exclusive" else 0))
     return tuple(facts)
+
+
+def _pod_eligibility(kubelet: Kubelet, pod: AdmissionPod) -> str:
+    if not kubelet.manager.cpu.static:
+        return "policy-none"
+    if pod.ignored:
+        return "pod-level-ignored"
+    if not places_whole(kubelet.manager, pod):
+        return "by-container"
+    if not pod.guaranteed:
+        return "not-guaranteed"
+    return "exclusive" if pod.cpus else "fraction"
 
 
 def _requested(resources: ResourceRequirements) -> tuple[Requested, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
+from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.decision import Decision
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
@@ -30,8 +32,17 @@ def _refused(subject: PodSubject) -> Iterator[Problem]:
         yield Problem(
             "spec",
             f"refused on the empty node with {decision.reason}: {decision.message}{_why(decision)}",
-            "ask for less, or choose another machine or configuration",
+            _advice(decision),
         )
+
+
+def _advice(decision: Decision) -> str:
+    """What helps on an empty node."""
+    if decision.reason == EMPTY_POD_SHARED_POOL:
+        return "raise spec.resources, or let an exclusive container ask for less or share"
+    if decision.reason == SMT_ALIGNMENT:
+        return "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only"
+    return "ask for less, or choose another machine or configuration"
 
 
 def _why(decision: Decision) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL, check_shared_pool
-from podslice.core.errors import AdmissionError
+from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
+from podslice.core.allocate.pod_pool import empty_cpu_pool, empty_memory_pool
 from podslice.core.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.core.lint.subject import Place, PodSubject
+from podslice.core.merge.options import NONE
 from podslice.core.pod.demand import aggregate, is_pod_level_resources_set, limits_of, requests_of
 from podslice.core.pod.eligibility import AdmissionPod, integral_cpus
 from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, is_container_equivalent_guaranteed
@@ -27,23 +28,38 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
     if subject.node is not None and not subject.gates["PodLevelResourceManagers"]:
         return
     admission = AdmissionPod.of(subject.pod, {**subject.gates, "PodLevelResourceManagers": True})
-    try:
-        check_shared_pool(admission)
-    except AdmissionError as refusal:
-        if refusal.reason != EMPTY_POD_SHARED_POOL:
-            return
-        owners = [c for c in admission.containers if c.exclusive_cpus and not c.plain_init]
-        sum_text = " + ".join(f"{c.name} {c.exclusive_cpus}" for c in owners)
+    pool = empty_cpu_pool(admission)
+    if pool is not None:
+        sum_text = " + ".join(f"{name} {cpus}" for name, cpus in pool.owners)
         budget = subject.pod_requests.get("cpu", ZERO)
-        least = sum(c.exclusive_cpus for c in owners) + 1
-        sharers = ", ".join(c.name for c in admission.containers if not c.exclusive_cpus)
+        least = sum(cpus for _, cpus in pool.owners) + 1
         yield Problem(
             "spec.resources.requests[cpu]",
             f"the budget of {budget} CPUs goes to exclusive containers ({sum_text}) and leaves none for "
-            f"{sharers}: refused with {EMPTY_POD_SHARED_POOL} where the gate PodLevelResourceManagers is on",
+            f"{', '.join(pool.sharers)}: refused with {EMPTY_POD_SHARED_POOL} where the gate "
+            "PodLevelResourceManagers is on",
             f"raise the budget to at least {least} CPUs, or give every container whole CPUs",
             ERROR if subject.node is not None else WARNING,
         )
+    elif _books_pods_memory(subject) and (pool := empty_memory_pool(admission)) is not None:
+        sum_text = " + ".join(f"{name} {pool.shown(size)}" for name, size in pool.owners)
+        yield Problem(
+            f"spec.resources.requests[{pool.resource}]",
+            f"the budget of {pool.shown(pool.budget)} goes to exclusive containers ({sum_text}) and leaves none for "
+            f"{', '.join(pool.sharers)}: refused where the gate PodLevelResourceManagers is on, the Memory Manager is "
+            "Static and the Topology Manager has scope pod",
+            f"raise the budget of {pool.resource}, or let an exclusive container ask for less of it",
+            ERROR if subject.node is not None else WARNING,
+        )
+
+
+def _books_pods_memory(subject: PodSubject) -> bool:
+    """True where the node books a pod's memory as a whole, or may: no configuration is known."""
+    if subject.node is None:
+        return True
+    config = subject.node.config
+    placed = config.topology_manager_scope == "pod" and config.topology_manager_policy != NONE
+    return placed and config.memory_manager_policy == "Static"
 
 
 def _requests_over_budget(subject: PodSubject) -> Iterator[Problem]:
@@ -205,7 +221,8 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "The pod's shared pool would be empty",
         "In a Guaranteed pod with spec.resources, containers with whole CPUs of their own take them out of the pod's "
         "budget (gate PodLevelResourceManagers). If they take all of it while other containers have to share, the "
-        "kubelet refuses the pod with EmptyPodSharedPoolError. Without a configuration this is a warning.",
+        "kubelet refuses the pod. With the static Memory Manager in pod scope the same holds for memory and huge "
+        "pages. Without a configuration this is a warning.",
         _empty_shared_pool,
         replaces=("PS501",),
     ),

@@ -1,0 +1,71 @@
+"""Which of a pod's amounts its exclusive containers use up, so that the containers that share have nothing.
+
+The managers refuse such a pod with a fixed sentence, or answer with an empty list of hints; who is told about it wants
+to know of which resource nothing is left, and who takes it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from podslice.core.allocate import memory_pod, pod_level
+from podslice.core.errors import AdmissionError
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.core.values.quantity import BINARY_SI, Quantity
+
+
+class EmptyPool(NamedTuple):
+    """`resource` is used up: its `budget` (CPUs or bytes), what each of the `owners` takes of it, and the containers
+    that share what is left of it."""
+
+    resource: str
+    budget: int
+    owners: tuple[tuple[str, int], ...]
+    sharers: tuple[str, ...]
+
+    def shown(self, amount: int) -> str:
+        """An amount of the resource in words: `4 CPUs`, `4Gi memory`."""
+        if self.resource == "cpu":
+            return f"{amount} CPU{'s' if amount != 1 else ''}"
+        return f"{Quantity.of(amount, BINARY_SI)} {self.resource}"
+
+    def __str__(self) -> str:
+        taken = " + ".join(f"{name} {self.shown(amount)}" for name, amount in self.owners)
+        return (
+            f"the pod's budget is {self.shown(self.budget)}, its exclusive containers take all of it ({taken}) and "
+            f"leave nothing for {', '.join(self.sharers)}"
+        )
+
+
+def empty_cpu_pool(pod: AdmissionPod) -> EmptyPool | None:
+    """The pod's CPUs, where its exclusive containers use them up."""
+    try:
+        pod_level.check_shared_pool(pod)
+    except AdmissionError:
+        owners = tuple((c.name, c.exclusive_cpus) for c in pod.containers if c.exclusive_cpus and not c.plain_init)
+        sharers = tuple(c.name for c in pod.containers if not c.exclusive_cpus)
+        return EmptyPool("cpu", pod.cpus, owners, sharers)
+    return None
+
+
+def empty_memory_pool(pod: AdmissionPod, *, exact_text: bool = False) -> EmptyPool | None:
+    """The pod's memory or huge pages, where its exclusive containers use them up; `exact_text` as for the amounts."""
+
+    def own(container: AdmissionContainer) -> Amounts:
+        return container_memory(pod, container, exact_text=exact_text)
+
+    try:
+        request = pod_memory(pod, exact_text=exact_text)
+        amounts = {container.name: own(container) for container in pod.containers}
+    except AdmissionError:
+        return None
+    try:
+        memory_pod.check_shared_pool(pod, request, own)
+    except AdmissionError:
+        running = [container.name for container in pod.containers if not container.plain_init]
+        taken = {name: sum(amounts[one].get(name, 0) for one in running) for name in request}
+        name = next(name for name in sorted(request) if taken[name] >= request[name])
+        owners = tuple((one, amounts[one][name]) for one in running if amounts[one].get(name))
+        return EmptyPool(name, request[name], owners, tuple(one for one in amounts if not amounts[one]))
+    return None
