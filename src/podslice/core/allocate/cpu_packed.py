@@ -92,13 +92,15 @@ class Accumulator:
     def _cores_by_parent(self) -> Iterator[list[int]]:
         """Cores in order, for one socket or NUMA node after the other; only those are sorted that are looked at.
 
-        Where a core has several parents, all are sorted before the first is used, as taking it changes the others.
+        Where a core is listed several times, because it or its parent has several parents, all are sorted before the
+        first is used, as taking it changes the others.
         """
         level = "sockets" if self.numa_first else "numa_nodes"
-        if not self.topology.cores_nest:
+        topology = self.topology
+        if not topology.cores_nest or (self.quirks.straddling_objects and not topology.packages_nest):
             yield self._nested(self.sockets() if self.numa_first else self.numas(), level, "cores")
             return
-        children = self.topology.children(level, "cores")
+        children = topology.children(level, "cores")
         for parent in self._parents_of_cores():
             yield self._order(children[parent])
 

@@ -76,10 +76,9 @@ def partition(pod: AdmissionPod, request: Amounts, own: Own, on_slice: Callable[
             if container.restartable:
                 _add(sidecars, amounts)
         elif not container.restartable:
-            left = _minus(request, sidecars)
-            slices[container.name] = {name: left[name] for name in request}
+            slices[container.name] = _budget_less(request, sidecars)
             on_slice("shared")
-    pool = _minus(request, sidecars)
+    pool = _budget_less(request, sidecars)
     for container in pod.containers:
         amounts = {} if container.init else own(container)
         if amounts:
@@ -97,6 +96,11 @@ def partition(pod: AdmissionPod, request: Amounts, own: Own, on_slice: Callable[
 def _add(total: Amounts, amounts: Amounts) -> None:
     for name, size in amounts.items():
         total[name] = total.get(name, 0) + size
+
+
+def _budget_less(request: Amounts, taken: Amounts) -> Amounts:
+    """What is left of the pod's own resources; others, which only containers ask for, are none of the budget."""
+    return {name: (size - taken.get(name, 0)) & U64 for name, size in request.items()}
 
 
 def _minus(amounts: Amounts, taken: Amounts) -> Amounts:

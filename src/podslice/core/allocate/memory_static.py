@@ -8,7 +8,7 @@ from podslice.core.config.reservation import hugepage_resource
 from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
-from podslice.core.hints.memory import Groups, Request, free_on
+from podslice.core.hints.memory import Groups, Request, is_short
 from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.pod.memory_demand import U64
@@ -54,11 +54,18 @@ def _table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
 
 
 def resolve(
-    machine: MachineState, affinity: Hint, request: Request, hints: Callable[[], HintSet | None], *, whole_groups: bool
+    machine: MachineState,
+    affinity: Hint,
+    request: Request,
+    hints: Callable[[], HintSet | None],
+    *,
+    whole_groups: bool,
+    crash: bool = False,
 ) -> Bits:
     """The nodes an allocation uses: the affinity, a default without one, or a superset that is large enough.
 
-    `whole_groups` extends a single node of a group as well. Raises `AdmissionError` with upstream's text (spec 1.8).
+    `whole_groups` extends a single node of a group as well; `crash` raises `UpstreamDefectError` for a node without a
+    table of what is asked for. Raises `AdmissionError` with upstream's text.
     """
     groups = Groups.of(machine)
     if affinity.mask is None:
@@ -69,8 +76,7 @@ def resolve(
             "[memorymanager] failed to find the default preferred hint",
         )
     mask = affinity.mask or 0
-    short = any(free_on(machine, mask, name) < amount for name, amount in request.items())
-    if short or (whole_groups and groups.broken_by(mask)):
+    if is_short(machine, mask, request, crash=crash) or (whole_groups and groups.broken_by(mask)):
         affinity = _checked(
             _best(hints(), mask),
             affinity.preferred,

@@ -13,7 +13,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
 from podslice.core.values.golang import quote
-from podslice.core.values.quantity import BINARY_SI, DECIMAL_SI, ZERO, Quantity, QuantityError
+from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity, QuantityError
 
 _RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 Amounts = dict[str, Quantity]
@@ -169,7 +169,7 @@ def reserved_memory_bytes(
         for name, text in reservation.limits.items():
             amount = _parse_amount(stage, text)
             parsed.append((reservation.numa_node, name, amount))
-            sums[name] = sums.get(name, Quantity(0, DECIMAL_SI)).add(amount)
+            sums[name] = amount.add(sums.get(name, ZERO))
     wanted = {name for name in total if name == "memory" or name.startswith("hugepages-")}
     for name in sorted({*sums, *wanted}):
         have, need = sums.get(name, ZERO), total.get(name, ZERO)

@@ -6,14 +6,16 @@ taken alone or as exactly the group they belong to. So there is a rule for the f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.masks import enumerate_masks
 from podslice.core.hints.needs import Need
 from podslice.core.hints.search import Effort, fewest
 from podslice.core.machine.memory import MachineState
+from podslice.core.pod.memory_demand import U64
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 Request = Mapping[str, int]
@@ -53,17 +55,21 @@ class Groups(NamedTuple):
         return mask.bit_count() == 1 and mask & self.grouped != 0
 
 
-def memory_hints(machine: MachineState, request: Request, reuse: Reuse, *, crash: bool) -> HintSet | None:
+def memory_hints(
+    machine: MachineState, request: Request, reuse: Reuse, *, crash: bool, wraps: bool = False
+) -> HintSet | None:
     """The hints that every requested resource shares; None when nothing fits.
 
     A set of nodes must be large enough when empty (this alone decides what the smallest, preferred size is), must
     respect the groups, and must have enough free. `crash` raises `UpstreamDefectError` for a resource that a node does
-    not have; otherwise it counts as nothing.
+    not have; otherwise it counts as nothing. `wraps`: sums of nodes may exceed 64 bits (`sums_wrap`).
     """
     if not request:
         return None
     if crash:
-        _check_tables(machine, request)
+        _check_tables(machine, request, machine)
+    if wraps:
+        return _wrapped_hints(machine, request, reuse)
     room = _Room(machine, request)
     effort = Effort.over(room.nodes)
     smallest = fewest(room.nodes, room.sizes, effort=effort)
@@ -147,18 +153,64 @@ def _candidates(nodes: Bits, groups: Groups, reuse: Reuse) -> set[Bits]:
     return {mask for mask in masks if mask and not mask & ~nodes}
 
 
-def _check_tables(machine: MachineState, request: Request) -> None:
+def sums_wrap(machine: MachineState) -> bool:
+    """True when what some nodes have together may exceed 64 bits, which only wrapped-around reservations bring about
+    (quirk `memory_reservation_wraps`)."""
+    totals: dict[str, int] = {}
+    for state in machine.values():
+        for name, table in (state.memory_map or {}).items():
+            totals[name] = totals.get(name, 0) + max(table.allocatable, table.free + table.reserved)
+    return any(total > U64 for total in totals.values())
+
+
+def _wrapped_hints(machine: MachineState, request: Request, reuse: Reuse) -> HintSet | None:
+    """The hints where sums of nodes wrap around at 64 bits: more nodes may then have less, so every set is
+    looked at."""
+    groups = Groups.of(machine)
+    smallest = len(machine)
+    singles = 0
+    multis = []
+    for mask in enumerate_masks(tuple(sorted(machine))):
+        if any(_sum_on(machine, mask, name, "allocatable") < amount for name, amount in request.items()):
+            continue
+        smallest = min(smallest, mask.bit_count())
+        if groups.violated_by(mask) or groups.broken_by(mask):
+            continue
+        left = reuse.get(mask, {})
+        if any(free_on(machine, mask, name) + left.get(name, 0) & U64 < amount for name, amount in request.items()):
+            continue
+        if mask & (mask - 1):
+            multis.append(mask)
+        else:
+            singles |= mask
+    if not (singles or multis):
+        return None
+    return HintSet(tuple(sorted(machine)), smallest, singles, multis=tuple(multis))
+
+
+def _check_tables(machine: MachineState, request: Request, nodes: Collection[int]) -> None:
     for name in request:
-        for node, state in machine.items():
-            if name not in (state.memory_map or {}):
+        for node in nodes:
+            if node not in machine or name not in (machine[node].memory_map or {}):
                 raise UpstreamDefectError("missing_hugepages_crash", f"NUMA node {node} has no {name}")
 
 
+def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool) -> bool:
+    """True when the nodes of a mask lack some of what is asked for; `crash` as for `memory_hints`."""
+    if crash:
+        _check_tables(machine, request, list(iter_bits(mask)))
+    return any(free_on(machine, mask, name) < amount for name, amount in request.items())
+
+
 def free_on(machine: MachineState, mask: Bits, name: str) -> int:
-    """Free bytes of a resource on the nodes of a mask."""
-    free = 0
+    """Free bytes of a resource on the nodes of a mask; wraps at 64 bits as upstream does."""
+    return _sum_on(machine, mask, name, "free")
+
+
+def _sum_on(machine: MachineState, mask: Bits, name: str, field: Literal["free", "allocatable"]) -> int:
+    total = 0
     for node in iter_bits(mask):
         if node in machine:
             table = (machine[node].memory_map or {}).get(name)
-            free += table.free if table is not None else 0
-    return free
+            total += getattr(table, field) if table is not None else 0
+    return total & U64

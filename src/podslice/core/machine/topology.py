@@ -23,7 +23,8 @@ class TopologyError(PodsliceError):
 class CPUTopology:
     """Immutable after construction. All `dict[int, Bits]` map an object id to the bits of its CPUs, ids ascending.
 
-    `cores_nest`: every core lies within one NUMA node and one socket.
+    `cores_nest`: every core lies within one NUMA node and one socket. `packages_nest`: every socket lies within one
+    NUMA node, or on machines with more NUMA nodes than sockets every NUMA node within one socket.
     `smallest_numa_node`, `smallest_socket`: their number of CPUs.
     `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
     position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
@@ -42,6 +43,7 @@ class CPUTopology:
         "numa_mask",
         "numa_nodes",
         "numa_of",
+        "packages_nest",
         "smallest_numa_node",
         "smallest_socket",
         "socket_of",
@@ -81,11 +83,9 @@ class CPUTopology:
         self.uncore_caches = _group(self.uncore_of)
         self.smallest_numa_node = min((cpus.bit_count() for cpus in self.numa_nodes.values()), default=0)
         self.smallest_socket = min((cpus.bit_count() for cpus in self.sockets.values()), default=0)
-        self.cores_nest = all(
-            any(not core & ~cpus for cpus in parents.values())
-            for parents in (self.numa_nodes, self.sockets)
-            for core in self.cores.values()
-        )
+        self.cores_nest = _nest(self.cores, self.numa_nodes) and _nest(self.cores, self.sockets)
+        outer, inner = self.numa_nodes, self.sockets
+        self.packages_nest = _nest(inner, outer) if self.num_sockets >= len(self.numa_nodes) else _nest(outer, inner)
         self._children: dict[tuple[str, str], dict[int, tuple[tuple[int, Bits], ...]]] = {}
         self.numa_mask: Bits = bits_of(node for node in self.numa_nodes if node >= 0)
         self.sockets_of_numa_nodes = {
@@ -168,6 +168,11 @@ def whole_objects(objects: Mapping[int, Bits], cpus: Bits) -> Bits:
         if bits & cpus:
             whole |= bits
     return whole
+
+
+def _nest(objects: Mapping[int, Bits], parents: Mapping[int, Bits]) -> bool:
+    """True when every object lies within one parent."""
+    return all(any(not cpus & ~parent for parent in parents.values()) for cpus in objects.values())
 
 
 def _group(object_of: dict[int, int]) -> dict[int, Bits]:

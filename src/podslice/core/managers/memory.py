@@ -136,7 +136,8 @@ class MemoryManager(MemoryBooks):
         return dict.fromkeys(request, hints or [])
 
     def _fitting(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
-        return memory_hints(self.machine_state, request, reuse, crash=self.context.quirks.missing_hugepages_crash)
+        crash = self.context.quirks.missing_hugepages_crash
+        return memory_hints(self.machine_state, request, reuse, crash=crash, wraps=self._sums_wrap)
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """A plain init container without memory of its own has ended when a later container has some, or was started
@@ -195,8 +196,15 @@ class MemoryManager(MemoryBooks):
             return asked[-1]
 
         asked: list[HintSet | None] = []
-        whole_groups = not self.context.quirks.single_node_in_group
-        mask = resolve(self.machine_state, affinity, request, hints, whole_groups=whole_groups)
+        quirks = self.context.quirks
+        mask = resolve(
+            self.machine_state,
+            affinity,
+            request,
+            hints,
+            whole_groups=not quirks.single_node_in_group,
+            crash=quirks.missing_hugepages_crash,
+        )
         if any(one.ended_early for one in asked if one is not None):
             self.context.end_early("the fewest NUMA nodes for the memory")
         return mask

@@ -10,6 +10,7 @@ from podslice.core.allocate.memory_static import check_reservation, default_mach
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.errors import StartError
+from podslice.core.hints.memory import sums_wrap
 from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.model import Machine
 from podslice.core.managers.context import ContainerMap, NodeContext
@@ -43,6 +44,7 @@ class MemoryBooks:
         self._reserved = reserved
         self._reusable: dict[str, dict[Bits, Amounts]] = {}
         self._cleaned = 0
+        self._sums_wrap = False
         self._pod_level = context.gates["PodLevelResourceManagers"]
         self._encoder = MemoryStateEncoder()
 
@@ -99,6 +101,7 @@ class MemoryBooks:
             )
             self.revision += before != [state for _, state in sorted((checkpoint.machine_state or {}).items())]
         self.machine_state = checkpoint.machine_state or {}
+        self._sums_wrap = sums_wrap(self.machine_state)
         self.assignments = {
             pod: {name: list(blocks or ()) for name, blocks in (named or {}).items()}
             for pod, named in (checkpoint.entries or {}).items()

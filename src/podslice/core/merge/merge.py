@@ -9,6 +9,7 @@ docs/merge.md has the proof.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
@@ -16,6 +17,7 @@ from podslice.core.hints.search import EXACT_NODES, Effort
 from podslice.core.merge import fold, intersect
 from podslice.core.merge.fit import ClosestFit, Fit
 from podslice.core.merge.options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
+from podslice.core.merge.walk import TooLongError, Walk
 from podslice.core.values.cpuset import Bits, bits_of
 
 _IMPOSSIBLE = Hint(None, False)
@@ -42,10 +44,12 @@ class Merger:
         self.all_nodes: Bits = bits_of(node for node, _ in numa)
         self.ended_early = False
         self._fit = Fit()
+        self._may_crash = False
         if closest and not self.single_numa_node:
             ids = [node for node, _ in numa]
             position = {node: node if distances_by_id else i for i, node in enumerate(sorted(ids))}
             self._fit = ClosestFit({node: distances or () for node, distances in numa}, position)
+            self._may_crash = distances_by_id and max(ids) >= min(len(distances or ()) for _, distances in numa)
 
     def merge(self, providers: Iterable[ProviderHints]) -> tuple[Hint, bool]:
         """The affinity to store and whether the pod may land (spec 9.5)."""
@@ -58,6 +62,22 @@ class Merger:
         return best, self.policy == BEST_EFFORT or best.preferred
 
     def _best(self, providers: Iterable[ProviderHints]) -> Hint:
+        if self._may_crash:
+            providers = list(providers)
+            with suppress(TooLongError):
+                return self._walk(providers)
+        return self._fold(providers)
+
+    def _walk(self, providers: Iterable[ProviderHints]) -> Hint:
+        lists = [
+            list(hints) or [_IMPOSSIBLE]
+            for answer in providers
+            for hints in (answer.values() if answer else ())
+            if hints is not None
+        ]
+        return Walk(lists, self.all_nodes, _target(lists), self._fit).best()
+
+    def _fold(self, providers: Iterable[ProviderHints]) -> Hint:
         sets: list[HintSet] = []
         lists: list[list[Hint]] = []
         for answer in providers:
@@ -104,7 +124,7 @@ class Merger:
         reachable = fold.reachable(lists, self.all_nodes)
         if not reachable:
             return Hint(self.all_nodes, False)
-        target = max((_narrowest(hints) for hints in lists), default=0)
+        target = _target(lists)
         size = min({mask.bit_count() for mask in reachable}, key=lambda c: (c > target, abs(c - target)))
         return Hint(self._fittest(reachable, size), False)
 
@@ -114,6 +134,11 @@ class Merger:
 
 def _fits_one_node(hint: Hint) -> bool:
     return hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)
+
+
+def _target(lists: Iterable[list[Hint]]) -> int:
+    """How many nodes a hint should have that not all resources prefer."""
+    return max((_narrowest(hints) for hints in lists), default=0)
 
 
 def _narrowest(hints: list[Hint]) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from podslice.core.allocate.memory_static import charge
-from podslice.core.errors import StartError
+from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.machine.memory import Block, MachineState, NUMANodeState
+from podslice.core.pod.memory_demand import U64
 from podslice.core.state.books import held_blocks
 from podslice.core.state.checkpoint_data import is_data_file, load_memory_v3
 from podslice.core.state.checkpoint_memory import MemoryCheckpoint, load
@@ -61,7 +62,8 @@ def validate_memory_state(
 
     With `tolerate_drift`, NUMA nodes whose memory size changed a little since then take the new size over, as long as
     what is held still fits (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one
-    has it or the block is empty. Raises `StartError`.
+    has it or the block is empty; otherwise a group with such a node raises `UpstreamDefectError`, as the comparison
+    crashes. Raises `StartError`.
     """
     if tolerate_drift:
         _take_drift_over(checkpoint.machine_state or {}, default)
@@ -74,7 +76,9 @@ def validate_memory_state(
     for pod, container, block in held_blocks(checkpoint, pod_level=pod_level):
         _check_block(default, pod, container, block, tables_may_miss=tables_may_miss)
         charge(default, bits_of(block.numa_affinity or ()), block.type, block.size)
-    same = set(stored) == set(default) and all(_equal(stored, default, node) for node in stored)
+    same = set(stored) == set(default) and all(
+        _equal(stored, default, node, tables_may_miss=tables_may_miss) for node in stored
+    )
     if not same:
         raise _invalid("[memorymanager] the expected machine state is different from the real one")
 
@@ -108,7 +112,7 @@ def _check_block(machine: MachineState, pod: str, container: str, block: Block, 
         raise _invalid(f"{who} memory resource that does not exist")
 
 
-def _equal(stored: MachineState, expected: MachineState, node: int) -> bool:
+def _equal(stored: MachineState, expected: MachineState, node: int, *, tables_may_miss: bool) -> bool:
     mine, theirs = stored[node], expected[node]
     if mine.number_of_assignments != theirs.number_of_assignments:
         return False
@@ -122,18 +126,27 @@ def _equal(stored: MachineState, expected: MachineState, node: int) -> bool:
         facts = (table.total, table.system_reserved, table.allocatable)
         if facts != (other.total, other.system_reserved, other.allocatable):
             return False
+        if not tables_may_miss:
+            _check_group(stored, mine, name)
         for field in ("free", "reserved"):
             if _group_sum(stored, mine, name, field) != _group_sum(expected, mine, name, field):
                 return False
     return True
 
 
+def _check_group(machine: MachineState, state: NUMANodeState, name: str) -> None:
+    for cell in state.cells or ():
+        if cell not in machine or name not in (machine[cell].memory_map or {}):
+            raise UpstreamDefectError("missing_hugepages_crash", f"NUMA node {cell} has no {name}")
+
+
 def _group_sum(machine: MachineState, state: NUMANodeState, name: str, field: str) -> int:
-    return sum(
+    total = sum(
         int(getattr((machine[cell].memory_map or {})[name], field))
         for cell in state.cells or ()
         if cell in machine and name in (machine[cell].memory_map or {})
     )
+    return total & U64
 
 
 def _invalid(problem: str) -> StartError:
