@@ -156,8 +156,30 @@ def test_no_device_is_owned_twice(history, quirks):
         _check_owners(devices)
     for uid in list(devices.context.active):
         remove(devices, uid)
-    assert devices.content() == fresh
+    assert devices.assignments() == {}
     assert devices.allocated() == {}
+    devices.register(NIC, [Device("n0", (0,)), Device("n1", (1,)), Device("n2", (0, 1))], SimulatedPlugin())
+    assert devices.content() == fresh
+
+
+@pytest.mark.parametrize(("quirks", "kept"), [(PODSLICE, []), (KUBELET_1_36, ["u"])])
+def test_checkpoint_after_a_pod_left(quirks, kept):
+    """A kubelet's checkpoint has the devices of a pod that left until something else writes it; ours is up to date."""
+    devices = manager(gpus(0, 1), quirks=quirks)
+    assert admit(devices, pod("u", {GPU: 1})) == ""
+    remove(devices, "u")
+    assert devices.allocated() == {}
+    assert [entry.pod for entry in devices.content().entries] == kept
+    assert admit(devices, pod("v", {GPU: 1})) == ""
+    assert [entry.pod for entry in devices.content().entries] == ["v"]
+
+
+def test_checkpoint_after_a_failed_container():
+    """Devices of a container whose allocation failed half-way are in no checkpoint of a kubelet's."""
+    devices = manager(gpus(0, 1), quirks=KUBELET_1_36)
+    devices.register(NIC, [Device("n0", (0,))], SimulatedPlugin())
+    assert admit(devices, pod("u", {GPU: 1}, {GPU: 1, NIC: 2})) != ""
+    assert [entry.container for entry in devices.content().entries] == ["c0"]
 
 
 def _check_owners(devices):

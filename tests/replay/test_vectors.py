@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podslice.core.quirks import KUBELET_1_36
-from podslice.replay.run import compare, first_difference, read_cases
+from podslice.replay.run import Json, compare, first_difference, read_cases
 
 SAMPLE = Path(__file__).parents[1] / "vectors"
 KINDS = ("cpuset", "quantity", "take", "hints", "merge", "checkpoint", "managers-cpu", "managers", "api")
@@ -33,6 +33,15 @@ def test_sample(kind: str) -> None:
 def test_full_set(shared: Path, kind: str, part: int) -> None:
     """Every recorded case beside the checkout is decided as upstream decided it."""
     assert check(shared / "vectors" / f"{kind}.jsonl.gz", part, SLICES) > 100
+
+
+FOUND = list(read_cases(SAMPLE / "found.jsonl.gz"))
+
+
+@pytest.mark.parametrize("record", FOUND, ids=[record["case"]["name"] for record in FOUND])
+def test_found(record: Json) -> None:
+    """A smallest case in which podslice once differed from upstream's code is decided as upstream decides it."""
+    assert compare(record, KUBELET_1_36).difference == ""
 
 
 @pytest.mark.parametrize(

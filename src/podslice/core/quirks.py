@@ -55,6 +55,9 @@ class Quirks(msgspec.Struct, frozen=True):
     PreStartContainer; False allocates first."""
     failed_container_keeps_devices: bool = False
     """memory-device 2.7, 2.8: devices taken before a container's allocation failed stay taken until the pod is gone."""
+    device_file_keeps_gone_pods: bool = False
+    """2.11: the device checkpoint is not written when pods leave, so a restarted kubelet takes their devices for used
+    until all sources have reported; False writes it at once."""
     restart_needs_device_plugins: bool = False
     """memory-device 2.12: after a restart, pods whose containers do not run are refused until their plugins are back;
     False keeps the recorded devices."""

@@ -2,7 +2,8 @@
 
 `records` say which container was given which devices; each pool's `allocated` set says which devices count as in use.
 The second is marked as soon as a device is taken and is recomputed from the first whenever something is released, so
-after a failed allocation the two can differ for a while.
+after a failed allocation the two can differ for a while. The checkpoint holds the records as they were when it was
+last written, which upstream does after a list of devices and after an allocation (quirk `device_file_keeps_gone_pods`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class DeviceBooks:
         self._machine_nodes = tuple(machine_nodes)
         self._pools: dict[str, DevicePool] = {}
         self._records = DeviceRecords()
+        self._file = DeviceRecords()
+        self._unwritten: set[str] = set()
         self._reusable: dict[str, dict[str, Bits]] = {}
         self._running: frozenset[tuple[str, str]] = frozenset()
         self._cleaned = 0
@@ -70,6 +73,8 @@ class DeviceBooks:
                 continue
             devices = self._pool(entry.resource).bits(name for names in entry.by_node.values() for name in names)
             self._records.add(entry.pod, entry.container, entry.resource, Held(devices, entry.by_node, response))
+            self._unwritten.add(entry.pod)
+        self._put_into_file()
         self._recount()
         for resource in content.registered:
             pool = self._pool(resource)
@@ -86,7 +91,7 @@ class DeviceBooks:
     def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
         """The plugin's complete list of devices (spec 2.4)."""
         self._pool(resource).update(devices)
-        self.revision += 1
+        self._write()
 
     def disconnect(self, resource: str, *, now: float = 0.0) -> None:
         """The plugin is gone; its devices are unhealthy, what is allocated stays. Unknown resources are ignored."""
@@ -100,7 +105,7 @@ class DeviceBooks:
         for resource, pool in self._pools.items():
             if pool.expired(now):
                 pool.forget()
-                self.revision += 1
+                self._write()
                 report.removed.append(resource)
             elif pool.registered:
                 report.capacity[resource] = (pool.healthy | pool.unhealthy).bit_count()
@@ -112,6 +117,18 @@ class DeviceBooks:
         if pool is None:
             pool = self._pools[resource] = DevicePool(self._machine_nodes)
         return pool
+
+    # The checkpoint
+
+    def _write(self) -> None:
+        """The checkpoint is written: it holds the records as they are now."""
+        self.revision += 1
+        self._put_into_file()
+
+    def _put_into_file(self) -> None:
+        for uid in self._unwritten:
+            self._file.put_back(uid, self._records.copy_of(uid))
+        self._unwritten.clear()
 
     # Taking back
 
@@ -135,7 +152,8 @@ class DeviceBooks:
         self._records.put_back(uid, before.records)
         self._reusable = before.reusable
         self._recount()
-        self.revision += 1
+        self._unwritten.add(uid)
+        self._write()
 
     # Queries
 
@@ -159,6 +177,6 @@ class DeviceBooks:
         return {resource: pool.allocated.bit_count() for resource, pool in self._pools.items() if pool.counted}
 
     def content(self) -> DeviceContent:
-        """The content of the device checkpoint now; records in order of allocation, ids in byte order (spec 2.11)."""
+        """The content of the device checkpoint; records in order of allocation, ids in byte order (spec 2.11)."""
         registered = {resource: pool.names(pool.healthy) for resource, pool in self._pools.items() if pool.registered}
-        return DeviceContent(self._records.entries(), registered)
+        return DeviceContent(self._file.entries(), registered)

@@ -102,13 +102,17 @@ class DeviceManager(DeviceBooks):
         self.remove_stale()
         before = None if self.context.quirks.failed_container_keeps_devices else self.snapshot(pod.uid)
         try:
-            for resource, count in requests.items():
+            taken = [
                 self._allocate_resource(pod, container, resource, count, affinity)
+                for resource, count in requests.items()
+            ]
         except AdmissionError:
             if before is not None:
                 self.restore(pod.uid, before)
             raise
         self._update_reusable(pod.uid, container)
+        if any(taken):
+            self._write()
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
         """Give a pod with pod-level resources its devices; upstream waits until its containers start (spec 2.7)."""
@@ -126,11 +130,12 @@ class DeviceManager(DeviceBooks):
 
     def _allocate_resource(
         self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
-    ) -> None:
+    ) -> bool:
+        """Whether devices were taken. Raises `AdmissionError`."""
         if count == 0 and not self.context.quirks.zero_device_requests_count:
-            return
+            return False
         if self._settled(pod.uid, container.name, resource, count):
-            return
+            return False
         pool = self._pools[resource]
         chosen = self._select(pod.uid, resource, count, affinity)
         if pool.plugin is None:
@@ -149,7 +154,8 @@ class DeviceManager(DeviceBooks):
         if chosen & ~pool.known:
             self._crash(resource, chosen & ~pool.known)
         self._records.add(pod.uid, container.name, resource, Held(chosen, pool.by_node(chosen), response))
-        self.revision += 1
+        self._unwritten.add(pod.uid)
+        return True
 
     def _settled(self, uid: str, container: str, resource: str, count: int) -> bool:
         """True when nothing has to be taken (spec 2.8, steps 1 to 4). Raises `AdmissionError`."""
@@ -263,7 +269,9 @@ class DeviceManager(DeviceBooks):
             return
         for uid in gone:
             del self._records.pods[uid]
-        self.revision += 1
+        self._unwritten.update(gone)
+        if not self.context.quirks.device_file_keeps_gone_pods:
+            self._write()
         self._recount()
 
     # Queries

@@ -57,7 +57,7 @@ class Walk:
         return best
 
     def _better(self, best: Hint | None, found: Hint) -> Hint:
-        if best is None:
+        if best is None or best == found:
             return found
         assert best.mask is not None
         assert found.mask is not None
