@@ -6,6 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podslice.core.machine.devices import HEALTHY, Device
+from podslice.core.managers.device_plugin import AllocateResponse
+from podslice.core.managers.device_pool import DevicePool
+from podslice.core.managers.device_records import DeviceRecords, DeviceStateEncoder, Held
 from podslice.core.state import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
 from podslice.core.state.checkpoint_cpu import CPUCheckpoint, CPUStateEncoder
 from podslice.core.state.checkpoint_devices import DeviceCheckpoint, DeviceEntry
@@ -179,20 +183,39 @@ def test_the_remembering_cpu_encoder_writes_the_same_bytes(
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 1 << 40)), max_size=25))
 def test_the_remembering_memory_encoder_writes_the_same_bytes(changes: list[tuple[int, str, int]]) -> None:
-    """Books and blocks that are changed in place are noticed."""
-    checkpoint, encoder = samples.memory(), MemoryStateEncoder()
-    assert checkpoint.machine_state is not None
-    assert checkpoint.entries is not None
-    assert checkpoint.pod_entries is not None
+    """Books that are replaced and blocks that are changed in place are noticed."""
+    machine: dict[int, NUMANodeState] = {}
+    entries: dict[str, dict[str, list[Block]]] = {}
+    pods: dict[str, list[Block]] = {}
+    encoders = MemoryStateEncoder(), MemoryStateEncoder()
     for node, name, size in changes:
-        books = checkpoint.machine_state.setdefault(node, NUMANodeState(0, {}, [node]))
-        assert books.memory_map is not None
-        assert books.cells is not None
-        books.memory_map.setdefault("memory", MemoryTable()).free = size
-        books.cells.append(size % 3)
-        blocks = (checkpoint.entries.setdefault(name, {}) or {}).setdefault(name, [])
-        assert blocks is not None
-        blocks.append(Block((node,), "memory", size))
-        checkpoint.pod_entries[name] = [Block((node,), "memory", size)]
-        for version in ("v1", "v2"):
-            assert encoder.encode(checkpoint, version) == checkpoint_memory.encode(checkpoint, version)
+        known = machine.get(node, NUMANodeState(0, {}, []))
+        tables = {**(known.memory_map or {}), name: MemoryTable(1 << 41, 0, 1 << 41, 0, size)}
+        machine[node] = NUMANodeState(size % 7, tables, [*(known.cells or ()), node])
+        entries.setdefault(name, {}).setdefault(name, []).append(Block((node,), "memory", size))
+        pods[name] = [Block((node,), "memory", size)]
+        for version, encoder in zip(("v1", "v2"), encoders, strict=True):
+            found = encoder.encode("Static", machine, entries, pods if version == "v2" else None)
+            checkpoint = MemoryCheckpoint("Static", dict(machine), dict(entries), dict(pods))
+            assert found == checkpoint_memory.encode(checkpoint, version)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["x/gpu", "x/<nic>"]), st.integers(0, 15)), max_size=25)
+)
+def test_the_remembering_device_encoder_writes_the_same_bytes(changes: list[tuple[str, str, int]]) -> None:
+    """After every change of records and health, the encoder writes what a new one and the plain function write."""
+    records, encoder = DeviceRecords(), DeviceStateEncoder()
+    pools = {}
+    for uid, resource, bits in changes:
+        pool = pools.setdefault(resource, DevicePool((0, 1)))
+        pool.update(Device(f"dev-{i}<", (i % 2,), HEALTHY if bits >> i & 1 else "Unhealthy") for i in range(4))
+        if bits == 15:
+            records.put_back(uid, {})
+        else:
+            response = AllocateResponse(envs={"DEVICES": str(bits)}) if bits % 2 else None
+            records.add(uid, "app", resource, Held(bits, pool.by_node(bits), response))
+        found = encoder.encode(records, {name: (one, one.healthy) for name, one in pools.items()})
+        entries = [DeviceEntry(*entry) for entry in records.entries()]
+        registered = {name: one.names(one.healthy) for name, one in pools.items()}
+        assert found == checkpoint_devices.encode(entries or None, registered)

@@ -26,7 +26,7 @@ from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topol
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.managers.cpu import CPUManager
 from podslice.core.managers.device_plugin import SimulatedPlugin
-from podslice.core.managers.device_records import DeviceContent, content_from, encode_content
+from podslice.core.managers.device_records import DeviceContent, content_from
 from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.topology import HintProvider, TopologyManager
@@ -227,7 +227,8 @@ class ContainerManager:
         self, memory: MemoryManager, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]]
     ) -> None:
         memory.start(files.get(MEMORY_STATE_FILE), containers, f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}")
-        files.update(self._changed(MEMORY_STATE_FILE, memory.revision, memory.encode))
+        if self._is_new(MEMORY_STATE_FILE, memory.revision):
+            files[MEMORY_STATE_FILE] = memory.encode()
 
     def register_plugins(self) -> None:
         """The plugins of the machine's devices register and list them."""
@@ -240,19 +241,22 @@ class ContainerManager:
     def changed_files(self) -> dict[str, bytes]:
         """State files whose content changed since the last call, as a kubelet of this release writes them."""
         files: dict[str, bytes] = {}
-        cpu = self.cpu_manager
-        if cpu is not None:
+        cpu, memory = self.cpu_manager, self.memory_manager
+        if cpu is not None and self._is_new(CPU_STATE_FILE, cpu.state.revision):
             version = "v3" if self.pod_level else "v2"
-            files |= self._changed(
-                CPU_STATE_FILE, cpu.state.revision, lambda: self._cpu_encoder.encode(cpu.state, cpu.policy, version)
-            )
-        if self.memory_manager is not None:
-            files |= self._changed(MEMORY_STATE_FILE, self.memory_manager.revision, self.memory_manager.encode)
-        if self.inventory:
-            files |= self._changed(
-                DEVICE_STATE_FILE, self.device.revision, lambda: encode_content(self.device.content())
-            )
+            files[CPU_STATE_FILE] = self._cpu_encoder.encode(cpu.state, cpu.policy, version)
+        if memory is not None and self._is_new(MEMORY_STATE_FILE, memory.revision):
+            files[MEMORY_STATE_FILE] = memory.encode()
+        if self.inventory and self._is_new(DEVICE_STATE_FILE, self.device.revision):
+            files[DEVICE_STATE_FILE] = self.device.encode()
         return files
+
+    def _is_new(self, name: str, revision: int) -> bool:
+        """Whether a file of this revision was not made before; it counts as made from now on."""
+        if self._saved.get(name, 0) == revision:
+            return False
+        self._saved[name] = revision
+        return True
 
     @staticmethod
     def _device_content(data: bytes | None) -> DeviceContent | None:
@@ -263,12 +267,6 @@ class ContainerManager:
             return content_from(load_devices(data))
         except CheckpointError:
             return None
-
-    def _changed(self, name: str, revision: int, encode: Any) -> dict[str, bytes]:
-        if self._saved.get(name, 0) == revision:
-            return {}
-        self._saved[name] = revision
-        return {name: encode()}
 
     # Pods and containers
 

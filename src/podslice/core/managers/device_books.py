@@ -15,7 +15,7 @@ from podslice.core.machine.devices import Device
 from podslice.core.managers.context import NodeContext
 from podslice.core.managers.device_plugin import DevicePlugin
 from podslice.core.managers.device_pool import DevicePool
-from podslice.core.managers.device_records import DeviceContent, DeviceRecords, Held, PodRecords
+from podslice.core.managers.device_records import DeviceContent, DeviceRecords, DeviceStateEncoder, Held, PodRecords
 from podslice.core.managers.device_response import ResponseError, decode_response
 from podslice.core.values.cpuset import Bits
 
@@ -52,6 +52,7 @@ class DeviceBooks:
         self._reusable: dict[str, dict[str, Bits]] = {}
         self._running: frozenset[tuple[str, str]] = frozenset()
         self._cleaned = 0
+        self._encoder = DeviceStateEncoder()
 
     # Start, plugins and their lists
 
@@ -180,3 +181,8 @@ class DeviceBooks:
         """The content of the device checkpoint; records in order of allocation, ids in byte order (spec 2.11)."""
         registered = {resource: pool.names(pool.healthy) for resource, pool in self._pools.items() if pool.registered}
         return DeviceContent(self._file.entries(), registered)
+
+    def encode(self) -> bytes:
+        """The checkpoint file of `content`."""
+        healthy = {resource: (pool, pool.healthy) for resource, pool in self._pools.items() if pool.registered}
+        return self._encoder.encode(self._file, healthy)

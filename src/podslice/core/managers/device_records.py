@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from podslice.core.managers.device_plugin import AllocateResponse
+from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_response import encode_response
 from podslice.core.state import checkpoint_devices
+from podslice.core.state.godump import Checksum
+from podslice.core.state.members import Member, renew
 from podslice.core.values.cpuset import Bits
 
 
@@ -39,15 +42,6 @@ class DeviceContent(NamedTuple):
 
     entries: list[DeviceEntry]
     registered: dict[str, list[str]]
-
-
-def encode_content(content: DeviceContent) -> bytes:
-    """The checkpoint file of a content."""
-    entries = [
-        checkpoint_devices.DeviceEntry(e.pod, e.container, e.resource, dict(e.by_node), e.response)
-        for e in content.entries
-    ]
-    return checkpoint_devices.encode(entries or None, content.registered)
 
 
 def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceContent:
@@ -101,7 +95,36 @@ class DeviceRecords:
 
     def entries(self) -> list[DeviceEntry]:
         """The records as the checkpoint keeps them."""
-        return [
-            DeviceEntry(uid, name, resource, held.by_node, encode_response(held.response) if held.response else b"")
-            for uid, name, resource, held in self
-        ]
+        return [DeviceEntry(uid, name, resource, held.by_node, _response(held)) for uid, name, resource, held in self]
+
+
+class DeviceStateEncoder:
+    """Writes one node's checkpoint files; remembers the texts of records and resources that did not change."""
+
+    def __init__(self) -> None:
+        self._checksum = Checksum()
+        self._entries: dict[tuple[str, str, str], Member] = {}
+        self._resources: dict[str, Member] = {}
+
+    def encode(self, records: DeviceRecords, healthy: Mapping[str, tuple[DevicePool, Bits]]) -> bytes:
+        """The file for records and the `healthy` devices of every registered resource, with the pool that names them.
+        Records are taken as unchanged when they are the same objects."""
+        known, self._entries = self._entries, {}
+        for uid, container, resource, held in records:
+            key = uid, container, resource
+            old = known.get(key)
+            if old is None or old.source is not held:
+                entry = checkpoint_devices.DeviceEntry(*key, held.by_node, _response(held))
+                old = checkpoint_devices.entry_member(held, entry)
+            self._entries[key] = old
+        self._resources = renew(self._resources, healthy, _resource)
+        return checkpoint_devices.file_of(self._entries.values(), self._resources.values(), self._checksum)
+
+
+def _response(held: Held) -> bytes:
+    return encode_response(held.response) if held.response else b""
+
+
+def _resource(resource: str, source: tuple[DevicePool, Bits]) -> Member:
+    pool, healthy = source
+    return checkpoint_devices.resource_member(source, resource, pool.names(healthy))

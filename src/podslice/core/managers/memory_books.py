@@ -126,13 +126,8 @@ class MemoryBooks:
 
     def encode(self) -> bytes:
         """The state file a kubelet of this release writes."""
-        checkpoint = MemoryCheckpoint(
-            policy_name=self.policy,
-            machine_state=self.machine_state,
-            entries={pod: dict(named) for pod, named in self.assignments.items()},
-            pod_entries=dict(self.pod_assignments),
-        )
-        return self._encoder.encode(checkpoint, "v2" if self._pod_level else "v1")
+        pods = self.pod_assignments if self._pod_level else None
+        return self._encoder.encode(self.policy, self.machine_state, self.assignments, pods)
 
     # Queries (spec 1.15)
 

@@ -6,7 +6,7 @@ V4 is in `checkpoint_data`. Entries stay text here, because the checksum covers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from podslice.core.state.godump import Checksum, dump_map, fnv1a
 from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
 from podslice.core.state.gounmarshal import GoInt, GoMap, GoString, GoStruct, GoText, GoType, unmarshal, zero
-from podslice.core.state.members import Member, dump_of, json_of, renew
+from podslice.core.state.members import Member, add_dump, json_of, member, renew
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits, parse_bits
 
@@ -38,11 +38,13 @@ class CPUCheckpoint(msgspec.Struct):
 
 # The text under the checksum
 
-_HEAD = "(*state.{name}){{PolicyName:(string){policy} DefaultCPUSet:(string){default} Entries:({kind})"
-_PODS = " PodEntries:(state.PodCPUAssignments)"
-_TAIL = " Checksum:(checksum.Checksum)0}"
 _V1_KIND = "map[string]string"
 _KIND = "map[string]map[string]string"
+_BEFORE_POLICY = "(*state.CPUManagerCheckpoint){PolicyName:(string)"
+_BEFORE_DEFAULT = " DefaultCPUSet:(string)"
+_BEFORE_ENTRIES = f" Entries:({_KIND})"
+_PODS = " PodEntries:(state.PodCPUAssignments)"
+_TAIL = " Checksum:(checksum.Checksum)0}"
 
 
 def dump_text(checkpoint: CPUCheckpoint, version: str, name: str = "CPUManagerCheckpoint") -> str:
@@ -52,8 +54,8 @@ def dump_text(checkpoint: CPUCheckpoint, version: str, name: str = "CPUManagerCh
     else:
         kind, entries = _KIND, dump_map(checkpoint.entries, _dump_containers)
     pods = _PODS + dump_map(checkpoint.pod_entries, _dump_bubble) if version == "v3" else ""
-    head = _HEAD.format(name=name, policy=checkpoint.policy_name, default=checkpoint.default_cpuset, kind=kind)
-    return f"{head}{entries}{pods}{_TAIL}"
+    head = f"(*state.{name}){{PolicyName:(string){checkpoint.policy_name}"
+    return f"{head}{_BEFORE_DEFAULT}{checkpoint.default_cpuset} Entries:({kind}){entries}{pods}{_TAIL}"
 
 
 def _dump_containers(containers: dict[str, str] | None) -> str:
@@ -140,30 +142,31 @@ class CPUStateEncoder:
         """The file for a state, as `encode_state` makes it."""
         default = format_bits(state.default)
         self._pods = renew(self._pods, state.assignments, _pod)
-        self._bubbles = renew(self._bubbles, state.bubbles if version == "v3" else {}, _bubble)
         entries, bubbles = self._pods.values(), self._bubbles.values()
-        checksum = self._checksum.of(_pieces(policy_name, default, entries, bubbles if version == "v3" else None))
+        text = [_BEFORE_POLICY, policy_name, _BEFORE_DEFAULT, default, _BEFORE_ENTRIES]
+        add_dump(text, entries, self._checksum)
+        if version == "v3":
+            self._bubbles = renew(self._bubbles, state.bubbles, _bubble)
+            bubbles = self._bubbles.values()
+            text.append(_PODS)
+            add_dump(text, bubbles, self._checksum)
+        text.append(_TAIL)
         members = _members(policy_name, default, json_of(entries), json_of(bubbles))
-        return f'{{{members},"checksum":{checksum}}}'.encode()
+        return f'{{{members},"checksum":{self._checksum.of(text)}}}'.encode()
 
 
 def _pod(uid: str, containers: dict[str, Bits]) -> Member:
-    texts = {name: format_bits(cpus) for name, cpus in containers.items()}
-    json, dump = _json_containers(texts), _dump_containers(texts)
-    return Member(dict(containers), f"{dump_string(uid)}:{json}", (f" {uid}:{dump}",))
+    dump, json = [], []
+    for name in sorted(containers):
+        cpus = format_bits(containers[name])
+        dump.append(f"{name}:{cpus}")
+        json.append(f'{dump_string(name)}:"{cpus}"')
+    text = f" {uid}:map[{' '.join(dump)}]"
+    return Member(containers.copy(), f"{dump_string(uid)}:{{{','.join(json)}}}", text, (text,))
 
 
 def _bubble(uid: str, cpus: Bits) -> Member:
-    return Member(cpus, f"{dump_string(uid)}:{json_bubble(cpus)}", (f" {uid}:{_dump_bubble(cpus)}",))
-
-
-def _pieces(policy: str, default: str, entries: Iterable[Member], bubbles: Iterable[Member] | None) -> Iterator[str]:
-    yield _HEAD.format(name="CPUManagerCheckpoint", policy=policy, default=default, kind=_KIND)
-    yield from dump_of(entries)
-    if bubbles is not None:
-        yield _PODS
-        yield from dump_of(bubbles)
-    yield _TAIL
+    return member(cpus, f"{dump_string(uid)}:{json_bubble(cpus)}", f" {uid}:", _dump_bubble(cpus))
 
 
 # Reading

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.core.state.godump import dump_list, dump_map, fnv1a
+from podslice.core.state.godump import Checksum, dump_list, dump_map, fnv1a
 from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
 from podslice.core.state.gounmarshal import GoBytes, GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal
+from podslice.core.state.members import Member, add_dump, json_of, member
 
 
 class DeviceEntry(NamedTuple):
@@ -61,6 +62,44 @@ def _dump_entry(entry: DeviceEntry) -> str:
         f"{{PodUID:(string){entry.pod} ContainerName:(string){entry.container} ResourceName:(string){entry.resource} "
         f"DeviceIDs:{devices} AllocResp:([]uint8){dump_list(entry.response)}}}"
     )
+
+
+def entry_member(source: Any, entry: DeviceEntry) -> Member:
+    """A member of `PodDeviceEntries` for `file_of`."""
+    assert not isinstance(entry.by_node, list), "the list form is not written any more"
+    return member(
+        source,
+        _json_entry(entry),
+        " {PodUID:(string)",
+        entry.pod,
+        f" ContainerName:(string){entry.container}",
+        f" ResourceName:(string){entry.resource} DeviceIDs:(checkpoint.DevicesPerNUMA)",
+        _dump_nodes(entry.by_node),
+        " AllocResp:([]uint8)",
+        dump_list(entry.response),
+        "}",
+    )
+
+
+def resource_member(source: Any, resource: str, ids: list[str]) -> Member:
+    """A member of `RegisteredDevices` for `file_of`."""
+    return member(source, f"{dump_string(resource)}:{_json_strings(ids)}", f" {resource}:", dump_list(ids))
+
+
+def file_of(entries: Iterable[Member], registered: Iterable[Member], checksum: Checksum) -> bytes:
+    """The file of members, entries in the order given, resources in byte order; as `encode` makes it."""
+    listed = ",".join([one.json for one in entries])
+    text = ["(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"]
+    if listed:
+        add_dump(text, entries, checksum, opening="[")
+    else:
+        text.append("<nil>")
+    text.append(" RegisteredDevices:(map[string][]string)")
+    add_dump(text, registered, checksum)
+    text.append("}")
+    entries_text = f"[{listed}]" if listed else "null"
+    data = f'{{"PodDeviceEntries":{entries_text},"RegisteredDevices":{json_of(registered) or "{}"}}}'
+    return f'{{"Data":{data},"Checksum":{checksum.of(text)}}}'.encode()
 
 
 def _dump_nodes(by_node: Mapping[int, list[str] | None] | None) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from podslice.core.state.godump import Checksum, dump_list, dump_map, fnv1a
 from podslice.core.state.gojson import CORRUPT, CheckpointError, dump_string
 from podslice.core.state.gojson import dump_map as json_map
 from podslice.core.state.gounmarshal import GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal, zero
-from podslice.core.state.members import Member, dump_of, json_of, renew
+from podslice.core.state.members import Member, add_dump, json_of, member, renew
 
 ContainerBlocks = dict[str, dict[str, list[Block] | None] | None]
 PodBlocks = dict[str, list[Block] | None]
@@ -34,6 +33,7 @@ class MemoryCheckpoint(msgspec.Struct):
 
 # The text under the checksum
 
+_BEFORE_POLICY = "(*state.MemoryManagerCheckpoint){PolicyName:(string)"
 _MACHINE = " MachineState:(state.NUMANodeMap)"
 _ENTRIES = " Entries:(state.ContainerMemoryAssignments)"
 _PODS = " PodEntries:(state.PodMemoryAssignments)"
@@ -56,27 +56,27 @@ def _dump_node(node: NUMANodeState) -> str:
 
 
 def _node_dump(node: NUMANodeState) -> Iterator[str]:
-    """The dump of a node in pieces, one per memory table."""
-    yield (
-        f"<*>{{NumberOfAssignments:(int){node.number_of_assignments} MemoryMap:(map[v1.ResourceName]*state.MemoryTable)"
-    )
+    """The dump of a node in pieces: what allocations change, and what stays around it."""
+    yield "<*>{NumberOfAssignments:(int)"
+    yield str(node.number_of_assignments)
+    before = " MemoryMap:(map[v1.ResourceName]*state.MemoryTable)"
     if node.memory_map is None:
-        yield "<nil>"
+        before += "<nil>"
     else:
-        yield "map["
+        before += "map["
         blank = ""
         for name in sorted(node.memory_map):
-            yield f"{blank}{name}:{_dump_table(node.memory_map[name])}"
-            blank = " "
-        yield "]"
-    yield f" Cells:([]int){dump_list(node.cells)}}}"
-
-
-def _dump_table(table: MemoryTable) -> str:
-    return (
-        f"<*>{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.system_reserved} "
-        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} Free:(uint64){table.free}}}"
-    )
+            t = node.memory_map[name]
+            yield (
+                f"{before}{blank}{name}:<*>{{TotalMemSize:(uint64){t.total} SystemReserved:(uint64){t.system_reserved} "
+                f"Allocatable:(uint64){t.allocatable} Reserved:(uint64)"
+            )
+            yield str(t.reserved)
+            yield " Free:(uint64)"
+            yield str(t.free)
+            before, blank = "}", " "
+        before += "]"
+    yield f"{before} Cells:([]int){dump_list(node.cells)}}}"
 
 
 def _dump_containers(containers: Mapping[str, list[Block] | None] | None) -> str:
@@ -92,8 +92,22 @@ def _dump_blocks(blocks: list[Block] | None) -> str:
 
 
 def _dump_block(block: Block) -> str:
+    return "".join(_block_dump(block))
+
+
+def _block_dump(block: Block) -> tuple[str, str, str]:
     affinity = dump_list(block.numa_affinity)
-    return f"{{NUMAAffinity:([]int){affinity} Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"
+    return f"{{NUMAAffinity:([]int){affinity} Type:(v1.ResourceName){block.type} Size:(uint64)", str(block.size), "}"
+
+
+def _blocks_dump(blocks: Sequence[Block]) -> Iterator[str]:
+    """`_dump_blocks` in pieces."""
+    before = "["
+    for block in blocks:
+        yield before
+        yield from _block_dump(block)
+        before = " "
+    yield "]" if blocks else "[]"
 
 
 # Writing
@@ -169,49 +183,61 @@ class MemoryStateEncoder:
         self._pods: dict[str, Member] = {}
         self._pod_blocks: dict[str, Member] = {}
 
-    def encode(self, checkpoint: MemoryCheckpoint, version: str) -> bytes:
-        """The file for a state, as the function `encode` makes it; its maps must not be None."""
-        assert checkpoint.machine_state is not None
-        nodes = self._nodes = renew(self._nodes, checkpoint.machine_state, _node)
-        self._pods = renew(self._pods, checkpoint.entries or {}, _pod)
-        pod_blocks = (checkpoint.pod_entries or {}) if version == "v2" else {}
-        self._pod_blocks = renew(self._pod_blocks, pod_blocks, _pod_entry)
-        entries, pods = self._pods.values(), self._pod_blocks.values()
-        pieces = _pieces(checkpoint.policy_name, nodes.values(), entries, pods if version == "v2" else None)
-        checksum = self._checksum.of(pieces)
+    def encode(
+        self,
+        policy_name: str,
+        machine_state: MachineState,
+        entries: Mapping[str, Mapping[str, list[Block]]],
+        pod_entries: Mapping[str, list[Block]] | None,
+    ) -> bytes:
+        """The file for a state, as the function `encode` makes it: v2, or v1 where `pod_entries` is None. Records of
+        NUMA nodes are taken as unchanged when they are the same objects."""
+        nodes = self._nodes = _renew_nodes(self._nodes, machine_state)
+        self._pods = renew(self._pods, entries, _pod)
+        pods, pod_blocks = self._pods.values(), self._pod_blocks.values()
+        text = [_BEFORE_POLICY, policy_name, _MACHINE]
+        add_dump(text, nodes.values(), self._checksum)
+        text.append(_ENTRIES)
+        add_dump(text, pods, self._checksum)
+        if pod_entries is not None:
+            self._pod_blocks = renew(self._pod_blocks, pod_entries, _pod_entry)
+            pod_blocks = self._pod_blocks.values()
+            text.append(_PODS)
+            add_dump(text, pod_blocks, self._checksum)
+        text.append(_TAIL)
         machine = json_of(nodes[node] for node in sorted(nodes, key=str)) or "{}"
-        members = _members(checkpoint.policy_name, machine, json_of(entries), json_of(pods))
-        return f'{{{members},"checksum":{checksum}}}'.encode()
+        members = _members(policy_name, machine, json_of(pods), json_of(pod_blocks))
+        return f'{{{members},"checksum":{self._checksum.of(text)}}}'.encode()
+
+
+def _renew_nodes(known: Mapping[int, Member], machine: MachineState) -> dict[int, Member]:
+    members = {}
+    for node in sorted(machine):
+        state, old = machine[node], known.get(node)
+        members[node] = old if old is not None and old.source is state else _node(node, state)
+    return members
 
 
 def _node(node: int, state: NUMANodeState) -> Member:
-    tables = None if state.memory_map is None else {name: copy(table) for name, table in state.memory_map.items()}
-    source = NUMANodeState(state.number_of_assignments, tables, copy(state.cells))
-    return Member(source, f'"{node}":{_json_node(state)}', (f" {node}:", *_node_dump(state)))
+    return member(state, f'"{node}":{_json_node(state)}', f" {node}:", *_node_dump(state))
 
 
-def _pod(uid: str, containers: dict[str, list[Block] | None] | None) -> Member:
-    source = containers and {name: blocks and list(blocks) for name, blocks in containers.items()}
-    json, dump = _json_containers(containers), _dump_containers(containers)
-    return Member(source, f"{dump_string(uid)}:{json}", (f" {uid}:{dump}",))
+def _pod(uid: str, containers: Mapping[str, list[Block]]) -> Member:
+    source = {name: list(blocks) for name, blocks in containers.items()}
+    dump, json = [f" {uid}:map["], []
+    blank = ""
+    for name in sorted(source):
+        dump.append(f"{blank}{name}:")
+        dump += _blocks_dump(source[name])
+        json.append(f"{dump_string(name)}:{_json_blocks(source[name])}")
+        blank = " "
+    dump.append("]")
+    return member(source, f"{dump_string(uid)}:{{{','.join(json)}}}", *dump)
 
 
-def _pod_entry(uid: str, blocks: list[Block] | None) -> Member:
-    json, dump = _json_pod_blocks(blocks), _dump_pod_blocks(blocks)
-    return Member(blocks and list(blocks), f"{dump_string(uid)}:{json}", (f" {uid}:{dump}",))
-
-
-def _pieces(
-    policy: str, nodes: Iterable[Member], entries: Iterable[Member], pods: Iterable[Member] | None
-) -> Iterator[str]:
-    yield f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){policy}{_MACHINE}"
-    yield from dump_of(nodes)
-    yield _ENTRIES
-    yield from dump_of(entries)
-    if pods is not None:
-        yield _PODS
-        yield from dump_of(pods)
-    yield _TAIL
+def _pod_entry(uid: str, blocks: list[Block]) -> Member:
+    dump = (f" {uid}:", "{MemoryBlocks:([]state.Block)", *_blocks_dump(blocks), "}")
+    return member(list(blocks), f"{dump_string(uid)}:{_json_pod_blocks(blocks)}", *dump)
 
 
 # Reading

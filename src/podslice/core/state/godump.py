@@ -25,13 +25,12 @@ MASK = 0xFFFFFFFF
 def fnv1a(text: str, start: int = OFFSET) -> int:
     """FNV-1a, 32 bit, over the UTF-8 bytes, going on from `start`."""
     data = text.encode("utf-8", errors="surrogatepass")
-    value = start
-    head = len(data) & 3
-    for byte in data[:head]:
-        value = ((value ^ byte) * PRIME) & MASK
-    rest = iter(data[head:])
-    for a, b, c, d in zip(rest, rest, rest, rest, strict=False):
-        value = ((((((value ^ a) * PRIME) ^ b) * PRIME ^ c) * PRIME ^ d) * PRIME) & MASK
+    prime, mask, value = PRIME, MASK, start
+    rest = iter(data)
+    if len(data) & 1:
+        value = (value ^ next(rest)) * prime & mask
+    for byte in rest:
+        value = ((value ^ byte) * prime ^ next(rest)) * prime & mask
     return value
 
 
@@ -41,6 +40,7 @@ _STARTS = sum(lane << 64 * lane for lane in range(_LANES))
 _MASKS = _ONES * MASK
 _TABLES_PER_CALL = 4
 _TABLE_COST = 8
+_SHORT = 3
 
 
 class _Effect(NamedTuple):
@@ -66,39 +66,45 @@ class Checksum:
     often, and only a few pieces get one in one call.
     """
 
-    __slots__ = ("_capacity", "_counts", "_effects")
+    __slots__ = ("_budget", "_capacity", "_counts", "_effects")
 
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
+        self._budget = _TABLES_PER_CALL
         self._counts: dict[str, int] = {}
         self._effects: dict[str, _Effect] = {}
 
     def of(self, pieces: Iterable[str]) -> int:
         """FNV-1a of the pieces joined."""
-        effects = self._effects
-        budget = _TABLES_PER_CALL
+        known = self._effects.get
+        self._budget = _TABLES_PER_CALL
         value = OFFSET
         for piece in pieces:
-            effect = effects.get(piece)
+            effect = known(piece)
+            if effect is None and len(piece) > _SHORT and self.knows(piece):
+                effect = known(piece)
             if effect is None:
                 value = fnv1a(piece, value)
-                if budget and self._is_worth_a_table(piece):
-                    effects[piece] = _effect(piece)
-                    budget -= 1
             else:
                 low = value & (_LANES - 1)
-                value = ((value - low) * effect.factor + effect.results[low]) & MASK
+                value = ((value - low) * effect[0] + effect[1][low]) & MASK
         return value
 
-    def _is_worth_a_table(self, piece: str) -> bool:
-        if len(self._counts) + len(self._effects) > self._capacity:
-            self._counts.clear()
-            self._effects.clear()
-        count = self._counts.pop(piece, 0) + 1
-        if count >= _TABLE_COST and piece.isascii():
+    def knows(self, piece: str) -> bool:
+        """Whether a piece has a table; asking for it counts as one more time that it came."""
+        if piece in self._effects:
             return True
-        self._counts[piece] = count
-        return False
+        count = self._counts.pop(piece, 0) + 1
+        if count < _TABLE_COST or not self._budget or not piece.isascii():
+            if len(self._counts) >= self._capacity:
+                self._counts.clear()
+            self._counts[piece] = count
+            return False
+        if len(self._effects) >= self._capacity:
+            self._effects.clear()
+        self._effects[piece] = _effect(piece)
+        self._budget -= 1
+        return True
 
 
 def dump_map(members: Mapping[str, V] | None, dump: Callable[[V], str]) -> str:

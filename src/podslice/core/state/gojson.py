@@ -15,6 +15,7 @@ from podslice.core.errors import PodsliceError
 from podslice.core.values.golang import quote
 
 MAX_DEPTH = 10_000
+_quote = json.JSONEncoder(ensure_ascii=False).encode
 _ESCAPED = re.compile("[<>&\u2028\u2029]")
 _BROKEN_BYTES = re.compile("[\udc80-\udcff]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -49,7 +50,10 @@ class Members(list[tuple[str, Any]]):
 
 def dump_string(text: str) -> str:
     """A JSON string with Go's HTML-safe escapes."""
-    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
+    quoted = _quote(text)
+    if _ESCAPED.search(quoted) is None:
+        return quoted
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 def dump_map(members: dict[str, str]) -> str:

@@ -84,7 +84,17 @@ def ranges_of(bits: Bits) -> list[tuple[int, int]]:
 
 def format_bits(bits: Bits) -> str:
     """Canonical CPU list text of `bits`."""
-    return format_ranges(ranges_of(bits))
+    pieces = []
+    offset = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        offset += gap
+        run = (~bits & (bits + 1)).bit_length() - 1
+        pieces.append(str(offset) if run == 1 else f"{offset}-{offset + run - 1}")
+        bits >>= run
+        offset += run
+    return ",".join(pieces)
 
 
 def bits_of(ids: Iterable[int]) -> Bits:
