@@ -31,6 +31,7 @@ lint: $(READY) ## Format check, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m podslice.wire.proto.generate --check
+	$(BIN)/python -m podslice.contract.generate --check
 
 check-proto: $(READY) ## Compare the generated messages with their .proto files
 	$(BIN)/python -m podslice.wire.proto.generate --check

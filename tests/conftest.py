@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 
@@ -27,6 +30,24 @@ def shared() -> Path:
     if not (_SHARED / "vectors").is_dir():
         pytest.skip("needs the shared folder beside the checkout (PODSLICE_SHARED names another place)")
     return _SHARED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _documents_are_valid() -> Iterator[None]:
+    """Whatever any test makes a command print as a document agrees with its schema."""
+    from podslice.core.values import document as module
+    from tests.documents import check_document
+
+    make = module.document
+
+    def checked(value: msgspec.Struct) -> dict[str, Any]:
+        made = make(value)
+        check_document(json.loads(json.dumps(made)))
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "document", checked)
+        yield
 
 
 def resources(cpu: str | None, memory: str | None = "1Gi") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from podslice.core.pod.spec import pod_from_dict
 from podslice.core.whatif import CRITERIA, Outcome, Scenario, evaluate, rank, variants
 from tests.cli.test_cli import run
 from tests.conftest import make_pod
+from tests.documents import read_document
 from tests.render.test_pictures import Validator
 
 MACHINE = from_synthetic("pack:1 numa:2(memory=32GB) l3:2 core:2 pu:2")
@@ -125,7 +126,7 @@ def test_command_compares_and_recommends(pods_file: Path, tmp_path: Path) -> Non
     text = run(*arguments).stdout
     assert "laptop-i5-8250u" in text
     assert "2 of 4 admitted" in text
-    data = json.loads(run(*arguments, "-o", "json").stdout)
+    data = read_document(run(*arguments, "-o", "json").stdout, "Comparison")
     assert [entry["admitted"] for entry in data["scenarios"]] == [2, 4]
     assert data["best"]["admitted"]["scenarios"] == ["epyc-9654-nps4"]
     page = tmp_path / "report.html"

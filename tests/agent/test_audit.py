@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 from podslice.cli.main import cli
 from tests.agent.fakenode import FakeTree
 from tests.conftest import make_node, make_pod
+from tests.documents import read_document
 
 UID, OTHER = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
 APP, SHARED, SANDBOX = "a" * 64, "b" * 64, "c" * 64
@@ -54,7 +54,7 @@ class FakeHost:
         folders = [f"--{option}={self.folder / name}" for option, name in
                    (("state", "state"), ("cgroup-root", "cgroup"), ("proc", "proc"), ("logs", "logs"))]  # fmt: skip
         result = CliRunner().invoke(cli, ["audit", *folders, "-o", "json", *more])
-        return result.exit_code, json.loads(result.stdout)
+        return result.exit_code, read_document(result.stdout, "AuditReport")
 
 
 def test_clean_node(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -18,6 +19,7 @@ from podslice.agent.daemon import Agent
 from podslice.agent.local import read_status
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.settings import settings_from_dict
+from podslice.agent.status import AgentStatus
 from podslice.cli.main import cli
 from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
@@ -28,6 +30,7 @@ from podslice.wire.nri import Launch
 from podslice.wire.ttrpc import RPCError
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import MACHINE
+from tests.documents import read_document
 
 RESOURCES = {
     "cpuManagerPolicy": "static",
@@ -142,7 +145,7 @@ def test_status_command(tmp_path: Path) -> None:
         table = (await asyncio.to_thread(run)).output
         assert "default/a" in table
         assert container.cpus in table
-        data = json.loads((await asyncio.to_thread(run, "-o", "json")).output)
+        data = read_document((await asyncio.to_thread(run, "-o", "json")).output, "AgentStatus")
         assert (data["connected"], data["ready"], data["pools"]["reserved"]) == (True, "", "0")
         assert data["pods"][0]["containers"][0]["isolation"] == "container"
 
@@ -260,11 +263,11 @@ def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
         path = container.message.linux.cgroups_path.strip("/")
         tree.add(path, cpuset_cpus="0-31")
         async with asyncio.timeout(5):
-            while not agent.status()["drift"]:
+            while not agent.status().drift:
                 await asyncio.sleep(0.02)
         assert tree.text(path, "cpuset.cpus") == container.cpus
         assert 'podslice_drift_repaired_total{kind="cpus"} 1.0' in agent.metrics.text().decode()
-        assert agent.status()["drift"][0]["found"] == "0-31"
+        assert agent.status().drift[0].found == "0-31"
 
     with_agent(tmp_path, test)
 
@@ -292,7 +295,7 @@ def test_observe_leaves_no_trace(tmp_path: Path) -> None:
         await api.apply(api_pod("a", "4"))
         container = await fake.create_container(await fake.run_pod("a"), "app")
         assert container.cpus == ""
-        assert agent.status()["observe"] is True
+        assert agent.status().observe is True
 
     with_agent(tmp_path, test, observe=True)
     assert not (tmp_path / "state").exists()
@@ -356,9 +359,14 @@ def test_check_config(tmp_path: Path) -> None:
 
 def test_status_is_watched_while_agents_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--watch` shows it again and again; an agent that is away is said and waited for."""
-    answers = iter([{"node": "n1", "connected": True}, InputError("no agent answers"), {"node": "n2"}])
+    status = AgentStatus(
+        node="n1", machine="", runtime="", connected=True, observe=False, started_at=0.0, ready="", safe_mode="",
+        pools=None, pods=(), drift=(), map="",
+    )  # fmt: skip
+    gone = msgspec.structs.replace(status, node="n2", connected=False)
+    answers = iter([status, InputError("no agent answers"), gone])
 
-    def answer(path: str) -> dict[str, Any]:
+    def answer(path: str) -> AgentStatus:
         found = next(answers)
         if isinstance(found, Exception):
             raise found

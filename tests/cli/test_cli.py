@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.documents import read_document
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
@@ -35,7 +37,7 @@ def test_admit_example() -> None:
 
 def test_admit_json_and_yaml_agree() -> None:
     """Machine-readable outputs carry the same decisions."""
-    as_json = json.loads(admit_example("-o", "json").stdout)
+    as_json = read_document(admit_example("-o", "json").stdout, "AdmissionReport")
     assert yaml.safe_load(admit_example("-o", "yaml").stdout) == as_json
     assert [pod["admitted"] for pod in as_json["pods"]] == [True, True, True, False]
     engine = as_json["pods"][1]["containers"][1]
@@ -76,7 +78,7 @@ def test_topology_converts() -> None:
 
 def test_help_and_version() -> None:
     """Every command explains itself with an example."""
-    assert json.loads(run("version", "-o", "json").stdout)["kubernetes"] == "1.36.2"
+    assert read_document(run("version", "-o", "json").stdout, "Version")["kubernetes"] == "1.36.2"
     for command in ("admit", "topology", "replay", "version"):
         text = run(command, "--help").stdout
         assert "Example" in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from podslice import Node
@@ -10,6 +9,7 @@ from podslice.core.managers.container import CPU_STATE_FILE
 from tests.cli.test_cli import run
 from tests.conftest import make_node
 from tests.defrag.nodes import pod
+from tests.documents import read_document
 
 MACHINE = "pack:2 numa:1(memory=64GiB) core:8 pu:2"
 NODE = (
@@ -59,7 +59,7 @@ def test_defrag_of_an_impossible_pod(tmp_path: Path) -> None:
 def test_defrag_largest(tmp_path: Path) -> None:
     """Without a pod the answer is the largest one that fits now and after moves."""
     _, running = _files(tmp_path, 14)
-    data = json.loads(run("defrag", "--pods", running, *NODE, "-o", "json").stdout)
+    data = read_document(run("defrag", "--pods", running, *NODE, "-o", "json").stdout, "LargestPod")
     assert (data["now"], data["after"], data["proven"]) == (11, 15, True)
     assert data["plan"]["moves"][0]["containers"][0]["cpusAfter"] == "28-31"
 
@@ -88,7 +88,8 @@ def test_defrag_sizes_a_pod(tmp_path: Path) -> None:
     for cpus in (1, 14):
         pending, running = _files(tmp_path, cpus)
         for mode in ([], ["--restarts"]):
-            data = json.loads(run("defrag", pending, "--largest", *mode, "--pods", running, *NODE, "-o", "json").stdout)
+            out = run("defrag", pending, "--largest", *mode, "--pods", running, *NODE, "-o", "json").stdout
+            data = read_document(out, "LargestPod")
             assert (data["now"], data["after"], data["proven"]) == (11, 15, True)
     result = run("defrag", running, "--largest", *NODE)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
@@ -109,7 +110,9 @@ def test_defrag_of_several_pods(tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text(POD.format(name="more", cpus=2))
     for mode in ([], ["--restarts"]):
         out = run("defrag", big, str(tmp_path / "more.yaml"), *mode, "--pods", running, *NODE, "-o", "json").stdout
-        assert [answer["fits"] for answer in json.loads(out)] == [True, False]
+        answers = read_document(out, "DefragmentationPlanList")["items"]
+        assert [answer["plan"]["fits"] for answer in answers] == [True, False]
+        assert {answer["plan"]["type"] for answer in answers} == {"restarts" if mode else "moves"}
 
 
 def test_defrag_of_a_state_directory(tmp_path: Path) -> None:

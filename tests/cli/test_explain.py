@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tests.cli.test_cli import run
+from tests.documents import read_document
 from tests.render.test_pictures import Validator
 
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
@@ -28,7 +28,8 @@ def test_explain_example() -> None:
 
 def test_explain_json_names_codes() -> None:
     """Machine-readable output carries codes, hints and fixes."""
-    data = json.loads(run("explain", "examples/pods.yaml", *NODE, "-o", "json").stdout)
+    out = run("explain", "examples/pods.yaml", *NODE, "-o", "json").stdout
+    data = read_document(out, "ExplanationList")["items"]
     refused = data[-1]
     assert (refused["admitted"], refused["reason"], refused["code"]) == (False, "TopologyAffinityError", "cpu-too-big")
     assert refused["steps"][0]["answers"][0]["hints"][0] == {"nodes": "0-1", "preferred": True}

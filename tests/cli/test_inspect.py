@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.documents import read_document
 
 ROOT = Path(__file__).parents[2]
 POD = """\
@@ -79,9 +80,9 @@ def test_page_fits(columns: int) -> None:
 
 def test_json_and_yaml() -> None:
     """Machine-readable pages carry the same facts."""
-    as_json = json.loads(run("-", "-o", "json").stdout)
+    as_json = read_document(run("-", "-o", "json").stdout, "InspectionList")
     assert yaml.safe_load(run("-", "-o", "yaml").stdout) == as_json
-    (page,) = as_json["pods"]
+    (page,) = as_json["items"]
     assert (page["kind"], page["namespace"], page["name"]) == ("Pod", "shop", "db")
     assert page["qos"]["qosClass"] == "Burstable"
     assert page["cgroups"][1]["oomScoreAdj"] is None
@@ -104,7 +105,7 @@ def test_node_object_and_gates(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text("kind: Node\nstatus: {capacity: {cpu: 1, memory: 8Gi, pods: 9}}\n")
     result = run("-", "--node", str(path), "--gates", "MemoryQoS=true", "-o", "json")
-    page = json.loads(result.stdout)["pods"][0]
+    page = read_document(result.stdout, "InspectionList")["items"][0]
     assert page["cgroups"][1]["oomScoreAdj"] == 719
     assert page["cgroups"][1]["files"]["memory.high"] == "2093793280"
     assert page["counts"][0]["note"] == "does not fit the empty node: Insufficient hugepages-2Mi (4Mi of 0)"

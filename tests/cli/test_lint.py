@@ -14,6 +14,7 @@ import yaml
 
 from podslice.core.lint.registry import RULES
 from podslice.k8s.yaml import Positions
+from tests.documents import read_document
 
 ROOT = Path(__file__).parents[2]
 POD = """\
@@ -81,7 +82,7 @@ def test_table_fits(columns: int) -> None:
 
 def test_json_and_yaml() -> None:
     """Machine-readable findings carry the same facts in every form."""
-    as_json = json.loads(run("-", "-o", "json", stdin=POD).stdout)
+    as_json = read_document(run("-", "-o", "json", stdin=POD).stdout, "LintReport")
     assert yaml.safe_load(run("-", "-o", "yaml", stdin=POD).stdout) == as_json
     (finding,) = as_json["findings"]
     assert finding["object"] == {"kind": "Deployment", "namespace": "shop", "name": "web"}
@@ -128,10 +129,11 @@ def test_configuration_is_linted_with_the_machine(tmp_path: Path) -> None:
     path.write_text(KUBELET)
     machine = ("--from", "pack:1 core:4 pu:2")
     for arguments in (("--config", str(path), *machine), (str(path), *machine)):
-        findings = json.loads(run(*arguments, "-o", "json").stdout)["findings"]
+        findings = read_document(run(*arguments, "-o", "json").stdout, "LintReport")["findings"]
         assert [finding["id"] for finding in findings] == ["PS403"]
     whole = POD.replace('memory: "512"', "memory: 1Gi").replace("cpu: 1", "cpu: 2500m")
-    findings = json.loads(run("-", "--config", str(path), "-o", "json", stdin=whole).stdout)["findings"]
+    out = run("-", "--config", str(path), "-o", "json", stdin=whole).stdout
+    findings = read_document(out, "LintReport")["findings"]
     assert [(finding["id"], finding["severity"]) for finding in findings] == [("PS102", "warning")]
 
 
@@ -216,7 +218,7 @@ def test_positions() -> None:
 def test_shared_manifests(shared: Path) -> None:
     """Real manifests give no error but the pods of proposals that v1.36.2 indeed refuses."""
     files = sorted(str(path) for path in (shared / "manifests" / "files").rglob("*.yaml"))
-    findings = json.loads(run(*files, "-o", "json").stdout)["findings"]
+    findings = read_document(run(*files, "-o", "json").stdout, "LintReport")["findings"]
     errors = {
         (finding["id"], Path(finding["source"]).parts[-2]) for finding in findings if finding["severity"] == "error"
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from podslice import Node
 from podslice.cli.state import state
 from podslice.core.errors import InputError
 from tests.conftest import make_pod
+from tests.documents import read_document
 from tests.state import samples
 from tests.state.test_crash import CONFIG, MACHINE
 
@@ -24,6 +26,10 @@ def _run(*arguments: object) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def _items(kind: str, *arguments: object) -> Any:
+    return read_document(_run(*arguments, "-o", "json").output, kind)["items"]
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def test_show_names_every_owner(kubelet: Path) -> None:
 
 def test_show_as_data(kubelet: Path) -> None:
     """JSON has the same members for every version of a file."""
-    (shown,) = json.loads(_run("show", kubelet / "cpu_manager_state", "-o", "json").output)
+    (shown,) = _items("StateFileList", "show", kubelet / "cpu_manager_state")
     assert shown["kind"] == "cpu"
     assert shown["version"] == "v3"
     assert shown["entries"]["pod-a"] == {"app": "4-5"}
@@ -120,7 +126,7 @@ def test_verify_finds_damage(kubelet: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"4-5"', b'"4-6"'))
     result = _run("verify", path, "-o", "json")
     assert result.exit_code == 1
-    (verdict,) = json.loads(result.output)
+    (verdict,) = read_document(result.output, "StateVerificationList")["items"]
     assert {finding["code"] for finding in verdict["findings"]} == {"checksum", "owned-twice"}
 
 
@@ -169,8 +175,7 @@ def test_running_pods_as_kubectl_gives_them(kubelet: Path, tmp_path: Path) -> No
         {"metadata": {"uid": "pod-b"}, "spec": {"containers": [{"name": "one"}]}, "status": {"phase": "Failed"}},
     ]
     pods.write_text(json.dumps({"kind": "List", "items": items}))
-    result = _run("repair", kubelet / "cpu_manager_state", "--pods", pods, "-o", "json")
-    (change,) = json.loads(result.output)
+    (change,) = _items("StateRepairList", "repair", kubelet / "cpu_manager_state", "--pods", pods)
     assert json.loads(change["content"])["entries"] == {"pod-a": {"app": "4-5"}}
 
 
@@ -245,7 +250,7 @@ def test_granted_resources(kubelet: Path) -> None:
         ["u1", "(whole", "pod)", "-", "memory", "1Gi"],
         ["u1", "c", "cpu", "1", "-"],
     ]
-    (content,) = json.loads(_run("show", path, "-o", "json").output)
+    (content,) = _items("StateFileList", "show", path)
     assert content["entries"]["u1"]["pod"] == {"requests": {}, "limits": {"memory": "1Gi"}}
     assert "starts with this state" in _run("verify", path).output
     assert str(path) in _run("show", kubelet).output
@@ -262,6 +267,6 @@ def test_granted_resources_that_are_damaged(kubelet: Path) -> None:
     path.write_text(json.dumps({"data": data, "checksum": 1}))
     result = _run("verify", path, "-o", "json")
     assert result.exit_code == 1
-    (verdict,) = json.loads(result.output)
+    (verdict,) = read_document(result.output, "StateVerificationList")["items"]
     assert {finding["code"] for finding in verdict["findings"]} == {"checksum", "over-limit"}
     assert "delete pod resource information checkpoint file" in verdict["start"]

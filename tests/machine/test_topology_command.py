@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import parse_machine
 from podslice.render.machine_table import cpus_text, to_text
 from podslice.render.table import format_bytes
+from tests.documents import read_document
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
@@ -80,7 +80,7 @@ def test_described_machine_to_every_form() -> None:
 def test_stdin() -> None:
     """`--from -` reads standard input."""
     result = run("--from", "-", "-o", "json", stdin="sockets: 1\ncoresPerNuma: 2\n")
-    assert len(json.loads(result.stdout)["nodes"][0]["cores"]) == 2
+    assert len(read_document(result.stdout, "Machine")["nodes"][0]["cores"]) == 2
 
 
 def test_what_is_lost_is_said() -> None:
@@ -93,7 +93,8 @@ def test_what_is_lost_is_said() -> None:
 def test_list() -> None:
     """`--list` names every ready-made machine, also as JSON."""
     assert all(name in run("--list").stdout for name in gallery_names())
-    assert [entry["name"] for entry in json.loads(run("--list", "-o", "json").stdout)] == gallery_names()
+    listed = read_document(run("--list", "-o", "json").stdout, "MachineList")["items"]
+    assert [entry["name"] for entry in listed] == gallery_names()
 
 
 def test_captured_machine(shared: Path) -> None:

@@ -26,6 +26,7 @@ from podslice.agent.reconcile import Drift, Reconciler
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
 from podslice.agent.sources import ManifestSource, PodSource, Sources
+from podslice.agent.status import AgentStatus
 from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer
 from podslice.core.errors import InputError
@@ -267,7 +268,7 @@ class Agent:
             return f"safe mode: {self.owner.safe_mode}"
         return "" if self.sources.ready else "no list of pods from the API server yet"
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> AgentStatus:
         return status_of(
             self.owner,
             self.drifts,
@@ -276,7 +277,7 @@ class Agent:
             runtime=self.plugin.runtime,
             connected=self._connection is not None,
             observe=self.observe,
-            startedAt=self._started,
+            started_at=self._started,
             ready=self.ready(),
         )
 

@@ -14,8 +14,10 @@ import msgspec
 
 from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
+from podslice.agent.status import AgentStatus, ContainerStatus, PodStatus, Pools
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
+from podslice.core.values.document import document
 from podslice.render.picture import picture_of
 from podslice.render.terminal import to_text
 
@@ -49,12 +51,12 @@ def owner_only() -> Iterator[None]:
         os.umask(before)
 
 
-async def serve_status(path: Path, status: Callable[[], dict[str, Any]]) -> asyncio.Server:
+async def serve_status(path: Path, status: Callable[[], AgentStatus]) -> asyncio.Server:
     """Answer every connection with the status. Raises `OSError`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            writer.write(msgspec.json.encode(status()))
+            writer.write(msgspec.json.encode(document(status())))
             async with asyncio.timeout(5):
                 await writer.drain()
         except (TimeoutError, ConnectionError):
@@ -67,7 +69,7 @@ async def serve_status(path: Path, status: Callable[[], dict[str, Any]]) -> asyn
     return await asyncio.start_unix_server(answer, sock=bind_private(path))
 
 
-def read_status(path: str) -> dict[str, Any]:
+def read_status(path: str) -> AgentStatus:
     """Ask the agent behind a socket. Raises `InputError` when there is none."""
     chunks: list[bytes] = []
     size = 0
@@ -85,67 +87,60 @@ def read_status(path: str) -> dict[str, Any]:
             f"no agent answers: {error.strerror or error}", source=path, remedy="start it: podslice agent --config FILE"
         ) from None
     try:
-        value = msgspec.json.decode(b"".join(chunks))
+        return msgspec.json.decode(b"".join(chunks), type=AgentStatus)
     except msgspec.DecodeError:
-        value = None
-    if not isinstance(value, dict):
-        raise InputError("what answers is no podslice agent", source=path)
-    return value
+        raise InputError("what answers is no podslice agent of this version", source=path) from None
 
 
-def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> dict[str, Any]:
-    """Pods, sets, pools, drift, and the map, as plain data."""
+def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> AgentStatus:
+    """Pods, sets, pools, drift, and the map beside the agent's own facts."""
     node = owner.node
-    return {
+    return AgentStatus(
         **facts,
-        "safeMode": owner.safe_mode,
-        "pools": _pools(owner),
-        "pods": _pods(owner),
-        "drift": [msgspec.to_builtins(drift) for drift in drifts],
-        "map": "" if node is None else _map(owner),
-    }
+        safe_mode=owner.safe_mode,
+        pools=_pools(owner),
+        pods=tuple(_pods(owner)),
+        drift=tuple(drifts),
+        map="" if node is None else _map(owner),
+    )
 
 
-def _pools(owner: Owner) -> dict[str, str]:
+def _pools(owner: Owner) -> Pools | None:
     node = owner.node
     if node is None:
-        return {}
+        return None
     cpu = node.kubelet.manager.cpu
-    return {
-        "shared": format_bits(cpu.state.default),
-        "reserved": format_bits(cpu.reserved),
-        "exclusive": format_bits(owner.placing.exclusive()),
-    }
+    return Pools(
+        shared=format_bits(cpu.state.default),
+        reserved=format_bits(cpu.reserved),
+        exclusive=format_bits(owner.placing.exclusive()),
+    )
 
 
-def _pods(owner: Owner) -> list[dict[str, Any]]:
-    pods = []
+def _pods(owner: Owner) -> Iterator[PodStatus]:
     for uid, pod in sorted(owner.pods.items(), key=lambda item: str(item[1].identity)):
-        containers = [
-            {
-                "name": record.name,
-                "id": record.id,
-                "cpus": record.applied.cpu_list,
-                "memoryNodes": record.applied.mem_list,
-                "isolation": record.applied.isolation,
-                "quota": "off" if record.applied.quota_off else "on",
-                "stranger": record.stranger,
-            }
+        containers = (
+            ContainerStatus(
+                name=record.name,
+                id=record.id,
+                cpus=record.applied.cpu_list,
+                memory_nodes=record.applied.mem_list,
+                isolation=record.applied.isolation,
+                quota="off" if record.applied.quota_off else "on",
+                stranger=record.stranger,
+            )
             for record in owner.containers.values()
             if record.pod_uid == uid
-        ]
-        identity = pod.identity
-        pods.append(
-            {
-                "namespace": identity.namespace,
-                "name": identity.name,
-                "uid": uid,
-                "admitted": bool(pod.units),
-                "refused": pod.refused,
-                "containers": containers,
-            }
         )
-    return pods
+        identity = pod.identity
+        yield PodStatus(
+            namespace=identity.namespace,
+            name=identity.name,
+            uid=uid,
+            admitted=bool(pod.units),
+            refused=pod.refused,
+            containers=tuple(containers),
+        )
 
 
 def _map(owner: Owner) -> str:

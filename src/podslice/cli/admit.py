@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-import msgspec
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, prose_width
+from podslice.contract.admission import AdmissionReport, NodeCPUs
 from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
@@ -52,7 +52,7 @@ def admit(files: tuple[str, ...], replicas: bool, show_map: bool, output: str, *
     if output in ("table", "wide"):
         _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
     else:
-        emit(_as_data(node, decisions, profile), output)
+        emit(_report(node, decisions, profile), output)
     if not all(decision.admitted for decision in decisions):
         sys.exit(1)
 
@@ -74,17 +74,9 @@ def _decide(node: Node, pod: Any) -> Decision:
         )
 
 
-def _as_data(node: Node, decisions: list[Decision], profile: str) -> dict[str, Any]:
-    return {
-        "machine": node.machine.name,
-        "profile": profile,
-        "pods": [msgspec.to_builtins(decision, enc_hook=str) for decision in decisions],
-        "node": {
-            "reservedCPUs": str(node.reserved_cpus),
-            "defaultCPUSet": str(node.shared_cpus),
-            "assignableCPUs": str(node.assignable_cpus),
-        },
-    }
+def _report(node: Node, decisions: list[Decision], profile: str) -> AdmissionReport:
+    cpus = NodeCPUs(node.reserved_cpus, node.shared_cpus, node.assignable_cpus)
+    return AdmissionReport(node.machine.name, profile, tuple(decisions), cpus)
 
 
 def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, show_map: bool) -> None:

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 
 from podslice.agent.audit import AuditReport, container_names, load_state
 from podslice.agent.audit import audit as audit_node
@@ -44,7 +43,7 @@ def audit(state_folder: str | None, cgroup_root: str, proc_folder: str, logs: st
     if output == "table":
         _print(report, folder)
     else:
-        emit(msgspec.to_builtins(report), output)
+        emit(report, output)
     if report.findings or (strict and report.outsiders):
         sys.exit(1)
 

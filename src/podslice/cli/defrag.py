@@ -11,6 +11,7 @@ import msgspec
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit
+from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
 from podslice.core.defrag.plan import Plan, apply_move, defragment
 from podslice.core.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
 from podslice.core.defrag.search import MOST_STATES
@@ -122,12 +123,12 @@ def _quantity(text: str) -> Quantity:
 def _fit_pods(kubelet: Kubelet, pods: list[Pod], mode: _Mode, output: str) -> None:
     from podslice.render.defrag_table import plan_text
 
-    shown, data, fits = [], [], True
+    shown, data, fits = [], list[PodPlan](), True
     for pod in pods:
         plan = mode.plan(kubelet, pod)
         who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
         shown.append(plan_text(plan, who, most=mode.bound))
-        data.append({"pod": who, **msgspec.to_builtins(plan, enc_hook=str)})
+        data.append(PodPlan(who, plan))
         fits = fits and plan.fits
         if isinstance(plan, RestartPlan):
             carry_out(kubelet, plan, pod)
@@ -135,7 +136,7 @@ def _fit_pods(kubelet: Kubelet, pods: list[Pod], mode: _Mode, output: str) -> No
             for move in plan.moves:
                 apply_move(kubelet, move)
             lands(kubelet, pod)
-    _show("\n\n".join(shown), data, output)
+    _show("\n\n".join(shown), DefragmentationPlanList(tuple(data)), output)
     sys.exit(0 if fits else 1)
 
 
@@ -146,12 +147,12 @@ def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _M
     if not kubelet.manager.cpu.static:
         raise InputError("the CPU Manager policy is none: nobody owns CPUs", remedy="--set cpuManagerPolicy=static")
     found = largest_pod(kubelet, shape or probe(memory), mode.planner(kubelet))
-    _show(largest_text(found), msgspec.to_builtins(found, enc_hook=str), output)
+    _show(largest_text(found), LargestPod(**msgspec.structs.asdict(found)), output)
     sys.exit(0 if found.after else 1)
 
 
-def _show(text: str, data: Any, output: str) -> None:
+def _show(text: str, answer: msgspec.Struct, output: str) -> None:
     if output == "table":
         click.echo(text)
     else:
-        emit(data, output)
+        emit(answer, output)

@@ -36,14 +36,16 @@ def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, 
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
+    from podslice.contract.explanation import ExplanationList, explained
     from podslice.k8s.manifest import load_pods, unique
-    from podslice.render.explanation import to_data, to_text
-    from podslice.web.pages import answer_page, explained
+    from podslice.render.explanation import to_text
+    from podslice.web.pages import answer_page
+    from podslice.web.pages import explained as explain_all
 
     node, _, warnings = start_node(**options)
     print_warnings(warnings)
     loaded = unique([one for file in files for one in load_pods(file)], taken=set(node.kubelet.active))
-    answers = explained(node, [one.pod for one in loaded], fixes=fixes)
+    answers = explain_all(node, [one.pod for one in loaded], fixes=fixes)
     explanations = [explanation for explanation, _ in answers]
     if out is not None:
         write_text(out, answer_page(answers))
@@ -52,5 +54,5 @@ def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, 
         texts = [to_text(explanation, wide=output == "wide", width=width) for explanation in explanations]
         click.echo("\n\n".join(texts))
     else:
-        emit([to_data(explanation) for explanation in explanations], output)
+        emit(ExplanationList(tuple(map(explained, explanations))), output)
     sys.exit(0 if all(explanation.trace.admitted for explanation in explanations) else 1)

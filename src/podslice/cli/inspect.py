@@ -11,6 +11,7 @@ import msgspec
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, print_warnings, profile_option, set_option, started
 from podslice.cli.output import OUTPUT, coloured, emit
+from podslice.contract.inspection import InspectionList
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
 from podslice.core.inspect.build import inspect_pod
@@ -94,7 +95,7 @@ def inspect(
     if output == "table":
         _print(pages)
     else:
-        emit({"pods": [msgspec.to_builtins(page) for page in pages]}, output)
+        emit(InspectionList(tuple(pages)), output)
     if failed or not all(page.accepted for page in pages):
         sys.exit(2 if failed else 1)
 

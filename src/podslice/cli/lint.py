@@ -12,10 +12,11 @@ import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, profile_option, set_option
-from podslice.cli.output import emit
+from podslice.cli.output import emit, print_data
+from podslice.contract.linting import LintReport, LintRuleList, described
 from podslice.core.errors import InputError
 from podslice.core.lint.engine import lint_kubelet, lint_pod
-from podslice.core.lint.model import SEVERITIES, Finding, at_least
+from podslice.core.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.core.lint.registry import RULES, choose, find_rule
 from podslice.core.lint.subject import NodeSubject, PodSubject
 from podslice.core.machine.model import Machine
@@ -85,9 +86,7 @@ def lint(
     """
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     if explain is not None or list_rules:
-        from podslice.render.lint_table import rule_page, rule_table
-
-        click.echo(rule_table(RULES) if explain is None else rule_page(find_rule(explain), width=width))
+        _show_rules(None if explain is None else find_rule(explain), output, width)
         return
     if not files and config_path is None:
         raise InputError("names no file", path="FILE", remedy="podslice lint pod.yaml")
@@ -102,15 +101,28 @@ def lint(
 
         from podslice.render.sarif import to_sarif
 
-        emit(to_sarif(findings, [rule for rule in RULES if rule.id in settings.rules], version("podslice")), "json")
+        chosen = [rule for rule in RULES if rule.id in settings.rules]
+        print_data(to_sarif(findings, chosen, version("podslice")), "json")
     elif output != "table":
-        emit({"findings": msgspec.to_builtins(findings)}, output)
+        emit(LintReport(tuple(findings)), output)
     elif results:
         _print(results, width)
     if failed:
         sys.exit(2)
     if fail_on != "never" and any(at_least(finding.severity, fail_on) for finding in findings):
         sys.exit(1)
+
+
+def _show_rules(rule: Rule[Any] | None, output: str, width: int) -> None:
+    """One rule, or all."""
+    from podslice.render.lint_table import rule_page, rule_table
+
+    if output == "sarif":
+        raise InputError("carries findings, not rules alone", path="-o sarif", remedy="-o json")
+    if output == "table":
+        click.echo(rule_table(RULES) if rule is None else rule_page(rule, width=width))
+    else:
+        emit(LintRuleList(tuple(map(described, RULES))) if rule is None else described(rule), output)
 
 
 def _split(texts: tuple[str, ...]) -> list[str]:

@@ -22,6 +22,7 @@ _COMMANDS = {
     "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
     "replay": "Run recorded decisions of Kubernetes and compare.",
+    "schema": "Print the JSON Schema of a kind of document.",
     "serve": "Show a node on a local page and try pods there.",
     "state": "Show, verify, convert and repair state files.",
     "status": "Show what the agent on this node does.",

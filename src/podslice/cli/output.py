@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
+from podslice.contract.kinds import KINDS
 from podslice.core.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,8 +41,16 @@ def prose_width() -> int | None:
     return min(shutil.get_terminal_size().columns, 120) if sys.stdout.isatty() else None
 
 
-def emit(data: Any, output: str) -> None:
-    """Print plain data as JSON or YAML."""
+def emit(answer: msgspec.Struct, output: str) -> None:
+    """Print a document of the kinds in `podslice.contract` as JSON or YAML."""
+    from podslice.core.values.document import document
+
+    assert type(answer).__name__ in KINDS, "programs read documents of known kinds only"
+    print_data(document(answer), output)
+
+
+def print_data(data: Any, output: str) -> None:
+    """Print plain data, in a form that others define, as JSON or YAML."""
     if output == "json":
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:

@@ -13,11 +13,21 @@ from podslice.cli.group import Group
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, print_warnings, set_option
 from podslice.cli.output import OUTPUT, emit
+from podslice.contract.state import (
+    StateConversion,
+    StateConversionList,
+    StateFileList,
+    StateRepair,
+    StateRepairList,
+    StateVerification,
+    StateVerificationList,
+    state_file,
+)
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.state.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE
-from podslice.core.state.content import read_content
+from podslice.core.state.content import Content, read_content
 from podslice.core.state.convert import convert as convert_content
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.releases import FileKind, Release, release
@@ -28,7 +38,7 @@ from podslice.core.state.verify import Finding, kind_of_name
 from podslice.core.state.verify import verify as verify_file
 from podslice.core.values.cpuset import CPUSetError, parse_bits
 from podslice.host.statefile import back_up, read_state, write_atomically
-from podslice.render.state_table import content_data, content_text
+from podslice.render.state_table import content_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
@@ -197,9 +207,7 @@ def show(path: Path, output: str) -> None:
             click.echo(f"{'' if place == 0 else chr(10)}{click.style(str(file.path), bold=True)}: {_title(content)}")
             click.echo(content_text(content))
     else:
-        emit(
-            [{"file": str(file.path), **_identity(content), **content_data(content)} for file, content in shown], output
-        )
+        emit(StateFileList(tuple(state_file(str(file.path), content) for file, content in shown)), output)
     sys.exit(1 if problems else 0)
 
 
@@ -209,11 +217,6 @@ def _title(content: Any) -> str:
     owner = content.cpu or content.memory
     policy = "" if owner is None else f", policy {owner.policy_name}"
     return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
-
-
-def _identity(content: Any) -> dict[str, Any]:
-    identity = content.identity
-    return {"kind": content.kind, "version": content.version, "intact": content.intact, "checksum": identity.stated}
 
 
 # verify
@@ -249,7 +252,7 @@ def verify(path: Path, version: str, pod_level: bool, output: str, **options: An
         for result in results:
             _print_verdict(*result)
     else:
-        emit([_verdict_data(*result) for result in results], output)
+        emit(StateVerificationList(tuple(_verdict(*result) for result in results)), output)
     bad = any(finding.level != "note" for _, _, findings, _ in results for finding in findings)
     sys.exit(1 if bad or any("does not start" in start for *_, start in results) else 0)
 
@@ -269,14 +272,17 @@ def _print_verdict(file: StateFile, content: Any, findings: list[Finding], start
         click.echo(f"  {start}")
 
 
-def _verdict_data(file: StateFile, content: Any, findings: list[Finding], start: str) -> dict[str, Any]:
-    return {
-        "file": str(file.path),
-        **({} if content is None else _identity(content)),
-        "format": None if content is None else content.identity.matches,
-        "findings": [{"level": f.level, "code": f.code, "path": f.path, "text": f.text} for f in findings],
-        "start": start,
-    }
+def _verdict(file: StateFile, content: Content | None, findings: list[Finding], start: str) -> StateVerification:
+    return StateVerification(
+        file=str(file.path),
+        kind=None if content is None else content.kind,
+        version=None if content is None else content.version,
+        intact=None if content is None else content.intact,
+        checksum=None if content is None else content.identity.stated,
+        format=None if content is None else content.identity.matches,
+        findings=tuple(findings),
+        start=start,
+    )
 
 
 # convert and repair
@@ -315,7 +321,7 @@ def convert(
         except InputError as error:
             raise error.at(source=str(file.path)) from None
         changes.append((file, Repaired(conversion.data, conversion.version, conversion.lost)))
-    _finish(changes, target, write, out, output, "lost")
+    _finish(changes, target, write, out, output, conversion=True)
 
 
 @state.command()
@@ -363,7 +369,7 @@ def repair(
     if not changes:
         remedy = "drain the node and remove the file: a kubelet makes a new one"
         raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
-    _finish(changes, target, write, out, output, "actions")
+    _finish(changes, target, write, out, output, conversion=False)
 
 
 def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: RunningPods | None) -> Repaired:
@@ -374,7 +380,13 @@ def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: Runni
 
 
 def _finish(
-    changes: list[tuple[StateFile, Repaired]], target: Release, write: bool, out: str | None, output: str, word: str
+    changes: list[tuple[StateFile, Repaired]],
+    target: Release,
+    write: bool,
+    out: str | None,
+    output: str,
+    *,
+    conversion: bool,
 ) -> None:
     """Report the changes, and write them where asked. Exit 1 if there is something to say and nothing was written."""
     if out is not None and (write or len(changes) != 1):
@@ -392,7 +404,13 @@ def _finish(
         for (file, change), backup in zip(changes, backups, strict=True):
             _print_change(file, change, target, backup, err=report)
     elif not report:
-        emit([_change_data(f, c, b, word) for (f, c), b in zip(changes, backups, strict=True)], output)
+        done = [(file, change, backup) for (file, change), backup in zip(changes, backups, strict=True)]
+        if conversion:
+            lost = (StateConversion(**_facts_of(*one), lost=tuple(one[1].actions)) for one in done)
+            emit(StateConversionList(tuple(lost)), output)
+        else:
+            repaired = (StateRepair(**_facts_of(*one), actions=tuple(one[1].actions)) for one in done)
+            emit(StateRepairList(tuple(repaired)), output)
     sys.exit(1 if any(change.actions for _, change in changes) and not (write or out) else 0)
 
 
@@ -416,12 +434,11 @@ def _print_change(file: StateFile, change: Repaired, target: Release, backup: Pa
         click.echo(f"  {action}", err=err)
 
 
-def _change_data(file: StateFile, change: Repaired, backup: Path | None, word: str) -> dict[str, Any]:
+def _facts_of(file: StateFile, change: Repaired, backup: Path | None) -> dict[str, Any]:
     return {
         "file": str(file.path),
         "version": change.version,
         "changed": change.data != file.data,
-        word: change.actions,
         "backup": None if backup is None else str(backup),
         "content": change.data.decode(),
     }

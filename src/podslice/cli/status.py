@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
+import msgspec
 
 from podslice.agent.local import read_status
+from podslice.agent.status import AgentStatus, PodStatus
 from podslice.cli.output import OUTPUT, emit
 from podslice.core.errors import InputError
 
@@ -41,47 +42,45 @@ def status(path: str, watch: bool, show_map: bool, output: str) -> None:
         time.sleep(2)
 
 
-def _show(data: dict[str, Any], output: str, show_map: bool) -> None:
+def _show(status: AgentStatus, output: str, show_map: bool) -> None:
     if output != "table":
-        emit(data, output)
+        emit(status, output)
         return
     from podslice.render.table import print_table
 
-    click.echo(_headline(data))
-    if data.get("safeMode"):
-        click.secho(f"SAFE MODE: {data['safeMode']}", fg="red", bold=True)
-    pools = data.get("pools") or {}
+    click.echo(_headline(status))
+    if status.safe_mode:
+        click.secho(f"SAFE MODE: {status.safe_mode}", fg="red", bold=True)
+    pools = {} if status.pools is None else msgspec.structs.asdict(status.pools)
     click.echo(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()) + "\n")
-    rows = [row for pod in data.get("pods", ()) for row in _rows(pod)]
+    rows = [row for pod in status.pods for row in _rows(pod)]
     print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", ""], rows)
-    drift = data.get("drift") or []
-    if drift:
+    if status.drift:
         click.echo("")
         print_table(
             ["DRIFT", "POD", "CONTAINER", "WANTED", "FOUND", "REPAIRED"],
-            [[d["kind"], d["pod"], d["container"], d["wanted"], d["found"], _yes(d["repaired"])] for d in drift[-20:]],
+            [[d.kind, d.pod, d.container, d.wanted, d.found, _yes(d.repaired)] for d in status.drift[-20:]],
         )
-    if show_map and data.get("map"):
-        click.echo("\n" + data["map"])
+    if show_map and status.map:
+        click.echo("\n" + status.map)
 
 
-def _headline(data: dict[str, Any]) -> str:
-    state = "connected" if data.get("connected") else "not connected"
-    parts = [data.get("node"), data.get("runtime"), state, "dry run" if data.get("observe") else "", data.get("ready")]
-    return " · ".join(str(part) for part in parts if part)
+def _headline(status: AgentStatus) -> str:
+    state = "connected" if status.connected else "not connected"
+    parts = [status.node, status.runtime, state, "dry run" if status.observe else "", status.ready]
+    return " · ".join(part for part in parts if part)
 
 
-def _rows(pod: dict[str, Any]) -> list[list[str]]:
-    name = f"{pod['namespace']}/{pod['name']}"
-    note = click.style("refused", fg="red") if pod["refused"] else ""
+def _rows(pod: PodStatus) -> list[list[str]]:
+    name = f"{pod.namespace}/{pod.name}"
+    note = click.style("refused", fg="red") if pod.refused else ""
+    if not pod.containers:
+        return [[name, "-", "-", "-", "-", "-", note]]
     rows = []
-    for container in pod["containers"] or [None]:
-        if container is None:
-            rows.append([name, "-", "-", "-", "-", "-", note])
-            continue
-        remark = note or ("stranger" if container["stranger"] else "")
-        sets = [container["cpus"] or "unpinned", container["memoryNodes"] or "any"]
-        rows.append([name, container["name"], *sets, container["isolation"], container["quota"], remark])
+    for container in pod.containers:
+        remark = note or ("stranger" if container.stranger else "")
+        sets = [container.cpus or "unpinned", container.memory_nodes or "any"]
+        rows.append([name, container.name, *sets, container.isolation, container.quota, remark])
         name = ""
     return rows
 

@@ -6,6 +6,7 @@ import click
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.output import coloured, emit
+from podslice.contract.machines import MachineList, MachineSummary
 from podslice.core.machine.model import Machine
 
 _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo")
@@ -68,10 +69,8 @@ def _list_gallery(output: str) -> None:
 
     machines = [load_gallery(name) for name in gallery_names()]
     if output in ("json", "yaml"):
-        emit(
-            [{"name": m.name, "cpus": m.cpu_count, "description": m.description, "source": m.source} for m in machines],
-            output,
-        )
+        summaries = (MachineSummary(m.name, m.cpu_count, m.description, m.source) for m in machines)
+        emit(MachineList(tuple(summaries)), output)
         return
     rows = [
         (m.name, str(m.cpu_count), str(m.socket_count), str(len(m.nodes)), format_bytes(m.memory), m.description)

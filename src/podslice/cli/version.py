@@ -8,6 +8,7 @@ from importlib.metadata import version as installed_version
 import click
 
 from podslice.cli.output import OUTPUT, emit
+from podslice.contract.version import Version
 
 KUBERNETES = "1.36.2"
 
@@ -21,8 +22,8 @@ def version(output: str) -> None:
     Example:
       podslice version -o json
     """
-    facts = {"podslice": installed_version("podslice"), "kubernetes": KUBERNETES, "python": platform.python_version()}
+    facts = Version(installed_version("podslice"), KUBERNETES, platform.python_version())
     if output == "table":
-        click.echo(f"podslice {facts['podslice']} (decisions of Kubernetes v{KUBERNETES}, Python {facts['python']})")
+        click.echo(f"podslice {facts.podslice} (decisions of Kubernetes v{KUBERNETES}, Python {facts.python})")
     else:
         emit(facts, output)

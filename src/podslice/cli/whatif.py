@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -12,10 +11,11 @@ import msgspec
 from podslice.cli.machine_option import resolve_machine
 from podslice.cli.node_option import load_config, load_devices, print_warnings
 from podslice.cli.output import OUTPUT, emit, write_text
+from podslice.contract.comparison import compared
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
-from podslice.core.whatif import CRITERIA, Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
+from podslice.core.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
 
 _MOST_PICTURES = 6
 
@@ -94,7 +94,7 @@ def whatif(
     if output in ("table", "wide"):
         _print(shown, ranking, pods, recommend, wide=output == "wide")
     else:
-        emit(_as_data(shown, ranking), output)
+        emit(compared(shown, ranking), output)
     if all(outcome.problem for outcome in report):
         sys.exit(2)
 
@@ -150,16 +150,3 @@ def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], recom
         click.echo("\n" + verdicts(shown))
     if recommend or len(shown) > 1:
         click.echo("\n" + best_text(ranking))
-
-
-def _as_data(shown: list[Outcome], ranking: Recommendation) -> dict[str, Any]:
-    return {
-        "scenarios": [
-            {**msgspec.to_builtins(outcome), "meanFragmentation": round(outcome.mean_fragmentation, 3)}
-            for outcome in shown
-        ],
-        "best": {
-            name: {"meaning": CRITERIA[name], "value": value, "scenarios": list(names)}
-            for name, (value, names) in ranking.best.items()
-        },
-    }

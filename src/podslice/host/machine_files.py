@@ -18,6 +18,7 @@ from podslice.core.machine.hwloc_xml import from_hwloc_xml
 from podslice.core.machine.machineinfo import from_machineinfo, to_machineinfo
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, to_synthetic
+from podslice.core.values.document import with_header
 from podslice.host.discover import discover_snapshot
 from podslice.k8s.yaml import Dumper, load_documents
 
@@ -69,10 +70,10 @@ def dump_machine(machine: Machine, format: DumpFormat) -> str:
     if format == "machineinfo":
         return json.dumps(to_machineinfo(machine), indent=1) + "\n"
     if format == "json":
-        return json.dumps(to_data(machine), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(with_header("Machine", to_data(machine)), indent=1, ensure_ascii=False) + "\n"
     if format not in get_args(DumpFormat):
         raise InputError(f"unknown format {format!r}", remedy=f"one of {', '.join(get_args(DumpFormat))}")
-    return _dump_yaml(to_data(machine))
+    return _dump_yaml(with_header("Machine", to_data(machine)))
 
 
 def _is_path(source: str) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import click
-import msgspec
 
 from podslice.core.explain.candidates import MOST_CANDIDATES, Candidate, Cell
 from podslice.core.explain.codes import CANDIDATES
@@ -93,23 +91,3 @@ def _fixes(fixes: tuple[Fix, ...], wide: bool) -> str:
         if wide:
             lines += [f"       {e.path}: {e.before or '(nothing)'} → {e.after or '(nothing)'}" for e in fix.edits]
     return "\n".join(lines)
-
-
-def to_data(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as plain data; a fix names its class, its edits and what it changes, not whole pods."""
-    trace: dict[str, Any] = msgspec.to_builtins(explanation.trace, enc_hook=str)
-    return {
-        **trace,
-        "story": list(explanation.story),
-        "fixes": [
-            {
-                "code": fix.code,
-                "text": fix.text,
-                "cost": fix.cost,
-                "edits": [{"path": e.path, "before": e.before, "after": e.after} for e in fix.edits],
-                "pods": list(getattr(fix.change, "uids", ())),
-                "drained": getattr(fix.change, "drained", False),
-            }
-            for fix in explanation.fixes
-        ],
-    }

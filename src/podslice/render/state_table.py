@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from podslice.core.pod.spec import ResourceList, ResourceRequirements
+from podslice.core.pod.spec import ResourceList
 from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.state.checkpoint_cpu import CPUCheckpoint
 from podslice.core.state.checkpoint_devices import DeviceCheckpoint
@@ -96,63 +95,3 @@ def _allocation_text(allocations: Mapping[str, PodAllocation]) -> str:
 
 def _amounts(amounts: ResourceList | None) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in sorted((amounts or {}).items())) or "-"
-
-
-def content_data(content: Content) -> dict[str, Any]:
-    """One file's content as plain data, the same for every version."""
-    if content.cpu is not None:
-        cpu = content.cpu
-        data: dict[str, Any] = {"policyName": cpu.policy_name, "defaultCpuSet": cpu.default_cpuset}
-        data["entries"] = cpu.entries_v1 if content.by_container_id else cpu.entries
-        data["podEntries"] = {pod: format_bits(cpus) for pod, cpus in (cpu.pod_entries or {}).items()}
-        return data
-    if content.memory is not None:
-        return _memory_data(content.memory)
-    if content.allocation is not None:
-        return {"entries": {uid: _allocation_data(pod) for uid, pod in sorted(content.allocation.items())}}
-    assert content.device is not None
-    return {
-        "entries": [
-            {"pod": e.pod, "container": e.container, "resource": e.resource, "devices": e.device_ids()}
-            for e in content.device.entries or []
-        ],
-        "registered": content.device.registered or {},
-    }
-
-
-def _allocation_data(pod: PodAllocation) -> dict[str, Any]:
-    return {
-        "containers": {name: _requirements(resources) for name, resources in sorted(pod.containers.items())},
-        "pod": None if pod.pod_level is None else _requirements(pod.pod_level),
-    }
-
-
-def _requirements(resources: ResourceRequirements) -> dict[str, dict[str, str]]:
-    return {
-        kind: {name: str(amount) for name, amount in sorted((amounts or {}).items())}
-        for kind, amounts in (("requests", resources.requests), ("limits", resources.limits))
-    }
-
-
-def _memory_data(memory: MemoryCheckpoint) -> dict[str, Any]:
-    return {
-        "policyName": memory.policy_name,
-        "nodes": {
-            str(node): {
-                "cells": list(state.cells or ()),
-                "assignments": state.number_of_assignments,
-                "memory": {
-                    name: {"total": t.total, "allocatable": t.allocatable, "reserved": t.reserved, "free": t.free}
-                    for name, t in sorted((state.memory_map or {}).items())
-                },
-            }
-            for node, state in sorted((memory.machine_state or {}).items())
-        },
-        "entries": {
-            pod: {name: [block.to_json() for block in blocks or ()] for name, blocks in (named or {}).items()}
-            for pod, named in (memory.entries or {}).items()
-        },
-        "podEntries": {
-            pod: [block.to_json() for block in blocks or ()] for pod, blocks in (memory.pod_entries or {}).items()
-        },
-    }

@@ -41,7 +41,7 @@ class Move(msgspec.Struct, frozen=True, rename="camel"):
     pod_cpus_after: CPUSet | None = None
 
 
-class Plan(msgspec.Struct, frozen=True, rename="camel"):
+class Plan(msgspec.Struct, frozen=True, rename="camel", tag_field="type", tag="moves"):
     """The answer for one pod. `fits`: it is admitted after the moves. `container_moves` counts containers that run;
     no plan has fewer than `at_least`. `proven`: there is no shorter plan, or with `fits` False none at all. `placed`:
     the CPUs the pod then owns."""

@@ -42,7 +42,7 @@ class RestartStep(msgspec.Struct, frozen=True, rename="camel"):
 Steps: TypeAlias = tuple[RestartStep, ...]
 
 
-class RestartPlan(msgspec.Struct, frozen=True, rename="camel"):
+class RestartPlan(msgspec.Struct, frozen=True, rename="camel", tag_field="type", tag="restarts"):
     """Ordered steps; `restarted` pods end and start once each, none when the pod fits as it is.
 
     `fits`: there is a plan. `exhaustive`: every smaller set of pods was tried, and without a plan every set.

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from podslice.core.errors import InputError
+from podslice.core.values.document import without_header
 
 HEALTHY = "Healthy"
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
@@ -92,6 +93,7 @@ def inventory_from_data(data: Any, *, source: str = "") -> DeviceInventory:
 
 def _entries(data: Any) -> tuple[list[Any], str]:
     if isinstance(data, Mapping):
+        data = without_header("DeviceInventory", data)
         if "devices" not in data:
             raise InputError("no list of devices", remedy="write `devices:` followed by a list of resources")
         data = data["devices"]

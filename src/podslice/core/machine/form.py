@@ -26,6 +26,7 @@ from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nod
 from podslice.core.machine.model import Cache, Core, CoreType, HugePages, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits, parse_bits
 from podslice.core.values.decoding import MAP_KEY, decoding_problem
+from podslice.core.values.document import without_header
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
 
 Json = dict[str, Any]
@@ -82,6 +83,7 @@ def from_data(data: Any, source: str = "") -> Machine:
     if not isinstance(data, dict):
         raise InputError("is not a mapping", source=source, remedy="write sockets: … or nodes: …")
     try:
+        data = without_header("Machine", data)
         if "nodes" in data:
             return check_machine(_from_full(data))
         if "sockets" in data:

@@ -1,0 +1,60 @@
+"""The agent's status as its socket gives it to `podslice status`, and as programs read it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.agent.reconcile import Drift
+
+
+class Pools(msgspec.Struct, frozen=True):
+    """The node's sets of CPUs as CPU lists: the shared pool, reserved for the system, owned by containers."""
+
+    shared: str
+    reserved: str
+    exclusive: str
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What a container was given: CPU and memory node lists (empty: not pinned), isolation, and whether its CFS quota
+    is `on` or `off`. `stranger`: it runs without the agent having placed it."""
+
+    name: str
+    id: str
+    cpus: str
+    memory_nodes: str
+    isolation: str
+    quota: str
+    stranger: bool
+
+
+class PodStatus(msgspec.Struct, frozen=True):
+    """A pod of this node. `refused`: it is here although the node would not take it."""
+
+    namespace: str
+    name: str
+    uid: str
+    admitted: bool
+    refused: bool
+    containers: tuple[ContainerStatus, ...]
+
+
+class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """Pods, sets, pools and drift of the agent on this node.
+
+    `ready` and `safe_mode` say what is wrong and are empty while all is well; `started_at` is Unix time; `pools` is
+    null until the managers have started; `map` is the CPU map as text.
+    """
+
+    node: str
+    machine: str
+    runtime: str
+    connected: bool
+    observe: bool
+    started_at: float
+    ready: str
+    safe_mode: str
+    pools: Pools | None
+    pods: tuple[PodStatus, ...]
+    drift: tuple[Drift, ...]
+    map: str

@@ -1,0 +1,26 @@
+"""The answers of `podslice defrag`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.core.defrag.largest import Largest
+from podslice.core.defrag.plan import Plan
+from podslice.core.defrag.restarts import RestartPlan
+
+
+class PodPlan(msgspec.Struct, frozen=True):
+    """The plan that makes room for one pod, after the plans before it."""
+
+    pod: str
+    plan: Plan | RestartPlan
+
+
+class DefragmentationPlanList(msgspec.Struct, frozen=True):
+    """One plan for each pod, in the order of the files."""
+
+    items: tuple[PodPlan, ...]
+
+
+class LargestPod(Largest, frozen=True, rename="camel"):
+    """CPUs of the largest pod that is admitted now, and after the plan, which is null where nothing larger fits."""

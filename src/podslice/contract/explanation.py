@@ -1,0 +1,52 @@
+"""The answer of `podslice explain`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from podslice.core.explain.explain import Explanation
+from podslice.core.explain.fix import Edit, Fix
+from podslice.core.explain.trace import Trace
+
+
+class ShownFix(msgspec.Struct, frozen=True):
+    """A change after which the pod is admitted: its class, in words, its price and the fields to edit. `pods` are the
+    UIDs of the pods that it moves or removes; `drained`: the node is emptied first."""
+
+    code: str
+    text: str
+    cost: float
+    edits: tuple[Edit, ...]
+    pods: tuple[str, ...]
+    drained: bool
+
+
+class ExplainedPod(Trace, frozen=True, rename="camel", kw_only=True):
+    """Everything about one decision, its story in sentences, and what would make a refused pod fit."""
+
+    story: tuple[str, ...]
+    fixes: tuple[ShownFix, ...]
+
+
+class ExplanationList(msgspec.Struct, frozen=True):
+    """One explanation for each pod, in the order of the files."""
+
+    items: tuple[ExplainedPod, ...]
+
+
+def explained(explanation: Explanation) -> ExplainedPod:
+    """The explanation of one pod; a fix names what it changes, not whole pods."""
+    fixes = tuple(map(_shown, explanation.fixes))
+    facts = msgspec.structs.asdict(explanation.trace)
+    return ExplainedPod(**facts, story=explanation.story, fixes=fixes)
+
+
+def _shown(fix: Fix) -> ShownFix:
+    return ShownFix(
+        code=fix.code,
+        text=fix.text,
+        cost=fix.cost,
+        edits=fix.edits,
+        pods=tuple(getattr(fix.change, "uids", ())),
+        drained=getattr(fix.change, "drained", False),
+    )

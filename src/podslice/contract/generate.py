@@ -1,0 +1,44 @@
+"""`python -m podslice.contract.generate`: write the schemas anew; with `--check` only say whether they are current."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from podslice.contract.kinds import KINDS
+from podslice.contract.schema import make_schema
+
+_FOLDER = Path(__file__).parent / "schemas"
+
+
+def outdated(folder: Path = _FOLDER) -> list[Path]:
+    """Schemas that are missing, differ from the types, or belong to no kind."""
+    wanted = {folder / f"{kind}.json": _text(kind) for kind in KINDS}
+    wrong = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    return [*wrong, *sorted(set(folder.glob("*.json")) - set(wanted))]
+
+
+def write(folder: Path = _FOLDER) -> None:
+    """Write all schemas and remove those of no kind."""
+    for path in outdated(folder):
+        if path.stem in KINDS:
+            path.write_text(_text(path.stem), encoding="utf-8")
+        else:
+            path.unlink()
+
+
+def _text(kind: str) -> str:
+    return json.dumps(make_schema(kind), indent=2) + "\n"
+
+
+def main() -> None:
+    if "--check" not in sys.argv[1:]:
+        write()
+    elif wrong := outdated():
+        names = ", ".join(path.name for path in wrong)
+        sys.exit(f"not current: {names} (python -m podslice.contract.generate)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The kinds of documents: which module has the type, and which command prints it."""
+
+from __future__ import annotations
+
+import importlib
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.core.errors import InputError
+
+
+class Kind(NamedTuple):
+    """Where the type of a kind lives, and the command that prints such documents."""
+
+    module: str
+    command: str
+
+
+KINDS: dict[str, Kind] = {
+    "AdmissionReport": Kind("admission", "podslice admit"),
+    "AgentStatus": Kind("status", "podslice status"),
+    "AuditReport": Kind("audit", "podslice audit"),
+    "Comparison": Kind("comparison", "podslice whatif"),
+    "DefragmentationPlanList": Kind("defragmentation", "podslice defrag FILE"),
+    "ExplanationList": Kind("explanation", "podslice explain"),
+    "InspectionList": Kind("inspection", "podslice inspect"),
+    "LargestPod": Kind("defragmentation", "podslice defrag"),
+    "LintReport": Kind("linting", "podslice lint"),
+    "LintRule": Kind("linting", "podslice lint --explain"),
+    "LintRuleList": Kind("linting", "podslice lint --rules"),
+    "Machine": Kind("machines", "podslice topology"),
+    "MachineList": Kind("machines", "podslice topology --list"),
+    "StateConversionList": Kind("state", "podslice state convert"),
+    "StateFileList": Kind("state", "podslice state show"),
+    "StateRepairList": Kind("state", "podslice state repair"),
+    "StateVerificationList": Kind("state", "podslice state verify"),
+    "Version": Kind("version", "podslice version"),
+}
+
+
+def type_of(kind: str) -> type[msgspec.Struct]:
+    """The type of a kind's documents."""
+    module = importlib.import_module(f"podslice.contract.{KINDS[kind].module}")
+    found = getattr(module, kind)
+    assert isinstance(found, type)
+    assert issubclass(found, msgspec.Struct)
+    return found
+
+
+def known_kind(text: str) -> str:
+    """The kind a person means, in any case. Raises `InputError`."""
+    for kind in KINDS:
+        if kind.lower() == text.lower():
+            return kind
+    close = get_close_matches(text, KINDS, 1)
+    remedy = f"did you mean {close[0]}?" if close else "podslice schema lists them"
+    raise InputError(f"{text!r} is no kind of document", remedy=remedy)

@@ -1,0 +1,39 @@
+"""The answers of `podslice lint`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from podslice.core.lint.model import Finding, Rule
+
+
+class LintReport(msgspec.Struct, frozen=True):
+    """All findings, file by file."""
+
+    findings: tuple[Finding, ...]
+
+
+class LintRule(msgspec.Struct, frozen=True):
+    """A rule. `severity` is the one of its findings unless a finding says another one, `needs` what it has to know:
+    `nothing` beside the object, a `config`, or a `machine` as well. `replaces` are rules that then say nothing."""
+
+    id: str
+    name: str
+    severity: str
+    title: str
+    explanation: str
+    needs: str
+    replaces: tuple[str, ...]
+
+
+class LintRuleList(msgspec.Struct, frozen=True):
+    """All rules by id."""
+
+    items: tuple[LintRule, ...]
+
+
+def described(rule: Rule[Any]) -> LintRule:
+    """A rule without its function."""
+    return LintRule(rule.id, rule.name, rule.severity, rule.title, rule.explanation, rule.needs, rule.replaces)

@@ -1,0 +1,237 @@
+"""The answers of `podslice state`: files of every version in one form."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from podslice.core.pod.spec import ResourceList, ResourceRequirements
+from podslice.core.state.checkpoint_allocation import PodAllocation
+from podslice.core.state.checkpoint_memory import Block, MemoryCheckpoint, NUMANodeState
+from podslice.core.state.content import Content
+from podslice.core.state.verify import Finding
+from podslice.core.values.cpuset import format_bits
+
+FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation"]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which file, in which of its formats; `intact`: the checksum it states is that of its content."""
+
+    file: str
+    version: str
+    intact: bool
+    checksum: int | None
+
+
+class CPUStateFile(Identity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="cpu"):
+    """cpu_manager_state. `entries` are CPU lists by pod UID and container; of version V1 by container id alone, and
+    then under `containerIDs`."""
+
+    policy_name: str
+    default_cpuset: str = msgspec.field(name="defaultCpuSet")
+    entries: dict[str, dict[str, str]]
+    container_ids: dict[str, str] = msgspec.field(name="containerIDs")
+    pod_entries: dict[str, str]
+
+
+class MemoryAmounts(msgspec.Struct, frozen=True):
+    """Bytes of one kind of memory on one NUMA node."""
+
+    total: int
+    allocatable: int
+    reserved: int
+    free: int
+
+
+class MemoryNode(msgspec.Struct, frozen=True):
+    """A NUMA node in the Memory Manager's books. `cells`: the nodes it forms a group with."""
+
+    cells: tuple[int, ...]
+    assignments: int
+    memory: dict[str, MemoryAmounts]
+
+
+class MemoryBlock(msgspec.Struct, frozen=True, rename="camel"):
+    """Bytes of one kind of memory on one or more NUMA nodes."""
+
+    numa_affinity: tuple[int, ...]
+    type: str
+    size: int
+
+
+class MemoryStateFile(Identity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="memory"):
+    """memory_manager_state: NUMA nodes by id, blocks by pod UID and container."""
+
+    policy_name: str
+    nodes: dict[str, MemoryNode]
+    entries: dict[str, dict[str, tuple[MemoryBlock, ...]]]
+    pod_entries: dict[str, tuple[MemoryBlock, ...]]
+
+
+class DeviceEntry(msgspec.Struct, frozen=True):
+    """Devices of one resource that a container (`pod` is a UID) holds."""
+
+    pod: str
+    container: str
+    resource: str
+    devices: tuple[str, ...]
+
+
+class DeviceStateFile(Identity, frozen=True, kw_only=True, tag_field="kind", tag="device"):
+    """kubelet_internal_checkpoint: who holds which devices; `registered` are the healthy devices by resource."""
+
+    entries: tuple[DeviceEntry, ...]
+    registered: dict[str, tuple[str, ...]]
+
+
+class GrantedResources(msgspec.Struct, frozen=True):
+    """Amounts as the kubelet granted them."""
+
+    requests: dict[str, str]
+    limits: dict[str, str]
+
+
+class GrantedPod(msgspec.Struct, frozen=True):
+    """What a pod's containers, and the pod itself where it has pod-level resources, were granted."""
+
+    containers: dict[str, GrantedResources]
+    pod: GrantedResources | None
+
+
+class AllocationStateFile(Identity, frozen=True, kw_only=True, tag_field="kind", tag="allocation"):
+    """allocated_pods_state or actuated_pods_state: granted resources by pod UID."""
+
+    entries: dict[str, GrantedPod]
+
+
+class StateFileList(msgspec.Struct, frozen=True):
+    """The content of the files of a directory."""
+
+    items: tuple[CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile, ...]
+
+
+class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
+    """What is wrong with a file and what a kubelet does with it (`start`, empty where nobody knows). The first fields
+    are null for a file that cannot be read; `format` names the formats whose checksum fits."""
+
+    file: str
+    kind: FileKind | None
+    version: str | None
+    intact: bool | None
+    checksum: int | None
+    format: str | None
+    findings: tuple[Finding, ...]
+    start: str
+
+
+class StateVerificationList(msgspec.Struct, frozen=True):
+    """One verdict for each file."""
+
+    items: tuple[StateVerification, ...]
+
+
+class StateChange(msgspec.Struct, frozen=True):
+    """A file rewritten as `version` with `content`; `backup` is where the old one lies if it was replaced."""
+
+    file: str
+    version: str
+    changed: bool
+    backup: str | None
+    content: str
+
+
+class StateConversion(StateChange, frozen=True, kw_only=True):
+    """A converted file and what its new format cannot hold."""
+
+    lost: tuple[str, ...]
+
+
+class StateConversionList(msgspec.Struct, frozen=True):
+    """One conversion for each file."""
+
+    items: tuple[StateConversion, ...]
+
+
+class StateRepair(StateChange, frozen=True, kw_only=True):
+    """A repaired file and what was done to it."""
+
+    actions: tuple[str, ...]
+
+
+class StateRepairList(msgspec.Struct, frozen=True):
+    """One repair for each file."""
+
+    items: tuple[StateRepair, ...]
+
+
+StateFile: TypeAlias = CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile
+
+
+def state_file(path: str, content: Content) -> StateFile:
+    """One file's content, the same for every version."""
+    identity = Identity(path, content.version, content.intact, content.identity.stated)
+    facts = msgspec.structs.asdict(identity)
+    if content.cpu is not None:
+        cpu = content.cpu
+        return CPUStateFile(
+            **facts,
+            policy_name=cpu.policy_name,
+            default_cpuset=cpu.default_cpuset,
+            entries={pod: dict(named or {}) for pod, named in (cpu.entries or {}).items()},
+            container_ids=dict(cpu.entries_v1 or {}) if content.by_container_id else {},
+            pod_entries={pod: format_bits(cpus) for pod, cpus in (cpu.pod_entries or {}).items()},
+        )
+    if content.memory is not None:
+        return _memory(facts, content.memory)
+    if content.allocation is not None:
+        return AllocationStateFile(
+            **facts, entries={uid: _granted_pod(pod) for uid, pod in sorted(content.allocation.items())}
+        )
+    assert content.device is not None
+    return DeviceStateFile(
+        **facts,
+        entries=tuple(
+            DeviceEntry(entry.pod, entry.container, entry.resource, tuple(entry.device_ids()))
+            for entry in content.device.entries or ()
+        ),
+        registered={name: tuple(ids or ()) for name, ids in (content.device.registered or {}).items()},
+    )
+
+
+def _memory(facts: dict[str, Any], memory: MemoryCheckpoint) -> MemoryStateFile:
+    return MemoryStateFile(
+        **facts,
+        policy_name=memory.policy_name,
+        nodes={str(node): _node(state) for node, state in sorted((memory.machine_state or {}).items())},
+        entries={
+            pod: {name: _blocks(blocks) for name, blocks in (named or {}).items()}
+            for pod, named in (memory.entries or {}).items()
+        },
+        pod_entries={pod: _blocks(blocks) for pod, blocks in (memory.pod_entries or {}).items()},
+    )
+
+
+def _node(state: NUMANodeState) -> MemoryNode:
+    tables = {
+        name: MemoryAmounts(table.total, table.allocatable, table.reserved, table.free)
+        for name, table in sorted((state.memory_map or {}).items())
+    }
+    return MemoryNode(tuple(state.cells or ()), state.number_of_assignments, tables)
+
+
+def _blocks(blocks: list[Block] | None) -> tuple[MemoryBlock, ...]:
+    return tuple(MemoryBlock(tuple(block.numa_affinity or ()), block.type, block.size) for block in blocks or ())
+
+
+def _granted_pod(pod: PodAllocation) -> GrantedPod:
+    containers = {name: _granted(resources) for name, resources in sorted(pod.containers.items())}
+    return GrantedPod(containers, None if pod.pod_level is None else _granted(pod.pod_level))
+
+
+def _granted(resources: ResourceRequirements) -> GrantedResources:
+    def texts(amounts: ResourceList | None) -> dict[str, str]:
+        return {name: str(amount) for name, amount in sorted((amounts or {}).items())}
+
+    return GrantedResources(texts(resources.requests), texts(resources.limits))

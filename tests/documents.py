@@ -1,0 +1,44 @@
+"""Reading what `-o json` printed, as a program that trusts the schemas would."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from podslice.contract.kinds import KINDS
+from podslice.contract.schema import shipped_schema
+from podslice.core.values.document import API_VERSION
+
+
+def read_document(text: str, kind: str) -> dict[str, Any]:
+    """The document of this kind; fails where it differs from its schema."""
+    document = json.loads(text)
+    check_document(document, kind)
+    return document
+
+
+def check_document(document: Any, kind: str | None = None) -> None:
+    """Fail unless this is a document (of this kind) that says what its schema describes and nothing besides."""
+    assert isinstance(document, dict)
+    assert document.get("apiVersion") == API_VERSION
+    assert document.get("kind") in ((kind,) if kind else KINDS)
+    problems = sorted(validator(document["kind"]).iter_errors(document), key=str)
+    assert not problems, f"{document['kind']} {problems[0].json_path}: {problems[0].message}"
+
+
+@cache
+def validator(kind: str) -> Draft202012Validator:
+    """Validates against the shipped schema, closed: fields that it does not describe are wrong."""
+    return Draft202012Validator(_closed(shipped_schema(kind)))
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    return {**closed, "additionalProperties": False} if isinstance(schema.get("properties"), dict) else closed
