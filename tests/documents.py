@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from podslice.contract.kinds import KINDS
 from podslice.contract.schema import shipped_schema
-from podslice.core.values.document import API_VERSION
+from podslice.core.document import API_VERSION
 
 
 def read_document(text: str, kind: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from podslice.cli.main import cli
 from podslice.contract.generate import outdated, write
 from podslice.contract.kinds import KINDS, type_of
 from podslice.contract.schema import make_schema, shipped_schema
+from podslice.core.document import API_VERSION, document
 from podslice.core.errors import InputError
-from podslice.core.values.document import API_VERSION, document
 from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import dump_machine, parse_machine
 from tests.cli.test_manners import Shell

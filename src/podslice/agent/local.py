@@ -15,9 +15,9 @@ import msgspec
 from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
 from podslice.agent.status import AgentStatus, ContainerStatus, PodStatus, Pools
+from podslice.core.document import document
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
-from podslice.core.values.document import document
 from podslice.render.picture import picture_of
 from podslice.render.terminal import to_text
 

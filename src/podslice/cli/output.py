@@ -43,7 +43,7 @@ def prose_width() -> int | None:
 
 def emit(answer: msgspec.Struct, output: str) -> None:
     """Print a document of the kinds in `podslice.contract` as JSON or YAML."""
-    from podslice.core.values.document import document
+    from podslice.core.document import document
 
     assert type(answer).__name__ in KINDS, "programs read documents of known kinds only"
     print_data(document(answer), output)

@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import inspect
 
 from podslice.contract.kinds import KINDS, type_of
+from podslice.core.document import API_VERSION
 from podslice.core.values.cpuset import CPUSet
-from podslice.core.values.document import API_VERSION
 from podslice.core.values.quantity import Quantity
 
 FILES = ("Machine", "DeviceInventory")

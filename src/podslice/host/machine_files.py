@@ -12,13 +12,13 @@ from typing import Any, Literal, get_args
 
 import yaml
 
+from podslice.core.document import with_header
 from podslice.core.errors import InputError
 from podslice.core.machine.form import from_data, to_data
 from podslice.core.machine.hwloc_xml import from_hwloc_xml
 from podslice.core.machine.machineinfo import from_machineinfo, to_machineinfo
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, to_synthetic
-from podslice.core.values.document import with_header
 from podslice.host.discover import discover_snapshot
 from podslice.k8s.yaml import Dumper, load_documents
 

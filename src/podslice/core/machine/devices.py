@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from podslice.core.document import without_header
 from podslice.core.errors import InputError
-from podslice.core.values.document import without_header
 
 HEALTHY = "Healthy"
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")

@@ -21,12 +21,12 @@ from typing import Any
 
 import msgspec
 
+from podslice.core.document import without_header
 from podslice.core.errors import InputError
 from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
 from podslice.core.machine.model import Cache, Core, CoreType, HugePages, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits, parse_bits
 from podslice.core.values.decoding import MAP_KEY, decoding_problem
-from podslice.core.values.document import without_header
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
 
 Json = dict[str, Any]
