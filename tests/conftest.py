@@ -35,7 +35,7 @@ def shared() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def _documents_are_valid() -> Iterator[None]:
     """Whatever any test makes a command print as a document agrees with its schema."""
-    from podslice.core.values import document as module
+    from podslice.core import document as module
     from tests.documents import check_document
 
     make = module.document
