@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from podslice.agent.identity import LARGEST_ANNOTATION
 from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.pod.spec import pod_from_dict
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import RPCError
@@ -341,7 +343,11 @@ def test_annotation_completes_a_pod_of_the_api(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         amounts = {"cpu": "4", "memory": "4Gi"}
         text = json.dumps({"requests": amounts, "limits": amounts})
-        got = await world.run(make_pod("a", ("x", "1"), ("y", None)), annotations={"podslice.io/resources": text})
+        pod = make_pod("a", ("x", "1"), ("y", None))
+        rest = {"requests": {"cpu": "3", "memory": "3Gi"}}
+        sharing = pod_from_dict({"spec": {"containers": [{"name": "y", "resources": rest}]}}).spec.containers
+        pod = replace(pod, spec=replace(pod.spec, containers=(pod.spec.containers[0], *sharing)))
+        got = await world.run(pod, annotations={"podslice.io/resources": text})
         assert [parse_bits(got[name].cpus).bit_count() for name in "xy"] == [1, 3]
 
     in_world(tmp_path, test, pod_level())

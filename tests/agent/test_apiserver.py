@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
-from podslice.agent.apiserver import ApiError, ApiSource, FakeApiServer, GoneError, HTTPApiServer
+from podslice.agent.apiclient import HTTPApiServer
+from podslice.agent.apiserver import ApiSource, FakeApiServer
 from podslice.agent.identity import Identity
+from podslice.agent.knownpods import KnownPods
 from podslice.agent.report import ApiEvents
 from podslice.core.errors import InputError
+from podslice.k8s.podlist import ApiError, Change, GoneError, known_pod
 from podslice.wire.nri import BackOff
 
 
@@ -104,7 +107,7 @@ def test_useless_watch_does_not_hammer_the_server(behaviour: str) -> None:
     class Useless(FakeApiServer):
         watches = 0
 
-        async def watch_pods(self, node: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        async def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
             self.watches += 1
             if behaviour == "gone":
                 raise GoneError
@@ -134,7 +137,7 @@ def test_stream_that_ends_is_continued_without_a_list() -> None:
             super().__init__()
             self.versions: list[str] = []
 
-        async def watch_pods(self, node: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        async def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
             self.versions.append(version)
             async for event in super().watch_pods(node, version):
                 yield event
@@ -158,16 +161,72 @@ def test_stream_that_ends_is_continued_without_a_list() -> None:
     asyncio.run(main())
 
 
+def mirror(uid: str, of: str, node: str = "node", **changes: Any) -> dict[str, Any]:
+    """The mirror of a static pod as a kubelet writes it."""
+    annotations = {"kubernetes.io/config.hash": of, "kubernetes.io/config.mirror": of}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": "node-uid", "controller": True}
+    metadata = {"name": "dns-node", "namespace": "kube-system", "annotations": annotations, "ownerReferences": [owner]}
+    return pod(uid, **metadata | changes)
+
+
+def static(of: str) -> Identity:
+    said = {"kubernetes.io/config.hash": of, "kubernetes.io/config.source": "file"}
+    return Identity(of, "kube-system", "dns-node", said)
+
+
 def test_mirror_pods_are_found_by_the_kubelets_uid() -> None:
     """A static pod's sandbox has the hash of its file as UID; its mirror says so in an annotation."""
 
     async def test(api: FakeApiServer, source: ApiSource, troubles: list[str]) -> None:
-        await api.apply(pod("mirror", annotations={"kubernetes.io/config.hash": "hash"}))
-        await until(lambda: source.find(who("hash")))
+        await api.apply(mirror("mirror", "hash"))
+        await until(lambda: source.find(static("hash")))
         await api.delete("mirror")
-        await until(lambda: source.find(who("hash")) is None)
+        await until(lambda: source.find(static("hash")) is None)
 
     with_source(test)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"annotations": {"kubernetes.io/config.hash": "hash"}},
+        {"annotations": {"kubernetes.io/config.hash": "hash", "kubernetes.io/config.mirror": "other"}},
+        {"namespace": "tenant"},
+        {"name": "other-node"},
+        {"ownerReferences": []},
+        {"ownerReferences": [{"kind": "Node", "name": "node"}]},
+        {"ownerReferences": [{"kind": "Node", "name": "node-2", "controller": True}]},
+        {"ownerReferences": [{"kind": "ReplicaSet", "name": "node", "controller": True}]},
+        {"ownerReferences": ["x"]},
+    ],
+)
+def test_whoever_claims_to_be_a_mirror_speaks_for_nobody(changes: dict[str, Any]) -> None:
+    """Only what a kubelet writes, in the static pod's own namespace and name, makes a mirror; the true one stays
+    heard whoever claims its hash after it."""
+
+    async def test(api: FakeApiServer, source: ApiSource, troubles: list[str]) -> None:
+        await api.apply(mirror("claim", "hash", **changes))
+        await until(lambda: source.find(who("claim")))
+        assert source.find(static("hash")) is None
+        await api.apply(mirror("mirror", "hash"))
+        await until(lambda: source.find(static("hash")))
+        await api.apply(mirror("claim", "hash", **changes) | {"spec": pod("x", "9")["spec"]})
+        await until(lambda: source.find(who("claim")).spec.containers[0].resources.limits["cpu"].nano == 9 * 10**9)  # type: ignore[union-attr,index]
+        found = source.find(static("hash"))
+        assert found is not None
+        assert str(found.spec.containers[0].resources.limits["cpu"]) == "1"  # type: ignore[index]
+
+    with_source(test)
+
+
+def test_two_mirrors_are_none() -> None:
+    """Of two pods that are the mirror of the same static pod nobody knows which is right."""
+    pods = KnownPods()
+    for uid in ("one", "two"):
+        pods.put(known_pod(json.dumps(mirror(uid, "hash")).encode(), "node"))
+    assert pods.find(static("hash")) is None
+    pods.drop("one")
+    assert pods.find(static("hash")) is not None
 
 
 def test_unreadable_pod_is_an_error_of_that_pod() -> None:
@@ -265,11 +324,11 @@ def test_real_client() -> None:
         server = HTTPServer()
         port = await server.start()
         api = HTTPApiServer(access(port))
-        pods, version = await api.list_pods("n1")
-        assert ([p["metadata"]["uid"] for p in pods], version) == (["a", "b"], "7")
+        pods, problems, version = await api.list_pods("n1")
+        assert ([pod.uid for pod in pods], problems, version) == (["a", "b"], [], "7")
         assert "fieldSelector=spec.nodeName%3Dn1" in server.requests[0][0]
         events = [event async for event in api.watch_pods("n1", "7")]
-        assert [kind for kind, _ in events] == ["ADDED", "BOOKMARK"]
+        assert [change.kind for change in events] == ["ADDED", "BOOKMARK"]
         assert "allowWatchBookmarks=true" in server.requests[-1][0]
         for version in ("old", "gone"):
             with pytest.raises(GoneError):
@@ -295,12 +354,12 @@ def test_rotated_token_is_read_again(tmp_path: Path) -> None:
         server, file = HTTPServer(), tmp_path / "token"
         file.write_text("secret")
         api = HTTPApiServer(access(await server.start(), tokenFile=str(file)))
-        assert len((await api.list_pods("n1"))[0]) == 2
+        assert len((await api.list_pods("n1")).pods) == 2
         server.token = "rotated"
         with pytest.raises(ApiError, match="401"):
             await api.list_pods("n1")
         file.write_text("rotated")
-        assert len((await api.list_pods("n1"))[0]) == 2
+        assert len((await api.list_pods("n1")).pods) == 2
         server.token = "again"
         file.unlink()
         with pytest.raises(ApiError):

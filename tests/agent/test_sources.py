@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from podslice.agent.identity import HASH_ANNOTATION, RESOURCES_ANNOTATION, Identity
+from podslice.agent.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
+from podslice.agent.settings import settings_from_dict
 from podslice.agent.sources import LARGEST_MANIFEST, FakeSource, ManifestSource, Sources
+from podslice.core.errors import InputError
 from podslice.core.values.cpuset import parse_bits
+from podslice.k8s.podlist import HASH_ANNOTATION
 from tests.agent.helpers import World
 from tests.conftest import make_pod
 
@@ -34,7 +38,12 @@ def write(folder: Path, file: str, name: str, cpu: str = "2", namespace: str = "
 
 def static(name: str, namespace: str = "default") -> Identity:
     """A static pod as its sandbox names it: the node's name is appended, the UID is the hash of the file."""
-    return Identity("0123456789abcdef", namespace, name, {HASH_ANNOTATION: "0123456789abcdef"})
+    return Identity("0123456789abcdef", namespace, name, kubelet_says("0123456789abcdef"))
+
+
+def kubelet_says(uid: str, source: str = "file") -> dict[str, str]:
+    """What the kubelet itself writes on a pod, over what anybody else has."""
+    return {HASH_ANNOTATION: uid, SOURCE_ANNOTATION: source}
 
 
 def test_static_pod_is_found_by_its_name_on_this_node(tmp_path: Path) -> None:
@@ -88,7 +97,7 @@ def test_static_pod_through_the_wire(tmp_path: Path) -> None:
         world = World(tmp_path)
         world.source = ManifestSource(tmp_path / "manifests", "node-1")  # type: ignore[assignment]
         await world.start()
-        sandbox = await world.fake.run_pod("hash", name="a-node-1", annotations={HASH_ANNOTATION: "hash"})
+        sandbox = await world.fake.run_pod("hash", name="a-node-1", annotations=kubelet_says("hash"))
         container = await world.fake.create_container(sandbox, "app")
         owned = container.cpus
         assert parse_bits(owned).bit_count() == 4
@@ -103,11 +112,11 @@ def test_static_pod_through_the_wire(tmp_path: Path) -> None:
 
 def test_first_source_wins_and_the_annotation_completes(tmp_path: Path) -> None:
     """Sources are asked in their order; only a pod without own pod-level resources takes the annotation's."""
-    first, second = FakeSource([make_pod("a", ("app", "1"))]), FakeSource([make_pod("a", ("app", "2"))])
+    first, second = FakeSource([make_pod("a", ("app", "4"))]), FakeSource([make_pod("a", ("app", "2"))])
     second.add(make_pod("b", ("app", "1"), budget="2"))
     sources = Sources([first, second])
     text = '{"limits": {"cpu": "4", "memory": "1Gi"}}'
-    for uid, own, pod_level in (("a", "1", "4"), ("b", "1", "2")):
+    for uid, own, pod_level in (("a", "4", "4"), ("b", "1", "2")):
         pod = sources.find(Identity(uid, "default", uid, {RESOURCES_ANNOTATION: text}))
         assert pod is not None
         assert str(pod.spec.containers[0].resources.limits["cpu"]) == own
@@ -115,11 +124,41 @@ def test_first_source_wins_and_the_annotation_completes(tmp_path: Path) -> None:
         assert str(pod.spec.resources.limits["cpu"]) == pod_level
 
 
+@pytest.mark.parametrize("wanted", [
+    '{"limits": {"cpu": "4100m"}}', '{"requests": {"cpu": "31"}, "limits": {"cpu": "4"}}',
+    '{"requests": {"memory": "2Gi"}}', '{"limits": {"hugepages-2Mi": "2Mi"}}',
+])  # fmt: skip
+def test_annotation_never_gives_more_than_was_counted(wanted: str) -> None:
+    """What scheduler and quotas know of a pod is the most its annotation can make of it, and the refusal says both."""
+    sources = Sources([FakeSource([make_pod("a", ("app", "4"))])])
+    with pytest.raises(InputError, match=r"podslice\.io/resources\].*wants .* where the pod's containers request"):
+        sources.find(Identity("a", "default", "a", {RESOURCES_ANNOTATION: wanted}))
+
+
+STATIC = {HASH_ANNOTATION: "a", SOURCE_ANNOTATION: "file"}
+
+
 @pytest.mark.parametrize(("name", "annotations", "known"), [
-    ("apiServer", {}, True), ("apiServer", {HASH_ANNOTATION: "x"}, False), ("manifests", {}, False),
+    ("apiServer", {}, True), ("apiServer", STATIC, False), ("manifests", {}, False),
+    ("apiServer", {HASH_ANNOTATION: "a"}, True), ("apiServer", {HASH_ANNOTATION: "b", SOURCE_ANNOTATION: "file"}, True),
+    ("apiServer", {HASH_ANNOTATION: "a", SOURCE_ANNOTATION: "api"}, True),
 ])  # fmt: skip
 def test_who_must_be_known(name: str, annotations: dict[str, str], known: bool) -> None:
-    """With an API server a pod nobody knows is waited for, unless it is a static one; without, it is guessed."""
+    """With an API server a pod nobody knows is waited for, unless the kubelet says it is a static one; without, it is
+    guessed."""
     source = FakeSource()
     source.name = name
-    assert Sources([source]).must_know(Identity("a", "default", "a", annotations)) is known
+    identity = Identity("a", "default", "a", annotations | {RESOURCES_ANNOTATION: '{"limits": {"cpu": "4"}}'})
+    sources = Sources([source])
+    assert sources.must_know(identity) is known
+    assert (sources.find(identity) is None) is known
+
+
+@pytest.mark.parametrize(("fields", "counts"), [
+    ({}, True), ({"apiServer": True}, False), ({"manifests": "/etc/kubernetes/manifests"}, False),
+    ({"apiServer": True, "annotation": True}, True), ({"annotation": False}, False),
+])  # fmt: skip
+def test_annotation_is_off_where_others_know(fields: dict[str, Any], counts: bool) -> None:
+    """Unless it is asked for, an author's own word counts only where there is no other."""
+    kind = {"apiVersion": "podslice.io/v1alpha1", "kind": "AgentConfiguration"}
+    assert settings_from_dict({**kind, "sources": fields}).agent.sources.annotation_counts is counts

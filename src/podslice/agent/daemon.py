@@ -13,7 +13,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.apiserver import ApiServer, ApiSource, HTTPApiServer
+from podslice.agent.apiclient import HTTPApiServer
+from podslice.agent.apiserver import ApiServer, ApiSource
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.deviceplugins import DevicePlugins
 from podslice.agent.local import serve_status, status_of
@@ -63,7 +64,7 @@ class Agent:
         if self._api is not None:
             self._api_source = ApiSource(self._api, self.node_name, trouble=self.reporter.trouble)
         self.sources = Sources(
-            self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation
+            self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation_counts
         )
         self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
         folder = Path(settings.container_files) if settings.container_files and not observe else None

@@ -15,7 +15,9 @@ import msgspec
 from podslice.agent.identity import LARGEST_ANNOTATION, RESOURCES_ANNOTATION, Identity
 from podslice.core.effects.cpu_weight import milli_cpu_to_shares
 from podslice.core.errors import InputError
+from podslice.core.pod.demand import aggregate, own_limits, own_requests
 from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.values.quantity import ZERO
 from podslice.wire.proto import nri_pb2 as nri
 
 ANY_CONTAINER = "any"
@@ -58,8 +60,9 @@ def pod_from_annotation(identity: Identity) -> Pod | None:
 
 
 def with_annotation(pod: Pod, identity: Identity) -> Pod:
-    """A pod from the API with the annotation's pod-level resources, where it has none of its own: for clusters whose
-    API server drops `spec.resources`. Raises `InputError`."""
+    """A pod from elsewhere with the annotation's pod-level resources, where it has none of its own: for clusters whose
+    API server drops `spec.resources`. The annotation may only name as pod-level what the pod's containers ask for,
+    because scheduler and quotas counted those. Raises `InputError`."""
     if pod.spec.resources is not None:
         return pod
     data = annotated_resources(identity)
@@ -67,6 +70,16 @@ def with_annotation(pod: Pod, identity: Identity) -> Pod:
         return pod
     spec = {"resources": {name: data[name] for name in ("requests", "limits") if name in data}, "containers": []}
     resources = _pod(identity, spec).spec.resources
+    assert resources is not None
+    counted = aggregate(pod, lambda container: own_limits(container) | own_requests(container))
+    for name, amount in ((resources.limits or {}) | (resources.requests or {})).items():
+        known = counted.get(name, ZERO)
+        if amount > known:
+            raise InputError(
+                f"wants {amount} where the pod's containers request {known}",
+                path=f"metadata.annotations[{RESOURCES_ANNOTATION}].requests[{name[:80]}]",
+                remedy="let the containers request it, or use spec.resources, so that scheduler and quotas count it",
+            )
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resources=resources))
 
 

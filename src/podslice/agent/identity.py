@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.core.errors import InputError
+from podslice.k8s.podlist import HASH_ANNOTATION, NAME_FORM, UID_FORM
 from podslice.wire.proto import nri_pb2 as nri
 
 RESOURCES_ANNOTATION = "podslice.io/resources"
-HASH_ANNOTATION = "kubernetes.io/config.hash"
+SOURCE_ANNOTATION = "kubernetes.io/config.source"
 LARGEST_ANNOTATION = 16 << 10
 """Bytes of an annotation we read; the API server allows 256 KiB for all together."""
-_KEPT = (RESOURCES_ANNOTATION, HASH_ANNOTATION)
-_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
+_KEPT = (RESOURCES_ANNOTATION, HASH_ANNOTATION, SOURCE_ANNOTATION)
+_LOCAL = ("file", "http")
 
 
 class Identity(NamedTuple):
@@ -30,16 +29,27 @@ class Identity(NamedTuple):
     cgroup_parent: str = ""
     sandbox_cgroup: str = ""
 
+    @property
+    def static(self) -> bool:
+        """True for a pod of the kubelet's own files. The kubelet says itself, over anything written in a manifest,
+        where it has a pod from, and the hash of the file is the UID; so nobody else can say it of theirs."""
+        said = self.annotations
+        return said.get(SOURCE_ANNOTATION) in _LOCAL and said.get(HASH_ANNOTATION) == self.uid
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
 
 def identity_of(pod: nri.PodSandbox) -> Identity:
     """Raises `InputError` for names that cannot come from a Kubernetes API."""
-    for field, value, form in (("uid", pod.uid, _UID), ("namespace", pod.namespace, _NAME), ("name", pod.name, _NAME)):
+    for field, value, form in (
+        ("uid", pod.uid, UID_FORM),
+        ("namespace", pod.namespace, NAME_FORM),
+        ("name", pod.name, NAME_FORM),
+    ):
         if not form.match(value):
             raise InputError(f"{value[:80]!r} is not valid", path=f"pod.{field}")
-    if not _NAME.match(pod.id):
+    if not NAME_FORM.match(pod.id):
         raise InputError(f"{pod.id[:80]!r} is not valid", path="pod.id")
     kept = {name: pod.annotations[name][: LARGEST_ANNOTATION + 1] for name in _KEPT if name in pod.annotations}
     return Identity(pod.uid, pod.namespace, pod.name, kept, pod.linux.cgroup_parent, pod.linux.cgroups_path)
@@ -48,5 +58,5 @@ def identity_of(pod: nri.PodSandbox) -> Identity:
 def check_container(container: nri.Container) -> None:
     """Raises `InputError`: the id becomes a file name, the name a key of the state."""
     for field, value in (("id", container.id), ("name", container.name)):
-        if not _NAME.match(value):
+        if not NAME_FORM.match(value):
             raise InputError(f"{value[:80]!r} is not valid", path=f"container.{field}")

@@ -110,7 +110,7 @@ class AgentPlugin:
             self._refuse(identity, RefusedError("InvalidPod", str(error)))
             spec = None
         if spec is None:
-            self._refuse(identity, RefusedError("PodUnknown", "the API server has not told about this pod yet"))
+            self._refuse(identity, RefusedError("PodUnknown", self._sources.unknown(identity)))
         self._run_pod(sandbox, identity, spec, started)
 
     def _run_pod(self, sandbox: str, identity: Identity, spec: Pod | None, started: float) -> None:

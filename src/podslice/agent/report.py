@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import structlog
 
-from podslice.agent.apiserver import ApiError, ApiServer
+from podslice.agent.apiserver import ApiServer
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
 from podslice.core.node import Decision
+from podslice.k8s.podlist import ApiError
 
 _MOST_WAITING = 256
 _REMEMBERED = 1024

@@ -32,8 +32,10 @@ _ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 
 
 class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where pod specifications come from, asked in this order; `annotation` False ignores `podslice.io/resources`, with
-    which whoever may create pods takes CPUs that no scheduler or quota has counted.
+    """Where pod specifications come from, asked in this order.
+
+    `annotation`: whether `podslice.io/resources` counts, with which whoever may create pods says what they get; null
+    for only where no other source is configured.
 
     `api_server`: watch this node's pods (in-cluster service account or kubeconfig). `node_name`: empty for the
     environment variable NODE_NAME or the host name. `manifests`: directory of static pods, empty for none.
@@ -44,7 +46,12 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     node_name: str = ""
     manifests: str = ""
     wait_seconds: float = 0.8
-    annotation: bool = True
+    annotation: bool | None = None
+
+    @property
+    def annotation_counts(self) -> bool:
+        """An author's own word is the last resort: not where scheduler, quotas or the node's owner have spoken."""
+        return not (self.api_server or self.manifests) if self.annotation is None else self.annotation
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

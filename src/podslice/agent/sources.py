@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from podslice.agent.derived import pod_from_annotation, with_annotation
-from podslice.agent.identity import HASH_ANNOTATION, Identity
+from podslice.agent.identity import Identity
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
 from podslice.k8s.manifest import load_pods
@@ -33,6 +33,15 @@ class PodSource(Protocol):
     def find(self, identity: Identity) -> Pod | None:
         """The specification of a pod, None if unknown. Raises `InputError` when there is one that cannot be read."""
 
+    def expects(self, identity: Identity) -> bool:
+        """True when this source will know the pod: unknown is then not known yet, and nothing is guessed."""
+
+    def ask(self) -> None:
+        """Somebody waits for a pod: look now."""
+
+    def unknown(self) -> str:
+        """Why a pod it expects is not known, for people."""
+
 
 class FakeSource:
     """A source for tests: pods put into `pods` by UID."""
@@ -49,6 +58,15 @@ class FakeSource:
 
     def find(self, identity: Identity) -> Pod | None:
         return self.pods.get(identity.uid)
+
+    def expects(self, identity: Identity) -> bool:
+        return self.name == "apiServer" and not identity.static
+
+    def ask(self) -> None:
+        return None
+
+    def unknown(self) -> str:
+        return "the API server has not told about this pod yet"
 
 
 class ManifestSource:
@@ -70,6 +88,16 @@ class ManifestSource:
                 return pod
         return None
 
+    def expects(self, identity: Identity) -> bool:
+        """Other pods come from elsewhere."""
+        return False
+
+    def ask(self) -> None:
+        """Read whenever asked."""
+
+    def unknown(self) -> str:
+        return "no manifest of this node holds it"
+
     def _pods(self) -> Iterable[Pod]:
         """Pods of the files a kubelet would read; files that hold none are passed over as it does."""
         files = sorted(path for path in self._directory.glob("*") if not path.name.startswith("."))
@@ -82,8 +110,8 @@ class ManifestSource:
 
 
 class Sources:
-    """All sources, asked in order; the annotation is the last resort and completes what the others say, unless
-    `annotation` is False."""
+    """All sources, asked in order. With `annotation` the pod's own annotation completes what the others say and stands
+    for a pod nobody else can know."""
 
     def __init__(self, sources: Iterable[PodSource] = (), *, wait: float = 0.0, annotation: bool = True) -> None:
         self.sources = tuple(sources)
@@ -96,28 +124,34 @@ class Sources:
 
     def find(self, identity: Identity) -> Pod | None:
         """The specification under the UID and name the runtime uses, None if nobody knows the pod. Raises
-        `InputError`."""
+        `InputError`, also for an annotation that wants more than the pod's containers ask for."""
         for source in self.sources:
             pod = source.find(identity)
             if pod is not None:
                 pod = _renamed(pod, identity)
                 return with_annotation(pod, identity) if self._annotation else pod
-        return pod_from_annotation(identity) if self._annotation else None
+        if not self._annotation or self.must_know(identity):
+            return None
+        return pod_from_annotation(identity)
 
     def must_know(self, identity: Identity) -> bool:
         """True when a pod nobody knows is a pod we were not told about yet, rather than one to be guessed."""
-        return (
-            any(source.name == "apiServer" for source in self.sources) and HASH_ANNOTATION not in identity.annotations
-        )
+        return any(source.expects(identity) for source in self.sources)
+
+    def unknown(self, identity: Identity) -> str:
+        """Why a pod that must be known is not."""
+        return "; ".join(source.unknown() for source in self.sources if source.expects(identity))
 
     async def wait_for(self, identity: Identity) -> Pod | None:
-        """As `find`, giving the API server time to tell us about a new pod. Raises `InputError`."""
+        """As `find`, giving sources time to tell us about a new pod. Raises `InputError`."""
         pod = self.find(identity)
         if pod is not None or not self.must_know(identity):
             return pod
         try:
             async with asyncio.timeout(self._wait):
                 while pod is None:
+                    for source in self.sources:
+                        source.ask()
                     await self._news()
                     pod = self.find(identity)
         except TimeoutError:

@@ -1,0 +1,137 @@
+"""A real API server over HTTP. Answers are read in pieces and within bounds; what they mean is `k8s.podlist`'s."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any
+
+from podslice.agent.apiserver import Listing
+from podslice.core.errors import InputError
+from podslice.k8s.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, Page, PageReader
+
+WATCH_SECONDS = 300
+LIST_SECONDS = 60.0
+REQUEST_SECONDS = 10.0
+PAGE = 100
+MOST_PAGES = 120
+LARGEST_PAGE = 256 << 20
+_PIECE = 64 << 10
+_PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
+
+
+class HTTPApiServer:
+    """By the in-cluster service account (its token is read again when it was rotated) or KUBECONFIG. Raises
+    `InputError` when there is no usable configuration."""
+
+    def __init__(self, config: Any = None) -> None:
+        import httpx2
+        from lightkube.config.client_adapter import ConnectionParams
+        from lightkube.config.kubeconfig import KubeConfig
+        from lightkube.core.exceptions import ConfigError
+
+        try:
+            chosen = config or KubeConfig.from_env().get()
+            assert chosen is not None
+            timeout = httpx2.Timeout(REQUEST_SECONDS, read=WATCH_SECONDS + 30.0)
+            parameters = ConnectionParams(timeout=timeout).httpx_params(chosen)
+            trust_as_go(parameters["verify"])
+            self._client = httpx2.AsyncClient(**parameters)
+        except (ConfigError, AssertionError, OSError) as error:
+            raise InputError(
+                f"no access to an API server: {error}",
+                path="sources.apiServer",
+                remedy="run in a pod, or set KUBECONFIG",
+            ) from None
+        self._errors = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ConfigError, OSError, TimeoutError)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def list_pods(self, node: str) -> Listing:
+        """Raises `ApiError`, also for a list that does not end."""
+        pods: list[KnownPod] = []
+        problems: list[str] = []
+        more = ""
+        with self._translated("/api/v1/pods"):
+            async with asyncio.timeout(LIST_SECONDS):
+                for _ in range(MOST_PAGES):
+                    page = await self._page(node, more)
+                    pods += page.pods
+                    problems += page.problems
+                    if not page.more:
+                        return Listing(pods, problems, page.version)
+                    if page.more == more:
+                        raise ApiError("/api/v1/pods: the list repeats itself: the same continue token twice")
+                    more = page.more
+        raise ApiError(f"/api/v1/pods: the list has more than {MOST_PAGES} pages")
+
+    async def _page(self, node: str, more: str) -> Page:
+        parameters = {"fieldSelector": _selector(node), "limit": str(PAGE)} | ({"continue": more} if more else {})
+        reader = PageReader(node)
+        size = 0
+        async with contextlib.aclosing(self._pieces("/api/v1/pods", parameters, timeout=REQUEST_SECONDS)) as pieces:
+            async for piece in pieces:
+                size += len(piece)
+                if size > LARGEST_PAGE:
+                    raise ApiError(f"/api/v1/pods: a page is larger than {LARGEST_PAGE} bytes")
+                reader.feed(piece)
+        return reader.finish()
+
+    async def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
+        """Raises `ApiError`, `GoneError`."""
+        parameters = {
+            "fieldSelector": _selector(node),
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        reader = ChangeReader(node)
+        async with contextlib.aclosing(self._pieces("/api/v1/pods", parameters)) as pieces:
+            async for piece in pieces:
+                for change in reader.feed(piece):
+                    yield change
+
+    async def _pieces(self, path: str, parameters: dict[str, str], **options: Any) -> AsyncGenerator[bytes, None]:
+        """The body of a good answer, a little at a time, with room for others in between."""
+        with self._translated(path):
+            async with self._client.stream("GET", path, params=parameters, headers=_PLAIN, **options) as response:
+                if response.status_code == 410:
+                    raise GoneError
+                if response.status_code != 200:
+                    raise ApiError(f"{path}: {response.status_code} {response.reason_phrase}")
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise ApiError(f"{path}: the answer is compressed, which was not asked for")
+                async for chunk in response.aiter_raw():
+                    for start in range(0, len(chunk), _PIECE):
+                        yield chunk[start : start + _PIECE]
+                        await asyncio.sleep(0)
+
+    async def create_event(self, event: dict[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
+        with self._translated(path):
+            request = self._client.stream("POST", path, json=event, timeout=REQUEST_SECONDS)
+            async with request as response:
+                if response.status_code not in (200, 201, 202):
+                    raise ApiError(f"{path}: {response.status_code} {response.reason_phrase}")
+
+    @contextlib.contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise ApiError(f"{path}: {type(error).__name__}: {str(error)[:300]}") from None
+
+
+def trust_as_go(context: ssl.SSLContext) -> None:
+    """Accept the certificates a kubelet accepts: since Python 3.13 a context also refuses authorities without key
+    usage or key identifiers, which many clusters have. Chains and names are verified as before."""
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+
+def _selector(node: str) -> str:
+    """Pods of this node that may still run; what has ended may be very many."""
+    return f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
