@@ -52,10 +52,28 @@ class Combinations:
         """The best choice of `size` nodes, None if none can hold the request (spec 4.7.4)."""
         if self.straddling or self._may_never_end(size):
             found = self._walk(size)
+        elif size == 1:
+            return self._single()
         else:
             frees = [self.free[node] for node in self.numas]
             found = BoundedSearch(frees, size, self.count, self.group, self.squares, self.balance, self.effort).run()
         return None if found is None else self._remembered(*found)
+
+    def _single(self) -> Choice | None:
+        """The first node with the best balance. It takes everything, so the more it has the better, but for rounding,
+        and nothing can be overwritten."""
+        count = self.count
+        fullest = max(self.free.values())
+        if fullest < count:
+            return None
+        best = self._score_alone(fullest)
+        for node, free in self.free.items():
+            if free >= count and (free == fullest or self._score_alone(free) == best):
+                return Choice((node,), ())
+        return None
+
+    def _score_alone(self, free: int) -> int:
+        return self.balance.score(self.squares - free * free + (free - self.count) ** 2)
 
     def _may_never_end(self, size: int) -> bool:
         """False when left-overs surely supply the remainder: for trouble, two nodes must have part of a group left and
