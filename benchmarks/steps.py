@@ -55,7 +55,7 @@ def _sets(nodes: int, number: int, *, preferred: bool) -> list[ResourceHints]:
     """Hints of `number` resources. Preferred: one node would do; otherwise the first one needs two."""
     topology = CPUTopology(machine(nodes))
     wide = 16 if preferred else 24
-    hints: list[ResourceHints] = [cpu_topology_hints(topology, topology.all_cpus, 0, wide, False) or []]
+    hints: list[ResourceHints] = [cpu_topology_hints(topology, topology.all_cpus, 0, wide, align_by_socket=False) or []]
     on_node: dict[int, Bits] = {node: 0b1111 << 4 * node for node in range(nodes)}
     free = bits_of(range(4 * nodes))
     for place in range(1, number):
@@ -78,7 +78,7 @@ def merges() -> Iterator[Case]:
 
 def _cpu_hints(nodes: int) -> Prepare:
     topology = CPUTopology(machine(nodes))
-    return lambda: lambda: cpu_topology_hints(topology, topology.all_cpus, 0, 4, False)
+    return lambda: lambda: cpu_topology_hints(topology, topology.all_cpus, 0, 4, align_by_socket=False)
 
 
 def _memory_hints(nodes: int) -> Prepare:

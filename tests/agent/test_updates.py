@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from podslice.agent.books import ContainerRecord, Placement
+from podslice.core.values.cpuset import parse_bits
 from podslice.wire.proto import nri_pb2 as nri
 from tests.agent.helpers import World, in_world, pod_level
 from tests.conftest import make_pod
@@ -94,3 +95,28 @@ def test_what_changes_between_two_steps(tmp_path: Path) -> None:
         cgroups.check()
 
     in_world(tmp_path, test)
+
+
+def test_a_sidecar_leaves_an_init_container_alone(tmp_path: Path) -> None:
+    """While an init container owns CPUs of its pod, a shared sidecar that runs is moved off them, and comes back when
+    it has ended, whether the runtime tells of the end or only of the next container."""
+
+    async def test(world: World) -> None:
+        pod = make_pod("p", ("app", "1"), init=(("sidecar", None, True), ("init", "3", False)), budget="4")
+        world.source.add(pod)
+        sandbox = await world.fake.run_pod("p")
+        sidecar = await world.fake.create_container(sandbox, "sidecar")
+        final = sidecar.cpus
+        for told in (True, False):
+            init = await world.fake.create_container(sandbox, "init")
+            assert not parse_bits(sidecar.cpus) & parse_bits(init.cpus)
+            assert parse_bits(sidecar.cpus)
+            world.check()
+            if told:
+                await world.fake.stop_container(init.message.id)
+                assert sidecar.cpus == final
+        await world.fake.create_container(sandbox, "app")
+        assert sidecar.cpus == final
+        world.check()
+
+    in_world(tmp_path, test, pod_level())

@@ -205,3 +205,17 @@ def test_undo_of_a_pod_leaves_no_trace(wanted, mask):
     devices.restore("u", before)
     assert devices.content() == content
     assert devices.allocated() == {GPU: 1}
+
+
+@pytest.mark.parametrize(
+    ("quirks", "second"), [(PODSLICE, ["g1"]), (KUBELET_1_36, ["g0"])], ids=["podslice", "kubelet"]
+)
+def test_a_pod_that_comes_again_is_a_new_pod(quirks, second):
+    """What an init container had in a former life of the pod is not offered again; a kubelet hands out a device that
+    has become unhealthy meanwhile."""
+    devices = manager(gpus(0, 0), quirks=quirks)
+    assert admit(devices, pod("u", init=({GPU: 2},))) == ""
+    remove(devices, "u")
+    devices.update_devices(GPU, [Device("g0", health="Unhealthy"), *gpus(0, 0)[1:]])
+    assert admit(devices, pod("u", init=({GPU: 1},))) == ""
+    assert devices.devices_of("u", "i0") == {GPU: second}

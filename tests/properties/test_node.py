@@ -8,11 +8,15 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
-from podslice import KubeletConfig, Node
+from podslice import Decision, KubeletConfig, Node, Pod
 from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.pod.spec import Container
 from podslice.core.values.cpuset import bits_of, format_bits
+from podslice.core.values.quantity import Quantity
 from tests.conftest import make_node, make_pod
 
 MACHINES = (
@@ -30,8 +34,27 @@ OPTIONS: tuple[dict[str, str], ...] = (
     {"distribute-cpus-across-cores": "true"},
     {"prefer-align-cpus-by-uncorecache": "true"},
     {"strict-cpu-reservation": "true"},
+    {"align-by-socket": "true"},
 )
 CPUS = st.sampled_from([None, "500m", "1", "2", "3", "4", "6"])
+
+
+GPU = "example.com/gpu"
+
+
+def with_gpus(pod: Pod, gpus: list[int]) -> Pod:
+    """The pod with so many GPUs for its containers, init containers first."""
+
+    def with_gpu(container: Container, count: int) -> Container:
+        if not count or container.resources.limits is None:
+            return container
+        limits = {**container.resources.limits, GPU: Quantity.parse(str(count))}
+        return replace(container, resources=replace(container.resources, limits=limits))
+
+    counts = iter([*gpus, *[0] * 5])
+    init = tuple(with_gpu(container, next(counts)) for container in pod.spec.init_containers)
+    apps = tuple(with_gpu(container, next(counts)) for container in pod.spec.containers)
+    return replace(pod, spec=replace(pod.spec, init_containers=init, containers=apps))
 
 
 class NodeMachine(RuleBasedStateMachine):
@@ -56,6 +79,8 @@ class NodeMachine(RuleBasedStateMachine):
         reserved: str,
         memory: bool,
     ) -> None:
+        if "align-by-socket" in options and policy == "single-numa-node":
+            policy = "restricted"
         self.config = KubeletConfig(
             cpu_manager_policy="static",
             cpu_manager_policy_options=options,
@@ -69,7 +94,8 @@ class NodeMachine(RuleBasedStateMachine):
             feature_gates={"PodLevelResourceManagers": managers, "CPUManagerPolicyAlphaOptions": True},
         )
         self.machine = from_synthetic(re.sub(r"numa:(\d)", r"numa:\1(memory=20GiB)", machine))
-        self.node = Node(self.machine, self.config)
+        devices = inventory_from_data([{"resource": GPU, "count": 4}])
+        self.node = Node(self.machine, self.config, devices=devices)
         self.fresh = dict(self.node.files)
         self.strict = "strict-cpu-reservation" in options
         self.counter = 0
@@ -79,8 +105,17 @@ class NodeMachine(RuleBasedStateMachine):
         apps=st.lists(CPUS, min_size=1, max_size=3),
         init=st.lists(st.tuples(CPUS, st.booleans()), max_size=2),
         budget=st.sampled_from([None, None, "2", "4", "6"]),
+        memory=st.sampled_from(["1Gi", "1Gi", "3Gi", "24Gi"]),
+        gpus=st.lists(st.integers(0, 3), max_size=5),
     )
-    def admit(self, apps: list[str | None], init: list[tuple[str | None, bool]], budget: str | None) -> None:
+    def admit(
+        self,
+        apps: list[str | None],
+        init: list[tuple[str | None, bool]],
+        budget: str | None,
+        memory: str,
+        gpus: list[int],
+    ) -> None:
         self.counter += 1
         uid = f"p{self.counter}"
         pod = make_pod(
@@ -88,15 +123,26 @@ class NodeMachine(RuleBasedStateMachine):
             *((f"c{i}", cpu) for i, cpu in enumerate(apps)),
             init=tuple((f"i{i}", cpu, sidecar) for i, (cpu, sidecar) in enumerate(init)),
             budget=budget,
+            memory=memory,
         )
+        pod = with_gpus(pod, gpus)
         before = dict(self.node.files)
         decision = self.node.admit(pod)
         if decision.admitted:
             self.running.append(uid)
+            self.undo_is_exact(pod, decision, before)
         else:
             assert dict(self.node.files) == before
             assert decision.reason
             assert decision.message
+
+    def undo_is_exact(self, pod: Pod, decision: Decision, before: dict[str, bytes]) -> None:
+        """A pod that goes leaves the node as it was, and gets the same when it comes again."""
+        uid, after = pod.metadata.uid, dict(self.node.files)
+        self.node.remove(uid)
+        assert dict(self.node.files) == before
+        assert self.node.admit(pod) == decision
+        assert dict(self.node.files) == after
 
     @precondition(lambda self: bool(self.running))
     @rule(data=st.data())
@@ -166,6 +212,21 @@ class NodeMachine(RuleBasedStateMachine):
                     cpus = manager.state.assignment(uid, container.name) or 0
                     assert not cpus & seen
                     seen |= cpus
+
+    @invariant()
+    def init_containers_own_what_they_run_on(self) -> None:
+        """While an init container runs that owns CPUs, nobody else of its pod runs on them, and everybody has some."""
+        manager = self.node.kubelet.manager.cpu
+        for uid, pod in self.node.kubelet.active.items():
+            for place, init in enumerate(pod.containers):
+                if not (init.plain_init and init.exclusive_cpus and manager.isolation(pod, init) == "container"):
+                    continue
+                own = manager.affinity(uid, init.name)
+                for other in pod.containers[:place]:
+                    if other.restartable:
+                        beside = manager.affinity_beside(pod, other, (init.name,))
+                        assert beside
+                        assert not beside & own
 
 
 NodeMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)

@@ -95,6 +95,35 @@ def test_shared_sidecars_use_the_final_pool() -> None:
     assert not cpus["s1"] & cpus["main"]
 
 
+def test_exclusive_is_exclusive_while_it_runs() -> None:
+    """PS-I4: while an init container owns CPUs, a shared sidecar that runs already has the pool without them."""
+    pod = make_pod("p", ("app", "1"), init=(("sidecar", None, True), ("init", "3", False)), budget="4")
+    fresh = node("pod")
+    decision = fresh.admit(pod)
+    sidecar, init = decision.containers[:2]
+    assert sidecar.cpus & init.cpus
+    meanwhile = sidecar.during_init["init"]
+    assert meanwhile
+    assert not meanwhile & init.cpus
+    assert meanwhile <= decision.pod_cpus
+    for running, cpus in (((), sidecar.cpus), (("init",), meanwhile), (("app",), sidecar.cpus)):
+        effects = fresh.effects("p", running=running)
+        assert effects.containers[0].files["cpuset.cpus"] == str(cpus)
+    upstream = node("pod", profile="kubelet-1.36").admit(pod)
+    assert not upstream.containers[0].during_init
+
+
+def test_init_container_that_leaves_nothing_to_a_sidecar() -> None:
+    """An init container that owns all CPUs of its pod beside a shared sidecar is refused; on a kubelet both run."""
+    pod = make_pod("p", ("app", "1"), init=(("sidecar", None, True), ("init", "4", False)), budget="4")
+    decision = node("pod", "best-effort").admit(pod)
+    assert (decision.admitted, decision.reason) == (False, "EmptyPodSharedPoolError")
+    assert "init container init owns all cpus of the pod while it runs" in decision.message
+    assert node("pod", "best-effort", profile="kubelet-1.36").admit(pod).admitted
+    early = make_pod("q", ("app", "1"), init=(("init", "4", False), ("sidecar", None, True)), budget="4")
+    assert node("pod", "best-effort").admit(early).admitted
+
+
 def test_init_containers_reuse_and_sidecars_keep() -> None:
     """PS-I1, PS-I2, PS-I3: init CPUs are reused by apps, an exclusive sidecar's never, shared inits get the rest."""
     decision = node("pod").admit(

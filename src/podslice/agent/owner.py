@@ -172,6 +172,7 @@ class Owner:
     def _list_containers(self, listed: Listed) -> None:
         before = dict(self.containers)
         self.containers.clear()
+        self.placing.forget_inits()
         for message in listed.containers:
             sandbox = self.sandboxes.get(message.pod_sandbox_id)
             if sandbox is None or message.state == nri.CONTAINER_STOPPED:
@@ -184,11 +185,13 @@ class Owner:
             if known is not None:
                 record.unit, record.member, record.kept = known.unit, known.member, known.kept
                 record.stranger = known.stranger
+                self.placing.created(record)
                 continue
             if ISOLATION_ENV not in self._told(message):
                 record.stranger = True
                 self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
             self._place(sandbox.identity, message, record, adopt=True)
+            self.placing.created(record)
 
     # Pods
 
@@ -245,6 +248,7 @@ class Owner:
         record.stopped = True
         for container in [c for c in self.containers.values() if c.sandbox == sandbox]:
             del self.containers[container.id]
+            self.placing.ended(container)
         pod = self.pods.get(record.identity.uid)
         if pod is not None:
             pod.sandboxes.discard(sandbox)
@@ -299,6 +303,8 @@ class Owner:
             self.run_pod(sandbox, identity, spec)
         record = self._record(self.sandboxes[sandbox], message)
         self._place(identity, message, record, adopt=False)
+        if self.placing.created(record):
+            self.updates.unit_changed(record.unit)
         record.applied = self.placing.wanted(record)
         record.on_pool = record.applied == Placement(cpus=self.placing.pool())
         self.containers[record.id] = record
@@ -369,5 +375,7 @@ class Owner:
     def stop_container(self, container_id: str) -> None:
         """The container no longer runs; what it holds stays with its pod, which may start it again."""
         record = self.containers.pop(container_id, None)
+        if record is not None and self.placing.ended(record):
+            self.updates.unit_changed(record.unit)
         if record is not None and record.kept is not None:
             self.placing.left[record.pod_uid, record.name] = record.kept

@@ -20,13 +20,15 @@ from podslice.core.values.cpuset import Bits
 
 class Placing:
     """Reads `node`, None while the state cannot be trusted, for `containers`, the owner's books. `move_strangers` False
-    leaves containers alone that were created without us."""
+    leaves containers alone that were created without us. It is told which containers run, for what init containers own
+    meanwhile."""
 
     def __init__(self, machine: Machine, containers: Mapping[str, ContainerRecord], *, move_strangers: bool) -> None:
         self.node: Node | None = None
         self.all_cpus = CPUTopology(machine).all_cpus
         self.left: dict[tuple[str, str], Placement] = {}
         """What containers that ended in safe mode had, by pod UID and name: their successors get it."""
+        self._inits: dict[str, set[str]] = {}
         self._containers = containers
         self._move_strangers = move_strangers
 
@@ -41,12 +43,43 @@ class Placing:
         if active is None or container is None:
             return Placement(cpus=self.pool())
         got = node.kubelet.inspect(active, container, True)
+        cpu = node.kubelet.manager.cpu
         return Placement(
-            cpus=got.cpus if node.kubelet.manager.cpu.static else 0,
+            cpus=cpu.affinity_beside(active, container, self._inits.get(active.uid, ())) if cpu.static else 0,
             mems=got.memory_nodes or self._nodes_of_successors(node, active, container),
             isolation=got.isolation,
             quota_off=got.cpu_quota_disabled,
         )
+
+    def created(self, record: ContainerRecord) -> bool:
+        """A container will run: the plain init containers before it have ended. True if the pod's shared pool is
+        another from now on, because one that owns CPUs runs or has ended."""
+        active, container = self._admitted(record)
+        if active is None or container is None:
+            return False
+        before = self._inits.get(active.uid, set())
+        names = [one.name for one in active.containers]
+        place = names.index(container.name)
+        now = {name for name in before if names.index(name) > place}
+        if container.plain_init and container.exclusive_cpus and active.managed:
+            now.add(container.name)
+        return self._set_inits(active.uid, before, now)
+
+    def ended(self, record: ContainerRecord) -> bool:
+        """The container runs no longer; True as for `created`."""
+        before = self._inits.get(record.unit, set())
+        return self._set_inits(record.unit, before, before - {record.member})
+
+    def forget_inits(self) -> None:
+        """Which containers run will be told anew."""
+        self._inits.clear()
+
+    def _set_inits(self, uid: str, before: set[str], now: set[str]) -> bool:
+        if now:
+            self._inits[uid] = now
+        else:
+            self._inits.pop(uid, None)
+        return before != now
 
     def _nodes_of_successors(self, node: Node, pod: AdmissionPod, container: AdmissionContainer) -> Bits:
         """The NUMA nodes of a plain init container whose memory the books have already given back: those of the

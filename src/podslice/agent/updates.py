@@ -34,11 +34,19 @@ class Updates:
         self._changes = 0
         self._due = False
         self._everyone = False
+        self._units: set[str] = set()
         self._late: dict[str, None] = {}
         """Ids of containers whose cgroup is ahead of the runtime's books."""
 
     def pool_changed(self) -> None:
         """The shared pool is another: who runs on it must get it."""
+        self._due = True
+        self._changes += 1
+        self.on_due()
+
+    def unit_changed(self, uid: str) -> None:
+        """The shared pool of the pod admitted under `uid` is another: its containers must get it."""
+        self._units.add(uid)
         self._due = True
         self._changes += 1
         self.on_due()
@@ -69,7 +77,7 @@ class Updates:
                 updates.append(update_of(record, wanted))
                 self._late.pop(record.id, None)
             self._given(record, wanted, pool)
-        self._due = self._everyone = False
+        self._settled()
         return updates
 
     def _take_late(self) -> list[nri.ContainerUpdate]:
@@ -95,7 +103,11 @@ class Updates:
             missed |= not self._write(record, wanted, pool, write)
             yield
         if not missed and self._changes == changes:
-            self._due = self._everyone = False
+            self._settled()
+
+    def _settled(self) -> None:
+        self._due = self._everyone = False
+        self._units.clear()
 
     def write_started(self, record: ContainerRecord, write: Write) -> None:
         """A container is about to start: give it the sets it should have, whatever changed since it was created."""
@@ -112,7 +124,7 @@ class Updates:
         """What a container should have; None where nothing can have changed."""
         if not self._everyone and record.on_pool:
             return pool
-        if self._everyone or record.applied.isolation == "host":
+        if self._everyone or record.applied.isolation == "host" or record.unit in self._units:
             return self._placing.wanted(record)
         return None
 

@@ -16,7 +16,8 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     node's shared pool). `cfs_quota`: whether CPU limits are enforced with CFS quota. `memory_nodes`: NUMA nodes its
     memory is bound to, empty for no binding. `memory`: bytes it holds there by resource, `devices`: ids by resource.
     `error` says why the container could not start although its pod was admitted. `affinity`: the Topology Manager's
-    mask as NUMA ids, None for none.
+    mask as NUMA ids, None for none. `during_init`: the CPUs a sidecar on its pod's shared pool runs on while the named
+    init container runs, which owns some of them meanwhile.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     memory: dict[str, int] = {}
     devices: dict[str, list[str]] = {}
     error: str = ""
+    during_init: dict[str, CPUSet] = {}
 
     def linux_resources(self) -> dict[str, str]:
         """What a kubelet writes into the CRI request that creates the container: `cpuset_cpus` as a CPU list,

@@ -227,6 +227,8 @@ class Kubelet:
         for status in self.statuses.get(uid, {}).values():
             if not status.removed:
                 self.manager.topology.remove_container(status.id)
+        if not self.quirks.reuse_outlives_pod:
+            self.manager.topology.forget(uid)
         self._leave(uid)
 
     def _leave(self, uid: str) -> None:

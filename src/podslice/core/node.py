@@ -6,7 +6,7 @@ admitted, their containers start, everything a kubelet would clean up later is c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -196,10 +196,11 @@ class Node:
             return pod
         return allocated_pod(pod, self._granted.get(pod.metadata.uid), self.kubelet.manager.context.gates)
 
-    def effects(self, uid: str, *, swap_capacity: int = 0) -> PodEffects:
+    def effects(self, uid: str, *, swap_capacity: int = 0, running: Container[str] = ()) -> PodEffects:
         """Cgroup files, OOM scores and what the runtime is told about an admitted pod, with the CPUs it holds.
 
-        `swap_capacity` in bytes is what a Machine does not say. Raises `KeyError` for pods that are not on the node.
+        `swap_capacity` in bytes is what a Machine does not say. `running` names the pod's init containers that run:
+        what they own is not in the pod's shared pool meanwhile. Raises `KeyError` for pods that are not on the node.
         """
         kubelet = self.kubelet
         pod = kubelet.active[uid]
@@ -213,8 +214,12 @@ class Node:
         )
         held = {container.name: kubelet.inspect(pod, container, True) for container in pod.containers}
         pins = {
-            name: Pin(format_bits(one.cpus), format_bits(one.memory_nodes), one.has_exclusive_cpus)
-            for name, one in held.items()
+            container.name: Pin(
+                format_bits(kubelet.manager.cpu.affinity_beside(pod, container, running)),
+                format_bits(held[container.name].memory_nodes),
+                held[container.name].has_exclusive_cpus,
+            )
+            for container in pod.containers
         }
         return pod_effects(pod.spec, kubelet.manager.context.gates, settings, kubelet.quirks, pins)
 
@@ -223,6 +228,7 @@ class Node:
         self.kubelet.remove_pod(uid)
         self.kubelet.collect()
         self._resize_conditions.pop(uid, None)
+        self._granted.pop(uid, None)
 
     # In-place resize
 
@@ -324,7 +330,22 @@ class Node:
             memory={block.type: block.size for block in started.memory_blocks},
             devices=dict(started.devices),
             error=started.error,
+            during_init=self._during_init(pod, container, started),
         )
+
+    def _during_init(
+        self, pod: AdmissionPod, container: AdmissionContainer, started: StartedContainer
+    ) -> dict[str, CPUSet]:
+        """The CPUs of a sidecar that are fewer while an init container after it runs, by that container's name."""
+        if not container.restartable or started.isolation != "pod":
+            return {}
+        later = pod.containers[pod.containers.index(container) + 1 :]
+        beside = {
+            init.name: self.kubelet.manager.cpu.affinity_beside(pod, container, (init.name,))
+            for init in later
+            if init.plain_init
+        }
+        return {name: CPUSet.from_bits(cpus) for name, cpus in beside.items() if cpus != started.cpus}
 
 
 def _identified(pod: Pod) -> Pod:

@@ -136,6 +136,18 @@ class Quirks(msgspec.Struct, frozen=True):
     sandbox_limits_are_partial_sums: bool = False
     """17.20: the sandbox is told the sum of the limits that some containers have, though the others have none."""
 
+    reuse_outlives_pod: bool = False
+    """What init containers leave to the pod's later containers is remembered after the pod is gone, so a pod that comes
+    again under its UID is decided otherwise than the first time."""
+    group_books_drift: bool = False
+    """Memory given back to several NUMA nodes goes to the lowest of them first, wherever it was booked."""
+    socket_alignment_lost: bool = False
+    """`align-by-socket` prefers any smallest set of NUMA nodes as well, and does nothing without an affinity."""
+    cores_spread_by_id: bool = False
+    """`distribute-cpus-across-cores` takes CPUs by id, which spreads only where siblings are far apart."""
+    init_overlaps_sidecars: bool = False
+    """A sidecar on the pod's shared pool keeps running on the CPUs that an init container owns meanwhile."""
+
     @property
     def fix_gates(self) -> tuple[str, ...]:
         """The gates of KEP-2837's fixes that exist in this profile; v1.36.2 knows none of them."""

@@ -25,7 +25,11 @@ def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
         case.get("options") or {}, FeatureGates.from_overrides(case.get("featureGates") or {})
     )
     hints = cpu_topology_hints(
-        topology, parse_bits(case["available"]), parse_bits(case["reusable"]), case["n"], options.align_by_socket
+        topology,
+        parse_bits(case["available"]),
+        parse_bits(case["reusable"]),
+        case["n"],
+        align_by_socket=options.align_by_socket,
     )
     result: dict[str, Any] = {"name": case["name"], "type": case["type"]}
     if hints:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, iter_bits
 
 
 def take_packed(
@@ -221,13 +221,25 @@ class Accumulator:
 
     def take_single_cpus(self, spread: bool) -> None:
         """Take what is still needed CPU by CPU: core after core, or with `spread` socket after socket."""
-        if spread:
+        if spread and self.quirks.cores_spread_by_id:
             self._take_singly(self.sockets(), self.topology.sockets)
+            return
+        if spread:
+            self._take_spread()
             return
         for cores in self._cores_by_parent():
             self._take_singly(cores, self.topology.cores)
             if self.need < 1:
                 return
+
+    def _take_spread(self) -> None:
+        """Socket after socket, one free CPU of every core before a second one of any."""
+        for socket in self.sockets():
+            rounds: list[tuple[int, int]] = []
+            for core in self.topology.children("sockets", "cores")[socket]:
+                rounds += enumerate(iter_bits(core[1] & self.free & self.topology.sockets[socket]))
+            for _, cpu in sorted(rounds)[: self.need]:
+                self.take(1 << cpu)
 
     def _take_singly(self, order: list[int], objects: Mapping[int, Bits]) -> None:
         for cpus in [objects[key] & self.free for key in order]:

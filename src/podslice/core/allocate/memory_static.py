@@ -128,6 +128,31 @@ def release(machine: MachineState, blocks: Iterable[Block]) -> None:
             machine[node] = NUMANodeState(left, _moved(state, block.type, -given), state.cells if left else [node])
 
 
+def settle(machine: MachineState) -> None:
+    """Book what every group of nodes holds on its lower ids first, as if its blocks had just been charged.
+
+    Only a group as a whole counts for admission. Without this, what `release` leaves on each of its nodes depends on
+    the order in which pods came and went.
+    """
+    for node, state in list(machine.items()):
+        cells = tuple(state.cells or ())
+        if len(cells) > 1 and node == min(cells) and all(tuple(machine[cell].cells or ()) == cells for cell in cells):
+            for name in state.memory_map or {}:
+                _settle(machine, sorted(cells), name)
+
+
+def _settle(machine: MachineState, cells: list[int], name: str) -> None:
+    left = sum(_table_of(machine[cell], name).reserved for cell in cells)
+    for cell in cells:
+        table = _table_of(machine[cell], name)
+        here = min(left, table.reserved + table.free)
+        left -= here
+        if here != table.reserved:
+            state = machine[cell]
+            tables = _moved(state, name, here - table.reserved)
+            machine[cell] = NUMANodeState(state.number_of_assignments, tables, state.cells)
+
+
 def rebook(machine: MachineState, blocks: Iterable[Block], mask: Bits) -> None:
     """Book blocks on the nodes of another mask."""
     blocks = tuple(blocks)

@@ -18,10 +18,15 @@ _NOTHING_FOR_INIT = "pod rejected, pod has shared init containers but no cpus av
 _NOTHING_SHARED = (
     "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"
 )
+_NOTHING_BESIDE_INIT = (
+    "pod rejected, init container %s owns all cpus of the pod while it runs, leaving none for the shared sidecars that "
+    "run beside it"
+)
 
 
-def check_shared_pool(pod: AdmissionPod) -> None:
-    """Refuse a pod whose exclusive containers leave nothing for the others (spec 6.4.1).
+def check_shared_pool(pod: AdmissionPod, *, init_overlaps: bool = True) -> None:
+    """Refuse a pod whose exclusive containers leave nothing for the others (spec 6.4.1); unless `init_overlaps`, for
+    shared sidecars while an init container runs, too.
 
     Raises `AdmissionError` with reason `EmptyPodSharedPoolError`.
     """
@@ -31,6 +36,8 @@ def check_shared_pool(pod: AdmissionPod) -> None:
         if container.exclusive_cpus:
             if not container.plain_init:
                 running += container.exclusive_cpus
+            elif shared and not init_overlaps and running + container.exclusive_cpus >= pod.cpus:
+                raise AdmissionError(_NOTHING_BESIDE_INIT % container.name, EMPTY_POD_SHARED_POOL)
         elif not container.plain_init:
             shared = True
         elif running >= pod.cpus:

@@ -11,12 +11,18 @@ from podslice.core.values.cpuset import Bits
 
 
 def cpu_topology_hints(
-    topology: CPUTopology, available: Bits, reusable: Bits, count: int, align_by_socket: bool
+    topology: CPUTopology,
+    available: Bits,
+    reusable: Bits,
+    count: int,
+    *,
+    align_by_socket: bool,
+    sockets_first: bool = False,
 ) -> HintSet | None:
     """Hints for `count` CPUs out of `available` and `reusable`; None when no set of NUMA nodes has as many.
 
     A mask is preferred when it is as small as the machine (free or not) allows, or with `align_by_socket` when it
-    spans as few sockets as that size needs.
+    spans as few sockets as that size needs; `sockets_first` asks the merge for one of these.
     """
     nodes = topology.numa_nodes
     smallest = topology.fewest_numa_nodes(count)
@@ -41,7 +47,15 @@ def cpu_topology_hints(
         needs += (Need.nodes(required, required.bit_count()),)
     if len(nodes) == 1:
         return HintSet(tuple(nodes), smallest, singles, alignment=alignment)
-    return HintSet(tuple(nodes), smallest, singles, open_nodes=topology.numa_mask, needs=needs, alignment=alignment)
+    return HintSet(
+        tuple(nodes),
+        smallest,
+        singles,
+        open_nodes=topology.numa_mask,
+        needs=needs,
+        alignment=alignment,
+        sockets_first=sockets_first,
+    )
 
 
 def _alignment(topology: CPUTopology, smallest: int) -> Span | None:

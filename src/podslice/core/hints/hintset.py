@@ -24,8 +24,9 @@ class HintSet:
     `singles`: nodes that will do alone. `multis`: sets of several nodes that will do beside the rule. The rule: any two
     or more of `open_nodes` that meet all `needs` will do; all `open_nodes` together do, or there are none. `smallest`
     is the size of preferred sets; with `alignment` (`align-by-socket`) sets that span so many sockets are preferred
-    too. `nodes` are the NUMA ids in the order in which sets are listed. `ended_early`: a search for what this hint set
-    says about itself was given up, so `smallest`, `narrowest` or `best` may be larger than needed.
+    too, and with `sockets_first` one of these wins if every resource prefers one. `nodes` are the NUMA ids in the order
+    in which sets are listed. `ended_early`: a search for what this hint set says about itself was given up, so
+    `smallest`, `narrowest` or `best` may be larger than needed.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class HintSet:
         open_nodes: Bits = 0,
         needs: tuple[Need, ...] = (),
         alignment: Span | None = None,
+        sockets_first: bool = False,
         ended_early: bool = False,
     ) -> None:
         self.nodes = nodes
@@ -47,6 +49,7 @@ class HintSet:
         self.open_nodes = open_nodes
         self.needs = needs
         self.alignment = alignment
+        self.sockets_first = sockets_first
         self.ended_early = ended_early
 
     @classmethod

@@ -9,11 +9,13 @@ pods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
 
 _REMEMBERED = 64
+T = TypeVar("T")
 
 
 class NodeContext:
@@ -80,6 +82,10 @@ class NodeContext:
                 return False
             members = self._members[uid] = frozenset(c.name for c in pod.containers)
         return container in members
+
+    def of_active(self, by_pod: dict[str, T]) -> dict[str, T]:
+        """The entries of pods that are on the node."""
+        return {uid: entry for uid, entry in by_pod.items() if uid in self.active}
 
     def end_early(self, search: str) -> None:
         """A search was given up: what it found will do, but something better may exist."""

@@ -83,7 +83,7 @@ class CPUManager(CPUBooks):
             if self._runs(pod):
                 return None
             try:
-                pod_level.check_shared_pool(pod)
+                self._check_shared_pool(pod)
             except AdmissionError:
                 return {"cpu": []}
         held = 0
@@ -98,7 +98,15 @@ class CPUManager(CPUBooks):
         return {"cpu": self._hints(self._assignable(), self._reusable.get(pod.uid, 0) | held, pod.cpus)}
 
     def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
-        return cpu_topology_hints(self.topology, available, reusable, count, self.options.align_by_socket) or []
+        hints = cpu_topology_hints(
+            self.topology,
+            available,
+            reusable,
+            count,
+            align_by_socket=self.options.align_by_socket,
+            sockets_first=not self.context.quirks.socket_alignment_lost,
+        )
+        return hints or []
 
     def _assignable(self) -> Bits:
         return self.state.default & ~self.reserved
@@ -182,7 +190,7 @@ class CPUManager(CPUBooks):
             raise
 
     def _allocate_bubble(self, pod: AdmissionPod, affinity: Hint) -> None:
-        pod_level.check_shared_pool(pod)
+        self._check_shared_pool(pod)
         if self.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)
         bubble = self._take_from_default(pod.cpus, affinity, 0)
@@ -192,6 +200,9 @@ class CPUManager(CPUBooks):
             self.state.assign(pod.uid, part.container, part.cpus)
         if self._pod_metrics:
             self.context.count(_ALLOCATIONS % "pod", len(slices))
+
+    def _check_shared_pool(self, pod: AdmissionPod) -> None:
+        pod_level.check_shared_pool(pod, init_overlaps=self.context.quirks.init_overlaps_sidecars)
 
     def _take(self, available: Bits, count: int) -> Bits:
         effort = Effort.over(self.topology.numa_mask)
@@ -229,6 +240,8 @@ class CPUManager(CPUBooks):
             return
         changed = self.context.changed_since(self._cleaned)
         self._cleaned = self.context.epoch
+        if not self.context.quirks.reuse_outlives_pod:
+            self._reusable = self.context.of_active(self._reusable)
         is_active = self.context.is_active
         assignments = self.state.assignments
         gone = [

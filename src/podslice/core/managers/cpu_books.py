@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from podslice.core.machine.topology import CPUTopology, whole_objects
@@ -107,6 +108,24 @@ class CPUBooks:
         """The CPUs a container runs on: its assignment, else the shared pool (spec 6.7)."""
         assigned = self.state.assignment(uid, container)
         return self.state.default if assigned is None else assigned
+
+    def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
+        """The CPUs a container runs on while those of its pod run that are named: what an init container owns is its
+        own, so the pod's shared pool is smaller meanwhile. Upstream runs both on the same CPUs."""
+        own = self.affinity(pod.uid, container.name)
+        bubble = self.state.bubbles.get(pod.uid)
+        if bubble is None or self.context.quirks.init_overlaps_sidecars or self.isolation(pod, container) != "pod":
+            return own
+        taken = sidecars = 0
+        for other in pod.containers:
+            cpus = self.state.assignment(pod.uid, other.name) or 0
+            if other.name == container.name or not other.exclusive_cpus:
+                continue
+            if other.restartable:
+                sidecars |= cpus
+            elif other.init and other.name in running:
+                taken |= cpus | sidecars
+        return own & ~taken or bubble & ~taken
 
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
         """What the pod-resources API reports, pod shared pools included (spec 6.8)."""

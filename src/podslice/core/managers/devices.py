@@ -264,6 +264,8 @@ class DeviceManager(DeviceBooks):
         changed = self.context.changed_since(self._cleaned)
         self._cleaned = self.context.epoch
         pods = self._records.pods
+        if not self.context.quirks.reuse_outlives_pod:
+            self._reusable = self.context.of_active(self._reusable)
         gone = [uid for uid in (pods if changed is None else changed) if uid in pods and uid not in self.context.active]
         if not gone:
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from podslice.core.allocate import memory_pod
-from podslice.core.allocate.memory_static import charge, release, resolve
+from podslice.core.allocate.memory_static import charge, release, resolve, settle
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints, ResourceHints
@@ -326,11 +326,16 @@ class MemoryManager(MemoryBooks):
         if pod_blocks is not None:
             self.revision += 1
             if not entries:
-                release(self.machine_state, pod_blocks)
+                self._give_back(pod_blocks)
                 del self.pod_assignments[uid]
         elif blocks is not None:
-            release(self.machine_state, blocks)
+            self._give_back(blocks)
             self.revision += 1
+
+    def _give_back(self, blocks: list[Block]) -> None:
+        release(self.machine_state, blocks)
+        if not self.context.quirks.group_books_drift and any(len(block.numa_affinity or ()) > 1 for block in blocks):
+            settle(self.machine_state)
 
     # Queries (spec 1.15)
 

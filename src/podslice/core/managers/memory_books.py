@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from podslice.core.allocate.memory_static import check_reservation, default_machine_state, rebook
+from podslice.core.allocate.memory_static import check_reservation, default_machine_state, rebook, settle
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.errors import StartError
@@ -99,6 +99,8 @@ class MemoryBooks:
                 tolerate_drift=not quirks.memory_drift_blocks_start,
                 tables_may_miss=not quirks.missing_hugepages_crash,
             )
+            if not quirks.group_books_drift:
+                settle(checkpoint.machine_state or {})
             self.revision += before != [state for _, state in sorted((checkpoint.machine_state or {}).items())]
         self.machine_state = checkpoint.machine_state or {}
         self._sums_wrap = sums_wrap(self.machine_state)
@@ -161,6 +163,8 @@ class MemoryBooks:
         """
         containers = tuple(containers)
         rebook(self.machine_state, self.booked(uid, containers), nodes)
+        if not self.context.quirks.group_books_drift:
+            settle(self.machine_state)
         if uid in self.pod_assignments:
             self.pod_assignments[uid] = _on(self.pod_assignments[uid], nodes)
         own = self.assignments.get(uid, {})

@@ -25,10 +25,12 @@ def preferred(sets: Sequence[HintSet], fit: Fit, effort: Effort) -> Bits | None:
     if aligned is None:
         return _common(sets, sizes.pop(), fit, effort)
     narrowest = max(one.narrowest for one in sets)
-    for size in sizes or range(narrowest, len(aligned.nodes) + 1):
-        mask = _common(sets, size, fit, effort, None if size == aligned.smallest else aligned.alignment)
-        if mask is not None:
-            return mask
+    for any_smallest in (False, True) if aligned.sockets_first else (True,):
+        for size in sizes or range(narrowest, len(aligned.nodes) + 1):
+            free = any_smallest and size == aligned.smallest
+            mask = _common(sets, size, fit, effort, None if free else aligned.alignment)
+            if mask is not None:
+                return mask
     return None
 
 

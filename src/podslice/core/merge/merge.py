@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
-from podslice.core.hints.search import EXACT_NODES, Effort
+from podslice.core.hints.search import EXACT_NODES, Effort, Span
 from podslice.core.merge import fold, intersect
 from podslice.core.merge.fit import ClosestFit, Fit
 from podslice.core.merge.options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
@@ -89,7 +89,7 @@ class Merger:
         impossible = any(hints == [_IMPOSSIBLE] for hints in lists)
         if all(hints == [_IMPOSSIBLE] for hints in lists):
             return self._of_sets(sets, impossible=impossible)
-        return self._of_lists([*map(list, sets), *lists])
+        return self._of_lists([*map(list, sets), *lists], _span(sets))
 
     def _of_sets(self, sets: Sequence[HintSet], *, impossible: bool) -> Hint:
         """The winner where every resource describes its hints; `impossible`: some resource has none."""
@@ -104,7 +104,7 @@ class Merger:
             found = Hint(intersect.nearest(sets, self.all_nodes, self._fit, efforts[1]) or self.all_nodes, False)
         exhausted = any(effort.exhausted for effort in efforts)
         if exhausted and self.all_nodes.bit_count() <= EXACT_NODES:
-            return self._of_lists([*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])])
+            return self._of_lists([*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])], _span(sets))
         self.ended_early = exhausted or any(one.ended_early for one in sets)
         return found
 
@@ -114,12 +114,13 @@ class Merger:
             nodes &= one.singles if one.prefers(one.singles & -one.singles) else 0
         return Hint(nodes & -nodes or self.all_nodes, nodes != 0)
 
-    def _of_lists(self, lists: list[list[Hint]]) -> Hint:
-        """The winner among listed hints."""
+    def _of_lists(self, lists: list[list[Hint]], span: Span | None = None) -> Hint:
+        """The winner among listed hints; sets that hold `span` come first among the preferred ones."""
         if self.single_numa_node:
             lists = [[hint for hint in hints if _fits_one_node(hint)] for hints in lists]
         preferred = fold.common_preferred(lists, self.all_nodes)
         if preferred:
+            preferred = {mask for mask in preferred if span is not None and span.holds(mask)} or preferred
             return Hint(self._fittest(preferred, min(mask.bit_count() for mask in preferred)), True)
         reachable = fold.reachable(lists, self.all_nodes)
         if not reachable:
@@ -130,6 +131,10 @@ class Merger:
 
     def _fittest(self, masks: Iterable[Bits], size: int) -> Bits:
         return self._fit.best_of(mask for mask in masks if mask.bit_count() == size)
+
+
+def _span(sets: Iterable[HintSet]) -> Span | None:
+    return next((one.alignment for one in sets if one.sockets_first), None)
 
 
 def _fits_one_node(hint: Hint) -> bool:
