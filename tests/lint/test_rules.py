@@ -316,6 +316,15 @@ CASES = [
         node(feature_gates={"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False}),
     ),
     Case(
+        "PS212",
+        pod(both("2", "1Gi"), {}, budget=BUDGET),
+        pod(both("2", "1Gi"), both("2", "1Gi"), budget=BUDGET),
+        "spec.resources",
+        "c1 will run on the node's shared pool",
+        "warning",
+        node(topology_manager_policy="restricted", feature_gates={"PodLevelResourceManagers": True}),
+    ),
+    Case(
         "PS301",
         pod({"limits": amounts("50m")}),
         pod({"limits": amounts("100m")}),

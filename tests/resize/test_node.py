@@ -125,13 +125,21 @@ def test_a_pod_that_left_waits_no_more() -> None:
 
 def test_ignored_pod_level_resources_are_announced() -> None:
     """A Guaranteed pod that the managers ignore because of its pod-level resources carries a warning each."""
-    config = {"cpu_manager_policy": "static"}
-    (event,) = node(**config).admit(whole("2")).events
+    aligning = {"topology_manager_policy": "restricted"}
+    static = {"cpu_manager_policy": "static", "topology_manager_policy": "none"}
+    (event,) = node(**static).admit(whole("2")).events
     assert (event.type, event.reason) == ("Warning", "PodLevelResourcesIgnored")
     assert event.message == (
         'CPU Manager policy "static" ignores pods with pod-level resources while the feature gate '
         "PodLevelResourceManagers is off: the pod uses the node's shared CPUs"
     )
+    (event,) = node(cpu_manager_policy="none", **aligning).admit(whole("2")).events
+    assert event.message == (
+        'Topology Manager policy "restricted" ignores pods with pod-level resources while the feature gate '
+        "PodLevelResourceManagers is off: the pod's CPUs and memory are not aligned"
+    )
+    assert len(node(cpu_manager_policy="static", **aligning).admit(whole("2")).events) == 2
+    assert node(**static).admit(whole("1500m")).events == ()
     assert node(cpu_manager_policy="none", topology_manager_policy="none").admit(whole("2")).events == ()
     assert node(feature_gates={"PodLevelResourceManagers": True}).admit(whole("2")).events == ()
     assert node().admit(pod(guaranteed("2", "1Gi"))).events == ()

@@ -158,7 +158,9 @@ class Node:
             preempted=self.kubelet.preempted,
             pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
             containers=tuple(self._container(admission, c, started[c.name]) for c in admission.containers),
-            events=ignored_pod_level_events(admission, self.kubelet.config, self.kubelet.quirks),
+            events=ignored_pod_level_events(
+                admission, self.kubelet.config, self.kubelet.manager.context.gates, self.kubelet.quirks
+            ),
         )
         self.kubelet.collect()
         return decision

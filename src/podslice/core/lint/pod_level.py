@@ -213,6 +213,25 @@ def _not_supported(subject: PodSubject) -> Iterator[Problem]:
         )
 
 
+def _container_scope(subject: PodSubject) -> Iterator[Problem]:
+    node = subject.node
+    if node is None or not _is_set(subject) or not subject.gates["PodLevelResourceManagers"]:
+        return
+    config = node.config
+    if config.topology_manager_policy == NONE or config.topology_manager_scope == "pod" or subject.qos != GUARANTEED:
+        return
+    sharing = [
+        place.container.name for place in subject.places if not is_container_equivalent_guaranteed(place.container)
+    ]
+    if sharing:
+        yield Problem(
+            "spec.resources",
+            f"scope container aligns each container by itself and looks at no budget: {', '.join(sharing)} will run on "
+            "the node's shared pool",
+            "set topologyManagerScope to pod, or give these containers requests equal to limits",
+        )
+
+
 RULES: tuple[Rule[PodSubject], ...] = (
     Rule(
         "PS201",
@@ -313,5 +332,16 @@ RULES: tuple[Rule[PodSubject], ...] = (
         _not_supported,
         needs=CONFIG,
         replaces=("PS501",),
+    ),
+    Rule(
+        "PS212",
+        "pod-level-in-container-scope",
+        WARNING,
+        "The Topology Manager's scope ignores the pod's budget",
+        "With scope container the resource managers look at containers only: those without whole resources of their "
+        "own get the node's shared pool, and the budget of spec.resources is neither exclusive nor aligned. KEP-2837 "
+        "wanted such pods refused with a word about scope pod; KEP-5526 and v1.36.2 admit them.",
+        _container_scope,
+        needs=CONFIG,
     ),
 )

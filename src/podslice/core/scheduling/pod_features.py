@@ -3,10 +3,11 @@ managers do not look at them (KEP-2837, KEP-5526; spec pod-level-resources 16, m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.pod_event import PodEvent
+from podslice.core.merge.options import NONE
 from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
@@ -34,22 +35,31 @@ def pod_level_refusal(
     return None
 
 
-def ignored_pod_level_events(pod: AdmissionPod, config: KubeletConfig, quirks: Quirks) -> tuple[PodEvent, ...]:
-    """A warning for each manager that would give a Guaranteed pod resources of its own, but leaves this one on shared
-    resources because it names pod-level ones."""
+def ignored_pod_level_events(
+    pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool], quirks: Quirks
+) -> tuple[PodEvent, ...]:
+    """A warning for each manager that would give a Guaranteed pod resources of its own, or align them, but leaves this
+    one on shared resources because it names pod-level ones. A share of a CPU would be shared anyway."""
     if not (pod.ignored and pod.guaranteed) or quirks.ignored_pods_without_event:
         return ()
-    managers = (
-        ("CPU Manager", config.cpu_manager_policy, "static", "CPUs"),
-        ("Memory Manager", config.memory_manager_policy, "Static", "memory"),
-    )
     return tuple(
         PodEvent(
             "Warning",
             IGNORED,
             f'{manager} policy "{policy}" ignores pods with pod-level resources while the feature gate '
-            f"PodLevelResourceManagers is off: the pod uses the node's shared {resources}",
+            f"PodLevelResourceManagers is off: {consequence}",
         )
-        for manager, policy, static, resources in managers
-        if policy == static
+        for manager, policy, consequence in _ignoring(pod, config, gates)
     )
+
+
+def _ignoring(pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool]) -> Iterator[tuple[str, str, str]]:
+    """The managers that do nothing for a Guaranteed pod: name, policy, and what becomes of the pod."""
+    would_be = AdmissionPod.of(pod.spec, {**gates, "PodLevelResources": True, "PodLevelResourceManagers": True})
+    owns_cpus = would_be.cpus > 0 or any(container.exclusive_cpus for container in would_be.containers)
+    if config.topology_manager_policy != NONE:
+        yield "Topology Manager", config.topology_manager_policy, "the pod's CPUs and memory are not aligned"
+    if config.cpu_manager_policy == "static" and owns_cpus:
+        yield "CPU Manager", "static", "the pod uses the node's shared CPUs"
+    if config.memory_manager_policy == "Static":
+        yield "Memory Manager", "Static", "the pod uses the node's shared memory"
