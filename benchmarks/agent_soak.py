@@ -21,7 +21,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from podslice.agent.books import Refusal
 from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
@@ -55,8 +57,11 @@ class Silent:
 
     def decided(self, seconds: float) -> None: ...
     def admitted(self, identity: Identity, decision: Decision) -> None: ...
-    def refused(self, identity: Identity, reason: str, message: str) -> None:
+    def refused(self, identity: Identity, refusal: Refusal) -> None:
         self.refused_pods += 1
+
+    def failed(self, identity: Identity, failure: PodFailure) -> None:
+        self.troubles.append(f"{identity}: {failure}")
 
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None:

@@ -46,7 +46,21 @@ SUITES = (
     failure_scenarios,
 )
 REPOSITORY = Path(__file__).resolve().parent.parent
-SHORT = ("C03", "C08", "C16", "C25", "C32", "C39", "P03", "P07", "MP03", "T04", "X-agent-killed", "X-stranger")
+SHORT = (
+    "C03",
+    "C08",
+    "C16",
+    "C25",
+    "C32",
+    "C39",
+    "P03",
+    "P07",
+    "MP03",
+    "T04",
+    "X-agent-killed",
+    "X-refusals",
+    "X-stranger",
+)
 
 
 class Outcome(NamedTuple):

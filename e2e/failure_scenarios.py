@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from e2e.kubelet import RefusedError, Running
 from e2e.pods import gu, ngu, pod
 from e2e.scenarios import STATIC, scenario
 from e2e.world import STATE, World, check, union
@@ -138,3 +139,61 @@ def state_file_damaged(world: World) -> None:
     world.start_agent()
     world.shared(running, "c", owned)
     world.disjoint(owned, world.exclusive(world.run(pod("r", gu("c", 2))), "c", 2))
+
+
+_PODS, _TRIES = 10, 5
+
+
+def _processes(world: World) -> int:
+    """Shims that live (the guest's first process does not reap), and processes of pods."""
+    shims = "grep -l '[c]ontainerd-shim' /proc/[0-9]*/cmdline 2>/dev/null"
+    pods = "find /sys/fs/cgroup/kubepods -name cgroup.procs -exec cat {} +"
+    return int(world.vm.call("shell", command=f"{{ {shims}; {pods}; }} | wc -l"))
+
+
+def _tried(world: World, running: Running) -> str:
+    """What the runtime says to another try of a kubelet, empty where the pod now runs."""
+    try:
+        world.kubelet.start(running)
+    except RefusedError as error:
+        return str(error)
+    return ""
+
+
+@scenario("X-refusals", STATIC)
+def refusals_leave_nothing_behind(world: World) -> None:
+    """Fifty refusals leave no process, and containerd starts again, with the sandbox of a refused pod there."""
+    shared = world.run(pod("ngu", ngu("c")))
+    before = _processes(world)
+    size = world.online.bit_count()
+    for number in range(_PODS):
+        refused = world.kubelet.open(pod(f"big-{number}", gu("c", size)))
+        for _ in range(_TRIES):
+            said = _tried(world, refused)
+            check("Free for exclusive use" in said, f"the refusal says {said!r}")
+        world.remove(refused)
+    left = world.soon(lambda: _processes(world), before)
+    check(left == before, f"{left} shims and pause processes, {before} before")
+    waiting = world.kubelet.open(pod("waiting", gu("c", size)))
+    check(bool(_tried(world, waiting)), "a pod of all CPUs runs")
+    _restart_runtime(world)
+    check(bool(_tried(world, waiting)), "a pod of all CPUs runs after the restart")
+    world.exclusive(world.run(pod("gu", gu("c", 2))), "c", 2)
+    world.remove(waiting)
+    check(shared.cpus("c") != 0, "the other pod has gone")
+
+
+@scenario("X-replaced", STATIC)
+def pod_replaced_while_the_old_one_terminates(world: World) -> None:
+    """The new pod is refused while the old one holds its CPUs, admitted at a later try in the same sandbox, and
+    containerd then starts again."""
+    size = world.online.bit_count() - world.reserved.bit_count() - 1
+    old = world.run(pod("old", gu("c", size)))
+    new = world.kubelet.open(pod("new", gu("c", size)))
+    check(bool(_tried(world, new)), "two pods own the same CPUs")
+    world.remove(old)
+    said = _tried(world, new)
+    check(said == "", f"still refused: {said}")
+    owned = world.exclusive(new, "c", size)
+    _restart_runtime(world)
+    world.shared(new, "c", owned)

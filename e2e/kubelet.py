@@ -85,15 +85,25 @@ class Kubelet:
 
     def run(self, manifest: Json, *, known: bool = True) -> Running:
         """Run a pod: init containers to their end, sidecars and app containers to stay. With `known` the agent can read
-        its manifest. Raises `RefusedError`."""
-        pod, data = self._prepare(manifest, known=known)
-        uid = pod.metadata.uid
+        its manifest. Raises `RefusedError`; nothing of the pod is left then."""
+        running = self.open(manifest, known=known)
         try:
-            running = Running(self.vm, manifest, self._call("run_sandbox", pod=data), data)
-        except GuestError as error:
-            self.vm.call("shell", command=f"rm -f {MANIFESTS}/{uid}.json")
-            raise RefusedError(str(error)) from None
-        self.pods[uid] = running
+            self.start(running)
+        except RefusedError:
+            self.remove(running)
+            raise
+        return running
+
+    def open(self, manifest: Json, *, known: bool = True) -> Running:
+        """The pod's sandbox, which no agent may refuse."""
+        pod, data = self._prepare(manifest, known=known)
+        running = Running(self.vm, manifest, self._call("run_sandbox", pod=data), data)
+        self.pods[pod.metadata.uid] = running
+        return running
+
+    def start(self, running: Running) -> None:
+        """The containers that do not run yet. Raises `RefusedError`."""
+        pod = default_pod(pod_from_dict(running.manifest), self.gates)
         scores = iter(oom_score_adjustments(pod, self.gates, self.settings.memory_capacity))
         for container in pod.spec.init_containers:
             self._start(running, pod, container, next(scores))
@@ -102,7 +112,6 @@ class Kubelet:
                 self.stop_container(running, container.name)
         for container in pod.spec.containers:
             self._start(running, pod, container, next(scores))
-        return running
 
     def run_together(self, manifests: list[Json]) -> list[int]:
         """Pods of one container each come at once and go at once, when all of them have run; the CPUs of each."""

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from podslice.agent.books import Refusal
 from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
@@ -28,6 +30,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.refusals: list[tuple[str, str, str]] = []
+        self.failures: list[tuple[str, PodFailure]] = []
         self.strangers: list[str] = []
         self.troubles: list[tuple[str, str]] = []
         self.decisions: list[Decision] = []
@@ -39,8 +42,11 @@ class Notes:
     def admitted(self, identity: Identity, decision: Decision) -> None:
         self.decisions.append(decision)
 
-    def refused(self, identity: Identity, reason: str, message: str) -> None:
-        self.refusals.append((str(identity), reason, message))
+    def refused(self, identity: Identity, refusal: Refusal) -> None:
+        self.refusals.append((str(identity), refusal.reason, refusal.message))
+
+    def failed(self, identity: Identity, failure: PodFailure) -> None:
+        self.failures.append((str(identity), failure))
 
     def stranger(self, identity: Identity, container: str, why: str) -> None:
         self.strangers.append(f"{identity}/{container}")

@@ -85,16 +85,19 @@ def test_pod_level_resources(tmp_path: Path) -> None:
 
 
 def test_refused_pod_fails_with_reason(tmp_path: Path) -> None:
-    """P07: the sandbox fails with the kubelet's reason and message, and nothing stays behind."""
+    """P07: the container fails with the kubelet's reason and message and our why, and the pod holds nothing."""
 
     async def test(world: World) -> None:
         with pytest.raises(RPCError, match="EmptyPodSharedPoolError: pod rejected") as caught:
             await world.run(make_pod("a", ("x", "1"), ("y", "1"), ("z", None), budget="2"))
         assert caught.value.code == 9
         assert world.notes.refusals[0][:2] == ("default/a", "EmptyPodSharedPoolError")
-        assert world.owner.pods == {}
+        assert "exclusive containers take all of it" in caught.value.message
+        assert world.owner.placing.exclusive() == 0
         assert not list((tmp_path / "state" / "pods").glob("*"))
         world.check()
+        await world.end("a")
+        assert world.owner.pods == {}
 
     in_world(tmp_path, test, pod_level(topology_manager_policy="best-effort"))
 
@@ -285,11 +288,11 @@ def test_state_is_written_when_it_can_be_again(tmp_path: Path) -> None:
         state.write_text("in the way")
         await world.end("a")
         assert ("stateWrite", True) in [(what, "cannot be written" in text) for what, text in world.notes.troubles]
-        world.owner.save()
+        world.owner.admitting.save()
         state.unlink()
         (tmp_path / "away").rename(state)
         assert '"a"' in (state / "cpu_manager_state").read_text()
-        world.owner.save()
+        world.owner.admitting.save()
         assert '"a"' not in (state / "cpu_manager_state").read_text()
 
     in_world(tmp_path, test)
@@ -301,10 +304,11 @@ def test_a_bug_is_loud_and_costs_one_call(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         find = world.source.find
         world.source.find = lambda identity: 1 // 0  # type: ignore[assignment,return-value]
-        with pytest.raises(RPCError, match="ZeroDivisionError"):
-            await world.fake.run_pod("a")
-        what, text = world.notes.troubles[-1]
-        assert (what, "ZeroDivisionError at test_agent.py:" in text) == ("crash", True)
+        sandbox = await world.fake.run_pod("a")
+        with pytest.raises(RPCError, match=r"UnexpectedAdmissionError: ZeroDivisionError.* at test_agent\.py:"):
+            await world.fake.create_container(sandbox, "app")
+        pod, failure = world.notes.failures[-1]
+        assert (pod, failure.step) == ("default/a", "specification")
         world.source.find = find
         await world.run(make_pod("b", ("app", "4")))
 
@@ -363,8 +367,9 @@ def test_hostile_annotation_is_refused(tmp_path: Path, text: str) -> None:
     """An annotation that does not parse refuses its pod in one bounded line."""
 
     async def test(world: World) -> None:
+        sandbox = await world.fake.run_pod("a", annotations={"podslice.io/resources": text})
         with pytest.raises(RPCError, match=r"podslice\.io/resources") as caught:
-            await world.fake.run_pod("a", annotations={"podslice.io/resources": text})
+            await world.fake.create_container(sandbox, "app")
         assert len(caught.value.message) < 500
         assert "\n" not in caught.value.message
 
@@ -402,8 +407,10 @@ def test_hostile_names_are_refused(tmp_path: Path, uid: str) -> None:
     """What becomes a file name or a key is checked first."""
 
     async def test(world: World) -> None:
+        hostile = await world.fake.run_pod(uid, name="a", sandbox="s")
         with pytest.raises(RPCError, match=r"pod.uid"):
-            await world.fake.run_pod(uid, name="a", sandbox="s")
+            await world.fake.create_container(hostile, "x")
+        assert world.owner.pods == {}
         sandbox = await world.fake.run_pod("a")
         with pytest.raises(RPCError, match=r"container.id"):
             await world.fake.create_container(sandbox, "x", container_id="../x")
@@ -438,7 +445,7 @@ def test_requests_derived_from_the_runtime(tmp_path: Path) -> None:
 
 
 def test_pod_the_api_server_has_not_sent_yet(tmp_path: Path) -> None:
-    """The sandbox waits for its pod, well below NRI's limit, and is refused if it does not come."""
+    """The sandbox waits for its pod, well below NRI's limit; until it comes its containers are refused."""
 
     async def test(world: World) -> None:
         async def later() -> None:
@@ -449,8 +456,11 @@ def test_pod_the_api_server_has_not_sent_yet(tmp_path: Path) -> None:
         sandbox = await world.fake.run_pod("a")
         await task
         assert parse_bits((await world.fake.create_container(sandbox, "app")).cpus).bit_count() == 4
+        late = await world.fake.run_pod("b")
         with pytest.raises(RPCError, match="has not told"):
-            await world.fake.run_pod("b")
+            await world.fake.create_container(late, "app")
+        world.source.add(make_pod("b", ("app", "2")))
+        assert parse_bits((await world.fake.create_container(late, "app")).cpus).bit_count() == 2
 
     in_world(tmp_path, test, api_server=True, wait=0.3)
 

@@ -107,8 +107,9 @@ def test_pod_from_the_api_server(tmp_path: Path) -> None:
         await api.apply(api_pod("a", "4"))
         await fake.create_container(await fake.run_pod("a"), "app")
         await api.apply(api_pod("b", "40"))
+        refused = await fake.run_pod("b")
         with pytest.raises(RPCError, match="TopologyAffinityError"):
-            await fake.run_pod("b")
+            await fake.create_container(refused, "app")
         async with asyncio.timeout(5):
             while not api.events:
                 await asyncio.sleep(0.01)
@@ -119,7 +120,7 @@ def test_pod_from_the_api_server(tmp_path: Path) -> None:
         assert values["kubelet_cpu_manager_exclusive_cpu_allocation_count"] == "4.0"
         assert values["kubelet_cpu_manager_shared_pool_size_millicores"] == "27000.0"
         assert values['kubelet_admission_rejections_total{reason="TopologyAffinityError"}'] == "1.0"
-        assert values['podslice_hook_duration_seconds_count{hook="CreateContainer"}'] == "1.0"
+        assert values['podslice_hook_duration_seconds_count{hook="CreateContainer"}'] == "2.0"
         assert values['podslice_containers{isolation="container"}'] == "1.0"
         assert values["kubelet_topology_manager_admission_requests_total"] == "2.0"
         assert values["podslice_safe_mode"] == "0.0"
@@ -276,7 +277,7 @@ def test_not_ready_without_runtime_or_state(tmp_path: Path) -> None:
     """`/readyz` says what is missing; `/healthz` stays good."""
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        agent.owner.safe_mode = "damaged"
+        agent.owner.admitting.safe_mode = "damaged"
         assert await get(agent.web_port, "/readyz") == (503, "safe mode: damaged\n")
         fake.stop()
         async with asyncio.timeout(5):

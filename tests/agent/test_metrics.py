@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.agent.contract import PodFailure
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
 from podslice.agent.report import AgentReporter
@@ -57,6 +58,7 @@ OWN = {
     "podslice_nri_connections_total": ("counter", ""),
     "podslice_strangers_total": ("counter", ""),
     "podslice_troubles_total": ("counter", "kind"),
+    "podslice_pod_failures_total": ("counter", "step"),
     "podslice_pods": ("gauge", ""),
     "podslice_containers": ("gauge", "isolation"),
     "podslice_reconcile_timestamp_seconds": ("gauge", ""),
@@ -67,11 +69,9 @@ class MeasuredWorld(World):
     """A world whose agent reports as the daemon does."""
 
     async def start(self) -> None:
+        self.reporter = self.notes = AgentReporter()  # type: ignore[assignment]
         await super().start()
-        self.reporter = AgentReporter()
         self.metrics = self.reporter.metrics = Metrics(self.owner)
-        self.owner.reporter = self.reporter
-        self.plugin._timer = self.reporter
 
     def page(self) -> tuple[dict[str, str], dict[str, float]]:
         """Types by family and values by series."""
@@ -120,9 +120,10 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
         for uid, pod in (("big", make_pod("big", ("app", "30"))), ("odd", make_pod("odd", ("app", "3")))):
             with pytest.raises(RPCError):
                 await world.run(pod)
-            assert uid not in world.owner.pods
+            assert not world.owner.pods[uid].units
         world.reporter.drift(Drift("default/a", "app", "cpus", "1", "2", repaired=True))
         world.reporter.trouble("apiServer", "away")
+        world.reporter.failed(world.owner.pods["a"].identity, PodFailure("list", "ValueError: x", "x.py:1"))
         world.metrics.plugin_registrations.labels("vendor.com/gpu").inc()
         world.metrics.plugin_allocations.labels("vendor.com/gpu").observe(0.3)
         types, values = world.page()

@@ -206,7 +206,7 @@ def test_observe_as_a_process(tmp_path: Path) -> None:
             agent.wait()
         assert (container.cpus, container.env, container.mounts) == ("", {}, [])
         assert shown.observe is True
-        assert [pod.name for pod in shown.pods] == ["a"]
+        assert [(pod.name, pod.refused) for pod in shown.pods] == [("a", False), ("b", True)]
         assert not (tmp_path / "state").exists()
         assert not (tmp_path / "files").exists()
         events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]

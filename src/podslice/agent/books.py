@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.agent.identity import Identity
+from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits
 from podslice.wire.proto import nri_pb2 as nri
 
@@ -93,11 +94,32 @@ class SandboxRecord(msgspec.Struct):
     stopped: bool = False
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Why the node does not take a pod or a container: the kubelet's reason and message, and ours in plain words.
+    `spec` is what was asked, `moment` and `at` the state of things and the time of the answer; without `moment` it
+    does not last."""
+
+    reason: str
+    message: str
+    why: str = ""
+    spec: Pod | None = None
+    moment: int | None = None
+    at: float = 0.0
+
+    def __str__(self) -> str:
+        text = f"{self.reason}: {self.message}"
+        return f"{text}; {self.why}" if self.why else text
+
+
 class PodRecord(msgspec.Struct):
     """A pod with at least one live sandbox. `units` are the UIDs its parts are admitted under: its own, or one per
-    container for a pod nobody knows. `refused`: it runs although the node would not take it."""
+    container for a pod nobody knows; `refusals` those of parts the node did not take. `decided`: nothing has to be
+    asked before its next container; False for a pod that was refused or that nobody has decided about yet.
+    `tolerated`: it ran before it was refused, so its containers stay, on the shared pool."""
 
     identity: Identity
     sandboxes: set[str] = msgspec.field(default_factory=set)
     units: set[str] = msgspec.field(default_factory=set)
-    refused: bool = False
+    refusals: dict[str, Refusal] = msgspec.field(default_factory=dict)
+    decided: bool = False
+    tolerated: bool = False

@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from podslice.agent.books import SandboxRecord
+import msgspec
+
+from podslice.agent.books import Refusal, SandboxRecord
 from podslice.agent.identity import Identity
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import Decision
 from podslice.wire.proto import nri_pb2 as nri
+
+
+class PodFailure(msgspec.Struct, frozen=True):
+    """What went wrong for a pod: in which step, which error, and where in the program."""
+
+    step: str
+    error: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.error} at {self.place}"
 
 
 class Reporter(Protocol):
@@ -20,18 +33,18 @@ class Reporter(Protocol):
         """An admission took that long, whatever came out of it."""
 
     def admitted(self, identity: Identity, decision: Decision) -> None: ...
-    def refused(self, identity: Identity, reason: str, message: str) -> None: ...
+    def refused(self, identity: Identity, refusal: Refusal) -> None: ...
+    def failed(self, identity: Identity, failure: PodFailure) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None: ...
 
 
 class RefusedError(PodsliceError):
-    """The node does not take this pod or container."""
+    """The node does not take this pod or container; `refusal` says why."""
 
-    def __init__(self, reason: str, message: str) -> None:
-        self.reason = reason
-        self.message = message
-        super().__init__(f"{reason}: {message}")
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(str(refusal))
 
 
 class RegisteringInventory(DeviceInventory, frozen=True):

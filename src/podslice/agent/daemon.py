@@ -106,6 +106,7 @@ class Agent:
         )
         self._connection: Connection | None = None
         self._why_not = ""
+        self._warned: list[str] = []
         self._due = asyncio.Event()
         self._started = time.time()
         self.owner.updates.on_due = self._due.set
@@ -202,6 +203,10 @@ class Agent:
         self.metrics.connected.set(1)
         self.metrics.connections.inc()
         self.reporter.log.info("connected", runtime=self.plugin.runtime)
+        for warning in self.plugin.warnings:
+            if warning not in self._warned:
+                self._warned.append(warning)
+                self.reporter.log.warning("runtime", warning=warning)
         notify(f"STATUS=serving {self.plugin.runtime}")
 
     def _disconnected(self, reason: str) -> None:
@@ -243,7 +248,7 @@ class Agent:
                 self.reporter.drift(drift)
                 self.drifts = [*self.drifts, drift][-_KEPT_DRIFTS:]
         self._lasting = [drift for drift in found if not drift.repaired]
-        self.owner.save()
+        self.owner.admitting.save()
         self.metrics.last_reconcile.set_to_current_time()
         return found
 
@@ -276,6 +281,7 @@ class Agent:
             node=self.node_name,
             machine=self.owner.machine.name,
             runtime=self.plugin.runtime,
+            warnings=tuple(self.plugin.warnings),
             connected=self._connection is not None,
             observe=self.observe,
             started_at=self._started,

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from podslice.agent.books import Refusal
 from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
-from podslice.agent.status import AgentStatus, ContainerStatus, PodStatus, Pools
+from podslice.agent.status import AgentStatus, ContainerStatus, PodStatus, Pools, RefusalStatus
 from podslice.core.document import document
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
@@ -138,9 +139,15 @@ def _pods(owner: Owner) -> Iterator[PodStatus]:
             name=identity.name,
             uid=uid,
             admitted=bool(pod.units),
-            refused=pod.refused,
+            refused=bool(pod.refusals),
+            refusals=tuple(_refusal(uid, unit, refusal) for unit, refusal in pod.refusals.items()),
             containers=tuple(containers),
         )
+
+
+def _refusal(uid: str, unit: str, refusal: Refusal) -> RefusalStatus:
+    container = unit.removeprefix(uid).removeprefix("/")
+    return RefusalStatus(container, refusal.reason, refusal.message, refusal.why)
 
 
 def _map(owner: Owner) -> str:

@@ -87,6 +87,9 @@ class Metrics:
         )
         self.connections = Counter("podslice_nri_connections", "Registrations with the runtime.", registry=registry)
         self.troubles = Counter("podslice_troubles", "Things that went wrong, by kind.", ["kind"], registry=registry)
+        self.failures = Counter(
+            "podslice_pod_failures", "Errors that ended a step of one pod, by step.", ["step"], registry=registry
+        )
         self.plugin_registrations = Counter(
             "kubelet_device_plugin_registration",
             "Device plugin registrations.",

@@ -1,44 +1,44 @@
 """The one owner of the node's state.
 
 Everything that happens on the node becomes a call of `Owner`, one after the other on the event loop's thread (other
-threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `NodeStore`. The owner decides and
-keeps books, it neither waits nor talks: answers go back to the caller, what other containers must get is collected by
-`updates`, news for people go to a `contract.Reporter`.
+threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `NodeStore`. The owner decides (by
+`admitting`) and keeps books, it neither waits nor talks: answers go back to the caller, what other containers must get
+is collected by `updates`, news for people go to a `contract.Reporter`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
-from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Placement, PodRecord, SandboxRecord
+from podslice.agent.admitting import INVALID, UNEXPECTED, Admitting, refusal_of
+from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Placement, PodRecord, Refusal, SandboxRecord
 from podslice.agent.claims import check_claims
-from podslice.agent.contract import Listed, RefusedError, RegisteringInventory, Reporter
+from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
 from podslice.agent.placing import Placing
-from podslice.agent.podfiles import PodFiles
+from podslice.agent.seam import Seam
 from podslice.agent.translate import applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.updates import Updates
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
-from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
-from podslice.core.values.gates import FeatureGates
-from podslice.host.store import NodeStore, StateWriteError
+from podslice.host.store import NodeStore
 from podslice.wire.proto import nri_pb2 as nri
 
-UNEXPECTED = "UnexpectedAdmissionError"
+Found = Pod | Refusal | None
+"""What is known about a pod when it is asked for: its specification, why there is none that counts, or nothing."""
 
 
 class Owner:
-    """State, books and decisions of one node. `safe_mode` says why the state cannot be trusted, empty when it can:
-    existing sets are then kept and no exclusive CPUs given away. `find` knows pods, `told` what a container was
-    told: its environment could come from whoever wrote its pod, so it is better known from elsewhere."""
+    """State, books and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
+    `find` knows pods, `told` what a container was told: its environment could come from whoever wrote its pod, so it
+    is better known from elsewhere."""
 
     def __init__(
         self,
@@ -58,8 +58,16 @@ class Owner:
         self.machine = machine
         self.config = config
         self.reporter = reporter
-        self.store: NodeStore | None = None
-        self.safe_mode = ""
+        self.seam = Seam(reporter)
+        self.admitting = Admitting(
+            directory,
+            machine,
+            config,
+            reporter=reporter,
+            profile=profile,
+            real_devices=real_devices,
+            clock=clock,
+        )
         self.pods: dict[str, PodRecord] = {}
         self.sandboxes: dict[str, SandboxRecord] = {}
         self.containers: dict[str, ContainerRecord] = {}
@@ -68,15 +76,20 @@ class Owner:
         self.on_open: Callable[[Node], None] = lambda node: None
         self._find = find
         self._told = told
-        self._clock = clock
-        self._profile = profile
-        self._devices = RegisteringInventory() if real_devices else None
-        self._files = PodFiles(directory)
-        self._unsaved = False
+
+    @property
+    def store(self) -> NodeStore | None:
+        """None in safe mode and before the first synchronization."""
+        return self.admitting.store
+
+    @property
+    def safe_mode(self) -> str:
+        """Why the state cannot be trusted, empty when it can."""
+        return self.admitting.safe_mode
 
     @property
     def node(self) -> Node | None:
-        """The decisions' side of the store; None in safe mode and before the first synchronization."""
+        """The decisions' side of the store."""
         return None if self.store is None else self.store.node
 
     # Synchronization
@@ -101,72 +114,68 @@ class Owner:
 
     def _open(self, live: Mapping[str, PodRecord], listed: Listed) -> None:
         """Bring up the store on the pods that run, or go into safe mode."""
-        known, problems = self._files.load()
+        known, problems = self.admitting.files.load()
         for problem in problems:
             self.reporter.trouble("podFile", problem)
         running = []
         for uid, pod in known.items():
             owner = live.get(uid.partition("/")[0])
             if owner is None:
-                self._files.drop(uid)
+                self.admitting.files.drop(uid)
             else:
                 owner.units.add(uid)
+                owner.decided = True
                 running.append(pod)
+        accept = lambda node: check_claims(node, self.sandboxes, listed.containers, self._told)  # noqa: E731
         try:
-            self.store = NodeStore(
-                self.directory,
-                self.machine,
-                self.config,
-                running=running,
-                profile=self._profile,
-                devices=self._devices,
-                accept=lambda node: check_claims(node, self.sandboxes, listed.containers, self._told),
-                predicates=False,
-            )
+            store = self.admitting.open(running, accept)
         except (PodsliceError, OSError) as error:
             self._enter_safe_mode(str(error))
             return
         self.containers.clear()
         self.placing.left.clear()
-        self.safe_mode = ""
-        self.placing.node = self.store.node
-        self.on_open(self.store.node)
-        for decision in self.store.refused:
+        self.placing.node = store.node
+        self.on_open(store.node)
+        for decision in store.refused:
             owner = live[decision.uid.partition("/")[0]]
             owner.units.discard(decision.uid)
-            owner.refused = True
-            self._files.drop(decision.uid)
-            self.reporter.refused(owner.identity, decision.reason, decision.message)
-        for pod_record in live.values():
-            self._adopt(pod_record, listed)
+            self.admitting.files.drop(decision.uid)
+            self.admitting.refuse(owner, decision.uid, refusal_of(decision))
+            if decision.uid == owner.identity.uid:
+                owner.decided = owner.tolerated = _runs(owner, listed)
+        self._adopt_all(live.values(), listed)
 
     def _take_in(self, live: dict[str, PodRecord], listed: Listed) -> None:
         for uid, known in self.pods.items():
             if uid in live:
-                live[uid].units, live[uid].refused = known.units, known.refused
+                known.sandboxes = live[uid].sandboxes
+                live[uid] = known
             else:
                 self._release(known)
-        for uid, pod in live.items():
-            if uid not in self.pods:
-                self._adopt(pod, listed)
+        self._adopt_all((pod for uid, pod in live.items() if uid not in self.pods), listed)
 
-    def _adopt(self, pod: PodRecord, listed: Listed) -> None:
-        """A pod that came while we were not there: admit it now, or leave its containers strangers. A pod whose
-        containers have all ended, a finished job for example, gets nothing any more."""
-        states = [one.state for one in listed.containers if one.pod_sandbox_id in pod.sandboxes]
-        ended = bool(states) and all(state == nri.CONTAINER_STOPPED for state in states)
-        if pod.units or pod.refused or ended:
-            return
+    def _adopt_all(self, pods: Iterable[PodRecord], listed: Listed) -> None:
+        for pod in pods:
+            if not pod.units and not pod.refusals and _runs(pod, listed):
+                self.seam.attempt("adopt", pod.identity, partial(self._adopt, pod))
+
+    def _adopt(self, pod: PodRecord) -> None:
+        """A pod that came while we were not there, and runs: admit it now, or leave its containers strangers. One
+        without containers that run is decided about at its next one, if it gets any."""
+        pod.decided = pod.tolerated = True
         try:
             spec = self._find(pod.identity)
             if spec is not None:
-                self._admit(pod, spec)
+                self._decide(pod, spec)
+            pod.tolerated = False
+        except RefusedError:
+            return
         except PodsliceError as error:
-            pod.refused = True
+            pod.refusals[pod.identity.uid] = Refusal(INVALID, str(error))
             self.reporter.trouble("adopt", f"{pod.identity}: {error}")
 
     def _enter_safe_mode(self, why: str) -> None:
-        self.safe_mode = why
+        self.admitting.distrust(why)
         self.reporter.trouble("safeMode", f"{why}; existing sets are kept, new exclusive requests are refused")
 
     def _list_containers(self, listed: Listed) -> None:
@@ -175,73 +184,75 @@ class Owner:
         self.placing.forget_inits()
         for message in listed.containers:
             sandbox = self.sandboxes.get(message.pod_sandbox_id)
-            if sandbox is None or message.state == nri.CONTAINER_STOPPED:
-                continue
-            record = self._record(sandbox, message)
-            record.applied = applied_of(message)
-            record.started = message.state != nri.CONTAINER_CREATED
-            known = before.get(record.id)
-            self.containers[record.id] = record
-            if known is not None:
-                record.unit, record.member, record.kept = known.unit, known.member, known.kept
-                record.stranger = known.stranger
-                self.placing.created(record)
-                continue
-            if ISOLATION_ENV not in self._told(message):
-                record.stranger = True
-                self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
-            self._place(sandbox.identity, message, record, adopt=True)
+            if sandbox is not None and not sandbox.stopped and message.state != nri.CONTAINER_STOPPED:
+                list_one = partial(self._list_container, sandbox, message, before.get(message.id))
+                self.seam.attempt("list", sandbox.identity, list_one)
+
+    def _list_container(self, sandbox: SandboxRecord, message: nri.Container, known: ContainerRecord | None) -> None:
+        record = self._record(sandbox, message)
+        record.applied = applied_of(message)
+        record.started = message.state != nri.CONTAINER_CREATED
+        self.containers[record.id] = record
+        if known is not None:
+            record.unit, record.member, record.kept = known.unit, known.member, known.kept
+            record.stranger = known.stranger
             self.placing.created(record)
+            return
+        if ISOLATION_ENV not in self._told(message):
+            record.stranger = True
+            self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
+        self._place(sandbox.identity, message, record, adopt=True)
+        self.placing.created(record)
 
     # Pods
 
-    def run_pod(self, sandbox: str, identity: Identity, spec: Pod | None) -> None:
-        """A sandbox is about to be created. Raises `RefusedError`; the pod is then unknown again."""
-        known = self.pods.get(identity.uid)
-        pod = known or PodRecord(identity)
-        if spec is not None and not pod.units:
-            self._admit(pod, spec)
-        self.pods[identity.uid] = pod
+    def undecided(self, uid: str) -> bool:
+        """True when a pod's specification is needed before its next container."""
+        pod = self.pods.get(uid)
+        return pod is None or not pod.decided
+
+    def run_pod(self, sandbox: str, identity: Identity, found: Found) -> None:
+        """A sandbox is about to be created. It always may: a pod the node does not take holds nothing, and its
+        containers are refused (a refused sandbox harms containerd, see docs/agent.md)."""
+        pod = self.pods.setdefault(identity.uid, PodRecord(identity))
         pod.sandboxes.add(sandbox)
         self.sandboxes[sandbox] = SandboxRecord(sandbox, identity)
+        if not pod.units:
+            self._consider(pod, found)
 
-    def _admit(self, pod: PodRecord, spec: Pod) -> None:
-        """Admit a pod or a part of one. Raises `RefusedError`."""
-        uid = spec.metadata.uid
-        if self.store is None:
-            self._admit_without_state(pod.identity, spec)
-            pod.units.add(uid)
+    def _consider(self, pod: PodRecord, found: Found) -> None:
+        """Decide about a pod as a whole; a refusal is kept in its record."""
+        pod.decided, pod.tolerated = False, False
+        if isinstance(found, Refusal):
+            self.admitting.refuse(pod, pod.identity.uid, found)
             return
+        if found is not None:
+            tried = self.seam.attempt("admit", pod.identity, partial(self._admitted, pod, found))
+            if isinstance(tried, PodFailure):
+                self.admitting.refuse(pod, pod.identity.uid, Refusal(UNEXPECTED, str(tried)))
+            if tried is not True:
+                return
+        pod.refusals.pop(pod.identity.uid, None)
+        pod.decided = True
+
+    def _admitted(self, pod: PodRecord, spec: Pod) -> bool:
         try:
-            self._files.keep(spec)
-            before, started = self.placing.pool(), self._clock()
-            decision = self.store.admit(spec)
-            self.reporter.decided(self._clock() - started)
-        except (StateWriteError, OSError) as error:
-            self._files.drop(uid)
-            self._refuse(pod.identity, UNEXPECTED, f"the decision cannot be kept: {error}")
-        if not decision.admitted:
-            self._files.drop(uid)
-            self._refuse(pod.identity, decision.reason, decision.message)
-        pod.units.add(uid)
-        self.reporter.admitted(pod.identity, decision)
-        if self.placing.pool() != before:
-            self.updates.pool_changed()
+            self._decide(pod, spec)
+        except RefusedError:
+            return False
+        return True
 
-    def _admit_without_state(self, identity: Identity, spec: Pod) -> None:
-        gates = FeatureGates.from_overrides(self.config.feature_gates)
-        pod = AdmissionPod.of(default_pod(spec, gates), gates)
-        owns = pod.cpus or any(container.exclusive_cpus for container in pod.containers)
-        if owns and self.config.cpu_manager_policy == "static":
-            why = self.safe_mode or "the runtime has not told what runs yet"
-            self._refuse(identity, UNEXPECTED, f"no exclusive CPUs while the state cannot be trusted: {why}")
-
-    def _refuse(self, identity: Identity, reason: str, message: str) -> None:
-        self.reporter.refused(identity, reason, message)
-        raise RefusedError(reason, message)
+    def _decide(self, pod: PodRecord, spec: Pod) -> None:
+        """Admit a pod or a part of one. Raises `RefusedError`."""
+        before = self.placing.pool()
+        try:
+            self.admitting.decide(pod, spec)
+        finally:
+            if self.placing.pool() != before:
+                self.updates.pool_changed()
 
     def stop_pod(self, sandbox: str) -> None:
-        """A sandbox has stopped: with the pod's last one everything it held is free."""
+        """A sandbox has stopped: with the pod's last one everything it held is free, and nothing is remembered."""
         record = self.sandboxes.get(sandbox)
         if record is None or record.stopped:
             return
@@ -264,43 +275,26 @@ class Owner:
         self.sandboxes.pop(sandbox, None)
 
     def _release(self, pod: PodRecord) -> None:
-        if self.store is None:
-            return
         before = self.placing.pool()
         for unit in pod.units:
-            self._remove_unit(unit)
+            self.admitting.remove(unit)
         if self.placing.pool() != before:
             self.updates.pool_changed()
-
-    def _remove_unit(self, unit: str) -> None:
-        assert self.store is not None
-        try:
-            self.store.remove(unit)
-        except StateWriteError as error:
-            self._unsaved = True
-            self.reporter.trouble("stateWrite", str(error))
-        self._files.drop(unit)
-
-    def save(self) -> None:
-        """Write what could not be written before."""
-        if self._unsaved and self.store is not None:
-            try:
-                self.store.save()
-                self._unsaved = False
-            except StateWriteError as error:
-                self.reporter.trouble("stateWrite", str(error))
 
     # Containers
 
     def create_container(
-        self, sandbox: str, identity: Identity, message: nri.Container, spec: Pod | None = None
+        self, sandbox: str, identity: Identity, message: nri.Container, found: Found = None
     ) -> ContainerRecord:
-        """A container is about to be created; its record says what it gets. `spec` is used if its pod's sandbox came
-        while we were away. Raises `RefusedError`."""
+        """A container is about to be created; its record says what it gets. `found` is used if its pod is undecided:
+        its sandbox came while we were away, or it was refused and asks again. Raises `RefusedError`."""
         pod = self.pods.get(identity.uid)
         known = self.sandboxes.get(sandbox)
         if pod is None or known is None or known.stopped:
-            self.run_pod(sandbox, identity, spec)
+            self.run_pod(sandbox, identity, found)
+        elif not pod.decided:
+            self._consider(pod, found)
+        self._check_taken(self.pods[identity.uid])
         record = self._record(self.sandboxes[sandbox], message)
         self._place(identity, message, record, adopt=False)
         if self.placing.created(record):
@@ -309,6 +303,11 @@ class Owner:
         record.on_pool = record.applied == Placement(cpus=self.placing.pool())
         self.containers[record.id] = record
         return record
+
+    def _check_taken(self, pod: PodRecord) -> None:
+        refusal = pod.refusals.get(pod.identity.uid)
+        if refusal is not None and not pod.tolerated:
+            raise RefusedError(refusal)
 
     def _record(self, sandbox: SandboxRecord, message: nri.Container) -> ContainerRecord:
         return ContainerRecord(
@@ -327,7 +326,7 @@ class Owner:
         if self.store is None:
             left = self.placing.left.pop((identity.uid, message.name), None)
             record.kept = kept_of(message, self._told(message)) or left
-        if pod.refused:
+        if pod.tolerated or (adopt and identity.uid in pod.refusals):
             return
         unit = unit_uid(identity.uid, message.name)
         if identity.uid in pod.units:
@@ -340,7 +339,7 @@ class Owner:
         spec = pod_from_container(pod.identity, message)
         try:
             if spec is not None:
-                self._admit(pod, spec)
+                self._decide(pod, spec)
         except RefusedError:
             if not adopt:
                 raise
@@ -379,3 +378,8 @@ class Owner:
             self.updates.unit_changed(record.unit)
         if record is not None and record.kept is not None:
             self.placing.left[record.pod_uid, record.name] = record.kept
+
+
+def _runs(pod: PodRecord, listed: Listed) -> bool:
+    """True when one of the pod's containers is there and has not ended."""
+    return any(one.state != nri.CONTAINER_STOPPED and one.pod_sandbox_id in pod.sandboxes for one in listed.containers)

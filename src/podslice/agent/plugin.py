@@ -11,11 +11,14 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Protocol
 
-from podslice.agent.books import ContainerRecord, SandboxRecord
+from podslice.agent.admitting import INVALID, UNEXPECTED
+from podslice.agent.books import ContainerRecord, Refusal, SandboxRecord
 from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.contract import Listed, RefusedError
+from podslice.agent.contract import Listed, PodFailure, RefusedError
 from podslice.agent.identity import Identity, check_container, identity_of
-from podslice.agent.owner import Owner
+from podslice.agent.owner import Found, Owner
+from podslice.agent.runtimes import warnings_of
+from podslice.agent.seam import failure_of
 from podslice.agent.sources import Sources
 from podslice.agent.updates import Write
 from podslice.core.errors import AdmissionError, InputError
@@ -26,6 +29,11 @@ from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import FAILED_PRECONDITION, INVALID_ARGUMENT, RPCError
 
 _FILES_PER_TURN = 4
+_LONGEST_REFUSAL = 2000
+
+
+def _found(tried: Found | PodFailure) -> Found:
+    return Refusal(UNEXPECTED, str(tried)) if isinstance(tried, PodFailure) else tried
 
 
 class Timer(Protocol):
@@ -60,11 +68,13 @@ class AgentPlugin:
         self._ended = ended
         self._observe = observe
         self.runtime = ""
+        self.warnings: list[str] = []
         self._outdated: dict[str, ContainerRecord] = {}
         owner.updates.on_placed = self._outdate
 
     def configured(self, request: nri.ConfigureRequest) -> None:
         self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
+        self.warnings = warnings_of(request.runtime_name, request.runtime_version)
 
     def synchronize(self, pods: list[nri.PodSandbox], containers: list[nri.Container]) -> Iterable[nri.ContainerUpdate]:
         started = time.perf_counter()
@@ -91,44 +101,48 @@ class AgentPlugin:
         return [] if self._observe else updates
 
     def run_pod(self, pod: nri.PodSandbox) -> Awaitable[None] | None:
+        """Never refuses: see `Owner.run_pod`."""
         started = time.perf_counter()
-        identity = self._identity(pod)
         try:
-            spec = self._sources.find(identity)
+            identity = identity_of(pod)
         except InputError as error:
-            self._refuse(identity, RefusedError("InvalidPod", str(error)))
-            spec = None
-        if spec is None and self._sources.must_know(identity):
+            self._owner.reporter.trouble("invalid", str(error))
+            return None
+        found = self._look_up(identity)
+        if found is None and self._sources.must_know(identity):
             return self._run_pod_later(pod.id, identity, started)
-        self._run_pod(pod.id, identity, spec, started)
+        self._run_pod(pod.id, identity, found, started)
         return None
 
     async def _run_pod_later(self, sandbox: str, identity: Identity, started: float) -> None:
+        self._run_pod(sandbox, identity, await self._wait_for(identity), started)
+
+    def _run_pod(self, sandbox: str, identity: Identity, found: Found, started: float) -> None:
+        self._owner.run_pod(sandbox, identity, found)
+        self._owner.seam.attempt("settle", identity, lambda: self._settle(identity.uid))
+        self._timer.hook("RunPodSandbox", time.perf_counter() - started)
+
+    def _look_up(self, identity: Identity) -> Found:
+        """What the sources know now."""
+        return _found(self._owner.seam.attempt("specification", identity, lambda: self._find(identity)))
+
+    def _find(self, identity: Identity) -> Found:
+        try:
+            return self._sources.find(identity)
+        except InputError as error:
+            return Refusal(INVALID, str(error))
+
+    async def _wait_for(self, identity: Identity) -> Pod | Refusal:
+        """What the sources know, or say within the time they are given."""
         try:
             spec = await self._sources.wait_for(identity)
         except InputError as error:
-            self._refuse(identity, RefusedError("InvalidPod", str(error)))
-            spec = None
-        if spec is None:
-            self._refuse(identity, RefusedError("PodUnknown", self._sources.unknown(identity)))
-        self._run_pod(sandbox, identity, spec, started)
-
-    def _run_pod(self, sandbox: str, identity: Identity, spec: Pod | None, started: float) -> None:
-        try:
-            self._owner.run_pod(sandbox, identity, spec)
-            self._settle(identity.uid)
-        except RefusedError as refusal:
-            self._raise(refusal)
-        finally:
-            self._timer.hook("RunPodSandbox", time.perf_counter() - started)
-
-    def _refuse(self, identity: Identity, refusal: RefusedError) -> None:
-        self._owner.reporter.refused(identity, refusal.reason, refusal.message)
-        self._raise(refusal)
-
-    def _raise(self, refusal: RefusedError) -> None:
-        if not self._observe:
-            raise RPCError(FAILED_PRECONDITION, f"podslice: {refusal.reason}: {refusal.message}") from None
+            return Refusal(INVALID, str(error))
+        except Exception as error:
+            failure = failure_of("specification", error)
+            self._owner.reporter.failed(identity, failure)
+            return Refusal(UNEXPECTED, str(failure))
+        return spec or Refusal("PodUnknown", self._sources.unknown(identity))
 
     @contextlib.contextmanager
     def _timed(self, hook: str) -> Iterator[None]:
@@ -147,24 +161,55 @@ class AgentPlugin:
             self._owner.remove_pod(pod.id)
 
     def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer | Awaitable[CreateAnswer]:
-        with self._timed("CreateContainer"):
-            return self._create(pod, container)
-
-    def _create(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer:
+        started = time.perf_counter()
         identity = self._identity(pod)
-        adjust = nri.ContainerAdjustment()
+        found: Found = None
+        if self._owner.undecided(identity.uid):
+            found = self._look_up(identity)
+            if found is None and self._sources.must_know(identity):
+                return self._create_later(pod.id, identity, container, started)
+        return self._create(pod.id, identity, container, found, started)
+
+    async def _create_later(
+        self, sandbox: str, identity: Identity, container: nri.Container, started: float
+    ) -> CreateAnswer:
+        return self._create(sandbox, identity, container, await self._wait_for(identity), started)
+
+    def _create(
+        self, sandbox: str, identity: Identity, container: nri.Container, found: Found, started: float
+    ) -> CreateAnswer:
+        """Raises `RPCError` with the reason where the node does not take the pod or the container, but not in a dry
+        run."""
+        try:
+            answer = self._owner.seam.attempt(
+                "create", identity, lambda: self._place(sandbox, identity, container, found)
+            )
+            if isinstance(answer, PodFailure):
+                raise RefusedError(Refusal(UNEXPECTED, str(answer)))
+            return answer
+        except RefusedError as error:
+            if self._observe:
+                return CreateAnswer(nri.ContainerAdjustment())
+            text = f"podslice: {error.refusal}"[:_LONGEST_REFUSAL]
+            raise RPCError(FAILED_PRECONDITION, text) from None
+        finally:
+            self._timer.hook("CreateContainer", time.perf_counter() - started)
+
+    def _place(self, sandbox: str, identity: Identity, container: nri.Container, found: Found) -> CreateAnswer:
+        """Raises `RefusedError`."""
+        waited = self._owner.undecided(identity.uid)
         try:
             check_container(container)
-            spec = None if identity.uid in self._owner.pods else self._sources.find(identity)
-            record = self._owner.create_container(pod.id, identity, container, spec)
+            record = self._owner.create_container(sandbox, identity, container, found)
             options = self._owner.placing.run_options(record)
-        except RefusedError as refusal:
-            self._raise(refusal)
-            return CreateAnswer(adjust)
         except (InputError, AdmissionError) as error:
-            self._refuse(identity, RefusedError("InvalidContainer", str(error)))
-            return CreateAnswer(adjust)
+            refusal = Refusal("InvalidContainer", str(error))
+            self._owner.reporter.refused(identity, refusal)
+            raise RefusedError(refusal) from None
+        if waited:
+            self._settle(identity.uid)
         updates = self._owner.updates.take(but=record.id)
+        adjust = nri.ContainerAdjustment()
         if self._observe:
             return CreateAnswer(adjust)
         self._write(record)

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import structlog
 
 from podslice.agent.apiserver import ApiServer
+from podslice.agent.books import Refusal
+from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
@@ -117,6 +119,7 @@ class AgentReporter:
         self.metrics: Metrics | None = None
         self.events: EventSink = events or NoEvents()
         self.log = structlog.get_logger()
+        self._failures: OrderedDict[tuple[str, PodFailure], None] = OrderedDict()
 
     def decided(self, seconds: float) -> None:
         if self.metrics is not None:
@@ -126,11 +129,25 @@ class AgentReporter:
         containers = {c.name: f"{c.isolation} {c.cpus}" for c in decision.containers}
         self.log.info("admitted", pod=str(identity), uid=identity.uid, qos=decision.qos, containers=containers)
 
-    def refused(self, identity: Identity, reason: str, message: str) -> None:
+    def refused(self, identity: Identity, refusal: Refusal) -> None:
+        reason, message, why = refusal.reason, refusal.message, refusal.why
         if self.metrics is not None:
             self.metrics.rejections.labels(rejection_label(reason)).inc()
-        self.log.warning("refused", pod=str(identity), uid=identity.uid, reason=reason, message=message)
-        self.events.emit(identity, "Warning", reason, message)
+        self.log.warning("refused", pod=str(identity), uid=identity.uid, reason=reason, message=message, why=why)
+        self.events.emit(identity, "Warning", reason, f"{message}; {why}" if why else message)
+
+    def failed(self, identity: Identity, failure: PodFailure) -> None:
+        """Counted each time, said once."""
+        if self.metrics is not None:
+            self.metrics.failures.labels(failure.step).inc()
+        key = (identity.uid, failure)
+        if key in self._failures:
+            return
+        self._failures[key] = None
+        while len(self._failures) > _REMEMBERED:
+            self._failures.popitem(last=False)
+        self.log.error("failed", pod=str(identity), uid=identity.uid, step=failure.step, error=str(failure))
+        self.events.emit(identity, "Warning", "PodsliceFailed", f"{failure.step}: {failure}")
 
     def stranger(self, identity: Identity, container: str, why: str) -> None:
         if self.metrics is not None:

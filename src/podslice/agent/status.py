@@ -28,8 +28,19 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     stranger: bool
 
 
+class RefusalStatus(msgspec.Struct, frozen=True):
+    """Why the node does not take a pod, or one container of a pod nobody knows (`container`, else empty): the kubelet's
+    reason and message, and why in plain words."""
+
+    container: str
+    reason: str
+    message: str
+    why: str
+
+
 class PodStatus(msgspec.Struct, frozen=True):
-    """A pod of this node. `refused`: it is here although the node would not take it."""
+    """A pod of this node. `refused`: the node does not take it, or a part of it; `refusals` say why. Its containers are
+    refused until there is room, those that ran before run on the shared pool."""
 
     namespace: str
     name: str
@@ -37,13 +48,14 @@ class PodStatus(msgspec.Struct, frozen=True):
     admitted: bool
     refused: bool
     containers: tuple[ContainerStatus, ...]
+    refusals: tuple[RefusalStatus, ...] = ()
 
 
 class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Pods, sets, pools and drift of the agent on this node.
 
-    `ready` and `safe_mode` say what is wrong and are empty while all is well; `started_at` is Unix time; `pools` is
-    null until the managers have started; `map` is the CPU map as text.
+    `ready` and `safe_mode` say what is wrong and are empty while all is well; `warnings` name known bugs of the
+    runtime; `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text.
     """
 
     node: str
@@ -58,3 +70,4 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     pods: tuple[PodStatus, ...]
     drift: tuple[Drift, ...]
     map: str
+    warnings: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import click
 import msgspec
@@ -51,10 +52,13 @@ def _show(status: AgentStatus, output: str, show_map: bool) -> None:
     click.echo(_headline(status))
     if status.safe_mode:
         click.secho(f"SAFE MODE: {status.safe_mode}", fg="red", bold=True)
+    for warning in status.warnings:
+        click.secho(f"warning: {warning}", fg="yellow")
     pools = {} if status.pools is None else msgspec.structs.asdict(status.pools)
     click.echo(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()) + "\n")
     rows = [row for pod in status.pods for row in _rows(pod)]
     print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", ""], rows)
+    _show_refusals(status.pods)
     if status.drift:
         click.echo("")
         print_table(
@@ -63,6 +67,16 @@ def _show(status: AgentStatus, output: str, show_map: bool) -> None:
         )
     if show_map and status.map:
         click.echo("\n" + status.map)
+
+
+def _show_refusals(pods: Iterable[PodStatus]) -> None:
+    """Who is refused, the kubelet's reason and message, and below it why."""
+    for pod in pods:
+        for refusal in pod.refusals:
+            who = f"{pod.namespace}/{pod.name} {refusal.container}".strip()
+            click.echo("\n" + click.style("refused", fg="red") + f" {who}: {refusal.reason}: {refusal.message}")
+            if refusal.why:
+                click.echo(f"  {refusal.why}")
 
 
 def _headline(status: AgentStatus) -> str:

@@ -72,8 +72,10 @@ class FakeRuntime:
         chunk: int = 0,
         required_plugin: str = "",
         name: str = "fake",
+        version: str = "1",
     ) -> None:
         self.name = name
+        self.version = version
         self.pods: dict[str, nri.PodSandbox] = {}
         self.containers: dict[str, FakeContainer] = {}
         self.events = 0
@@ -141,7 +143,7 @@ class FakeRuntime:
                 "Configure",
                 nri.ConfigureRequest(
                     runtime_name=self.name,
-                    runtime_version="1",
+                    runtime_version=self.version,
                     registration_timeout=5000,
                     request_timeout=int(self._timeout * 1000),
                 ),

@@ -1,0 +1,183 @@
+"""Deciding about pods, and remembering what was decided.
+
+The state files say what was given away, `pods/` to whom. A refusal is remembered in the pod's record until something
+changes that could lead to another answer, so a runtime that asks again and again costs nothing. `safe_mode` says why
+the state cannot be trusted, empty when it can.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from podslice.agent.books import PodRecord, Refusal
+from podslice.agent.contract import RefusedError, RegisteringInventory, Reporter
+from podslice.agent.identity import Identity
+from podslice.agent.podfiles import PodFiles
+from podslice.agent.size import too_large
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.decision import Decision
+from podslice.core.errors import PodsliceError
+from podslice.core.machine.model import Machine
+from podslice.core.node import Node
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.values.gates import FeatureGates
+from podslice.host.store import NodeStore, StateWriteError
+
+INVALID = "InvalidPod"
+UNEXPECTED = "UnexpectedAdmissionError"
+TOO_LARGE = "PodTooLarge"
+_DEVICES_REMEMBERED = 2.0
+"""Seconds for which a refusal is repeated where devices come from plugins: what they say may change at any time."""
+_MOST_REFUSALS = 100
+"""Parts of one pod whose refusals are kept."""
+
+
+class Admitting:
+    """The store, once `open` has succeeded."""
+
+    def __init__(
+        self,
+        directory: Path,
+        machine: Machine,
+        config: KubeletConfig,
+        *,
+        reporter: Reporter,
+        profile: str,
+        real_devices: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.directory = directory
+        self.machine = machine
+        self.config = config
+        self.store: NodeStore | None = None
+        self.safe_mode = ""
+        self.files = PodFiles(directory)
+        self._reporter = reporter
+        self._profile = profile
+        self._clock = clock
+        self._devices = RegisteringInventory() if real_devices else None
+        self._moment = 0
+        self._unsaved = False
+
+    def open(self, running: Iterable[Pod], accept: Callable[[Node], None]) -> NodeStore:
+        """Bring up the store on the pods that run. Raises `PodsliceError` or `OSError`."""
+        self._moment += 1
+        self.store = NodeStore(
+            self.directory,
+            self.machine,
+            self.config,
+            running=running,
+            profile=self._profile,
+            devices=self._devices,
+            accept=accept,
+            predicates=False,
+        )
+        self.safe_mode = ""
+        return self.store
+
+    def distrust(self, why: str) -> None:
+        """Go into safe mode."""
+        self.safe_mode = why
+        self._moment += 1
+
+    def decide(self, pod: PodRecord, spec: Pod) -> None:
+        """Admit a pod or a part of one. Raises `RefusedError`, from memory where nothing has changed since."""
+        uid = spec.metadata.uid
+        known = pod.refusals.get(uid)
+        if known is not None and self._holds(known) and known.spec == spec:
+            raise RefusedError(known)
+        try:
+            self._admit(pod, spec)
+        except RefusedError as error:
+            self.refuse(pod, uid, error.refusal)
+            raise
+        pod.refusals.pop(uid, None)
+
+    def _holds(self, refusal: Refusal) -> bool:
+        fresh = self._devices is None or self._clock() - refusal.at < _DEVICES_REMEMBERED
+        return fresh and refusal.moment == self._moment
+
+    def refuse(self, pod: PodRecord, unit: str, refusal: Refusal) -> None:
+        """Keep a refusal with its pod; people hear of it once."""
+        known = pod.refusals.get(unit)
+        if unit in pod.refusals or len(pod.refusals) < _MOST_REFUSALS:
+            pod.refusals[unit] = refusal
+        if known is None or (known.reason, known.message) != (refusal.reason, refusal.message):
+            self._reporter.refused(pod.identity, refusal)
+
+    def _admit(self, pod: PodRecord, spec: Pod) -> None:
+        uid = spec.metadata.uid
+        large = too_large(spec)
+        if large:
+            raise RefusedError(Refusal(TOO_LARGE, f"the pod is too large: {large}", spec=spec, moment=self._moment))
+        if self.store is None:
+            self._admit_without_state(spec)
+            pod.units.add(uid)
+            return
+        decision = self._decision(self.store, pod.identity, spec)
+        if not decision.admitted:
+            self.files.drop(uid)
+            refusal = refusal_of(decision)
+            raise RefusedError(replace(refusal, spec=spec, moment=self._moment, at=self._clock()))
+        self._moment += 1
+        pod.units.add(uid)
+        self._reporter.admitted(pod.identity, decision)
+
+    def _decision(self, store: NodeStore, identity: Identity, spec: Pod) -> Decision:
+        """Kept before anybody hears of it; an error half way leaves nothing behind."""
+        started = self._clock()
+        try:
+            self.files.keep(spec)
+            decision = store.admit(spec)
+        except (StateWriteError, OSError) as error:
+            self.files.drop(spec.metadata.uid)
+            raise RefusedError(Refusal(UNEXPECTED, f"the decision cannot be kept: {error}")) from None
+        except PodsliceError as error:
+            self.remove(spec.metadata.uid)
+            raise RefusedError(Refusal(UNEXPECTED, str(error))) from None
+        except Exception:
+            self.remove(spec.metadata.uid)
+            raise
+        self._reporter.decided(self._clock() - started)
+        return decision
+
+    def _admit_without_state(self, spec: Pod) -> None:
+        gates = FeatureGates.from_overrides(self.config.feature_gates)
+        pod = AdmissionPod.of(default_pod(spec, gates), gates)
+        owns = pod.cpus or any(container.exclusive_cpus for container in pod.containers)
+        if owns and self.config.cpu_manager_policy == "static":
+            why = self.safe_mode or "the runtime has not told what runs yet"
+            message = f"no exclusive CPUs while the state cannot be trusted: {why}"
+            raise RefusedError(Refusal(UNEXPECTED, message, spec=spec, moment=self._moment))
+
+    def remove(self, unit: str) -> None:
+        """What was admitted under this UID is free again."""
+        if self.store is None:
+            return
+        self._moment += 1
+        try:
+            self.store.remove(unit)
+        except StateWriteError as error:
+            self._unsaved = True
+            self._reporter.trouble("stateWrite", str(error))
+        self.files.drop(unit)
+
+    def save(self) -> None:
+        """Write what could not be written before."""
+        if self._unsaved and self.store is not None:
+            try:
+                self.store.save()
+                self._unsaved = False
+            except StateWriteError as error:
+                self._reporter.trouble("stateWrite", str(error))
+
+
+def refusal_of(decision: Decision) -> Refusal:
+    """A refused decision as it is remembered."""
+    return Refusal(decision.reason, decision.message, decision.why)

@@ -1,0 +1,46 @@
+"""Where one pod's failure ends.
+
+Every step the agent takes for one pod or container goes through `Seam.attempt`: an error nobody foresaw, whatever
+value of the pod caused it, becomes a `PodFailure` of that pod, is counted, logged and told as an event, and the others
+go on. Answers, such as a refusal, are no failures and pass.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+from podslice.agent.contract import PodFailure, RefusedError, Reporter
+from podslice.agent.identity import Identity
+from podslice.wire.ttrpc import RPCError
+
+_LONGEST = 300
+
+T = TypeVar("T")
+
+
+class Seam:
+    """The one place where such errors are caught."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def attempt(self, step: str, identity: Identity, work: Callable[[], T]) -> T | PodFailure:
+        """What `work` returns, or why it could not."""
+        try:
+            return work()
+        except (RefusedError, RPCError):
+            raise
+        except Exception as error:
+            failure = failure_of(step, error)
+            self._reporter.failed(identity, failure)
+            return failure
+
+
+def failure_of(step: str, error: Exception) -> PodFailure:
+    """An error in one bounded line, with the line of the program that raised it."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(f"{type(error).__name__}: {str(error)[:_LONGEST]}".split())
+    return PodFailure(step, text, f"{os.path.basename(place.filename)}:{place.lineno}")
