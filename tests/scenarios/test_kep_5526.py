@@ -119,6 +119,7 @@ def test_init_container_that_leaves_nothing_to_a_sidecar() -> None:
     decision = node("pod", "best-effort").admit(pod)
     assert (decision.admitted, decision.reason) == (False, "EmptyPodSharedPoolError")
     assert "init container init owns all cpus of the pod while it runs" in decision.message
+    assert "take all of it (init 4 CPUs) and leave nothing for sidecar" in decision.why
     assert node("pod", "best-effort", profile="kubelet-1.36").admit(pod).admitted
     early = make_pod("q", ("app", "1"), init=(("init", "4", False), ("sidecar", None, True)), budget="4")
     assert node("pod", "best-effort").admit(early).admitted

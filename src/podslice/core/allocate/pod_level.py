@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from podslice.core.errors import AdmissionError
-from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits
 
 EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
@@ -30,20 +30,34 @@ def check_shared_pool(pod: AdmissionPod, *, init_overlaps: bool = True) -> None:
 
     Raises `AdmissionError` with reason `EmptyPodSharedPoolError`.
     """
+    starving = None if init_overlaps else starving_init(pod)
+    if starving is not None:
+        raise AdmissionError(_NOTHING_BESIDE_INIT % starving.name, EMPTY_POD_SHARED_POOL)
     running = 0
     shared = False
     for container in pod.containers:
         if container.exclusive_cpus:
             if not container.plain_init:
                 running += container.exclusive_cpus
-            elif shared and not init_overlaps and running + container.exclusive_cpus >= pod.cpus:
-                raise AdmissionError(_NOTHING_BESIDE_INIT % container.name, EMPTY_POD_SHARED_POOL)
         elif not container.plain_init:
             shared = True
         elif running >= pod.cpus:
             raise AdmissionError(_NOTHING_FOR_INIT, EMPTY_POD_SHARED_POOL)
     if shared and running >= pod.cpus:
         raise AdmissionError(_NOTHING_SHARED, EMPTY_POD_SHARED_POOL)
+
+
+def starving_init(pod: AdmissionPod) -> AdmissionContainer | None:
+    """The init container that owns all CPUs of its pod, beside those of sidecars, while a shared sidecar runs."""
+    sidecars = 0
+    shared = False
+    for container in pod.containers:
+        if container.restartable:
+            sidecars += container.exclusive_cpus
+            shared = shared or not container.exclusive_cpus
+        elif container.init and container.exclusive_cpus and shared and sidecars + container.exclusive_cpus >= pod.cpus:
+            return container
+    return None
 
 
 class Slice(NamedTuple):

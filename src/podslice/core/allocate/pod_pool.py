@@ -38,8 +38,15 @@ class EmptyPool(NamedTuple):
         )
 
 
-def empty_cpu_pool(pod: AdmissionPod) -> EmptyPool | None:
-    """The pod's CPUs, where its exclusive containers use them up."""
+def empty_cpu_pool(pod: AdmissionPod, *, init_overlaps: bool = False) -> EmptyPool | None:
+    """The pod's CPUs, where its exclusive containers use them up; unless `init_overlaps`, an init container beside a
+    shared sidecar, too."""
+    starving = None if init_overlaps else pod_level.starving_init(pod)
+    if starving is not None:
+        before = pod.containers[: pod.containers.index(starving)]
+        owners = tuple((c.name, c.exclusive_cpus) for c in before if c.restartable and c.exclusive_cpus)
+        sharers = tuple(c.name for c in before if c.restartable and not c.exclusive_cpus)
+        return EmptyPool("cpu", pod.cpus, (*owners, (starving.name, starving.exclusive_cpus)), sharers)
     try:
         pod_level.check_shared_pool(pod)
     except AdmissionError:

@@ -38,7 +38,9 @@ def empty_pool(manager: ContainerManager, pod: AdmissionPod) -> EmptyPool | None
     are placed as a whole. They refuse such a pod whatever the node has."""
     if not places_whole(manager, pod) or pod.uid in manager.cpu.state.bubbles:
         return None
-    pool = empty_cpu_pool(pod) if manager.cpu.static and pod.cpus else None
+    pool = None
+    if manager.cpu.static and pod.cpus:
+        pool = empty_cpu_pool(pod, init_overlaps=manager.quirks.init_overlaps_sidecars)
     if pool is None and manager.memory.static and pod.guaranteed:
         pool = empty_memory_pool(pod, exact_text=manager.quirks.inexact_memory_is_refused)
     return pool

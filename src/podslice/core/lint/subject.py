@@ -132,6 +132,7 @@ class PodSubject:
         self.written = written
         self.node = node
         self.gates: Mapping[str, bool] = default_gates(profile) if node is None else node.gates
+        self.quirks = PROFILES[profile if node is None else node.profile]
         self.pod = default_pod(written, self.gates)
 
     @property
