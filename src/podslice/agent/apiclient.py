@@ -19,7 +19,7 @@ PAGE = 100
 MOST_PAGES = 120
 LARGEST_PAGE = 256 << 20
 _PIECE = 64 << 10
-_PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
+PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
 
 
 class HTTPApiServer:
@@ -96,19 +96,12 @@ class HTTPApiServer:
                     yield change
 
     async def _pieces(self, path: str, parameters: dict[str, str], **options: Any) -> AsyncGenerator[bytes, None]:
-        """The body of a good answer, a little at a time, with room for others in between."""
         with self._translated(path):
-            async with self._client.stream("GET", path, params=parameters, headers=_PLAIN, **options) as response:
+            async with self._client.stream("GET", path, params=parameters, headers=PLAIN, **options) as response:
                 if response.status_code == 410:
                     raise GoneError
-                if response.status_code != 200:
-                    raise ApiError(f"{path}: {response.status_code} {response.reason_phrase}")
-                if response.headers.get("Content-Encoding", "identity") != "identity":
-                    raise ApiError(f"{path}: the answer is compressed, which was not asked for")
-                async for chunk in response.aiter_raw():
-                    for start in range(0, len(chunk), _PIECE):
-                        yield chunk[start : start + _PIECE]
-                        await asyncio.sleep(0)
+                async for piece in pieces_of(response, path):
+                    yield piece
 
     async def create_event(self, event: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
@@ -124,6 +117,18 @@ class HTTPApiServer:
             yield
         except self._errors as error:
             raise ApiError(f"{path}: {type(error).__name__}: {str(error)[:300]}") from None
+
+
+async def pieces_of(response: Any, path: str) -> AsyncGenerator[bytes, None]:
+    """The body of a good answer, a little at a time, with room for others in between. Raises `ApiError`."""
+    if response.status_code != 200:
+        raise ApiError(f"{path}: {response.status_code} {response.reason_phrase}")
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise ApiError(f"{path}: the answer is compressed, which was not asked for")
+    async for chunk in response.aiter_raw():
+        for start in range(0, len(chunk), _PIECE):
+            yield chunk[start : start + _PIECE]
+            await asyncio.sleep(0)
 
 
 def trust_as_go(context: ssl.SSLContext) -> None:

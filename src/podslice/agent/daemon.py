@@ -17,6 +17,7 @@ from podslice.agent.apiclient import HTTPApiServer
 from podslice.agent.apiserver import ApiServer, ApiSource
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.deviceplugins import DevicePlugins
+from podslice.agent.kubelet import HTTPKubelet, KubeletSource
 from podslice.agent.local import serve_status, status_of
 from podslice.agent.metrics import Metrics
 from podslice.agent.notify import notify, watchdog_interval
@@ -63,6 +64,7 @@ class Agent:
         self._api_source: ApiSource | None = None
         if self._api is not None:
             self._api_source = ApiSource(self._api, self.node_name, trouble=self.reporter.trouble)
+        self._kubelet_source = self._reading_the_kubelet()
         self.sources = Sources(
             self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation_counts
         )
@@ -117,7 +119,17 @@ class Agent:
             chosen.append(ManifestSource(Path(self.settings.sources.manifests), self.node_name))
         if self._api_source is not None:
             chosen.append(self._api_source)
+        if self._kubelet_source is not None:
+            chosen.append(self._kubelet_source)
         return chosen
+
+    def _reading_the_kubelet(self) -> KubeletSource | None:
+        settings = self.settings.sources.kubelet
+        if settings is None:
+            return None
+        address = settings.address or os.environ.get("NODE_IP", "") or "127.0.0.1"
+        kubelet = HTTPKubelet(settings, self.node_name, address)
+        return KubeletSource(kubelet, every=settings.every_seconds, trouble=self.reporter.trouble)
 
     def _devices(self, settings: AgentSettings) -> DevicePlugins | None:
         if not settings.device_plugins:
@@ -185,16 +197,20 @@ class Agent:
                 events = ApiEvents(self._api, self.node_name)
                 self.reporter.events = events
                 work.append(events.run())
+        if self._kubelet_source is not None:
+            work.append(self._kubelet_source.run())
         return [asyncio.ensure_future(one) for one in work]
 
     async def _serve_runtime(self) -> None:
-        """Wait for the API server's pods, as long as that makes sense, then serve the runtime for ever."""
+        """Wait for the sources' pods, as long as that makes sense, then serve the runtime for ever."""
         try:
             async with asyncio.timeout(_SOURCE_SECONDS):
                 while not self.sources.ready:
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            self.reporter.trouble("apiServer", "no list of pods yet; going on with what is known")
+            for source in self.sources.sources:
+                if not source.ready:
+                    self.reporter.trouble(source.name, "no list of pods yet; going on with what is known")
         await run_plugin(self.plugin, self._launch, connected=self._connected, disconnected=self._disconnected)
 
     def _connected(self, connection: Connection) -> None:

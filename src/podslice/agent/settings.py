@@ -31,6 +31,25 @@ KIND = "AgentConfiguration"
 _ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 
 
+class KubeletSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How to read `/pods` of the kubelet beside the agent.
+
+    `address`: empty for the environment variable NODE_IP or 127.0.0.1. `token_file`: of a service account that may get
+    `nodes/pods`. `ca_file`: the authority behind the kubelet's serving certificate, or that certificate itself; empty
+    for the system's. `server_name`: the name in the certificate where it is not the address. With
+    `insecure_skip_tls_verify` whoever takes the kubelet's port first gets the token and says what pods there are.
+    `every_seconds`: how often the list is read without being asked for.
+    """
+
+    address: str = ""
+    port: int = 10250
+    token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    ca_file: str = ""
+    server_name: str = ""
+    insecure_skip_tls_verify: bool = msgspec.field(name="insecureSkipTLSVerify", default=False)
+    every_seconds: float = 10.0
+
+
 class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Where pod specifications come from, asked in this order.
 
@@ -39,19 +58,22 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
     `api_server`: watch this node's pods (in-cluster service account or kubeconfig). `node_name`: empty for the
     environment variable NODE_NAME or the host name. `manifests`: directory of static pods, empty for none.
-    `wait_seconds`: how long the sandbox of a pod the API server has not told us about may wait for it.
+    `kubelet`: read the list of the kubelet beside the agent. `wait_seconds`: how long the sandbox of a pod that no
+    source has told us about may wait for it.
     """
 
     api_server: bool = False
     node_name: str = ""
     manifests: str = ""
+    kubelet: KubeletSettings | None = None
     wait_seconds: float = 0.8
     annotation: bool | None = None
 
     @property
     def annotation_counts(self) -> bool:
         """An author's own word is the last resort: not where scheduler, quotas or the node's owner have spoken."""
-        return not (self.api_server or self.manifests) if self.annotation is None else self.annotation
+        others = self.api_server or self.manifests or self.kubelet is not None
+        return not others if self.annotation is None else self.annotation
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -172,4 +194,22 @@ def _check(agent: AgentSettings) -> None:
             path="sources.waitSeconds",
             remedy="0 to 1.5, below NRI's 2",
         )
+    _check_kubelet(agent.sources.kubelet)
     agent.address()
+
+
+def _check_kubelet(kubelet: KubeletSettings | None) -> None:
+    if kubelet is None:
+        return
+    if not 1 <= kubelet.port <= 65535:
+        raise InputError(f"{kubelet.port} is no port", path="sources.kubelet.port", remedy="10250")
+    if not 1 <= kubelet.every_seconds <= 3600:
+        raise InputError(
+            f"{kubelet.every_seconds} is out of range", path="sources.kubelet.everySeconds", remedy="1 to 3600"
+        )
+    if kubelet.insecure_skip_tls_verify and (kubelet.ca_file or kubelet.server_name):
+        raise InputError(
+            "checks nothing, but caFile or serverName is set",
+            path="sources.kubelet.insecureSkipTLSVerify",
+            remedy="leave out one or the other",
+        )
