@@ -112,7 +112,7 @@ def test_ranking_names_the_winners_with_numbers() -> None:
 @pytest.fixture
 def pods_file(tmp_path: Path) -> Path:
     def plain(pod: Pod) -> dict[str, object]:
-        return {"kind": "Pod", **msgspec.to_builtins(pod, enc_hook=str)}
+        return {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod, enc_hook=str)}
 
     path = tmp_path / "pods.json"
     path.write_text(json.dumps({"kind": "List", "items": [plain(make_pod(f"p{i}", ("c", "3"))) for i in range(4)]}))

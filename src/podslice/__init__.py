@@ -15,7 +15,7 @@ from podslice.core.effects.container_cgroup import LinuxResources
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.sandbox import Sandbox
 from podslice.core.effects.tree import ContainerEffects, PodEffects
-from podslice.core.errors import AdmissionError, InputError, PodsliceError, StartError, UpstreamDefectError
+from podslice.core.errors import AdmissionError, InputError, InputErrors, PodsliceError, StartError, UpstreamDefectError
 from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
 from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology
@@ -35,6 +35,7 @@ from podslice.core.pod.spec import (
     ResourceRequirements,
     pod_from_dict,
 )
+from podslice.core.pod.unknown_fields import UnknownField
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import Quantity
@@ -66,6 +67,7 @@ __all__ = [
     "DeviceResource",
     "HugePages",
     "InputError",
+    "InputErrors",
     "KernelNode",
     "KubeletConfig",
     "LinuxResources",
@@ -95,6 +97,7 @@ __all__ = [
     "Sandbox",
     "StartError",
     "StateWriteError",
+    "UnknownField",
     "UpstreamDefectError",
     "discover_host",
     "gallery_names",

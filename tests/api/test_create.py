@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from podslice.core.pod.create import prepare_for_create
-from podslice.core.pod.decode import decode_error, decode_warnings
+from podslice.core.pod.decode import decode_error
 from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.unknown_fields import unknown_fields
 from podslice.core.values.gates import FeatureGates, GateError, dependents_to_disable
 from tests.api.helpers import gates, pod, resources
 
@@ -61,15 +62,17 @@ def test_decode_errors(data: Any, error: str) -> None:
 
 
 def test_unknown_fields_are_warnings() -> None:
-    """Misspelt fields about resources are named with their path; other fields are not looked at."""
+    """Fields that Kubernetes does not know are named with their path, in the API server's words and order."""
     data = {
         "spec": {
             "restartPolicy": "Never",
+            "restartPolic": "Never",
             "resources": {"request": {}, "limits": {"anything": "1"}},
             "containers": [{"name": "a", "image": "b"}, {"resources": {"limit": {}, "claims": [{"names": "x"}]}}],
         }
     }
-    assert decode_warnings(data) == [
+    assert list(map(str, unknown_fields(data))) == [
+        'unknown field "spec.restartPolic"',
         'unknown field "spec.resources.request"',
         'unknown field "spec.containers[1].resources.limit"',
         'unknown field "spec.containers[1].resources.claims[0].names"',

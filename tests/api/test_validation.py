@@ -326,7 +326,7 @@ _NAME_RULE = "must consist of alphanumeric characters"
         ),
         pytest.param(
             f"{'x' * 254}/gpu",
-            ["prefix part must be no more than 253 bytes"],
+            ["prefix part must be no more than 253 characters"],
             ["doesn't follow extended resource name standard"],
             id="long domain",
         ),

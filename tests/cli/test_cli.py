@@ -108,12 +108,24 @@ BAD = [
     pytest.param("kind: Service", (), "holds no pods, only Service", id="wrong kind"),
     pytest.param("just text", (), "expected an object, got str", id="no object"),
     pytest.param("a: 1\na: 2", (), "duplicate key 'a' in line 2", id="duplicate key"),
-    pytest.param("kind: Pod", (), "spec: is missing", id="no spec"),
-    pytest.param("kind: Pod\nspec: {containers: []}", (), "spec.containers: names no containers", id="no containers"),
-    pytest.param("kind: Deployment\nspec: {}", (), "spec.template: is missing", id="no template"),
+    pytest.param("apiVersion: v1\nkind: Pod", (), "spec: is missing", id="no spec"),
     pytest.param(
-        POD + "  - {name: c, resources: {limits: {cpu: '-1'}}}", (),
-        "spec.containers[0].resources.limits[cpu]: -1 is negative", id="negative",
+        "apiVersion: v1\nkind: Pod\nspec: {containers: []}", (), "spec.containers: Required value", id="no containers"
+    ),
+    pytest.param("apiVersion: apps/v1\nkind: Deployment\nspec: {}", (), "spec.template: is missing", id="no template"),
+    pytest.param("kind: Pod\nspec: {}", (), "apiVersion not set (apiVersion: v1)", id="no version"),
+    pytest.param(
+        "apiVersion: apps/v1beta9\nkind: Pod\nspec: {}", (),
+        'no kind "Pod" is registered for version "apps/v1beta9" (apiVersion: v1)', id="wrong version",
+    ),
+    pytest.param(
+        "apiVersion: v1\nkind: pod\nspec: {}", (),
+        'no kind "pod" is registered for version "v1" (did you mean Pod?)', id="kind in lower case",
+    ),
+    pytest.param(
+        POD + "  - {name: c, resources: {requests: {cpu: '-1'}}}", (),
+        'spec.containers[0].resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+        id="negative",
     ),
     pytest.param(
         POD + "  - {name: c, resources: {limits: {cpu: 1x}}}", (), "'1x' is not a quantity", id="not a quantity"
@@ -123,11 +135,12 @@ BAD = [
     ),
     pytest.param(
         POD + "  - {name: c, resources: {requests: {cpu: 2}, limits: {cpu: 1}}}", (),
-        "requests[cpu]: 2 is more than the limit 1", id="request above limit",
+        'resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+        id="request above limit",
     ),
     pytest.param(
         POD + "  - {name: c}\n  - {name: c}", (),
-        "spec.containers[1].name: 'c' is already the name of spec.containers[0]", id="duplicate container",
+        'spec.containers[1].name: Duplicate value: "c"', id="duplicate container",
     ),
     pytest.param(
         POD + "  - {name: 3}", (), "containers[0].name: expected text, got a whole number (put it in quotes)",

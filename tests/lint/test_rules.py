@@ -14,6 +14,7 @@ from podslice.core.lint.registry import NODE_RULES, POD_RULES, RULES
 from podslice.core.lint.subject import NodeSubject, PodSubject
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.unknown_fields import unknown_fields
 
 Stanza = dict[str, Any]
 ALL = frozenset(rule.id for rule in RULES)
@@ -603,9 +604,20 @@ def test_reserved_cpus_isolated() -> None:
 
 def test_every_rule_has_a_case() -> None:
     """No rule is without a finding and a passing object above; ids are unique and in one namespace."""
-    tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | {"PS412"}
+    tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | {"PS002", "PS412"}
     assert {rule.id for rule in RULES} <= tested
     assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(POD_RULES) + len(NODE_RULES)
+
+
+def test_unknown_fields_of_a_pod() -> None:
+    """A misspelt field is an error with the nearest known one; a field that is not read here is none."""
+    data = pod({"limit": amounts("1", "1Gi")})
+    data["spec"]["dnsPolicy"] = "Default"
+    unknown = tuple(unknown_fields(data))
+    found = lint_pod(PodSubject(pod_from_dict(data), unknown_fields=unknown), ALL, kind="Deployment", prefix="x.y")
+    assert [(one.id, one.severity, one.path, one.fix) for one in found if one.id == "PS002"] == [
+        ("PS002", "error", "spec.containers[0].resources.limit", "did you mean limits?")
+    ]
 
 
 def test_pod_that_a_later_release_refuses() -> None:

@@ -11,21 +11,20 @@ import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, prose_width
+from podslice.cli.pods_option import read_pods
 from podslice.contract.admission import AdmissionReport, NodeCPUs
 from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
-from podslice.k8s.manifest import load_pods, unique
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @node_options
 @running_options
-@click.option("--replicas", is_flag=True, help="Admit as many pods of a workload as it asks for.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @OUTPUT("table", "wide")
-def admit(files: tuple[str, ...], replicas: bool, show_map: bool, output: str, **options: Any) -> None:
+def admit(files: tuple[str, ...], show_map: bool, output: str, **options: Any) -> None:
     """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
 
     FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
@@ -44,11 +43,10 @@ def admit(files: tuple[str, ...], replicas: bool, show_map: bool, output: str, *
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
     node, _, warnings = start_node(**options)
-    loaded = [one for file in files for one in load_pods(file, replicas=replicas)]
-    pods = unique(loaded, taken=set(node.kubelet.active))
+    read = read_pods(files, taken=set(node.kubelet.active), **options)
+    print_warnings((*warnings, *read.warnings))
     profile = options["profile"]
-    decisions = [_decide(node, one.pod) for one in pods]
-    print_warnings(warnings)
+    decisions = [_decide(node, one.pod) for one in read.pods]
     if output in ("table", "wide"):
         _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
     else:

@@ -11,6 +11,7 @@ import msgspec
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit
+from podslice.cli.pods_option import read_pods
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
 from podslice.core.defrag.plan import Plan, apply_move, defragment
 from podslice.core.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
@@ -76,14 +77,12 @@ def defrag(
 
     Exit codes: 0 all fit, with the plan or without, 1 some do not, 2 bad input.
     """
-    from podslice.k8s.manifest import load_pods, unique
-
     size = _quantity(memory)
     started = start_node(**options)
-    print_warnings(started.warnings)
     kubelet = started.node.kubelet
-    loaded = unique([one for file in files for one in load_pods(file)], taken=set(kubelet.active))
-    pods = [one.pod for one in loaded]
+    read = read_pods(files, taken=set(kubelet.active), **options)
+    print_warnings((*started.warnings, *read.warnings))
+    pods = [one.pod for one in read.pods]
     mode = _Mode(restarts, most, limit)
     if not largest and pods:
         _fit_pods(kubelet, pods, mode, output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import write_text
+from podslice.cli.pods_option import read_pods
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
+from podslice.core.pod.spec import Pod
 from podslice.render.picture import Picture, picture_of
 
 _FORMS = ("text", "svg", "html")
@@ -70,8 +72,9 @@ def draw(
         return
     form = _form(output, out)
     started = start_node(**options)
-    print_warnings(started.warnings)
-    pictures = _pictures(started.node, files, evicted)
+    read = read_pods(files, taken=set(started.node.kubelet.active), **options)
+    print_warnings((*started.warnings, *read.warnings))
+    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted)
     text = _drawn(pictures, form)
     if out is None:
         click.echo(text)
@@ -88,17 +91,15 @@ def _form(output: str | None, out: Path | None) -> str:
     return _SUFFIXES[out.suffix.lower()]
 
 
-def _pictures(node: Node, files: tuple[str, ...], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:
+def _pictures(node: Node, pods: Sequence[Pod], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:
     before = picture_of(node.kubelet)
-    if not files and not evicted:
+    if not pods and not evicted:
         return [("", before)]
-    from podslice.k8s.manifest import load_pods, unique
-
     for name in evicted:
         node.remove(find_pod(node, name))
     told = [f"without {name}" for name in evicted]
-    for loaded in unique([loaded for file in files for loaded in load_pods(file)], taken=set(node.kubelet.active)):
-        decision = node.admit(loaded.pod)
+    for pod in pods:
+        decision = node.admit(pod)
         name = f"{decision.namespace}/{decision.name}"
         told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
     return [("Before", before), (f"After: {', '.join(told)}", picture_of(node.kubelet, before=before))]

@@ -10,6 +10,7 @@ import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, prose_width, write_text
+from podslice.cli.pods_option import read_pods
 
 
 @click.command()
@@ -37,15 +38,14 @@ def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
     from podslice.contract.explanation import ExplanationList, explained
-    from podslice.k8s.manifest import load_pods, unique
     from podslice.render.explanation import to_text
     from podslice.web.pages import answer_page
     from podslice.web.pages import explained as explain_all
 
     node, _, warnings = start_node(**options)
-    print_warnings(warnings)
-    loaded = unique([one for file in files for one in load_pods(file)], taken=set(node.kubelet.active))
-    answers = explain_all(node, [one.pod for one in loaded], fixes=fixes)
+    read = read_pods(files, taken=set(node.kubelet.active), **options)
+    print_warnings((*warnings, *read.warnings))
+    answers = explain_all(node, [one.pod for one in read.pods], fixes=fixes)
     explanations = [explanation for explanation, _ in answers]
     if out is not None:
         write_text(out, answer_page(answers))

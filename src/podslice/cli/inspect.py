@@ -10,7 +10,8 @@ import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, print_warnings, profile_option, set_option, started
-from podslice.cli.output import OUTPUT, coloured, emit
+from podslice.cli.output import OUTPUT, coloured, emit, print_error
+from podslice.cli.pods_option import strict_option
 from podslice.contract.inspection import InspectionList
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
@@ -37,6 +38,7 @@ _WIDEST = 140
 @set_option
 @machine_options
 @profile_option
+@strict_option
 @OUTPUT("table")
 def inspect(
     files: tuple[str, ...],
@@ -49,6 +51,7 @@ def inspect(
     sysfs: str | None,
     source: str | None,
     profile: str,
+    strict: bool,
     output: str,
 ) -> None:
     """Show, for every pod of FILE..., what you wrote and what it becomes, errors of validation, the QoS class and why,
@@ -69,7 +72,7 @@ def inspect(
     from podslice.k8s.limit_range import load_limit_ranges
     from podslice.k8s.manifest import load_pods
 
-    config, warnings = load_config(config_path, overrides)
+    config, warnings = load_config(config_path, overrides, strict=strict)
     print_warnings(warnings)
     quirks = PROFILES[profile]
     gates = _gates(config, gates_text, profile)
@@ -81,11 +84,12 @@ def inspect(
     failed = False
     for file in files:
         try:
-            loaded = load_pods(file, checked=False)
+            loaded = load_pods(file, validate=False, strict=strict)
         except InputError as error:
             failed = True
-            click.echo(f"podslice: error: {error}", err=True)
+            print_error(error)
             continue
+        print_warnings(tuple(warning for one in loaded for warning in one.warnings))
         for one in loaded:
             node = _node(chosen, config, profile)
             page = inspect_pod(

@@ -12,7 +12,7 @@ import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, profile_option, set_option
-from podslice.cli.output import emit, print_data
+from podslice.cli.output import emit, print_data, print_error
 from podslice.contract.linting import LintReport, LintRuleList, described
 from podslice.core.errors import InputError
 from podslice.core.lint.engine import lint_kubelet, lint_pod
@@ -153,7 +153,7 @@ def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settin
             results.append(_lint_file(path, settings))
         except InputError as error:
             failed = True
-            click.echo(f"podslice: error: {error}", err=True)
+            print_error(error)
     return results, failed
 
 
@@ -167,7 +167,7 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
     pods = pods_as_written(documents, source)
     found: list[tuple[int, Finding]] = []
     for loaded in pods:
-        subject = PodSubject(loaded.pod, settings.node, profile=settings.profile)
+        subject = PodSubject(loaded.pod, settings.node, profile=settings.profile, unknown_fields=loaded.unknown_fields)
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
             found.append((loaded.document, finding))
     configurations = 0

@@ -9,7 +9,7 @@ import sys
 import click
 
 from podslice.cli.group import Group
-from podslice.cli.output import coloured
+from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
 
 _COMMANDS = {
@@ -96,12 +96,12 @@ def main() -> None:
         _give_up_output(141)
     except OSError as error:
         what = error.filename or "the output cannot be written"
-        click.echo(f"podslice: error: {what}: {error.strerror or error}", err=True)
+        print_error(f"{what}: {error.strerror or error}")
         _give_up_output(2)
 
 
 def _fail(problem: str) -> None:
-    click.echo(f"podslice: error: {problem}", err=True)
+    print_error(problem)
     sys.exit(2)
 
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
-from podslice.core.errors import InputError, StartError
+from podslice.core.errors import InputError, StartError, raise_all
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.managers.container import DEVICE_STATE_FILE
@@ -60,8 +61,9 @@ def node_options(command: F) -> F:
 
 
 def running_options(command: F) -> F:
-    """Adds `--pods` and `--state`: what runs on the node already."""
+    """Adds `--pods` and `--state`, what runs on the node already, and the options about pods."""
     options = (
+        pod_options,
         click.option(
             "--pods",
             "pods_path",
@@ -101,17 +103,19 @@ def start_node(
     predicates: bool = True,
     pods_path: str | None = None,
     state_path: Path | None = None,
+    replicas: bool = False,
+    strict: bool = False,
+    validate: bool = True,
 ) -> StartedNode:
     """The node the options describe, with its running pods on it. Raises `InputError`."""
-    from podslice.k8s.manifest import load_pods
     from podslice.k8s.running import ENDED
 
-    config, warnings = load_config(config_path, overrides)
+    config, warnings = load_config(config_path, overrides, strict=strict)
     chosen = resolve_machine(machine, sysfs, source)
     devices = load_devices(devices_path)
-    given = (loaded.pod for loaded in load_pods(pods_path)) if pods_path else ()
-    listed = tuple(pod for pod in given if pod.status.phase not in ENDED)
-    warnings += _several_nodes(listed)
+    given = read_pods((pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate)
+    listed = tuple(one.pod for one in given.pods if one.pod.status.phase not in ENDED)
+    warnings += (*given.warnings, *_several_nodes(listed))
     files = read_state_directory(state_path) if state_path else {}
     node = started(
         lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=files), config
@@ -172,8 +176,11 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
     return found
 
 
-def load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletConfig, tuple[str, ...]]:
-    """A configuration and its warnings, with `--set FIELD=VALUE` on top. Raises `InputError`."""
+def load_config(
+    path: str | None, overrides: tuple[str, ...], *, strict: bool = False
+) -> tuple[KubeletConfig, tuple[str, ...]]:
+    """A configuration and its warnings, with `--set FIELD=VALUE` on top. Raises `InputError`, for unknown fields only
+    when `strict`."""
     from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
 
     data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}
@@ -185,9 +192,12 @@ def load_config(path: str | None, overrides: tuple[str, ...]) -> tuple[KubeletCo
             raise InputError(f"{override!r} is not FIELD=VALUE", path="--set", remedy="--set cpuManagerPolicy=static")
         _override(data, field, value)
     try:
-        return config_from_dict(data)
+        loaded = config_from_dict(data)
     except InputError as error:
         raise error.at(source=path or "") from None
+    if strict:
+        raise_all(InputError(warning, source=path or "--set") for warning in loaded.warnings)
+    return loaded
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:
@@ -223,9 +233,7 @@ def load_devices(path: str | None) -> DeviceInventory | None:
 
 def started(make: Callable[[], Node], config: KubeletConfig) -> Node:
     """The node, or an `InputError` that says why a kubelet would not start."""
-    errors = validate(config)
-    if errors:
-        raise InputError("; ".join(errors), path="kubelet configuration")
+    raise_all(InputError(error, path="kubelet configuration") for error in validate(config))
     try:
         return make()
     except StartError as error:

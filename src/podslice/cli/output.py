@@ -59,6 +59,12 @@ def print_data(data: Any, output: str) -> None:
         click.echo(dump(data), nl=False)
 
 
+def print_error(problem: object) -> None:
+    """Tell a person what is wrong, on standard error; an error of several prints as several lines."""
+    for line in str(problem).split("\n"):
+        click.echo(f"podslice: error: {line}", err=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a drawing or a page. Raises `InputError`."""
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from podslice.cli.draw import stamps
-from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.core.node import Node
 
 
@@ -28,18 +28,24 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
       podslice serve --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
       podslice serve --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml
     """
+    from podslice.k8s.manifest import PodReading
     from podslice.web.app import App
     from podslice.web.server import Server, check_binding
 
     check_binding(address, token)
     fixed = start_node(**options)
+    print_warnings(fixed.warnings)
     directory = options["state_path"]
+    reading = PodReading(options["replicas"], options["validate"], options["strict"])
 
     def make() -> Node:
         return start_node(**options).node
 
     app = App(
-        make if directory else lambda: fixed.node, lambda: stamps(directory) if directory else "fixed", token=token
+        make if directory else lambda: fixed.node,
+        lambda: stamps(directory) if directory else "fixed",
+        token=token,
+        reading=reading,
     )
     with Server(address, port, app) as server:
         click.echo(f"podslice: {server.url}{'?token=…' if token else ''} (Ctrl-C stops)", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from podslice.cli.machine_option import resolve_machine
 from podslice.cli.node_option import load_config, load_devices, print_warnings
 from podslice.cli.output import OUTPUT, emit, write_text
+from podslice.cli.pods_option import pod_options, read_pods
 from podslice.contract.comparison import compared
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
@@ -30,7 +32,7 @@ _MOST_PICTURES = 6
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
               help="kubelet-1.36 reproduces upstream's defects as well.")  # fmt: skip
-@click.option("--replicas", is_flag=True, help="Take as many pods of a workload as it asks for.")
+@pod_options
 @click.option(
     "--recommend", is_flag=True, help="Try every policy, scope and set of options, and say which wins on what."
 )
@@ -47,11 +49,10 @@ def whatif(
     overrides: tuple[str, ...],
     devices_path: str | None,
     profile: str,
-    replicas: bool,
     recommend: bool,
     out: Path | None,
     output: str,
-    **machines: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Admit the pods of FILE... in order under every combination of --machine and --config, and compare: admitted,
     refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by owners,
@@ -64,14 +65,14 @@ def whatif(
 
     Exit codes: 0 done, 2 bad input.
     """
-    from podslice.k8s.manifest import load_pods, unique
     from podslice.render.comparison import comparison_page
     from podslice.render.picture import picture_of
 
-    loaded = unique([loaded for file in files for loaded in load_pods(file, replicas=replicas)])
-    pods = [one.pod for one in loaded]
-    scenarios, warnings = _scenarios(machines, configs, overrides, devices_path)
-    print_warnings(warnings)
+    read = read_pods(files, **options)
+    pods = [one.pod for one in read.pods]
+    machines = {name: options[name] for name in ("machines", "captures", "sources")}
+    scenarios, warnings = _scenarios(machines, configs, overrides, devices_path, strict=options["strict"])
+    print_warnings((*read.warnings, *warnings))
     if recommend:
         scenarios = [
             msgspec.structs.replace(variant, name=_joined(scenario.name, variant.name, len(scenarios) > 1))
@@ -104,10 +105,18 @@ def _joined(scenario: str, variant: str, several: bool) -> str:
 
 
 def _scenarios(
-    machines: dict[str, tuple[str, ...]], configs: tuple[str, ...], overrides: tuple[str, ...], devices_path: str | None
+    machines: dict[str, tuple[str, ...]],
+    configs: tuple[str, ...],
+    overrides: tuple[str, ...],
+    devices_path: str | None,
+    *,
+    strict: bool = False,
 ) -> tuple[list[Scenario], tuple[str, ...]]:
     devices = load_devices(devices_path)
-    loaded = [(Path(path).stem if path else "defaults", *load_config(path, overrides)) for path in configs or (None,)]
+    loaded = [
+        (Path(path).stem if path else "defaults", *load_config(path, overrides, strict=strict))
+        for path in configs or (None,)
+    ]
     scenarios = []
     for name, machine in _machines(machines):
         for label, config, _ in loaded:

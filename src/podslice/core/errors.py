@@ -8,6 +8,8 @@ ever or crashes; profile `kubelet-1.36` raises it where the decision would be.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 
 class PodsliceError(Exception):
     """Base of everything podslice raises on purpose."""
@@ -40,6 +42,11 @@ class InputError(PodsliceError):
             text += f" ({self.remedy})"
         return " ".join(text.split("\n"))
 
+    @property
+    def errors(self) -> tuple[InputError, ...]:
+        """This error; more of them in `InputErrors`."""
+        return (self,)
+
     def at(self, *, source: str = "", document: int | None = None, path: str = "") -> InputError:
         """The same error with the parts of its place that were not known deeper down."""
         return InputError(
@@ -49,6 +56,37 @@ class InputError(PodsliceError):
             path=self.path or path,
             remedy=self.remedy,
         )
+
+
+class InputErrors(InputError):  # noqa: N818 - several of them
+    """Everything that is wrong with an input, where there is more than one thing. Prints as one line each.
+
+    Its attributes are those of the first; `errors` has all of them, as every `InputError` has.
+    """
+
+    def __init__(self, errors: Sequence[InputError]) -> None:
+        self._errors = tuple(errors)
+        first = self._errors[0]
+        super().__init__(
+            first.problem, source=first.source, document=first.document, path=first.path, remedy=first.remedy
+        )
+
+    @property
+    def errors(self) -> tuple[InputError, ...]:
+        return self._errors
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self._errors))
+
+    def at(self, *, source: str = "", document: int | None = None, path: str = "") -> InputError:
+        return InputErrors([error.at(source=source, document=document, path=path) for error in self._errors])
+
+
+def raise_all(errors: Iterable[InputError]) -> None:
+    """Raise what was collected: nothing, the one error, or all of them as `InputErrors`."""
+    single = [one for error in errors for one in error.errors]
+    if single:
+        raise single[0] if len(single) == 1 else InputErrors(single)
 
 
 _STATE = "undo the change of machine, policy or reservation, or mend the file: podslice state repair"

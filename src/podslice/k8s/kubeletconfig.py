@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.errors import InputError
+from podslice.core.errors import InputError, raise_all
 from podslice.core.values.decoding import decoding_problem
 from podslice.k8s.manifest import read_text
 from podslice.k8s.yaml import load_documents
@@ -87,10 +88,20 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
             reservation["limits"] = {key: _text(value) for key, value in limits.items()}
     try:
         config = msgspec.convert(fields, KubeletConfig)
-    except msgspec.ValidationError as error:
-        path, problem, remedy = decoding_problem(str(error))
-        raise InputError(problem, path=path, remedy=remedy) from None
+    except msgspec.ValidationError:
+        raise_all(_field_errors(fields))
+        raise
     return LoadedConfig(config, tuple(_warnings(data, known)))
+
+
+def _field_errors(fields: dict[str, Any]) -> Iterator[InputError]:
+    """What is wrong with each field; the decoder stops at the first."""
+    for name, value in fields.items():
+        try:
+            msgspec.convert({name: value}, KubeletConfig)
+        except msgspec.ValidationError as error:
+            path, problem, remedy = decoding_problem(str(error))
+            yield InputError(problem, path=path, remedy=remedy)
 
 
 def text_fields() -> frozenset[str]:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
-from podslice.k8s.manifest import load_pods_text, unique
+from podslice.k8s.manifest import PodReading, load_pods_text, unique
 from podslice.web.pages import answer_fragment, explained, node_fragment, problem_fragment, shell
 
 LARGEST_BODY = 1 << 20
@@ -42,9 +42,18 @@ class Response(NamedTuple):
 
 
 class App:
-    """`make_node` builds the node from what is on the disk, `stamp` changes when that does."""
+    """`make_node` builds the node from what is on the disk, `stamp` changes when that does, `reading` is how pods are
+    read."""
 
-    def __init__(self, make_node: Callable[[], Node], stamp: Callable[[], object], *, token: str = "") -> None:
+    def __init__(
+        self,
+        make_node: Callable[[], Node],
+        stamp: Callable[[], object],
+        *,
+        token: str = "",
+        reading: PodReading | None = None,
+    ) -> None:
+        self._reading = reading or PodReading()
         self._make_node = make_node
         self._stamp = stamp
         self._token = token
@@ -116,10 +125,12 @@ class App:
             return _plain(413, f"more than {LARGEST_BODY} bytes")
         try:
             node = self._current(self._stamp())
-            pods = unique(load_pods_text(request.body.decode("utf-8"), "the pod"), taken=set(node.kubelet.active))
+            loaded = load_pods_text(request.body.decode("utf-8"), "the pod", **self._reading._asdict())
+            pods = unique(loaded, taken=set(node.kubelet.active))
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")
-            fragment = answer_fragment(explained(node, [one.pod for one in pods]))
+            warnings = [warning for one in pods for warning in one.warnings]
+            fragment = answer_fragment(explained(node, [one.pod for one in pods]), warnings)
             return _html(200, fragment)
         except UnicodeDecodeError:
             return _html(422, problem_fragment("the pod is not UTF-8 text"))

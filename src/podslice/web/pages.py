@@ -106,9 +106,10 @@ Answer: TypeAlias = "tuple[Explanation, Picture | None]"
 """An explanation, and for an admitted pod the picture of the node with it."""
 
 
-def answer_fragment(answers: Sequence[Answer]) -> str:
+def answer_fragment(answers: Sequence[Answer], warnings: Sequence[str] = ()) -> str:
     """Verdict, story, table and fixes of each pod, and the picture with it."""
-    return str(h.div[(_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))])
+    told = (h.p(".problem", role="alert")[f"warning: {warning}"] for warning in warnings)
+    return str(h.div[told, (_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))])
 
 
 def answer_page(answers: Sequence[Answer]) -> str:

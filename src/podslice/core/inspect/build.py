@@ -16,12 +16,12 @@ from podslice.core.inspect.page import Page, Placement
 from podslice.core.inspect.qos_reason import qos
 from podslice.core.inspect.remarks import remarks
 from podslice.core.node import Node
-from podslice.core.pod.create import prepare_for_create
+from podslice.core.pod.create import is_live, prepare_for_create
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.limitrange import LimitRange, apply_defaults
 from podslice.core.pod.limitrange_check import limit_range_refusals
 from podslice.core.pod.spec import Pod
-from podslice.core.pod.validate import validate_create
+from podslice.core.pod.validate import validate_create, validate_pod
 from podslice.core.pod.warnings import create_warnings
 from podslice.core.quirks import Quirks
 
@@ -47,14 +47,16 @@ def inspect_pod(
     """
     view = view or NodeView()
     stages = _stages(pod, gates, limit_ranges)
-    prepared = prepare_for_create(stages.final, gates) if not pod.status.qos_class else stages.final
+    live = is_live(pod)
+    prepared = stages.final if live or pod.status.qos_class else prepare_for_create(stages.final, gates)
+    errors = validate_pod(prepared, gates) if live else validate_create(prepared, gates)
     placement, owners = _placed(prepared, node) if node is not None else (None, _NOBODY)
     return Page(
         kind=kind,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         amounts=written.amounts(stages, data),
-        errors=tuple(sorted(str(error) for error in validate_create(prepared, gates))),
+        errors=tuple(sorted(str(error) for error in errors)),
         warnings=tuple(create_warnings(prepared)),
         refusals=_refusals(prepared, gates, limit_ranges),
         remarks=remarks(pod, prepared, gates, quirks, view),

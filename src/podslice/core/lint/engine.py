@@ -34,6 +34,8 @@ def _run(rules: Iterable[Rule[Subject]], subject: Subject, reference: ObjectRefe
         for problem in dict.fromkeys(rule.check(subject)):
             severity = problem.severity or rule.severity
             path = f"{prefix}.{problem.path}" if prefix and problem.path else prefix or problem.path
+            if problem.absolute:
+                path = problem.path
             findings.append(Finding(rule.id, rule.name, severity, reference, path, problem.message, problem.fix))
             if severity == "error":
                 replaced.update(rule.replaces)

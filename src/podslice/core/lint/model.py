@@ -22,12 +22,14 @@ Subject = TypeVar("Subject", contravariant=True)
 
 
 class Problem(NamedTuple):
-    """One place where a rule does not hold. `path` is the field below the object, `severity` overrides the rule's."""
+    """One place where a rule does not hold. `path` is the field below the object, or in the whole document where
+    `absolute` says so; `severity` overrides the rule's."""
 
     path: str
     message: str
     fix: str
     severity: str = ""
+    absolute: bool = False
 
 
 class Rule(NamedTuple, Generic[Subject]):

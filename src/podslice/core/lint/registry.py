@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from podslice.core.errors import InputError
-from podslice.core.lint import amounts, kubelet, placement, pod_level, qos
+from podslice.core.lint import amounts, kubelet, placement, pod_level, qos, written
 from podslice.core.lint.model import Rule
 from podslice.core.lint.subject import NodeSubject, PodSubject
 
 POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
-    sorted((*qos.RULES, *pod_level.RULES, *amounts.RULES, *placement.RULES), key=lambda rule: rule.id)
+    sorted((*written.RULES, *qos.RULES, *pod_level.RULES, *amounts.RULES, *placement.RULES), key=lambda rule: rule.id)
 )
 NODE_RULES: tuple[Rule[NodeSubject], ...] = kubelet.RULES
 RULES: tuple[Rule[Any], ...] = tuple(sorted((*POD_RULES, *NODE_RULES), key=lambda rule: rule.id))

@@ -18,6 +18,7 @@ from podslice.core.pod.demand import limits_of, pod_limits, pod_requests, reques
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
+from podslice.core.pod.unknown_fields import UnknownField
 from podslice.core.quirks import PROFILES
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.gates import FeatureGates, GateError
@@ -126,10 +127,19 @@ class Place(NamedTuple):
 
 
 class PodSubject:
-    """A pod as written; `pod` is the same after defaulting. `node` None when no configuration is known."""
+    """A pod as written; `pod` is the same after defaulting. `node` None when no configuration is known;
+    `unknown_fields` has paths inside the document."""
 
-    def __init__(self, written: Pod, node: NodeSubject | None = None, *, profile: str = "podslice") -> None:
+    def __init__(
+        self,
+        written: Pod,
+        node: NodeSubject | None = None,
+        *,
+        profile: str = "podslice",
+        unknown_fields: tuple[UnknownField, ...] = (),
+    ) -> None:
         self.written = written
+        self.unknown_fields = unknown_fields
         self.node = node
         self.gates: Mapping[str, bool] = default_gates(profile) if node is None else node.gates
         self.quirks = PROFILES[profile if node is None else node.profile]

@@ -14,6 +14,11 @@ from podslice.core.values.quantity import Quantity
 replace = msgspec.structs.replace
 
 
+def is_live(pod: Pod) -> bool:
+    """True for a pod as a cluster holds it (kubectl get -o yaml) rather than as somebody wrote it to create it."""
+    return bool(pod.status.phase or pod.metadata.creation_timestamp or pod.metadata.resource_version)
+
+
 def prepare_for_create(pod: Pod, gates: Mapping[str, bool]) -> Pod:
     """The pod before validation: a new status with the QoS class (the submitted one if it
     names one), and no `spec.resources` where the gate is off."""

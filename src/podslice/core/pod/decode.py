@@ -1,7 +1,7 @@
 """What the API server says about a pod whose resources it cannot read, or reads only in part.
 
 It decodes fields in the order of the document and reports the first value of a wrong kind or the first text that is
-no quantity; fields it does not know are warnings. Only the fields about resources are looked at here.
+no quantity. Only the fields about resources are looked at here; `unknown_fields` looks at the names of all.
 """
 
 from __future__ import annotations
@@ -27,18 +27,11 @@ _FIELDS: dict[str, dict[str, str]] = {
     _REQUIREMENTS: {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": "[]ResourceClaim"},
     "ResourceClaim": {},
 }
-_CLOSED = {_REQUIREMENTS: ("claims", "limits", "requests"), "ResourceClaim": ("name", "request")}
-"""Types all of whose fields are known here."""
 
 
 def decode_error(pod: Any) -> str:
     """The error with which the API server would refuse to decode a v1 Pod given as plain data, empty if none."""
     return next(_errors(pod, "Pod", "", ""), "")
-
-
-def decode_warnings(pod: Any) -> list[str]:
-    """The unknown fields among the pod's resources, as warnings of the API server, in document order."""
-    return [f'unknown field "{path}"' for path in _unknown(pod, "Pod", "")]
 
 
 def _errors(value: Any, kind: str, path: str, owner: str) -> Iterator[str]:
@@ -68,19 +61,6 @@ def _quantity_error(value: Any) -> str:
     except QuantityError as error:
         return str(error)
     return ""
-
-
-def _unknown(value: Any, kind: str, path: str) -> Iterator[str]:
-    if kind.startswith("[]") and isinstance(value, list):
-        for index, one in enumerate(value):
-            yield from _unknown(one, kind[2:], f"{path}[{index}]")
-    elif kind != _QUANTITIES and isinstance(value, dict):
-        for name, field in value.items():
-            here = _join(path, name)
-            if name in _FIELDS[kind]:
-                yield from _unknown(field, _FIELDS[kind][name], here)
-            elif name not in _CLOSED.get(kind, (name,)):
-                yield here
 
 
 def _join(path: str, name: str) -> str:

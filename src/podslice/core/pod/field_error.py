@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from podslice.core.values.golang import quote
+
 INVALID = "FieldValueInvalid"
 REQUIRED = "FieldValueRequired"
 FORBIDDEN = "FieldValueForbidden"
@@ -34,10 +36,15 @@ class FieldError(msgspec.Struct, frozen=True, rename="camel", order=True):
     bad_value: str = ""
 
     def __str__(self) -> str:
-        parts = [self.field or "[]", _TITLES[self.type]]
+        return f"{self.field or '[]'}: {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, without the field."""
+        title = _TITLES[self.type]
         if self.type not in _WITHOUT_VALUE:
-            parts[1] += f': "{self.bad_value}"'
-        return ": ".join([*parts, self.detail] if self.detail else parts)
+            title += f": {quote(self.bad_value)}"
+        return f"{title}: {self.detail}" if self.detail else title
 
 
 def invalid(field: str, value: object, detail: str) -> FieldError:

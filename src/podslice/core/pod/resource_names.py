@@ -7,6 +7,7 @@ import re
 
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.names import subdomain_problems
 from podslice.core.values.quantity import Quantity, QuantityError
 
 _CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -18,18 +19,12 @@ _STANDARD = _CONTAINER | _COUNTED | {"storage", "requests.storage"}
 _STANDARD |= {f"{side}.{name}" for side in ("requests", "limits") for name in _CONTAINER}
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 _NAME_RULE = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
     "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_LONGEST_NAME, _LONGEST_SUBDOMAIN = 63, 253
+_LONGEST_NAME = 63
 
 
 def is_hugepages(name: str) -> bool:
@@ -101,20 +96,11 @@ def qualified_name_problems(name: str) -> list[str]:
     if slash and not prefix:
         problems.append("prefix part must be non-empty")
     elif slash:
-        problems += [f"prefix part {problem}" for problem in _subdomain_problems(prefix)]
+        problems += [f"prefix part {problem}" for problem in subdomain_problems(prefix)]
     if not own:
         problems.append("name part must be non-empty")
     elif len(own) > _LONGEST_NAME:
         problems.append(f"name part must be no more than {_LONGEST_NAME} bytes")
     if not _NAME.match(own):
         problems.append(f"name part {_NAME_RULE}")
-    return problems
-
-
-def _subdomain_problems(text: str) -> list[str]:
-    problems = []
-    if len(text) > _LONGEST_SUBDOMAIN:
-        problems.append(f"must be no more than {_LONGEST_SUBDOMAIN} bytes")
-    if not _SUBDOMAIN.match(text):
-        problems.append(_SUBDOMAIN_RULE)
     return problems

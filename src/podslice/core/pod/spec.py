@@ -31,14 +31,14 @@ class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
 class ResizePolicy(msgspec.Struct, frozen=True, rename="camel"):
     """Whether a container must restart for an in-place resize of a resource to take effect."""
 
-    resource_name: str
-    restart_policy: str
+    resource_name: str = ""
+    restart_policy: str = ""
 
 
 class Container(msgspec.Struct, frozen=True, rename="camel"):
     """An app, init or ephemeral container."""
 
-    name: str
+    name: str = ""
     image: str = ""
     image_pull_policy: str = ""
     resources: ResourceRequirements = ResourceRequirements()
@@ -53,6 +53,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     uid: str = ""
     generation: int = 0
+    creation_timestamp: str = ""
+    resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -82,6 +84,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     node_selector: dict[str, str] | None = None
     os: PodOS | None = None
+    restart_policy: str = ""
     runtime_class_name: str | None = None
     active_deadline_seconds: int | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()

@@ -112,7 +112,12 @@ def comparable(spec: PodSpec) -> PodSpec:
     depend on other fields are filled in."""
     spec = map_requirements(spec, _comparable_requirements)
     spec = map_containers(spec, lambda one: replace(one, image_pull_policy=pull_policy(one)))
-    return replace(spec, overhead=spec.overhead or None, node_selector=spec.node_selector or None)
+    return replace(
+        spec,
+        overhead=spec.overhead or None,
+        node_selector=spec.node_selector or None,
+        restart_policy=spec.restart_policy or "Always",
+    )
 
 
 def _comparable_requirements(resources: ResourceRequirements) -> ResourceRequirements:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from podslice.core.pod.demand import aggregate, own_limits, own_requests
-from podslice.core.pod.field_error import FieldError, duplicate, forbidden, invalid, not_supported, required
+from podslice.core.pod.field_error import FieldError, forbidden, invalid, not_supported, required
+from podslice.core.pod.resize_policy import policy_errors
 from podslice.core.pod.resource_names import is_hugepages
-from podslice.core.pod.spec import Container, Pod, PodSpec, ResourceList, ResourceRequirements
+from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.validate_names import name_errors
 from podslice.core.pod.validate_resources import is_plain, requirements_errors
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -35,13 +37,16 @@ def validate_pod(pod: Pod, gates: Mapping[str, bool], *, whole_pages: bool = Tru
     spec = pod.spec
     claims = [claim.name for claim in spec.resource_claims]
     errors: list[FieldError] = []
+    if not spec.containers:
+        errors.append(required("spec.containers"))
     _containers(errors, spec.containers, "containers", claims, whole_pages)
     if spec.init_containers:
         _containers(errors, spec.init_containers, "initContainers", claims, whole_pages)
     if spec.ephemeral_containers:
         _containers(errors, spec.ephemeral_containers, "ephemeralContainers", claims, whole_pages)
         errors += _ephemeral_errors(spec.ephemeral_containers)
-    errors += _name_errors(spec)
+    errors += name_errors(pod)
+    errors += policy_errors(spec)
     if spec.resources is not None and gates["PodLevelResources"]:
         errors += _pod_level_errors(pod, spec.resources, claims, whole_pages)
     if spec.overhead:
@@ -64,25 +69,6 @@ def _ephemeral_errors(containers: tuple[Container, ...]) -> Iterator[FieldError]
     for index, container in enumerate(containers):
         if container.resources.limits or container.resources.requests:
             yield forbidden(f"spec.ephemeralContainers[{index}].resources", "cannot be set for an Ephemeral Container")
-
-
-def _name_errors(spec: PodSpec) -> Iterator[FieldError]:
-    groups = (
-        ("containers", spec.containers),
-        ("initContainers", spec.init_containers),
-        ("ephemeralContainers", spec.ephemeral_containers),
-    )
-    names = {container.name for _, containers in groups for container in containers}
-    if len(names) == sum(len(containers) for _, containers in groups) and "" not in names:
-        return
-    seen: set[str] = set()
-    for field, containers in groups:
-        for index, container in enumerate(containers):
-            if not container.name:
-                yield required(f"spec.{field}[{index}].name")
-            elif container.name in seen:
-                yield duplicate(f"spec.{field}[{index}].name", container.name)
-            seen.add(container.name)
 
 
 def _pod_level_errors(
