@@ -219,3 +219,13 @@ def test_a_pod_that_comes_again_is_a_new_pod(quirks, second):
     devices.update_devices(GPU, [Device("g0", health="Unhealthy"), *gpus(0, 0)[1:]])
     assert admit(devices, pod("u", init=({GPU: 1},))) == ""
     assert devices.devices_of("u", "i0") == {GPU: second}
+
+
+def test_records_keep_their_order_over_a_restart():
+    """The checkpoint lists the pods in order of allocation, before and after a restart, whatever their UIDs are."""
+    devices = manager(gpus(0, 0, 1, 1, 2, 2, 3, 3))
+    uids = ["z", "a", "m", "b", "y", "c"]
+    for uid in uids:
+        assert admit(devices, pod(uid, {GPU: 1})) == ""
+    fresh = restarted(devices, plugins=True)
+    assert [entry.pod for entry in fresh.content().entries] == uids

@@ -48,7 +48,7 @@ class DeviceBooks:
         self._pools: dict[str, DevicePool] = {}
         self._records = DeviceRecords()
         self._file = DeviceRecords()
-        self._unwritten: set[str] = set()
+        self._unwritten: dict[str, None] = {}
         self._reusable: dict[str, dict[str, Bits]] = {}
         self._running: frozenset[tuple[str, str]] = frozenset()
         self._cleaned = 0
@@ -74,7 +74,7 @@ class DeviceBooks:
                 continue
             devices = self._pool(entry.resource).bits(name for names in entry.by_node.values() for name in names)
             self._records.add(entry.pod, entry.container, entry.resource, Held(devices, entry.by_node, response))
-            self._unwritten.add(entry.pod)
+            self._unwritten[entry.pod] = None
         self._put_into_file()
         self._recount()
         for resource in content.registered:
@@ -153,7 +153,7 @@ class DeviceBooks:
         self._records.put_back(uid, before.records)
         self._reusable = before.reusable
         self._recount()
-        self._unwritten.add(uid)
+        self._unwritten[uid] = None
         self._write()
 
     # Queries

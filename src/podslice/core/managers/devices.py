@@ -154,7 +154,7 @@ class DeviceManager(DeviceBooks):
         if chosen & ~pool.known:
             self._crash(resource, chosen & ~pool.known)
         self._records.add(pod.uid, container.name, resource, Held(chosen, pool.by_node(chosen), response))
-        self._unwritten.add(pod.uid)
+        self._unwritten[pod.uid] = None
         return True
 
     def _settled(self, uid: str, container: str, resource: str, count: int) -> bool:
@@ -271,7 +271,7 @@ class DeviceManager(DeviceBooks):
             return
         for uid in gone:
             del self._records.pods[uid]
-        self._unwritten.update(gone)
+        self._unwritten.update(dict.fromkeys(gone))
         if not self.context.quirks.device_file_keeps_gone_pods:
             self._write()
         self._recount()
