@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint check-proto bench replay e2e e2e-full lock clean
+.PHONY: help demo test lint check-proto bench replay judge e2e e2e-full lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench: $(READY) ## Run the benchmarks
 
 replay: $(READY) ## Compare with all recorded decisions beside the checkout
 	$(BIN)/podslice replay --check ../shared/vectors/*.jsonl.gz
+
+judge: $(READY) ## Hunt for differences from v1.36.2's own managers: make judge HUNT="--seconds 600"
+	$(BIN)/python -m judge $(HUNT)
 
 e2e: $(READY) ## The agent in a virtual machine with a real containerd: a short set on one machine
 	$(BIN)/python -m e2e

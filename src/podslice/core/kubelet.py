@@ -277,6 +277,15 @@ class Kubelet:
         statuses[name] = ContainerStatus(container_id, restarts, running=not container.plain_init)
         return self.inspect(pod, container, True)._replace(cpus=affinity, memory_nodes=memory_nodes)
 
+    def take_over(self, uid: str) -> None:
+        """The pod's containers were started by an earlier kubelet: plain init containers have ended, the others run.
+        Nothing happens to what they hold, so memory that init containers were given again stays theirs."""
+        statuses = self.statuses.setdefault(uid, {})
+        for container in self.active[uid].containers:
+            container_id = f"{uid}_{container.name}_0"
+            statuses[container.name] = ContainerStatus(container_id, running=not container.plain_init)
+            self.manager.know_container(uid, container.name, container_id)
+
     def inspect(self, pod: AdmissionPod, container: AdmissionContainer, started: bool) -> StartedContainer:
         """What the managers hold for a container right now."""
         cpu = self.manager.cpu

@@ -181,10 +181,12 @@ class Node:
         refused = []
         for pod in defaulted:
             refusal = self.kubelet.admit(pod)
-            if refusal is None:
-                self.kubelet.start_containers(pod.metadata.uid)
-            else:
+            if refusal is not None:
                 refused.append(self._refused(self.kubelet.admission(pod), refusal))
+            elif self.kubelet.quirks.init_memory_again:
+                self.kubelet.take_over(pod.metadata.uid)
+            else:
+                self.kubelet.start_containers(pod.metadata.uid)
         context.sources_ready = True
         context.epoch += 1
         self.kubelet.collect()

@@ -81,17 +81,16 @@ class _History:
             outcome["ok"] = True
         except StartError as error:
             outcome.update(ok=False, stage=error.stage, error=error.message)
-        outcome.update(self._start_facts())
+        outcome.update(self._start_facts(outcome.get("stage")))
         if self.kubelet.running:
             self.kubelet.collect()
         outcome["state"] = self._state()
         return outcome
 
-    def _start_facts(self) -> Json:
+    def _start_facts(self, failed_at: str | None) -> Json:
         manager = self.kubelet.manager
         facts: Json = {}
-        errors = validate(self.kubelet.config)
-        if errors:
+        if failed_at != "featureGates" and (errors := validate(self.kubelet.config)):
             facts["configErrors"] = errors
         if manager.reservation is not None:
             facts["nodeAllocatableReservation"] = {name: str(q) for name, q in manager.reservation.items()}
@@ -130,7 +129,7 @@ class _History:
             outcome["ok"] = True
         except StartError as error:
             outcome.update(ok=False, stage=error.stage, error=error.message)
-        outcome.update(self._start_facts())
+        outcome.update(self._start_facts(outcome.get("stage")))
         if kubelet.running:
             outcome.update(self._readmit(operation))
         outcome["state"] = self._state()
@@ -271,13 +270,22 @@ class _History:
         devices = manager.device.assignments()
         if devices:
             state["deviceAssignments"] = devices
-        if _several_types(kubelet.files.get(STATE_FILES[1])):
+        if self._has_several_types():
             state["memoryCheckpointReordered"] = True
         state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in STATE_FILES)
         metrics = {name: value for name, value in manager.context.metrics.items() if value}
         if metrics:
             state["metrics"] = metrics
         return state
+
+    def _has_several_types(self) -> bool:
+        """True when a list of blocks in the memory state file has several members, whose order upstream leaves open."""
+        memory = self.kubelet.manager.memory_manager
+        if memory is None or not self.kubelet.running:
+            return _several_types(self.kubelet.files.get(STATE_FILES[1]))
+        lists = [*memory.pod_assignments.values()]
+        lists += [blocks for named in memory.assignments.values() for blocks in named.values()]
+        return any(len(blocks) > 1 for blocks in lists)
 
     def _memory_state(self) -> Json:
         memory = self.kubelet.manager.memory_manager
@@ -311,7 +319,7 @@ def pod_cgroup_to_json(cgroup: PodCgroup) -> Json:
 
 
 def _several_types(data: bytes | None) -> bool:
-    """True when a list of blocks in the memory state file has several members, whose order upstream leaves open."""
+    """The same of a file that no manager holds."""
     try:
         checkpoint = checkpoint_memory.decode(data or b"")
     except CheckpointError:

@@ -289,6 +289,11 @@ class ContainerManager:
         self.memory.add_container(pod, container, container_id)
         self.topology.add_container(pod.uid, container.name, container_id)
 
+    def know_container(self, uid: str, container: str, container_id: str) -> None:
+        """The runtime has this container since before the kubelet started."""
+        self.cpu.containers.add(container_id, uid, container)
+        self.memory.containers.add(container_id, uid, container)
+
     def remove_container(self, container_id: str) -> None:
         """Removal by container id in all managers."""
         self.cpu.remove_container(container_id)

@@ -1,0 +1,181 @@
+"""One batch of new cases: drawn, judged, compared; what differs is confirmed and made small."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from judge.binary import ask
+from judge.chance import Json
+from judge.edits import draw_edit
+from judge.histories import draw_history
+from judge.minimise import minimised
+from judge.units import draw_hints, draw_merge, draw_take
+from podslice.core.errors import InputError
+from podslice.core.quirks import KUBELET_1_36
+from podslice.replay.run import Comparison, case_type, compare
+
+DRAW: dict[str, Callable[[Random, str], Json]] = {
+    "managers": draw_history,
+    "edits": draw_edit,
+    "take": draw_take,
+    "hints": draw_hints,
+    "merge": draw_merge,
+}
+BATCH = {"managers": 40, "edits": 40, "take": 400, "hints": 400, "merge": 400}
+CONFIRMATIONS = 60
+_CANNOT_RUN = "podslice cannot run it"
+_PATIENCE = {"managers": 10.0, "edits": 10.0}
+
+
+class Batch(NamedTuple):
+    """Which cases to draw: those of a kind and seed from number `first` on."""
+
+    kind: str
+    seed: int
+    first: int
+    size: int
+
+
+class Difference(msgspec.Struct):
+    """A firm difference: the smallest case that shows it, what the judge says, and where ours parts."""
+
+    name: str
+    case: Json
+    result: Json
+    text: str
+
+
+class Outcome(msgspec.Struct):
+    """What became of a batch."""
+
+    counts: Counter[str]
+    differences: list[Difference]
+
+
+def drawn(batch: Batch) -> list[Json]:
+    """The cases of a batch; the same ones each time."""
+    draw = DRAW[batch.kind]
+    cases = []
+    for number in range(batch.first, batch.first + batch.size):
+        name = f"{batch.kind}-{batch.seed}-{number}"
+        cases.append(draw(Random(name), name))
+    return cases
+
+
+def hunt(judge: Path, batch: Batch) -> Outcome:
+    """Run one batch; the unit of work of one process.
+
+    A case on which both agree is done. Upstream picks by unordered maps here and there, so one on which they do not is
+    asked many times more, and dropped as chance unless the judge always says the same.
+    """
+    cases = drawn(batch)
+    patience = _PATIENCE.get(batch.kind, 3.0)
+    found = Outcome(Counter(cases=len(cases)), [])
+    for case, result in zip(cases, ask(judge, cases, patience), strict=True):
+        comparison = judged(case, result)
+        if result.get("timeout") and not comparison.defect:
+            found.counts["timeouts"] += 1
+        elif comparison.difference:
+            _confirm(judge, case, result, comparison, found, patience)
+        else:
+            _count(found.counts, result)
+            found.counts["predicted"] += bool(comparison.defect)
+    return found
+
+
+def judged(case: Json, result: Json) -> Comparison:
+    """Our outcome beside the judge's, in profile kubelet-1.36."""
+    try:
+        comparison = compare({"case": case, "result": result}, KUBELET_1_36)
+    except InputError as error:
+        return Comparison(str(case["name"]), case_type(case), f"{_CANNOT_RUN}: {error}")
+    if comparison.difference and "files" in json.dumps(case.get("ops", [])) and _same_but_for_presentation(comparison):
+        return comparison._replace(difference="")
+    return comparison
+
+
+def _same_but_for_presentation(comparison: Comparison) -> bool:
+    """The judge sorts the lists of a memory state file and then seals it anew, also one that verified in no version."""
+    return _unsealed(comparison.expected) == _unsealed(comparison.actual)
+
+
+def _unsealed(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _content(key, own) for key, own in value.items()}
+    if isinstance(value, list):
+        return [_unsealed(own) for own in value]
+    return value
+
+
+def _content(key: str, value: object) -> object:
+    if key in ("memoryCheckpoint", "memory_manager_state") and isinstance(value, str):
+        try:
+            content = json.loads(value)
+        except ValueError:
+            return value
+        if isinstance(content, dict):
+            content.pop("checksum", None)
+            return content
+    return _unsealed(value)
+
+
+def _count(counts: Counter[str], result: Json) -> None:
+    counts["kept"] += 1
+    if "panic" in result:
+        counts["panics"] += 1
+    for operation in result.get("ops", ()):
+        if "panic" in operation:
+            counts["panics"] += 1
+        if "skipped" in operation:
+            continue
+        if operation.get("op") == "admit":
+            counts["admissions"] += 1
+            counts["admitted"] += bool(operation.get("ok"))
+        elif operation.get("op") == "restart":
+            counts["restarts"] += 1
+            counts["re-admissions"] += len(operation.get("readmit") or ())
+        else:
+            counts["other operations"] += 1
+
+
+def _confirm(judge: Path, case: Json, result: Json, comparison: Comparison, found: Outcome, patience: float) -> None:
+    """Ask many times more; what the judge answers in several ways is chance, and what takes too long says nothing."""
+    answers = ask(judge, [case] * CONFIRMATIONS, patience)
+    if any(answer.get("timeout") for answer in answers):
+        found.counts["timeouts"] += 1
+        return
+    if any(answer != result for answer in answers):
+        found.counts["chance"] += 1
+        if all(judged(case, answer).difference for answer in answers):
+            found.counts["chance without our answer"] += 1
+        return
+    _count(found.counts, result)
+    found.counts["firm differences"] += 1
+    small = minimised(case, lambda cases: _still_different(judge, cases, patience))
+    answer = ask(judge, [small], patience)[0]
+    text = judged(small, answer).difference or comparison.difference
+    found.differences.append(Difference(case["name"], small, answer, text))
+
+
+def _still_different(judge: Path, cases: list[Json], patience: float) -> list[bool]:
+    """Which of the cases the judge answers alike five times, and podslice differently."""
+    try:
+        answers = [ask(judge, cases, patience) for _ in range(5)]
+    except RuntimeError:  # a case that is no case any more ends the judge
+        return (
+            [False] * len(cases) if len(cases) == 1 else [_still_different(judge, [one], patience)[0] for one in cases]
+        )
+    verdicts = []
+    for place, case in enumerate(cases):
+        own = [answer[place] for answer in answers]
+        alike = all(answer == own[0] for answer in own) and not own[0].get("timeout")
+        difference = judged(case, own[0]).difference
+        verdicts.append(alike and difference != "" and not difference.startswith(_CANNOT_RUN))
+    return verdicts

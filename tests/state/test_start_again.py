@@ -1,0 +1,65 @@
+"""A node that takes over what an earlier kubelet started."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.machine.model import Machine
+from podslice.core.node import Node
+from podslice.core.pod.spec import Pod, pod_from_dict
+
+MACHINE = msgspec.convert(
+    {
+        "nodes": [
+            {"id": 0, "memory": 8 << 30, "cores": [{"socket": 0, "core": i, "threads": [i]} for i in range(4)]},
+        ]
+    },
+    Machine,
+)
+CONFIG = msgspec.convert(
+    {
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "memoryManagerPolicy": "Static",
+        "systemReserved": {"memory": "256Mi"},
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "256Mi"}}],
+        "evictionHard": {},
+        "topologyManagerPolicy": "best-effort",
+    },
+    KubeletConfig,
+)
+
+
+def pod_with_init() -> Pod:
+    """A pod whose init container wants 100Mi and whose app container wants 300Mi."""
+
+    def container(name: str, memory: str) -> dict[str, object]:
+        amounts = {"cpu": "1", "memory": memory}
+        return {"name": name, "resources": {"requests": amounts, "limits": amounts}}
+
+    spec = {"initContainers": [container("i0", "100Mi")], "containers": [container("c0", "300Mi")]}
+    return pod_from_dict({"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "spec": spec})
+
+
+def reserved(node: Node) -> int:
+    """Bytes of memory booked in the node's state file, in MiB."""
+    books = json.loads(node.files["memory_manager_state"])
+    return books["machineState"]["0"]["memoryMap"]["memory"]["reserved"] >> 20
+
+
+@pytest.mark.parametrize(("profile", "after"), [("podslice", 300), ("kubelet-1.36", 400)])
+def test_init_memory_after_a_restart(profile: str, after: int) -> None:
+    """A restarted kubelet books a finished init container's memory again and keeps it, although nothing runs there."""
+    before = Node(MACHINE, CONFIG, profile=profile)
+    assert before.admit(pod_with_init()).admitted
+    assert reserved(before) == 300
+    again = Node(MACHINE, CONFIG, profile=profile, files=before.files)
+    assert again.readmit([pod_with_init()]) == []
+    assert reserved(again) == after
+    assert again.shared_cpus == before.shared_cpus
+    again.remove("p")
+    assert reserved(again) == 0
