@@ -19,14 +19,17 @@ SMALL = "pack:1 numa:2(memory=16GB) core:4 pu:2"
 def test_draw_before_and_after(tmp_path: Path) -> None:
     """FILE's pods make a page with two pictures, an SVG with frames, and two maps in the terminal."""
     page, drawing = tmp_path / "node.html", tmp_path / "node.svg"
-    assert run("draw", "examples/pods.yaml", *NODE, "--out", str(page)).returncode == 0
-    assert page.read_text().count("<svg") == 2
+    running = ("--pods", str(one_running(tmp_path)))
+    assert run("draw", "examples/pods.yaml", *NODE, *running, "--out", str(page)).returncode == 0
+    text = page.read_text()
+    assert [text.count(part) for part in ('class="picture"', "NUMA distances", "<h2>")] == [2, 1, 2]
     assert run("draw", "examples/pods.yaml", *NODE, "--out", str(drawing)).returncode == 0
     ElementTree.parse(drawing)
     assert drawing.read_text().count('class="m"') == 28
     text = run("draw", "examples/pods.yaml", *NODE).stdout
     assert "After: with default/database, with default/trading" in text
     assert "default/too-wide refused (TopologyAffinityError)" in text
+    assert "Before" not in text, "an empty node is no picture"
 
 
 def test_draw_evicts(tmp_path: Path) -> None:
@@ -46,6 +49,15 @@ def test_file_names_say_the_form(tmp_path: Path) -> None:
     result = run("draw", "--machine", "laptop-i5-8250u", "--out", str(tmp_path / "node.png"))
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "--out: has a name that tells no form (end it in .svg, .html or .txt, or -o)" in result.stderr
+
+
+def one_running(folder: Path) -> Path:
+    """A manifest of a pod that owns four CPUs."""
+    file = folder / "running.yaml"
+    amounts = "{limits: {cpu: 4, memory: 1Gi}}"
+    containers = f"[{{name: c, image: i, resources: {amounts}}}]"
+    file.write_text(f"kind: Pod\napiVersion: v1\nmetadata: {{name: old}}\nspec: {{containers: {containers}}}")
+    return file
 
 
 def write_state(directory: Path, *cpus: str) -> None:

@@ -6,19 +6,24 @@ import re
 import time
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import click
+import msgspec
 import pytest
 
-from podslice import KubeletConfig, Node
+from podslice import KubeletConfig, Node, Pod
 from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.model import HugePages, Machine
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.pod.spec import pod_from_dict
 from podslice.gallery import gallery_names, load_gallery
+from podslice.k8s.manifest import load_pods, unique
 from podslice.render.html import to_html
 from podslice.render.layout import lay_out
 from podslice.render.palette import style_of
-from podslice.render.picture import EXCLUSIVE, POD_SHARED, RESERVED, SHARED, Picture, picture_of
+from podslice.render.picture import EXCLUSIVE, POD_SHARED, POOLED, RESERVED, SHARED, Picture, picture_of
 from podslice.render.svg import to_svg
 from podslice.render.terminal import to_text
 from tests.conftest import make_node, make_pod
@@ -94,7 +99,7 @@ def test_model_tells_whose_every_cpu_is() -> None:
         assert drawn == {i for i in range(8) if owner.cpus >> i & 1}
     bubble = next(iter(state.bubbles.values()))
     assert {cpu.id for cpu in picture.cpus() if cpu.bubble is not None} == {i for i in range(8) if bubble >> i & 1}
-    assert picture.owners[0].cgroup == "/kubepods.slice/kubepods-podbubble.slice"
+    assert picture.pods[picture.owners[0].pod].cgroup == "/kubepods.slice/kubepods-podbubble.slice"
 
 
 @pytest.mark.parametrize("cpus", SIZES)
@@ -217,7 +222,6 @@ def test_terminal_has_memory_devices_and_distances() -> None:
 def test_devices_and_memory_are_at_their_node() -> None:
     """Devices show holder and health, memory its books, on the node they belong to."""
     from podslice.core.config.kubelet import MemoryReservation
-    from podslice.core.pod.spec import pod_from_dict
 
     devices = inventory_from_data(
         [
@@ -259,6 +263,153 @@ def test_colours_and_patterns_tell_49_owners_apart() -> None:
     """The first 49 owners have looks of their own."""
     looks = {(style_of(index).fill, style_of(index).pattern) for index in range(49)}
     assert len(looks) == 49
+
+
+MANAGED = {
+    "memory_manager_policy": "Static",
+    "topology_manager_scope": "pod",
+    "system_reserved": {"memory": "1Gi"},
+    "feature_gates": {"PodLevelResourceManagers": True},
+}
+
+
+def managed_node(machine: Machine | None = None) -> Node:
+    """A node whose Memory Manager counts, with two GPUs."""
+    from podslice.core.config.kubelet import MemoryReservation
+
+    config = KubeletConfig(
+        cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="restricted", eviction_hard={},
+        reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),), **MANAGED,
+    )  # fmt: skip
+    inventory = inventory_from_data([{"resource": "example.com/gpu", "perNUMANode": {0: 1, 1: 1}}])
+    return Node(machine or from_synthetic("pack:2 numa:1(memory=64GB) core:4 pu:2"), config, devices=inventory)
+
+
+def gpu_pod(name: str) -> Pod:
+    """A pod without CPUs of its own that holds a GPU; its manifest has a UID."""
+    container = {"name": "n", "resources": {"requests": {"cpu": "1"}, "limits": {"example.com/gpu": "1"}}}
+    metadata = {"name": name, "namespace": "lab", "uid": "3f1c2d40-0000-4000-8000-000000000001"}
+    return pod_from_dict({"metadata": metadata, "spec": {"containers": [container]}})
+
+
+def test_memory_of_a_pod_counts_once() -> None:
+    """Containers that share their pod's memory do not multiply it, in the picture or in the table of owners."""
+    node = managed_node()
+    assert node.admit(make_pod("m3", ("a", None), ("b", None), ("c", None), budget="6")).admitted
+    picture = picture_of(node.kubelet)
+    assert [pod.memory for pod in picture.pods] == ["16 GiB memory on NUMA 0"]
+    assert picture.sockets[0].nodes[0].memory[0].used == 16 << 30
+    page = to_html([("", picture)])
+    assert (page.count("16 GiB memory on NUMA 0"), "48 GiB" in page) == (1, False)
+
+
+def test_who_holds_a_gpu_is_named() -> None:
+    """A pod in the shared pool that holds a device has a colour, stands in legend and table, and its chip points to
+    it."""
+    node = managed_node()
+    assert node.admit(make_pod("own", ("c", "2"))).admitted
+    assert node.admit(gpu_pod("notebook")).admitted
+    assert node.admit(make_pod("web", ("c", None))).admitted
+    picture = picture_of(node.kubelet)
+    assert [(owner.label, owner.kind, owner.cpus.bit_count()) for owner in picture.owners] == [
+        ("default/own/c", EXCLUSIVE, 2),
+        ("lab/notebook", POOLED, 0),
+    ]
+    drawing = to_svg(picture)
+    assert "lab/notebook (in the shared pool) · gpu-0" in drawing
+    assert "In the shared pool (2): lab/notebook, default/web" in drawing
+    chip = re.search(r'<g class="c" data-o="1"><title>example.com/gpu gpu-0: held by lab/notebook', drawing)
+    assert chip is not None
+    assert "In the shared pool: lab/notebook, default/web" in to_text(picture)
+    page = to_html([("", picture)])
+    Validator().check(page)
+    assert "Owners of CPUs (1), 2 pods in the shared pool" in page
+    assert page.count("<td>shared pool</td>") == 4
+    assert f'fill="{style_of(1).fill}"' in page
+
+
+def test_cgroups_are_not_invented(tmp_path: Path) -> None:
+    """Without a UID in the manifest no path is shown; with one it is."""
+    file = tmp_path / "pod.yaml"
+    amounts = "{limits: {cpu: 2, memory: 1Gi}}"
+    containers = f"[{{name: c, image: i, resources: {amounts}}}]"
+    file.write_text(f"kind: Pod\napiVersion: v1\nmetadata: {{name: p}}\nspec: {{containers: {containers}}}")
+    node = managed_node()
+    (loaded,) = unique(load_pods(str(file)))
+    assert node.admit(loaded.pod).admitted
+    node.admit(gpu_pod("notebook"))
+    page = to_html([("", picture_of(node.kubelet))])
+    assert "known when the pod has a UID" in page
+    assert re.findall(r"/kubepods[^<]*", page) == [
+        "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3f1c2d40_0000_4000_8000_000000000001.slice"
+    ]
+
+
+def test_no_bars_for_what_is_not_there() -> None:
+    """A size of huge pages of which the machine has none is neither drawn nor told."""
+    machine = from_synthetic("pack:2 numa:1(memory=64GB) core:4 pu:2")
+    nodes = tuple(msgspec.structs.replace(node, hugepages=(HugePages(2048, 0),)) for node in machine.nodes)
+    node = managed_node(msgspec.structs.replace(machine, nodes=nodes))
+    assert "hugepages-2Mi" in (node.kubelet.manager.memory.machine_state[0].memory_map or {})
+    picture = picture_of(node.kubelet)
+    assert {m.resource for socket in picture.sockets for node in socket.nodes for m in node.memory} == {"memory"}
+    assert "of 0 B" not in to_svg(picture)
+
+
+def test_empty_nodes_are_counted_not_drawn() -> None:
+    """A machine of 34 NUMA nodes of which 28 are empty says so, and shows distances of the others only."""
+    picture = picture_of(Node(load_gallery("gb200-34-nodes"), KubeletConfig()).kubelet)
+    assert "34 NUMA nodes, 28 without CPUs and memory not drawn" in picture.details
+    drawn = [node.id for socket in picture.sockets for node in socket.nodes]
+    assert [node for node, _ in picture.distances] == drawn
+    assert all(len(row) == len(drawn) for _, row in picture.distances)
+
+
+@pytest.mark.parametrize("name", gallery_names())
+def test_numbers_of_cpus_are_readable(name: str) -> None:
+    """On every machine the numbers in the squares are at least ten pixels high."""
+    picture = picture_of(Node(load_gallery(name), KubeletConfig()).kubelet)
+    assert lay_out(picture, 50).digits >= 10
+
+
+def test_swatches_of_the_table_have_the_patterns() -> None:
+    """The eighth owner's swatch in the table is drawn with the pattern of its CPUs, and all swatches differ."""
+    node = make_node("pack:1 numa:1(memory=64GB) core:8 pu:2")
+    for number in range(9):
+        assert node.admit(make_pod(f"w{number}", ("c", "1"), memory="64Mi")).admitted
+    page = to_html([("", picture_of(node.kubelet))])
+    swatches = re.findall(r'<svg viewBox="0 0 15 15" class="podslice swatch".*?</svg>', page)
+    assert len(swatches) == len(set(swatches)) == 9
+    assert "url(#s0p7)" in swatches[7]
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of WCAG 2."""
+    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_text_is_readable_on_its_ground() -> None:
+    """Contrast is at least 4.5 for numbers on owners' colours, and for ink on every ground of both themes."""
+    for look in range(7):
+        assert contrast(style_of(look).fill, style_of(look).ink) >= 4.5
+    drawing = to_svg(picture_of(busy_node(8).kubelet))
+    themes = [
+        dict(re.findall(r"--(\w+):(#\w+)", block)) for block in re.findall(r"svg\.podslice\{(--.*?)\}", drawing, re.S)
+    ]
+    assert len(themes) == 2
+    for theme in themes:
+        for ground in ("paper", "box", "inner", "shared", "reserved"):
+            assert contrast(theme["ink"], theme[ground]) >= 4.5, ground
+        for ground in ("paper", "box", "inner"):
+            assert contrast(theme["dim"], theme[ground]) >= 4.5, ground
 
 
 def test_terminal_shows_the_same_owners() -> None:

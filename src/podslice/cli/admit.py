@@ -16,6 +16,11 @@ from podslice.contract.admission import AdmissionReport, NodeCPUs
 from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
+<<<<<<< HEAD
+=======
+from podslice.core.values.cpuset import CPUSet
+from podslice.k8s.manifest import load_pods, unique
+>>>>>>> 47aca49 (Pictures say who holds what, once, readably)
 
 
 @click.command()
@@ -88,7 +93,9 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     headings += ["MEMORY NODES"] * memory + ["DEVICES"] * devices
     if wide:
         headings += ["KIND", "AFFINITY", "PREFERRED"]
-    print_table(headings, [row for decision in decisions for row in _rows(decision, wide, memory, devices)], right=(4,))
+    pool = node.shared_cpus
+    rows = [row for d in decisions for row in _rows(d, pool, wide=wide, memory=memory, devices=devices)]
+    print_table(headings, rows, right=(4,))
     for decision in decisions:
         name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
         if not decision.admitted:
@@ -142,13 +149,15 @@ def _memory_table(node: Node) -> str:
     for numa, books in sorted(node.kubelet.manager.memory.machine_state.items()):
         group = ",".join(map(str, books.cells or ()))
         for name, table in sorted((books.memory_map or {}).items(), reverse=True):
+            if not table.total and name != "memory":
+                continue
             amounts = (table.total, table.system_reserved, table.allocatable, table.reserved, table.free)
             rows.append([str(numa), name, *map(format_bytes, amounts), group])
     headings = ["NUMA", "MEMORY", "TOTAL", "SYSTEM RESERVED", "ALLOCATABLE", "IN USE", "FREE", "GROUP"]
     return format_table(headings, rows, right=(2, 3, 4, 5, 6), bold=True)
 
 
-def _rows(decision: Decision, wide: bool, memory: bool, devices: bool) -> list[list[str]]:
+def _rows(decision: Decision, pool: CPUSet, *, wide: bool, memory: bool, devices: bool) -> list[list[str]]:
     pod = f"{decision.namespace}/{decision.name}"
     if not decision.admitted:
         columns = 5 + memory + devices + 3 * wide
@@ -158,7 +167,7 @@ def _rows(decision: Decision, wide: bool, memory: bool, devices: bool) -> list[l
     for index, container in enumerate(decision.containers):
         first = index == 0
         row = [pod if first else "", container.name, verdict if first else "", decision.qos if first else ""]
-        row += _cpu_columns(container, wide)
+        row += _cpu_columns(container, pool, wide)
         row += [str(container.memory_nodes) or "any"] * memory
         row += [_device_text(container)] * devices
         if wide:
@@ -173,13 +182,14 @@ def _device_text(container: ContainerDecision) -> str:
     return "; ".join(held) or container.error or "-"
 
 
-def _cpu_columns(container: ContainerDecision, wide: bool) -> list[str]:
-    cpus = str(container.cpus)
-    if container.isolation == "host" and not wide:
-        cpus = "shared pool" if container.cpus else "unpinned"
+def _cpu_columns(container: ContainerDecision, pool: CPUSet, wide: bool) -> list[str]:
+    """The shared pool as it is after the last pod, which is one and the same for all that run there."""
+    shared = container.isolation == "host" and bool(container.cpus)
+    cpus = pool if shared else container.cpus
+    text = "shared pool" if shared and not wide else str(cpus)
     return [
-        str(len(container.cpus)),
-        cpus or "unpinned",
+        str(len(cpus)),
+        text or "unpinned",
         str(container.numa_nodes) or "-",
         container.isolation,
         "on" if container.cfs_quota else "off",

@@ -54,7 +54,7 @@ def draw(
     pods with their slices, devices. SVG and HTML hold everything they need and follow the reader's light or dark mode.
 
     With FILE... or --evict the picture shows the node before and after: FILE's pods are admitted, evicted ones leave,
-    and CPUs that change hands are framed.
+    and CPUs that change hands are framed. A node on which nothing ran before is not shown empty.
 
     \b
     Examples:
@@ -102,7 +102,8 @@ def _pictures(node: Node, pods: Sequence[Pod], evicted: tuple[str, ...]) -> list
         decision = node.admit(pod)
         name = f"{decision.namespace}/{decision.name}"
         told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
-    return [("Before", before), (f"After: {', '.join(told)}", picture_of(node.kubelet, before=before))]
+    after = f"After: {', '.join(told)}", picture_of(node.kubelet, before=before)
+    return [("Before", before), after] if before.pods else [after]
 
 
 def find_pod(node: Node, name: str) -> str:

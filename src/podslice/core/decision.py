@@ -12,8 +12,9 @@ from podslice.core.values.cpuset import CPUSet
 class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
     """What one container of an admitted pod gets.
 
-    `cpus`: the set it runs on. `isolation`: `container` (its own CPUs), `pod` (the pod's shared pool) or `host` (the
-    node's shared pool). `cfs_quota`: whether CPU limits are enforced with CFS quota. `memory_nodes`: NUMA nodes its
+    `cpus`: the set it runs on; for isolation `host` the shared pool as it was when the pod was admitted, which changes
+    with the pods after it. `isolation`: `container` (its own CPUs), `pod` (the pod's shared pool) or `host` (the node's
+    shared pool). `cfs_quota`: whether CPU limits are enforced with CFS quota. `memory_nodes`: NUMA nodes its
     memory is bound to, empty for no binding. `memory`: bytes it holds there by resource, `devices`: ids by resource.
     `error` says why the container could not start although its pod was admitted. `affinity`: the Topology Manager's
     mask as NUMA ids, None for none. `during_init`: the CPUs a sidecar on its pod's shared pool runs on while the named

@@ -169,7 +169,7 @@ def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
         bars_drawn.append(
             group[
                 h.Element("title")[f"{outcome.scenario}: {said}"],
-                text(x=f"{label - 8:.6g}", y=str(y + 12), text_anchor="end")[outcome.scenario],
+                text(x="4", y=str(y + 12))[outcome.scenario],
                 drawn,
                 text(x=f"{label + whole + 8:.6g}", y=str(y + 12))[said],
             ]

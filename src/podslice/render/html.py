@@ -5,15 +5,14 @@ Pointing at an owner, or moving to it with the keyboard, picks out its CPUs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import htpy as h
 from markupsafe import Markup
 
 from podslice.core.values.cpuset import format_bits
-from podslice.render.palette import style_of
-from podslice.render.picture import Picture
-from podslice.render.svg import svg_element
+from podslice.render.picture import POOLED, Picture
+from podslice.render.svg import svg_element, swatch
 
 PAGE_STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#d0d7de;--hover:#eaeef2;--link:#0550ae}
@@ -27,10 +26,11 @@ table{border-collapse:collapse;width:100%;font-size:13px}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
 tr[data-o]:hover,tr[data-o]:focus{background:var(--hover);outline:none}
 tr[data-o]:focus-visible{outline:2px solid var(--link);outline-offset:-2px}
-.swatch{display:inline-block;width:.9em;height:.9em;border-radius:2px;margin-right:.5em;vertical-align:-.1em}
+svg.swatch{width:15px;height:15px;margin-right:.5em;vertical-align:-.15em;background:none}
 code{font-family:ui-monospace,monospace;font-size:12px;overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
 """
+_NO_UID = "known when the pod has a UID"
 PAGE_SCRIPT = """
 function pick(part,owner){const svg=part.querySelector('svg.podslice');if(!svg)return;
 svg.classList.toggle('pick',owner!==null);
@@ -47,8 +47,16 @@ wire(document);
 def to_html(pictures: Sequence[tuple[str, Picture]], *, title: str = "") -> str:
     """A page with one drawing after the other, each under its heading (empty for none)."""
     name = title or (pictures[0][1].title if pictures else "podslice")
-    sections = [section(heading, picture, f"s{i}") for i, (heading, picture) in enumerate(pictures)]
+    sections = [section(heading, picture, f"s{i}") for i, (heading, picture) in enumerate(_once(pictures))]
     return page(name, sections)
+
+
+def _once(pictures: Sequence[tuple[str, Picture]]) -> Iterator[tuple[str, Picture]]:
+    """Distances that stood above already are left out."""
+    shown: set[object] = set()
+    for heading, picture in pictures:
+        yield heading, picture._replace(distances=()) if picture.distances in shown else picture
+        shown.add(picture.distances)
 
 
 def page(title: str, content: h.Node, *, style: str = "") -> str:
@@ -70,30 +78,42 @@ def section(heading: str, picture: Picture, prefix: str) -> h.Element:
     return h.section(".picture")[
         heading and h.h2[heading],
         h.div(".scroll")[svg_element(picture, prefix=prefix)],
-        _owners(picture),
+        _owners(picture, prefix),
     ]
 
 
-def _owners(picture: Picture) -> h.Element | None:
-    if not picture.owners:
+def _owners(picture: Picture, prefix: str) -> h.Element | None:
+    if not picture.pods:
         return None
-    head = h.tr[(h.th(scope="col")[name] for name in ("Owner", "CPUs", "Kind", "QoS", "Memory", "Devices", "Cgroup"))]
-    return h.details(open=len(picture.owners) <= 12)[
-        h.summary[f"Owners of CPUs ({len(picture.owners)})"],
-        h.div(".scroll")[h.table[h.thead[head], h.tbody[(_row(picture, i) for i in range(len(picture.owners)))]]],
+    names = ("Owner", "CPUs", "Kind", "QoS", "Memory of the pod", "Devices of the pod", "Cgroup")
+    head = h.tr[(h.th(scope="col")[name] for name in names)]
+    order = sorted(range(len(picture.pods)), key=lambda pod: picture.pods[pod].pooled)
+    return h.details(open=len(picture.owners) + len(picture.pods) <= 24)[
+        h.summary[_count(picture)],
+        h.div(".scroll")[h.table[h.thead[head], h.tbody[(_rows(picture, pod, prefix) for pod in order)]]],
     ]
 
 
-def _row(picture: Picture, index: int) -> h.Element:
-    owner = picture.owners[index]
-    pod = picture.pods[owner.pod]
-    swatch = h.span(".swatch", style=f"background:{style_of(owner.look).fill}", aria_hidden="true")
-    return h.tr(tabindex="0", data_o=str(index))[
-        h.td[swatch, owner.label],
-        h.td[f"{owner.cpus.bit_count()}: ", h.code[format_bits(owner.cpus)]],
-        h.td[owner.kind],
-        h.td[pod.qos],
-        h.td[pod.memory or "–"],
-        h.td[pod.devices or "–"],
-        h.td[h.code[owner.cgroup]],
-    ]
+def _count(picture: Picture) -> str:
+    pooled = sum(pod.pooled for pod in picture.pods)
+    shared = f", {pooled} pod{'s' if pooled != 1 else ''} in the shared pool" if pooled else ""
+    return f"Owners of CPUs ({sum(owner.kind != POOLED for owner in picture.owners)}){shared}"
+
+
+def _rows(picture: Picture, number: int, prefix: str) -> Iterator[h.Element]:
+    """A row for each owner of a pod; what belongs to the pod as a whole stands once."""
+    pod = picture.pods[number]
+    mine = [index for index, owner in enumerate(picture.owners) if owner.pod == number]
+    facts = (pod.qos, pod.memory or "–", pod.devices or "–", h.code[pod.cgroup] if pod.cgroup else _NO_UID)
+    whole = [h.td(rowspan=str(len(mine)) if len(mine) > 1 else None)[fact] for fact in facts]
+    if not mine:
+        yield h.tr[h.td[pod.label], h.td["shared pool"], h.td[POOLED], whole]
+    for index in mine:
+        owner = picture.owners[index]
+        cpus = [f"{owner.cpus.bit_count()}: ", h.code[format_bits(owner.cpus)]] if owner.cpus else "shared pool"
+        yield h.tr(tabindex="0", data_o=str(index))[
+            h.td[swatch(picture, index, prefix), owner.label],
+            h.td[cpus],
+            h.td[owner.kind],
+            whole if index == mine[0] else None,
+        ]

@@ -18,6 +18,7 @@ LOOSE = 170
 _LARGEST_CELL, _SMALLEST_CELL = 40, 15
 _CORES_PER_ROW = 16
 _SMALLEST_DIGITS = 5.5
+_READABLE_DIGITS = 10.0
 
 
 class Place(NamedTuple):
@@ -83,14 +84,13 @@ def lay_out(picture: Picture, top: float) -> Layout:
     most = max((len(socket.nodes) for socket in with_cpus), default=1)
     small = most == 1 and len(with_cpus) <= 1 and picture.cpu_count <= 32
     width = _SMALL_PAGE if small else PAGE
-    across = min(len(with_cpus), 4 if len(with_cpus) >= 8 else 2) if most == 1 else 1
-    socket_width = (width - 2 * PAD - GAP * (max(1, across) - 1)) / max(1, across)
-    columns = 1 if most == 1 else 2 if most == 2 else 3 if most in (3, 6) else 4
+    across, columns = _grid_of(picture, width, len(with_cpus), most)
+    socket_width = _socket_width(width, across)
     cell = _cell_size(picture, _node_width(socket_width, columns) - 2 * PAD)
     places: list[SocketPlace] = []
     y, row_bottom = top, top
     for position, socket in enumerate(picture.sockets):
-        column = position % max(1, across) if socket.id is not None else 0
+        column = position % across if socket.id is not None else 0
         if column == 0:
             y = row_bottom + (GAP if position else 0)
         x = PAD + column * (socket_width + GAP)
@@ -104,6 +104,25 @@ def lay_out(picture: Picture, top: float) -> Layout:
     else:
         loose = ()
     return Layout(width, row_bottom, cell, _digit_size(picture, cell), tuple(places), loose)
+
+
+def _grid_of(picture: Picture, width: float, sockets: int, most: int) -> tuple[int, int]:
+    """Sockets side by side, and columns of NUMA nodes in each: as many as look well and leave the numbers of the CPUs
+    readable."""
+    if most == 1:
+        grids = [(across, 1) for across in (4, 2, 1) if across <= max(1, sockets) and (across < 4 or sockets >= 8)]
+    else:
+        most_columns = 2 if most == 2 else 3 if most in (3, 6) else 4
+        grids = [(1, columns) for columns in range(most_columns, 0, -1) if most % columns in (0, columns - 1)]
+    for across, columns in grids:
+        cell = _cell_size(picture, _node_width(_socket_width(width, across), columns) - 2 * PAD)
+        if _digit_size(picture, cell) >= _READABLE_DIGITS:
+            return across, columns
+    return grids[-1]
+
+
+def _socket_width(width: float, across: int) -> float:
+    return (width - 2 * PAD - GAP * (across - 1)) / across
 
 
 def _node_width(socket_width: float, columns: int) -> float:

@@ -12,36 +12,39 @@ from typing import NamedTuple
 
 from podslice.core.effects.cgroup_path import pod_cgroup_path
 from podslice.core.kubelet import Kubelet
-from podslice.core.machine.model import Machine
+from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.container import ContainerManager
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits
 from podslice.render.table import format_bytes
 
-RESERVED, SHARED, EXCLUSIVE, POD_SHARED = "reserved", "shared", "exclusive", "pod shared"
+RESERVED, SHARED, EXCLUSIVE, POD_SHARED, POOLED = "reserved", "shared", "exclusive", "pod shared", "shared pool"
 
 
 class Owner(NamedTuple):
-    """Somebody who owns CPUs. `pod` is an index into `Picture.pods`; `look` numbers colours, patterns and letters, the
-    same for the same owner before and after a change."""
+    """Somebody who owns CPUs, or devices while it runs in the shared pool (kind `shared pool`, no CPUs). `pod` is an
+    index into `Picture.pods`; `look` numbers colours, patterns and letters, the same for the same owner before and
+    after a change."""
 
     label: str
     cpus: Bits
     kind: str
     pod: int
-    cgroup: str
     look: int = 0
 
 
 class PodEntry(NamedTuple):
-    """A pod that owns something; `bubble` are the CPUs of a pod with pod-level resources, 0 for others."""
+    """A pod; `bubble` are the CPUs of a pod with pod-level resources, 0 for others. `cgroup` is empty where the
+    manifest has no UID, which the path is made of. `pooled`: it owns no CPUs and runs in the node's shared pool."""
 
     label: str
     qos: str
     bubble: Bits
     memory: str
     devices: str
+    cgroup: str
+    pooled: bool
 
 
 class CPU(NamedTuple):
@@ -103,7 +106,8 @@ class SocketBox(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A node. `distances` are (NUMA node id, distances) by id, empty where the machine does not tell all of them."""
+    """A node. `distances` are (NUMA node id, distances) of the nodes that are drawn, by id, empty where the machine
+    does not tell all of them. Nodes with neither CPUs nor memory are not drawn; `details` says how many there are."""
 
     title: str
     details: tuple[str, ...]
@@ -140,7 +144,7 @@ def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = 
             if cpus:
                 free = (cpus & cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else None
                 boxes.setdefault(socket, []).append(_numa_box(kubelet, node.id, cpus, free, painter))
-        if not mine and (node.memory or node.hugepages):
+        if not mine and _has_memory(node):
             boxes.setdefault(None, []).append(_numa_box(kubelet, node.id, 0, 0, painter))
     ordered = sorted(boxes, key=lambda socket: (socket is None, socket or 0))
     return Picture(
@@ -156,21 +160,29 @@ def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = 
     )
 
 
+def _has_memory(node: NUMANode) -> bool:
+    return bool(node.memory or any(pool.num_pages for pool in node.hugepages))
+
+
 def _distances(machine: Machine) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Rows and columns in the order of node ids, as the kernel lists columns; the machine's nodes may be in another."""
     nodes = sorted(machine.nodes, key=lambda node: node.id)
-    rows = tuple((node.id, node.distances) for node in nodes if node.distances and len(node.distances) == len(nodes))
-    return rows if len(rows) == len(nodes) else ()
+    if any(node.distances is None or len(node.distances) != len(nodes) for node in nodes):
+        return ()
+    drawn = [place for place, node in enumerate(nodes) if node.cores or _has_memory(node)]
+    return tuple((nodes[row].id, tuple((nodes[row].distances or ())[place] for place in drawn)) for row in drawn)
 
 
 def _details(kubelet: Kubelet) -> tuple[str, ...]:
     config, machine = kubelet.config, kubelet.machine
     nodes = len(machine.nodes)
+    empty = sum(not node.cores and not _has_memory(node) for node in machine.nodes)
+    hidden = f", {empty} without CPUs and memory not drawn" if empty else ""
     policy = config.topology_manager_policy
     scope = f" ({config.topology_manager_scope} scope)" if policy != "none" else ""
     return (
         f"{machine.cpu_count} CPUs",
-        f"{nodes} NUMA node{'s' if nodes != 1 else ''}",
+        f"{nodes} NUMA node{'s' if nodes != 1 else ''}{hidden}",
         f"CPU manager {config.cpu_manager_policy}",
         f"Topology manager {policy}{scope}",
     )
@@ -184,10 +196,11 @@ def _owners(kubelet: Kubelet) -> tuple[list[PodEntry], list[Owner]]:
     owners: list[Owner] = []
     for pod in kubelet.active.values():
         mine = list(_owners_of_pod(kubelet.manager, pod, len(pods)))
-        entry = _pod_entry(kubelet.manager, pod)
-        if mine or entry.bubble or entry.memory or entry.devices:
-            pods.append(entry)
-            owners += mine
+        entry = _pod_entry(kubelet.manager, pod, pooled=not mine)
+        if entry.pooled and entry.devices:
+            mine.append(Owner(entry.label, 0, POOLED, len(pods)))
+        pods.append(entry)
+        owners += mine
     return pods, owners
 
 
@@ -201,13 +214,13 @@ def _looking(owners: list[Owner], before: Iterable[Owner]) -> list[Owner]:
     ]
 
 
-def _pod_entry(manager: ContainerManager, pod: AdmissionPod) -> PodEntry:
+def _pod_entry(manager: ContainerManager, pod: AdmissionPod, *, pooled: bool) -> PodEntry:
     held: dict[tuple[str, tuple[int, ...]], int] = {}
     devices: list[str] = []
+    for block in manager.memory.booked(pod.uid, [container.name for container in pod.containers]):
+        key = block.type, tuple(block.numa_affinity or ())
+        held[key] = held.get(key, 0) + block.size
     for container in pod.containers:
-        for block in manager.memory.blocks(pod.uid, container.name):
-            key = block.type, block.numa_affinity or ()
-            held[key] = held.get(key, 0) + block.size
         devices += [name for ids in manager.device.devices_of(pod.uid, container.name).values() for name in ids]
     memory = "; ".join(
         f"{format_bytes(size)} {kind} on NUMA {','.join(map(str, nodes))}"
@@ -215,7 +228,13 @@ def _pod_entry(manager: ContainerManager, pod: AdmissionPod) -> PodEntry:
         if size
     )
     bubble = manager.cpu.state.bubbles.get(pod.uid, 0)
-    return PodEntry(_label(pod), pod.qos, bubble, memory, ", ".join(devices))
+    return PodEntry(_label(pod), pod.qos, bubble, memory, ", ".join(devices), _cgroup(pod), pooled)
+
+
+def _cgroup(pod: AdmissionPod) -> str:
+    """Where the pod's cgroup is; empty for a pod whose UID was made of its name because its manifest has none."""
+    made_up = _label(pod).replace("/", ".")
+    return "" if f"{pod.uid}.".startswith(f"{made_up}.") else pod_cgroup_path(pod.uid, pod.qos)
 
 
 def _label(pod: AdmissionPod) -> str:
@@ -226,7 +245,6 @@ def _label(pod: AdmissionPod) -> str:
 def _owners_of_pod(manager: ContainerManager, pod: AdmissionPod, index: int) -> Iterator[Owner]:
     """Containers with CPUs of their own, init containers only for what nobody took over from them; then the pod's
     shared pool."""
-    path = pod_cgroup_path(pod.uid, pod.qos)
     shared = 0
     taken = 0
     found: list[Owner] = []
@@ -240,12 +258,12 @@ def _owners_of_pod(manager: ContainerManager, pod: AdmissionPod, index: int) -> 
         left = cpus & ~taken & ~shared if container.plain_init else cpus
         if left:
             taken |= cpus
-            found.append(Owner(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index, path))
+            found.append(Owner(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index))
     yield from reversed(found)
     bubble = manager.cpu.state.bubbles.get(pod.uid, 0)
     shared = (shared or bubble) & ~taken
     if shared:
-        yield Owner(_label(pod), shared, POD_SHARED, index, path)
+        yield Owner(_label(pod), shared, POD_SHARED, index)
 
 
 # Boxes
@@ -306,6 +324,8 @@ def _memory(kubelet: Kubelet, node: int) -> Iterator[Memory]:
         tables = memory.machine_state[node].memory_map or {}
         for name in sorted(tables, reverse=True):
             table = tables[name]
+            if name != "memory" and not table.allocatable + table.system_reserved:
+                continue
             yield Memory(name, table.allocatable + table.system_reserved, table.system_reserved, table.reserved)
         return
     found = next(n for n in kubelet.machine.nodes if n.id == node)
@@ -340,7 +360,9 @@ def tip(picture: Picture, cpu: CPU) -> str:
         text = f"CPU {cpu.id}: {'reserved for the system' if cpu.kind == RESERVED else 'shared pool of the node'}"
     else:
         owner = picture.owners[cpu.owner]
-        text = f"CPU {cpu.id}: {owner.label} ({owner.kind}: {format_bits(owner.cpus)})\n{owner.cgroup}"
+        text = f"CPU {cpu.id}: {owner.label} ({owner.kind}: {format_bits(owner.cpus)})"
+        cgroup = picture.pods[owner.pod].cgroup
+        text += f"\n{cgroup}" if cgroup else ""
     if cpu.bubble is not None:
         pod = picture.pods[cpu.bubble]
         text += f"\nin the bubble of {pod.label} ({format_bits(pod.bubble)})"

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from podslice.core.values.cpuset import format_bits
 from podslice.render.layout import GAP, PAD, CellPlace, ChipPlace, Layout, NodePlace, Place, lay_out
 from podslice.render.palette import Style, style_of
-from podslice.render.picture import CPU, POD_SHARED, RESERVED, Memory, Picture, tip
+from podslice.render.picture import CPU, POD_SHARED, POOLED, RESERVED, Memory, Picture, tip
 from podslice.render.table import format_bytes
 
 _TOP = 58
@@ -20,17 +20,19 @@ _STYLE = """
 svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8fa;--inner:#fff;--shared:#e3e8ed;
 --reserved:#8c959f;--used:#424a53;--mark:#1b1f24;background:var(--paper);font-family:system-ui,sans-serif}
 @media (prefers-color-scheme:dark){svg.podslice{--paper:#0d1117;--ink:#e6edf3;--dim:#9198a1;--line:#484f58;
---box:#161b22;--inner:#0d1117;--shared:#30363d;--reserved:#6e7681;--used:#c9d1d9;--mark:#fff}}
+--box:#161b22;--inner:#0d1117;--shared:#30363d;--reserved:#57606a;--used:#c9d1d9;--mark:#fff}}
 .podslice text{fill:var(--ink);font-size:11px}.podslice .h{font-size:17px;font-weight:600}
 .podslice .b{font-weight:600;font-size:12px}.podslice .d{fill:var(--dim)}
 .podslice .box{fill:var(--box);stroke:var(--line)}
 .podslice .in{fill:var(--inner);stroke:var(--line)}.podslice .l3{fill:none;stroke:var(--line);stroke-dasharray:3 2}
 .podslice .s{fill:var(--shared)}.podslice .r{fill:var(--reserved)}.podslice .n{text-anchor:middle;pointer-events:none}
-.podslice .t{fill:var(--shared)}.podslice .u{fill:var(--used)}
+.podslice .t{fill:var(--shared)}.podslice .o{fill:var(--shared);stroke:var(--ink)}.podslice .u{fill:var(--used)}
 .podslice .m{fill:none;stroke:var(--mark)}
 .podslice .f{fill:none;stroke:var(--line)}.podslice .x{stroke:#d55e00;stroke-dasharray:3 2}
 .podslice .c{transition:opacity .1s}.podslice.pick .c:not(.on){opacity:.18}
 """
+
+_NOTES = {POD_SHARED: " (shared in its pod)", POOLED: " (in the shared pool)"}
 
 _rect = htpy.Element("rect")
 _text = htpy.Element("text")
@@ -94,7 +96,7 @@ def _patterns(picture: Picture, prefix: str) -> Iterator[htpy.Element]:
                 {"patternUnits": "userSpaceOnUse"}, id=f"{prefix}p{index}", width="8", height="8"
             )[
                 _rect(width="8", height="8", fill=style.fill),
-                _path(d=style.pattern, stroke=style.ink, fill="none", stroke_width="1.4", stroke_opacity=".75"),
+                _path(d=style.pattern, stroke=style.ink, fill="none", stroke_width="1.4", stroke_opacity=".6"),
             ]
 
 
@@ -153,10 +155,10 @@ def _bar(memory: Memory, place: Place) -> htpy.Element:
     bar = Place(place.x, place.y + 14, place.width, 9)
     reserved = bar._replace(width=bar.width * memory.reserved / total)
     taken = bar._replace(x=bar.x + reserved.width, width=bar.width * used / total)
-    tooltip = f"{text}; {format_bytes(memory.reserved)} reserved for the system"
+    tooltip = f"{text}; {format_bytes(memory.reserved)} reserved for the system" if memory.reserved else text
     return _g[
         _title[tooltip],
-        _words(place.x, place.y + 10, text, "d"),
+        _words(place.x, place.y + 10, _cut(text, place.width), "d"),
         _box(bar, "t", rx="2"),
         (memory.reserved and _box(reserved, "r")) or None,
         (used and _box(taken, "u")) or None,
@@ -168,17 +170,24 @@ def _chip(picture: Picture, chip: ChipPlace, prefix: str) -> htpy.Element:
     owner = next(
         (i for i, o in enumerate(picture.owners) if device.owner and picture.pods[o.pod].label == device.owner), None
     )
-    style = None if owner is None else style_of(picture.owners[owner].look)
     holder = f"held by {device.owner}" if device.owner else "free" if device.healthy else "unhealthy"
-    fill = _fill(owner, style, prefix) if owner is not None and style is not None else None
-    kind = "f" if device.healthy else "f x"
-    label = _words(place.x + place.width / 2, place.y + 13, device.id, "n")
-    if style is not None:
-        label = _text(
-            {"x": f"{place.x + place.width / 2:g}", "y": f"{place.y + 13:g}"}, class_="n", style=f"fill:{style.ink}"
-        )[device.id]
-    box = _box(place, None if fill else ("u" if device.owner else kind), rx="8", **({"fill": fill} if fill else {}))
-    return _g[_title[f"{device.resource} {device.id}: {holder}"], box, label]
+    at = {"x": f"{place.x + place.width / 2:g}", "y": f"{place.y + 13:g}"}
+    if owner is None:
+        kind = "o" if device.owner else "f" if device.healthy else "f x"
+        box, label = _box(place, kind, rx="8"), _text(at, class_="n")[device.id]
+    else:
+        style = style_of(picture.owners[owner].look)
+        box = _box(place, None, rx="8", fill=_fill(owner, style, prefix))
+        label = _text(at, class_="n", style=_on(style, 11))[device.id]
+    return _g(class_="c", data_o=None if owner is None else str(owner))[
+        _title[f"{device.resource} {device.id}: {holder}"], box, label
+    ]
+
+
+def _on(style: Style, size: float) -> str:
+    """How text of this size stays readable on an owner's colour, through its pattern."""
+    halo = f";paint-order:stroke;stroke:{style.fill};stroke-width:{size / 2.4:.2g}px" if style.pattern else ""
+    return f"fill:{style.ink}{halo}"
 
 
 def _loose(picture: Picture, layout: Layout, prefix: str) -> htpy.Element | None:
@@ -229,12 +238,18 @@ def _label(picture: Picture, cell: CellPlace, layout: Layout) -> htpy.Element | 
         return None
     style = f"font-size:{size:.3g}px"
     if cpu.owner is not None and cpu.kind != POD_SHARED:
-        look = style_of(picture.owners[cpu.owner].look)
-        style += f";fill:{look.ink}"
-        if look.pattern:
-            style += f";paint-order:stroke;stroke:{look.fill};stroke-width:{size / 3:.2g}px"
+        style += f";{_on(style_of(picture.owners[cpu.owner].look), size)}"
     x, y = cell.x + pitch / 2, cell.y + pitch / 2 + size * 0.36
     return _text({"x": f"{x:.6g}", "y": f"{y:.6g}"}, class_="n", style=style)[str(cpu.id)]
+
+
+def swatch(picture: Picture, index: int, prefix: str) -> htpy.Element:
+    """An owner's colour and pattern as a small drawing, on a page that has the picture with this prefix."""
+    cpu = CPU(0, picture.owners[index].kind, index, None, False)
+    square = _square(picture, cpu, Place(1, 1, 13, 13), prefix)
+    return htpy.Element("svg")(
+        {"viewBox": "0 0 15 15"}, class_="podslice swatch", width="15", height="15", aria_hidden="true"
+    )[square]
 
 
 # Legend and distances
@@ -248,15 +263,28 @@ def _legend(picture: Picture, layout: Layout, prefix: str) -> tuple[list[htpy.El
     )
     rows.append(_key(picture, None, "s", "shared pool of the node", format_bits(picture.shared)))
     for index, owner in enumerate(picture.owners):
-        text = owner.label + (" (shared in its pod)" if owner.kind == POD_SHARED else "")
-        rows.append(_key(picture, index, "", text, format_bits(owner.cpus), prefix))
+        text = owner.label + _NOTES.get(owner.kind, "")
+        held = picture.pods[owner.pod].devices if owner.kind == POOLED else format_bits(owner.cpus)
+        rows.append(_key(picture, index, "", text, held, prefix))
     columns = 1 if layout.width < 800 or len(rows) <= 3 else 2 if len(rows) <= 30 else 3
     per_column = -(-len(rows) // columns)
     width = (layout.width - 2 * PAD) / columns
     for place, row in enumerate(rows):
         column, line = divmod(place, per_column)
         items.append(row(PAD + column * width, y + 8 + line * 18, width))
-    return items, y + 8 + per_column * 18
+    bottom = y + 8 + per_column * 18
+    pooled = [pod.label for pod in picture.pods if pod.pooled]
+    if pooled:
+        names = f"In the shared pool ({len(pooled)}): {', '.join(pooled)}"
+        items.append(_g[_title[names], _words(PAD, bottom + 12, _cut(names, layout.width - 2 * PAD), "d")])
+        bottom += 18
+    return items, bottom
+
+
+def _cut(text: str, width: float) -> str:
+    """The text, or as much of it as fits into so many pixels."""
+    room = int(width / 6.1)
+    return text if len(text) <= room else text[: max(8, room - 1)] + "…"
 
 
 def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, prefix: str = "") -> Any:
@@ -269,10 +297,7 @@ def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, p
         else:
             cpu = CPU(0, picture.owners[index].kind, index, None, False)
             square = _square(picture, cpu, swatch, prefix)
-        room = int((width - 24) / 6.1)
-        shown = f"{text} · {cpus}"
-        if len(shown) > room:
-            shown = shown[: max(8, room - 1)] + "…"
+        shown = _cut(f"{text} · {cpus}", width - 24)
         return _g(class_="c", data_o=None if index is None else str(index))[
             _title[f"{text}: {cpus}"], square, _words(x + 19, y + 11, shown)
         ]

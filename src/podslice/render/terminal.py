@@ -17,6 +17,7 @@ _SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red", "bright_cyan", "bright_yellow")
 _GROUP = 8
 _INDENT = 20
+_MOST_POOLED = 12
 
 
 def to_text(picture: Picture, *, width: int = 100) -> str:
@@ -121,12 +122,16 @@ def _legend(picture: Picture) -> list[str]:
         kind = "pod shared pool" if owner.kind == "pod shared" else owner.kind
         rows.append((_SYMBOLS[owner.look % len(_SYMBOLS)], owner.label, owner.cpus, kind, owner.look))
     rows = [row for row in rows if row[2]]
+    pooled = [pod.label for pod in picture.pods if pod.pooled]
     label_width = max((len(row[1]) for row in rows), default=0)
     lines = []
     for symbol, label, cpus, kind, look in rows:
         fg = None if look is None else _COLOURS[look % len(_COLOURS)]
         drawn = _style(symbol, fg=fg, bold=look is not None, dim=look is None)
         lines.append(f"  {drawn}  {label:<{label_width}}  {format_bits(cpus)}{f'  ({kind})' if kind else ''}")
+    if pooled:
+        more = f" and {len(pooled) - _MOST_POOLED} more" if len(pooled) > _MOST_POOLED else ""
+        lines.append(f"  In the shared pool: {', '.join(pooled[:_MOST_POOLED])}{more}")
     return lines
 
 

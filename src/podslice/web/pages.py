@@ -130,7 +130,9 @@ def _answer(explanation: Explanation, picture: Picture | None, *, prefix: str) -
         ],
         _fixes(explanation),
         _table(trace.steps[-1]),
-        section("With this pod (changed CPUs are framed)", picture, prefix) if picture is not None else None,
+        section("With this pod (changed CPUs are framed)", picture._replace(distances=()), prefix)
+        if picture is not None
+        else None,
     ]
 
 
