@@ -16,11 +16,7 @@ from podslice.contract.admission import AdmissionReport, NodeCPUs
 from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
-<<<<<<< HEAD
-=======
 from podslice.core.values.cpuset import CPUSet
-from podslice.k8s.manifest import load_pods, unique
->>>>>>> 47aca49 (Pictures say who holds what, once, readably)
 
 
 @click.command()
