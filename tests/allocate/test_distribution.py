@@ -13,7 +13,7 @@ from podslice.core.allocate.cpu_combinations import Combinations, _overwritten_b
 from podslice.core.allocate.cpu_distribute import take_distributed
 from podslice.core.allocate.cpu_packed import Accumulator
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.search import Effort
+from podslice.core.hints.search import Effort, Purse
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
@@ -24,7 +24,7 @@ SHAPES = ("pack:2 numa:4 core:4 pu:2", "pack:10 numa:1 core:3 pu:2", "pack:2 num
 
 def both_searches(topology: CPUTopology, available: Bits, count: int, group: int) -> None:
     work = Accumulator(topology, available, count, PODSLICE)
-    search = Combinations(work, work.numas(), count, group, PODSLICE, Effort(1 << 62))
+    search = Combinations(work, work.numas(), count, group, PODSLICE, Effort(Purse(1 << 62)))
     frees = [search.free[node] for node in search.numas]
     for size in range(1, len(frees) + 1):
         bounded = BoundedSearch(frees, size, count, group, search.squares, search.balance, search.effort).run()
@@ -82,7 +82,7 @@ def test_many_nodes_end_soon() -> None:
 def test_an_ended_search_still_answers() -> None:
     """A search out of steps takes the fullest nodes, which can hold the request."""
     frees = [5, 1, 4, 8, 7]
-    found = BoundedSearch(frees, 2, 10, 1, sum(free * free for free in frees), Balance(5, 15), Effort(0)).run()
+    found = BoundedSearch(frees, 2, 10, 1, sum(free * free for free in frees), Balance(5, 15), Effort(Purse(0))).run()
     assert found is not None
     assert found[0] == (3, 4)
 

@@ -12,7 +12,7 @@ from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ResourceHints
 from podslice.core.hints.memory import memory_hints
 from podslice.core.hints.needs import Need, Reach
-from podslice.core.hints.search import Effort, Span, fewest, lowest
+from podslice.core.hints.search import Effort, Purse, Span, fewest, lowest
 from podslice.core.machine.memory import MemoryTable, NUMANodeState
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.split import Split
@@ -135,7 +135,7 @@ def test_every_pair_of_resources(nodes: int, closest: bool) -> None:
 
 def test_an_ended_search_on_few_nodes_is_done_by_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to 16 nodes a search that takes too long gives way to the lists, with the same result."""
-    monkeypatch.setattr("podslice.core.merge.merge.Effort", lambda: Effort(0))
+    monkeypatch.setattr("podslice.core.merge.merge.Purse", lambda: Purse(0))
     for seed in range(300):
         merger, hints, _, _ = some_merge(seed, 5)
         described, listed = both_ways(merger, hints)
@@ -156,7 +156,7 @@ def test_an_ended_search_on_many_nodes_still_answers() -> None:
     assert found.mask
     assert isinstance(first, HintSet)
     assert isinstance(second, HintSet)
-    assert Split([first, second], Effort(1 << 30)).possible((1 << n) - 1 & ~found.mask)
+    assert Split([first, second], Effort(Purse(1 << 30))).possible((1 << n) - 1 & ~found.mask)
     assert merger.ended_early
 
 

@@ -125,7 +125,7 @@ class Kubelet:
 
     def decide(self, admission: AdmissionPod) -> Refusal | None:
         """`admit`, for a pod in the managers' view."""
-        self.manager.context.ended_early = ()
+        self.manager.context.begin()
         known = admission.uid in self.active
         return self._try(admission, forget=not known, put_back=lambda: self._leave(admission.uid))
 

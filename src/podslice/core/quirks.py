@@ -37,6 +37,9 @@ class Quirks(msgspec.Struct, frozen=True):
     """9.2, 11.2: what a refused pod was given stays until a later clean-up, a pod-level bubble for ever."""
     numa_node_limit: bool = False
     """9.1.4, 11.14: machines with more than max-allowable-numa-nodes (8) are refused, because the merge explodes."""
+    searches_take_any_time: bool = False
+    """9.3: the merge looks at every combination, whatever it takes. True searches exactly on up to 16 NUMA nodes; False
+    ends the searches of an admission after a number of steps on more than 8, and says so."""
     distances_by_node_id: bool = False
     """11.12: distance lists are indexed by node id, which crashes with gaps in the ids."""
     pod_pool_is_listed: bool = False

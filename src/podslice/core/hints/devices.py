@@ -11,7 +11,7 @@ from functools import cached_property
 
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, Reach, all_met
-from podslice.core.hints.search import Effort, fewest
+from podslice.core.hints.search import Effort, Purse, fewest
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
@@ -58,7 +58,7 @@ class Coverage:
             known = self._sizes[count] = size, effort.exhausted
         return known
 
-    def hints(self, available: Bits, count: int, *, reusable: Bits = 0) -> HintSet | None:
+    def hints(self, available: Bits, count: int, *, reusable: Bits = 0, purse: Purse | None = None) -> HintSet | None:
         """Hints for `count` devices out of `available` and `reusable`; None when no set of nodes reaches as many
         (spec 2.6, generate).
 
@@ -75,7 +75,9 @@ class Coverage:
                 singles |= 1 << node
         open_nodes = self._mask if len(self.nodes) > 1 else 0
         smallest, ended_early = self._smallest(count)
-        return HintSet(self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, ended_early=ended_early)
+        return HintSet(
+            self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, ended_early=ended_early, purse=purse
+        )
 
     def _reach(self, devices: Bits, amount: int) -> Need:
         there = {node: self.on_node.get(node, 0) & devices for node in self.nodes}

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.masks import ALL_LISTED, enumerate_masks
 from podslice.core.hints.needs import Need, all_met, enough
-from podslice.core.hints.search import Effort, Span, fewest, lowest
+from podslice.core.hints.search import Effort, Purse, Span, fewest, lowest
 from podslice.core.values.cpuset import Bits
 
 
@@ -41,6 +41,7 @@ class HintSet:
         alignment: Span | None = None,
         sockets_first: bool = False,
         ended_early: bool = False,
+        purse: Purse | None = None,
     ) -> None:
         self.nodes = nodes
         self.smallest = smallest
@@ -51,6 +52,7 @@ class HintSet:
         self.alignment = alignment
         self.sockets_first = sockets_first
         self.ended_early = ended_early
+        self._purse = purse
 
     @classmethod
     def only(cls, mask: Bits) -> HintSet:
@@ -97,7 +99,7 @@ class HintSet:
             return 1
         sizes = [mask.bit_count() for mask in self.multis]
         if self.open_nodes:
-            effort = Effort.over(self.open_nodes)
+            effort = Effort.over(self.open_nodes, self._purse)
             sizes.append(fewest(self.open_nodes, self.needs, 2, effort) or self.open_nodes.bit_count())
             self.ended_early = self.ended_early or effort.exhausted
         return min(sizes)
@@ -120,7 +122,7 @@ class HintSet:
     def _of_rule(self, within: Bits) -> list[Bits]:
         """The smallest and lowest set of the rule that contains `within`, if there is one."""
         needs = (*self.needs, Need.nodes(within, within.bit_count()))
-        effort = Effort.over(self.open_nodes)
+        effort = Effort.over(self.open_nodes, self._purse)
         size = fewest(self.open_nodes, needs, 2, effort)
         if size is None:
             return []

@@ -13,7 +13,7 @@ from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.masks import enumerate_masks
 from podslice.core.hints.needs import Need
-from podslice.core.hints.search import Effort, fewest
+from podslice.core.hints.search import Effort, Purse, fewest
 from podslice.core.machine.memory import MachineState
 from podslice.core.pod.memory_demand import U64
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
@@ -56,7 +56,13 @@ class Groups(NamedTuple):
 
 
 def memory_hints(
-    machine: MachineState, request: Request, reuse: Reuse, *, crash: bool, wraps: bool = False
+    machine: MachineState,
+    request: Request,
+    reuse: Reuse,
+    *,
+    crash: bool,
+    wraps: bool = False,
+    purse: Purse | None = None,
 ) -> HintSet | None:
     """The hints that every requested resource shares; None when nothing fits.
 
@@ -71,7 +77,7 @@ def memory_hints(
     if wraps:
         return _wrapped_hints(machine, request, reuse)
     room = _Room(machine, request)
-    effort = Effort.over(room.nodes)
+    effort = Effort.over(room.nodes, purse)
     smallest = fewest(room.nodes, room.sizes, effort=effort)
     if smallest is None:
         return None
@@ -98,6 +104,7 @@ def memory_hints(
         open_nodes=open_nodes,
         needs=needs,
         ended_early=effort.exhausted,
+        purse=purse,
     )
 
 

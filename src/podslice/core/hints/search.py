@@ -19,31 +19,43 @@ from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 EXACT_NODES = 16
 """Up to so many nodes every answer is exact, whatever it costs: there are at most 2**16 sets."""
 MOST_STEPS = 1 << 14
-"""Beyond, a search that has made so many decisions ends without a result."""
+"""Beyond, the searches of one admission together end without a result after so many decisions."""
 _SCALE = 1 << 20
+_NODES_PER_STEP = 16
+"""A decision about devices that are on several nodes costs more the more nodes there are."""
+
+
+class Purse:
+    """What the searches of one admission may spend together: `left` more decisions, where a machine has more than
+    `exact_nodes` NUMA nodes."""
+
+    __slots__ = ("exact_nodes", "left")
+
+    def __init__(self, steps: int = MOST_STEPS, exact_nodes: int = EXACT_NODES) -> None:
+        self.left = steps
+        self.exact_nodes = exact_nodes
 
 
 class Effort:
-    """How many more decisions a search may make."""
+    """The decisions of one search, out of a purse; `exhausted` tells that it ended because there were no more."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_purse", "exhausted")
 
-    def __init__(self, steps: int = MOST_STEPS) -> None:
-        self.left = steps
+    def __init__(self, purse: Purse | None = None) -> None:
+        self._purse = Purse() if purse is None else purse
+        self.exhausted = False
 
     @classmethod
-    def over(cls, nodes: Bits) -> Effort:
-        """Enough for every set of a few nodes; limited for many."""
-        return cls(MOST_STEPS if nodes.bit_count() > EXACT_NODES else 1 << 62)
-
-    @property
-    def exhausted(self) -> bool:
-        return self.left < 0
+    def over(cls, nodes: Bits, purse: Purse | None = None) -> Effort:
+        """As much as it takes for the sets of a few nodes, out of the purse for many."""
+        few = nodes.bit_count() <= (EXACT_NODES if purse is None else purse.exact_nodes)
+        return cls(Purse(1 << 62) if few else purse)
 
     def spend(self, steps: int = 1) -> bool:
         """Make decisions; False when there were not as many left."""
-        self.left -= steps
-        return self.left >= 0
+        self._purse.left -= steps
+        self.exhausted = self.exhausted or self._purse.left < 0
+        return not self.exhausted
 
 
 class Span(NamedTuple):
@@ -164,6 +176,7 @@ class _Descent:
         self.spans = [] if span is None else [_Spanning(span, self.ids, self.values)]
         self.failed: set[tuple[object, ...]] = set()
         self.forgetful = may_leave_out is not None or below is not None
+        self.cost = 1 + len(self.reaches) * len(self.ids) // _NODES_PER_STEP
 
     def run(self) -> Bits | None:
         return self._descend(len(self.ids), self.size, self.lacking, 0)
@@ -188,7 +201,7 @@ class _Descent:
             if touched is None:
                 return None
             key += touched
-        if key in self.failed or not self.effort.spend():
+        if key in self.failed or not self.effort.spend(self.cost):
             return None
         found = None
         if position > count and self._may_skip(position - 1, chosen):

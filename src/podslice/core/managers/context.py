@@ -11,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from podslice.core.hints.search import Purse
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
 
 _REMEMBERED = 64
+_FEW_NODES = 8
 T = TypeVar("T")
 
 
 class NodeContext:
     """`active` maps pod UIDs to pods, in order of first admission. Until `sources_ready`, nothing counts as gone.
 
-    `ended_early` names what was searched for in the latest admission with a search that was given up (docs/merge.md).
+    `ended_early` names what was searched for in the latest admission with a search that was given up (docs/merge.md);
+    `purse` is what its searches may cost.
     """
 
     __slots__ = (
@@ -32,6 +35,7 @@ class NodeContext:
         "epoch",
         "gates",
         "metrics",
+        "purse",
         "quirks",
         "sources_ready",
     )
@@ -43,6 +47,7 @@ class NodeContext:
         self.sources_ready = True
         self.epoch = 1
         self.metrics: dict[str, int] = {}
+        self.purse = Purse()
         self.ended_early: tuple[str, ...] = ()
         self._members: dict[str, frozenset[str]] = {}
         self._changed: dict[int, str] = {}
@@ -86,6 +91,11 @@ class NodeContext:
     def of_active(self, by_pod: dict[str, T]) -> dict[str, T]:
         """The entries of pods that are on the node."""
         return {uid: entry for uid, entry in by_pod.items() if uid in self.active}
+
+    def begin(self) -> None:
+        """An admission begins."""
+        self.ended_early = ()
+        self.purse = Purse() if self.quirks.searches_take_any_time else Purse(exact_nodes=_FEW_NODES)
 
     def end_early(self, search: str) -> None:
         """A search was given up: what it found will do, but something better may exist."""

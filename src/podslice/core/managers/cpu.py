@@ -156,7 +156,7 @@ class CPUManager(CPUBooks):
         check_smt_alignment(count, free.bit_count(), self.topology.cpus_per_core)
 
     def _take_from_default(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
-        effort = Effort.over(self.topology.numa_mask)
+        effort = Effort.over(self.topology.numa_mask, self.context.purse)
         pool = self._assignable() | reusable
         cpus = pick_with_affinity(self.topology, pool, count, affinity.mask, self.options, self.context.quirks, effort)
         self._note(effort)
@@ -205,7 +205,7 @@ class CPUManager(CPUBooks):
         pod_level.check_shared_pool(pod, init_overlaps=self.context.quirks.init_overlaps_sidecars)
 
     def _take(self, available: Bits, count: int) -> Bits:
-        effort = Effort.over(self.topology.numa_mask)
+        effort = Effort.over(self.topology.numa_mask, self.context.purse)
         cpus = take_by_topology(self.topology, available, count, self.options, self.context.quirks, effort)
         self._note(effort)
         return cpus

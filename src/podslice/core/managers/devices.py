@@ -55,7 +55,7 @@ class DeviceManager(DeviceBooks):
 
     def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
         pool = self._pools[resource]
-        quirks = self.context.quirks
+        quirks, purse = self.context.quirks, self.context.purse
         if not pool.coverage.placed or (count == 0 and not quirks.zero_device_requests_count):
             return None
         if held:
@@ -64,13 +64,13 @@ class DeviceManager(DeviceBooks):
             if held & ~pool.known:
                 self._crash(resource, held & ~pool.known)
                 return None
-            return pool.coverage.hints(held, count) or []
+            return pool.coverage.hints(held, count, purse=purse) or []
         if (pool.free | reusable).bit_count() < count:
             return []
         if reusable & ~pool.known:
             self._crash(resource, reusable & ~pool.known)
         relevant = pool.with_topology if quirks.nodeless_device_blocks_hints else pool.coverage.placed
-        return pool.coverage.hints(pool.free, count, reusable=reusable & relevant) or []
+        return pool.coverage.hints(pool.free, count, reusable=reusable & relevant, purse=purse) or []
 
     def _crash(self, resource: str, devices: Bits) -> None:
         if self.context.quirks.vanished_devices_crash:

@@ -137,7 +137,9 @@ class MemoryManager(MemoryBooks):
 
     def _fitting(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
         crash = self.context.quirks.missing_hugepages_crash
-        return memory_hints(self.machine_state, request, reuse, crash=crash, wraps=self._sums_wrap)
+        return memory_hints(
+            self.machine_state, request, reuse, crash=crash, wraps=self._sums_wrap, purse=self.context.purse
+        )
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """A plain init container without memory of its own has ended when a later container has some, or was started

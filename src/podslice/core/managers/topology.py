@@ -120,7 +120,7 @@ class TopologyManager:
         if self.recorded is not None:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(AskedHints(provider.name, container, answer))
-        affinity, admitted = merger.merge(hints)
+        affinity, admitted = merger.merge(hints, self.context.purse)
         if merger.ended_early:
             self.context.end_early("the best NUMA nodes for the pod's resources together")
         if not admitted and not self._runs_already(pod, container):

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.needs import Need
-from podslice.core.hints.search import Effort
+from podslice.core.hints.search import Effort, Purse
 from podslice.core.merge.spreads import Spreads
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
@@ -68,11 +68,12 @@ class ClosestFit(Fit):
         if known is None or len(groups) == 1:
             return known
         spreads = self._spreads(groups)
-        few = Effort(_FEW_STEPS)
+        few = Effort(Purse(_FEW_STEPS))
         known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
         if not few.exhausted:
             return known
-        if spreads.number(size) <= _MOST_LISTED:
+        ways = spreads.number(size)
+        if ways <= _MOST_LISTED and effort.spend(ways):
             return self._closest(groups, spreads.listed(size), find, known)
         known = self._by_exchange(nodes, known, find)
         return self._closest(groups, spreads.walk(size, self.key(known)[0], effort), find, known)
@@ -82,16 +83,17 @@ class ClosestFit(Fit):
     ) -> Bits:
         """The best mask of the ways, which come closest first, or the one that is `known`."""
         best = self.key(known)
+        masks = [bits_of(group) for group in groups]
+        sizes = [len(group) for group in groups]
         for cost, counts in ways:
             if cost > best[0]:
                 break
-            used = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
-            needs = [Need.nodes(bits_of(group), count) for group, count in used]
-            if all(count == len(group) for group, count in used):
-                needs = []
-            mask = find(bits_of(node for group, _ in used for node in group), needs)
-            if mask is not None:
-                best = min(best, (cost, mask))
+            used = [place for place, count in enumerate(counts) if count]
+            nodes = sum([masks[place] for place in used])
+            whole = all(counts[place] == sizes[place] for place in used)
+            found = find(nodes, [] if whole else [Need.nodes(masks[place], counts[place]) for place in used])
+            if found is not None:
+                best = min(best, (cost, found))
         return best[1]
 
     def _by_exchange(self, nodes: Bits, mask: Bits, find: Find) -> Bits:

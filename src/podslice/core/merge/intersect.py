@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podslice.core.hints.hintset import HintSet
-from podslice.core.hints.needs import Need
+from podslice.core.hints.needs import Need, all_met
 from podslice.core.hints.search import Effort, Span, lowest, lowest_nodes
 from podslice.core.merge.fit import Fit
 from podslice.core.merge.split import Split
@@ -114,6 +114,9 @@ def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, effort:
     alone = [[need.beside(one.open_nodes & ~room) for need in one.needs] for one in _distinct(opened)]
 
     def find(nodes: Bits, needs: Sequence[Need]) -> Bits | None:
+        if nodes.bit_count() == size:
+            spared = any(all_met(own, nodes) for own in alone) or (len(opened) > 1 and split.possible(room & ~nodes))
+            return nodes if spared and all_met(needs, nodes) else None
         best: Bits | None = None
         for own in alone:
             mask = lowest(nodes, size, [*own, *needs], effort, below=best)

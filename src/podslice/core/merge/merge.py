@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
-from podslice.core.hints.search import EXACT_NODES, Effort, Span
+from podslice.core.hints.search import Effort, Purse, Span
 from podslice.core.merge import fold, intersect
 from podslice.core.merge.fit import ClosestFit, Fit
 from podslice.core.merge.options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
@@ -43,6 +43,7 @@ class Merger:
         self.single_numa_node = policy == SINGLE_NUMA_NODE
         self.all_nodes: Bits = bits_of(node for node, _ in numa)
         self.ended_early = False
+        self._purse = Purse()
         self._fit = Fit()
         self._may_crash = False
         if closest and not self.single_numa_node:
@@ -51,9 +52,10 @@ class Merger:
             self._fit = ClosestFit({node: distances or () for node, distances in numa}, position)
             self._may_crash = distances_by_id and max(ids) >= min(len(distances or ()) for _, distances in numa)
 
-    def merge(self, providers: Iterable[ProviderHints]) -> tuple[Hint, bool]:
-        """The affinity to store and whether the pod may land (spec 9.5)."""
+    def merge(self, providers: Iterable[ProviderHints], purse: Purse | None = None) -> tuple[Hint, bool]:
+        """The affinity to store and whether the pod may land (spec 9.5); `purse` pays for the searches."""
         self.ended_early = False
+        self._purse = Purse() if purse is None else purse
         if self.policy == NONE:
             return NO_AFFINITY, True
         best = self._best(providers)
@@ -97,13 +99,13 @@ class Merger:
             return Hint(self.all_nodes, not impossible)
         if self.single_numa_node:
             return self._of_single_nodes(sets, impossible=impossible)
-        efforts = Effort(), Effort()
+        efforts = Effort(self._purse), Effort(self._purse)
         mask = None if impossible else intersect.preferred(sets, self._fit, efforts[0])
         found = Hint(mask, True) if mask else None
         if found is None:
             found = Hint(intersect.nearest(sets, self.all_nodes, self._fit, efforts[1]) or self.all_nodes, False)
         exhausted = any(effort.exhausted for effort in efforts)
-        if exhausted and self.all_nodes.bit_count() <= EXACT_NODES:
+        if exhausted and self.all_nodes.bit_count() <= self._purse.exact_nodes:
             return self._of_lists([*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])], _span(sets))
         self.ended_early = exhausted or any(one.ended_early for one in sets)
         return found

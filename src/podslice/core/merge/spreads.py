@@ -8,7 +8,7 @@ from itertools import accumulate, product
 
 from podslice.core.hints.search import Effort
 
-_GROUPS_PER_STEP = 32
+_GROUPS_PER_STEP = 16
 """A step over more groups counts as several."""
 Way = tuple[int, tuple[int, ...]]
 """The distance sum, and how many nodes come from each group."""
@@ -116,6 +116,9 @@ class Spreads:
 
     def _exchanged(self, cost: int, counts: tuple[int, ...]) -> Iterator[Way]:
         """The ways that follow from one by exchanging twins."""
+        if len(self._order) == len(counts):
+            yield cost, counts
+            return
         start = 0
         ways: list[list[tuple[int, ...]]] = []
         for twins in self._order:
