@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.memory import memory_hints
-from podslice.core.machine.memory import MachineState
+from podslice.core.hints.memory import free_on, memory_hints, sums_wrap
+from podslice.core.machine.memory import MachineState, MemoryTable
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
 from podslice.core.values.cpuset import bits_of, iter_bits
 from tests.memory.helpers import (
@@ -122,6 +122,28 @@ def test_hints_equal_the_specification(state, amount, pages, data):
     assert [tuple(hint) for hint in memory_hints(state, request, reuse, crash=True) or ()] == naive_masks(
         state, request, reuse
     )
+
+
+@given(states(), st.integers(0, 14), st.data())
+def test_hints_of_sums_that_do_not_wrap(state, amount, data):
+    """Looking at every set, as where sums may wrap, gives the same hints where they do not."""
+    request = {"memory": amount * GiB}
+    masks = st.sets(st.sampled_from(sorted(state)), min_size=1).map(bits_of)
+    reuse = data.draw(st.dictionaries(masks, st.just({"memory": 2 * GiB}), max_size=3))
+    assert not sums_wrap(state)
+    listed = [list(memory_hints(state, request, reuse, crash=True, wraps=wraps) or ()) for wraps in (True, False)]
+    assert listed[0] == listed[1]
+
+
+def test_hints_of_sums_that_wrap():
+    """A node that lacks 1 GiB for its huge pages has almost 2^64 bytes, and together with another one next to none."""
+    state = {0: node_state(9, 9, cells=(0,)), 1: node_state(9, 9, cells=(1,))}
+    lacking = (1 << 64) - 8 * GiB
+    state[1].memory_map["memory"] = MemoryTable(0, 0, lacking, 0, lacking)
+    assert sums_wrap(state)
+    assert shown(memory_hints(state, {"memory": 2 * GiB}, {}, crash=True, wraps=True)) == "{0}+ {1}+"
+    assert free_on(state, 0b11, "memory") == GiB
+    assert shown(memory_hints(state, {"memory": GiB}, {}, crash=True, wraps=True)) == "{0}+ {1}+ {0,1}-"
 
 
 def test_missing_table_is_a_crash_upstream():

@@ -110,6 +110,47 @@ def test_gaps_in_node_ids() -> None:
         Merger("restricted", numa, closest=True, distances_by_id=True).merge(hints)
 
 
+def outcome(merger: Merger, providers: list[ProviderHints]) -> tuple[Hint, bool] | str:
+    """What a merge comes to, or the defect it meets."""
+    try:
+        return merger.merge(providers)
+    except UpstreamDefectError as defect:
+        return defect.name
+
+
+@given(problem=problems(), policy=st.sampled_from(["best-effort", "restricted"]), gap=st.integers(0, 2))
+def test_walk_equals_the_cross_product(
+    problem: tuple[int, list[list[int]], list[list[Hint]]], policy: str, gap: int
+) -> None:
+    """Where ids go beyond the distance lists, a merge that compares no two sets of one size out of reach ends as
+    every other one; otherwise it is the named defect."""
+    nodes, distances, lists = problem
+    lists = [[Hint(hint.mask and hint.mask << gap, hint.preferred) for hint in hints] for hints in lists]
+    numa = [(i + gap, distances[i]) for i in range(nodes)]
+    providers: list[ProviderHints] = [{"resource": hints} for hints in lists]
+    near = Merger(policy, numa, closest=True).merge(providers)
+    found = outcome(Merger(policy, numa, closest=True, distances_by_id=True), providers)
+    if isinstance(found, str):
+        assert found == "distances_by_node_id"
+        assert gap
+    else:
+        assert found[0].mask is not None
+        assert near[0].mask is not None
+        assert found[1] == near[1]
+        assert found[0].mask.bit_count() == near[0].mask.bit_count()
+
+
+def test_crash_depends_on_the_comparisons() -> None:
+    """Two sets of one size are compared by distance although a larger one wins; a single set never is."""
+    numa = [(1, [10, 20]), (4, [11, 10])]
+    merger = Merger("best-effort", numa, closest=True, distances_by_id=True)
+    both, low, high = Hint(0b1_0010, False), Hint(0b10, True), Hint(0b1_0000, True)
+    with pytest.raises(UpstreamDefectError, match="distances_by_node_id"):
+        merger.merge([{"a": [both]}, {"b": [low, high, both]}])
+    assert merger.merge([{"a": [both]}, {"b": [both, both]}]) == (both, True)
+    assert merger.merge([{"a": [both]}, {"b": [low, both]}]) == (both, True)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -7,7 +7,7 @@ taken alone or as exactly the group they belong to. So there is a rule for the f
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hintset import HintSet
@@ -178,7 +178,7 @@ def _wrapped_hints(machine: MachineState, request: Request, reuse: Reuse) -> Hin
     singles = 0
     multis = []
     for mask in enumerate_masks(tuple(sorted(machine))):
-        if any(_sum_on(machine, mask, name, "allocatable") < amount for name, amount in request.items()):
+        if any(_size_of(machine, mask, name) < amount for name, amount in request.items()):
             continue
         smallest = min(smallest, mask.bit_count())
         if groups.violated_by(mask) or groups.broken_by(mask):
@@ -211,13 +211,15 @@ def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool
 
 def free_on(machine: MachineState, mask: Bits, name: str) -> int:
     """Free bytes of a resource on the nodes of a mask; wraps at 64 bits as upstream does."""
-    return _sum_on(machine, mask, name, "free")
-
-
-def _sum_on(machine: MachineState, mask: Bits, name: str, field: Literal["free", "allocatable"]) -> int:
-    total = 0
+    free = 0
     for node in iter_bits(mask):
         if node in machine:
             table = (machine[node].memory_map or {}).get(name)
-            total += getattr(table, field) if table is not None else 0
-    return total & U64
+            free += table.free if table is not None else 0
+    return free & U64
+
+
+def _size_of(machine: MachineState, mask: Bits, name: str) -> int:
+    """The same of nodes that hold nothing."""
+    tables = ((machine[node].memory_map or {}).get(name) for node in iter_bits(mask))
+    return sum(table.allocatable for table in tables if table is not None) & U64
