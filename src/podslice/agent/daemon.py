@@ -29,6 +29,7 @@ from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
 from podslice.agent.sources import ManifestSource, PodSource, Sources
 from podslice.agent.status import AgentStatus
+from podslice.agent.supervise import Supervisor
 from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer
 from podslice.core.errors import InputError
@@ -59,6 +60,7 @@ class Agent:
         self.settings = settings = loaded.agent
         self.observe = observe
         self.reporter = AgentReporter()
+        self.loops = Supervisor(lambda name, why: self.reporter.trouble("loop", f"{name} is started again: {why}"))
         self.node_name = settings.sources.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname()
         self._api = api if api is not None else HTTPApiServer() if settings.sources.api_server else None
         self._api_source: ApiSource | None = None
@@ -155,16 +157,11 @@ class Agent:
             if self._scratch is not None:
                 stack.callback(self._scratch.cleanup)
             await self._listen(stack)
-            tasks = self._tasks()
-            stack.push_async_callback(_cancel, tasks)
+            self._start_loops()
+            stack.push_async_callback(self.loops.stop)
             notify("READY=1")
-            stopped = asyncio.ensure_future(self.stopping.wait())
-            await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
+            await self.stopping.wait()
             notify("STOPPING=1")
-            for task in tasks:
-                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         settings = self.settings
@@ -188,21 +185,23 @@ class Agent:
             await _listening("devicePlugins", settings.device_plugins, self.devices.start)
             stack.push_async_callback(self.devices.close)
 
-    def _tasks(self) -> list[asyncio.Task[None]]:
-        work: list[Awaitable[None]]
-        work = [self._serve_runtime(), self._place_others(), self._reconcile(), self._watchdog()]
+    def _start_loops(self) -> None:
+        self.loops.start("runtime", self._serve_runtime)
+        self.loops.start("placing", self._place_others)
+        self.loops.start("reconcile", self._reconcile)
+        self.loops.start("watchdog", self._watchdog)
         if self._api is not None and self._api_source is not None:
-            work.append(self._api_source.run())
+            self.loops.start("apiServer", self._api_source.run)
             if self.settings.events and not self.observe:
                 events = ApiEvents(self._api, self.node_name)
                 self.reporter.events = events
-                work.append(events.run())
+                self.loops.start("events", events.run)
         if self._kubelet_source is not None:
-            work.append(self._kubelet_source.run())
-        return [asyncio.ensure_future(one) for one in work]
+            self.loops.start("kubelet", self._kubelet_source.run)
 
     async def _serve_runtime(self) -> None:
-        """Wait for the sources' pods, as long as that makes sense, then serve the runtime for ever."""
+        """Wait for the sources' pods, as long as that makes sense, then serve the runtime: for ever, or until the
+        runtime that started us has gone."""
         try:
             async with asyncio.timeout(_SOURCE_SECONDS):
                 while not self.sources.ready:
@@ -212,6 +211,8 @@ class Agent:
                 if not source.ready:
                     self.reporter.trouble(source.name, "no list of pods yet; going on with what is known")
         await run_plugin(self.plugin, self._launch, connected=self._connected, disconnected=self._disconnected)
+        self.stopping.set()
+        await asyncio.Event().wait()
 
     def _connected(self, connection: Connection) -> None:
         self._connection = connection
@@ -279,8 +280,8 @@ class Agent:
     # What it says about itself
 
     def healthy(self) -> str:
-        """Empty while all is well; the loop that answers is the loop that works."""
-        return ""
+        """Empty while all is well: the loop that answers turns, and what it carries has not died lately."""
+        return self.loops.problem()
 
     def ready(self) -> str:
         """Empty when pods are served as configured."""
@@ -312,12 +313,6 @@ async def _between_other_work(steps: Iterable[list[Drift]]) -> list[Drift]:
         found += step
         await asyncio.sleep(0)
     return found
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _listening(field: str, where: str, listen: Callable[[], Awaitable[Any]]) -> Any:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from podslice.agent.admitting import INVALID, UNEXPECTED, Admitting, refusal_of
 from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Placement, PodRecord, Refusal, SandboxRecord
@@ -31,6 +32,7 @@ from podslice.core.pod.spec import Pod
 from podslice.host.store import NodeStore
 from podslice.wire.proto import nri_pb2 as nri
 
+T = TypeVar("T")
 Found = Pod | Refusal | None
 """What is known about a pod when it is asked for: its specification, why there is none that counts, or nothing."""
 
@@ -72,7 +74,7 @@ class Owner:
         self.sandboxes: dict[str, SandboxRecord] = {}
         self.containers: dict[str, ContainerRecord] = {}
         self.placing = Placing(machine, self.containers, move_strangers=move_strangers)
-        self.updates = Updates(self.placing, self.containers)
+        self.updates = Updates(self.placing, self.containers, partial(self.contained, "update"))
         self.on_open: Callable[[Node], None] = lambda node: None
         self._find = find
         self._told = told
@@ -91,6 +93,13 @@ class Owner:
     def node(self) -> Node | None:
         """The decisions' side of the store."""
         return None if self.store is None else self.store.node
+
+    def contained(self, step: str, record: ContainerRecord, work: Callable[[], T]) -> T | None:
+        """Do a step for a container; None when it failed, which is then its pod's failure only."""
+        sandbox = self.sandboxes.get(record.sandbox)
+        identity = sandbox.identity if sandbox is not None else Identity(record.pod_uid, "", record.name, {})
+        done = self.seam.attempt(step, identity, work)
+        return None if isinstance(done, PodFailure) else done
 
     # Synchronization
 

@@ -9,7 +9,8 @@ import stat
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from podslice.agent.admitting import INVALID, UNEXPECTED
 from podslice.agent.books import ContainerRecord, Refusal, SandboxRecord
@@ -30,6 +31,9 @@ from podslice.wire.ttrpc import FAILED_PRECONDITION, INVALID_ARGUMENT, RPCError
 
 _FILES_PER_TURN = 4
 _LONGEST_REFUSAL = 2000
+
+
+T = TypeVar("T")
 
 
 def _found(tried: Found | PodFailure) -> Found:
@@ -152,13 +156,18 @@ class AgentPlugin:
         finally:
             self._timer.hook(hook, time.perf_counter() - started)
 
+    def _done(self, hook: str, pod: nri.PodSandbox, work: Callable[[], T]) -> T | None:
+        """A hook that never fails: what goes wrong is the pod's, and the runtime goes on."""
+        with self._timed(hook):
+            identity = Identity(pod.uid, pod.namespace, pod.name, {})
+            done = self._owner.seam.attempt(hook, identity, work)
+        return None if isinstance(done, PodFailure) else done
+
     def stop_pod(self, pod: nri.PodSandbox) -> None:
-        with self._timed("StopPodSandbox"):
-            self._owner.stop_pod(pod.id)
+        self._done("StopPodSandbox", pod, lambda: self._owner.stop_pod(pod.id))
 
     def remove_pod(self, pod: nri.PodSandbox) -> None:
-        with self._timed("RemovePodSandbox"):
-            self._owner.remove_pod(pod.id)
+        self._done("RemovePodSandbox", pod, lambda: self._owner.remove_pod(pod.id))
 
     def create_container(self, pod: nri.PodSandbox, container: nri.Container) -> CreateAnswer | Awaitable[CreateAnswer]:
         started = time.perf_counter()
@@ -219,29 +228,34 @@ class AgentPlugin:
         return CreateAnswer(adjust, updates)
 
     def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        with self._timed("StartContainer"):
-            record = self._owner.start_container(container.id)
-            if record is not None and not self._observe:
-                self._owner.updates.write_started(record, self._write_cgroup)
+        self._done("StartContainer", pod, lambda: self._start(container.id))
+
+    def _start(self, container_id: str) -> None:
+        record = self._owner.start_container(container_id)
+        if record is not None and not self._observe:
+            self._owner.updates.write_started(record, self._write_cgroup)
 
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate]:
-        with self._timed("UpdateContainer"):
-            updates = self._owner.update_container(container.id, resources)
-        return [] if self._observe else updates
+        updates = self._done("UpdateContainer", pod, lambda: self._owner.update_container(container.id, resources))
+        return [] if self._observe else updates or []
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]:
-        with self._timed("StopContainer"):
-            self._owner.stop_container(container.id)
-            self._files.remove(container.id)
-            updates = self._owner.updates.take()
-        return [] if self._observe else updates
+        updates = self._done("StopContainer", pod, lambda: self._stop(container.id))
+        return [] if self._observe else updates or []
+
+    def _stop(self, container_id: str) -> list[nri.ContainerUpdate]:
+        self._owner.stop_container(container_id)
+        self._files.remove(container_id)
+        return self._owner.updates.take()
 
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
-        with self._timed("RemoveContainer"):
-            self._owner.stop_container(container.id)
-            self._files.remove(container.id)
+        self._done("RemoveContainer", pod, lambda: self._remove(container.id))
+
+    def _remove(self, container_id: str) -> None:
+        self._owner.stop_container(container_id)
+        self._files.remove(container_id)
 
     def crashed(self, error: Exception) -> None:
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -267,7 +281,7 @@ class AgentPlugin:
         for container_id in list(self._outdated)[:_FILES_PER_TURN]:
             record = self._outdated.pop(container_id)
             if container_id in self._owner.containers:
-                self._write(record)
+                self._owner.contained("file", record, partial(self._write, record))
         if self._outdated:
             asyncio.get_running_loop().call_soon(self._write_some)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from podslice.agent.books import ContainerRecord, Limits, Placement, PodRecord
+from podslice.agent.contract import PodFailure
 from podslice.agent.identity import RESOURCES_ANNOTATION
 from podslice.agent.owner import Owner
 from podslice.core.effects.cgroup import pod_cgroup
@@ -20,6 +22,7 @@ from podslice.core.values.cpuset import format_bits
 from podslice.core.values.gates import FeatureGates
 from podslice.host.cgroup2 import CgroupTree, CgroupValues, cgroup_path
 
+T = TypeVar("T")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NARROWED = "the set is written, but the kernel grants less: a parent cgroup is narrower, or CPUs are offline"
 _IN_USE = "more is in use already; writing the limit could kill the container"
@@ -93,11 +96,15 @@ class Reconciler:
         meanwhile is seen as it then is."""
         for record in list(self._owner.containers.values()):
             if self._owner.containers.get(record.id) is record:
-                yield list(self._container(record))
+                yield self._owner.contained("reconcile", record, partial(self._listed, self._container, record)) or []
         for uid in list(self._owner.pods):
             pod = self._owner.pods.get(uid)
             if pod is not None:
-                yield list(self._pod(pod))
+                found = self._owner.seam.attempt("reconcile", pod.identity, partial(self._listed, self._pod, pod))
+                yield [] if isinstance(found, PodFailure) else found
+
+    def _listed(self, look: Callable[[T], Iterator[Drift]], what: T) -> list[Drift]:
+        return list(look(what))
 
     def _container(self, record: ContainerRecord) -> Iterator[Drift]:
         pod = self._owner.pods.get(record.pod_uid)

@@ -9,6 +9,8 @@ answers, a few containers at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Protocol, TypeVar
 
 from podslice.agent.books import ContainerRecord, Placement
 from podslice.agent.placing import Placing
@@ -18,6 +20,15 @@ from podslice.wire.proto import nri_pb2 as nri
 _LATE_PER_ANSWER = 4
 """The runtime takes tens of milliseconds for each update in an answer."""
 
+T = TypeVar("T")
+
+
+class Contained(Protocol):
+    """Does a step for a container; None when it failed, which is then its pod's failure only."""
+
+    def __call__(self, record: ContainerRecord, work: Callable[[], T]) -> T | None: ...
+
+
 Write = Callable[[ContainerRecord, Placement], bool]
 """Writes what a container should have into its cgroup; False where that cannot be done."""
 
@@ -26,11 +37,12 @@ class Updates:
     """What is due for the owner's `containers`. `on_due` hears that something is, `on_placed` of every container whose
     sets change."""
 
-    def __init__(self, placing: Placing, containers: Mapping[str, ContainerRecord]) -> None:
+    def __init__(self, placing: Placing, containers: Mapping[str, ContainerRecord], contained: Contained) -> None:
         self.on_due: Callable[[], None] = lambda: None
         self.on_placed: Callable[[ContainerRecord], None] = lambda record: None
         self._placing = placing
         self._containers = containers
+        self._contained = contained
         self._changes = 0
         self._due = False
         self._everyone = False
@@ -67,7 +79,7 @@ class Updates:
         pool.write(on_pool.resources)
         updates = []
         for record in self._containers.values():
-            wanted = None if record.id == but else self._wanted(record, pool)
+            wanted = None if record.id == but else self._contained(record, partial(self._wanted, record, pool))
             if wanted is None:
                 continue
             if wanted is pool and pool.cpus and wanted != record.applied:
@@ -97,10 +109,12 @@ class Updates:
             if not self._due:
                 return
             pool = Placement(cpus=self._placing.pool())
-            wanted = self._wanted(record, pool) if self._containers.get(record.id) is record else None
+            if self._containers.get(record.id) is not record:
+                continue
+            wanted = self._contained(record, partial(self._wanted, record, pool))
             if wanted is None or wanted == record.applied:
                 continue
-            missed |= not self._write(record, wanted, pool, write)
+            missed |= not self._contained(record, partial(self._write, record, wanted, pool, write))
             yield
         if not missed and self._changes == changes:
             self._settled()
@@ -111,7 +125,8 @@ class Updates:
 
     def write_started(self, record: ContainerRecord, write: Write) -> None:
         """A container is about to start: give it the sets it should have, whatever changed since it was created."""
-        self._write(record, self._placing.wanted(record), Placement(cpus=self._placing.pool()), write)
+        pool = Placement(cpus=self._placing.pool())
+        self._contained(record, lambda: self._write(record, self._placing.wanted(record), pool, write))
 
     def _write(self, record: ContainerRecord, wanted: Placement, pool: Placement, write: Write) -> bool:
         written = write(record, wanted)

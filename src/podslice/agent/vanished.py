@@ -6,6 +6,8 @@ stop and go silently (containerd issue 8426). What a pod held would be lost, so 
 
 from __future__ import annotations
 
+from functools import partial
+
 from podslice.agent.books import SandboxRecord
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
@@ -26,10 +28,18 @@ class Vanished:
         if not self._tree.usable:
             return []
         self._seen = {id: seen for id, seen in self._seen.items() if id in self._owner.sandboxes}
-        gone = [sandbox for sandbox in self._owner.sandboxes.values() if not sandbox.stopped and self._gone(sandbox)]
-        for sandbox in gone:
-            self._owner.remove_pod(sandbox.id)
-        return [sandbox.identity for sandbox in gone]
+        there = [sandbox for sandbox in self._owner.sandboxes.values() if not sandbox.stopped]
+        return [
+            sandbox.identity
+            for sandbox in there
+            if self._owner.seam.attempt("vanished", sandbox.identity, partial(self._release, sandbox)) is True
+        ]
+
+    def _release(self, sandbox: SandboxRecord) -> bool:
+        if not self._gone(sandbox):
+            return False
+        self._owner.remove_pod(sandbox.id)
+        return True
 
     def ended(self, identity: Identity) -> bool:
         """True for a listed sandbox without containers that ended while nobody looked: it has said where it runs, and
