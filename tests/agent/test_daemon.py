@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 
 from podslice.agent.apiserver import FakeApiServer
 from podslice.agent.daemon import Agent
+from podslice.agent.health import make_private, state_problem
 from podslice.agent.local import read_status
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.settings import settings_from_dict
@@ -61,15 +63,22 @@ def with_agent(
     test: Callable[[Agent, FakeRuntime, FakeApiServer], Awaitable[None]],
     *,
     observe: bool = False,
+    clock: Callable[[], float] = time.monotonic,
     **fields: Any,
 ) -> None:
     async def main() -> None:
         fake, api = FakeRuntime(), FakeApiServer()
-        loaded = settings_from_dict(settings(folder, sources={"apiServer": True}, **fields))
+        loaded = settings_from_dict(settings(folder, **{"sources": {"apiServer": True}, **fields}))
         launch = Launch("podslice", "90", fake.connect, False)
         FakeTree(folder / "cgroup")
         agent = Agent(
-            loaded, from_synthetic(MACHINE), observe=observe, api=api, launch=launch, tree=CgroupTree(folder / "cgroup")
+            loaded,
+            from_synthetic(MACHINE),
+            observe=observe,
+            api=api,
+            launch=launch,
+            tree=CgroupTree(folder / "cgroup"),
+            clock=clock,
         )
         task = asyncio.ensure_future(agent.run())
         try:
@@ -274,18 +283,88 @@ def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
 
 
 def test_not_ready_without_runtime_or_state(tmp_path: Path) -> None:
-    """`/readyz` says what is missing; `/healthz` stays good."""
+    """`/readyz` says what is missing; `/healthz` says it too, but stays good where a restart would not help."""
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        assert (await get(agent.web_port, "/readyz")) == (200, "ok\n")
         agent.owner.admitting.safe_mode = "damaged"
         assert await get(agent.web_port, "/readyz") == (503, "safe mode: damaged\n")
+        agent.owner.admitting.safe_mode = ""
         fake.stop()
         async with asyncio.timeout(5):
-            while (await get(agent.web_port, "/readyz"))[1] != "not registered with the runtime\n":
+            while not (await get(agent.web_port, "/readyz"))[1].startswith("runtime: not registered with the runtime"):
                 await asyncio.sleep(0.02)
-        assert (await get(agent.web_port, "/healthz"))[0] == 200
+        code, text = await get(agent.web_port, "/healthz")
+        assert code == 200
+        assert "runtime: not registered with the runtime" in text
+        assert "apiServer: ok\n" in text
         fake.start()
 
+    with_agent(tmp_path, test)
+
+
+def test_not_ready_while_the_api_server_is_away(tmp_path: Path) -> None:
+    """A source that can learn nothing new is named with its cause."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        api.down = True
+        async with asyncio.timeout(5):
+            while "apiServer: connection" not in (await get(agent.web_port, "/readyz"))[1]:
+                await asyncio.sleep(0.02)
+        assert (await get(agent.web_port, "/healthz"))[0] == 200
+
+    with_agent(tmp_path, test)
+
+
+def test_unhealthy_when_a_loop_stands_still(tmp_path: Path) -> None:
+    """A loop that has not turned for far too long is what a restart mends, so `/healthz` is bad."""
+    now = [0.0]
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        assert (await get(agent.web_port, "/healthz"))[0] == 200
+        now[0] += 11_000
+        code, text = await get(agent.web_port, "/healthz")
+        assert (code, "loops: reconcile has not turned for 11000 s" in text) == (503, True)
+
+    with_agent(tmp_path, test, clock=lambda: now[0], reconcileSeconds=3600)
+
+
+def test_state_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state directory on a disk that is read-only or full, or that is gone wrong, is named."""
+    assert state_problem(tmp_path / "none") == ""
+    assert state_problem(tmp_path) == ""
+    assert "cannot be used" in state_problem(tmp_path / ("x" * 300))
+    full = os.statvfs_result((4096, 4096, 100, 0, 0, 10, 5, 5, 0, 255))
+    monkeypatch.setattr("podslice.agent.health.os.statvfs", lambda path: full)
+    assert "no space left" in state_problem(tmp_path)
+    monkeypatch.setattr("podslice.agent.health.os.access", lambda path, mode: False)
+    assert "cannot be written" in state_problem(tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "inside", "after"), [
+    (0o755, ["cpu_manager_state", "pods"], 0o700), (0o777, [], 0o700), (0o700, ["anything"], 0o700),
+    (0o755, ["cpu_manager_state", "config.yaml"], 0o755), (None, [], 0o700),
+])  # fmt: skip
+def test_state_directory_is_private(tmp_path: Path, mode: int | None, inside: list[str], after: int) -> None:
+    """It is made 0700 and mended where it is open, unless it holds what is not ours: then that is said."""
+    folder = tmp_path / "state"
+    if mode is not None:
+        folder.mkdir()
+        folder.chmod(mode)
+        for name in inside:
+            (folder / name).write_text("")
+    remark = make_private(folder)
+    assert folder.stat().st_mode & 0o777 == after
+    assert bool(remark) == (after != 0o700)
+
+
+def test_agent_makes_its_state_directory_private(tmp_path: Path) -> None:
+    """The running agent has done so."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+    (tmp_path / "state").mkdir(mode=0o755)
     with_agent(tmp_path, test)
 
 

@@ -189,7 +189,7 @@ def test_all_pods_together_are_bounded() -> None:
     pods.put(known_pod(json.dumps(VICTIM).encode(), "node"))
     for number in range(MOST_BYTES // LARGEST_SPEC + 10):
         spec = {"containers": [{"name": "x" * (LARGEST_SPEC - 100)}]}
-        pods.put(known_pod(json.dumps({"metadata": {"uid": f"p{number}"}, "spec": spec}).encode(), "node"))
+        pods.put(known_pod(json.dumps(pod(f"p{number}") | {"spec": spec}).encode(), "node"))
     assert pods.size < MOST_BYTES + 100_000
     assert pods.find(who("victim")) is not None
     with pytest.raises(InputError, match="the pods of this node have more than"):

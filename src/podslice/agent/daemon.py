@@ -17,6 +17,7 @@ from podslice.agent.apiclient import HTTPApiServer
 from podslice.agent.apiserver import ApiServer, ApiSource
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.deviceplugins import DevicePlugins
+from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
 from podslice.agent.kubelet import HTTPKubelet, KubeletSource
 from podslice.agent.local import serve_status, status_of
 from podslice.agent.metrics import Metrics
@@ -56,6 +57,7 @@ class Agent:
         api: ApiServer | None = None,
         launch: Launch | None = None,
         tree: CgroupTree | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings = loaded.agent
         self.observe = observe
@@ -66,7 +68,11 @@ class Agent:
         self._api_source: ApiSource | None = None
         if self._api is not None:
             self._api_source = ApiSource(self._api, self.node_name, trouble=self.reporter.trouble)
-        self._kubelet_source = self._reading_the_kubelet()
+        self._kubelet = self._reading_the_kubelet()
+        self._kubelet_source: KubeletSource | None = None
+        if self._kubelet is not None and settings.sources.kubelet is not None:
+            every = settings.sources.kubelet.every_seconds
+            self._kubelet_source = KubeletSource(self._kubelet, every=every, trouble=self.reporter.trouble)
         self.sources = Sources(
             self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation_counts
         )
@@ -113,6 +119,7 @@ class Agent:
         self._warned: list[str] = []
         self._due = asyncio.Event()
         self._started = time.time()
+        self._turning = Turning(clock)
         self.owner.updates.on_due = self._due.set
 
     def _sources(self) -> list[PodSource]:
@@ -125,13 +132,12 @@ class Agent:
             chosen.append(self._kubelet_source)
         return chosen
 
-    def _reading_the_kubelet(self) -> KubeletSource | None:
+    def _reading_the_kubelet(self) -> HTTPKubelet | None:
         settings = self.settings.sources.kubelet
         if settings is None:
             return None
         address = settings.address or os.environ.get("NODE_IP", "") or "127.0.0.1"
-        kubelet = HTTPKubelet(settings, self.node_name, address)
-        return KubeletSource(kubelet, every=settings.every_seconds, trouble=self.reporter.trouble)
+        return HTTPKubelet(settings, self.node_name, address)
 
     def _devices(self, settings: AgentSettings) -> DevicePlugins | None:
         if not settings.device_plugins:
@@ -156,12 +162,29 @@ class Agent:
         async with AsyncExitStack() as stack:
             if self._scratch is not None:
                 stack.callback(self._scratch.cleanup)
+            self._make_private()
+            for client in (self._api, self._kubelet):
+                if isinstance(client, HTTPApiServer | HTTPKubelet):
+                    stack.push_async_callback(client.close)
             await self._listen(stack)
             self._start_loops()
             stack.push_async_callback(self.loops.stop)
             notify("READY=1")
             await self.stopping.wait()
             notify("STOPPING=1")
+
+    def _make_private(self) -> None:
+        """Raises `InputError` where there can be no state directory."""
+        if self.observe:
+            return
+        try:
+            remark = make_private(self.owner.directory)
+        except OSError as error:
+            raise InputError(
+                f"{self.owner.directory}: cannot be used: {error.strerror}", path="stateDirectory"
+            ) from None
+        if remark:
+            self.reporter.trouble("stateDirectory", remark)
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         settings = self.settings
@@ -248,6 +271,7 @@ class Agent:
 
     async def _reconcile(self) -> None:
         while True:
+            self._turning.turned("reconcile", self.settings.reconcile_seconds)
             await asyncio.sleep(self.settings.reconcile_seconds)
             await self.reconcile()
 
@@ -279,17 +303,24 @@ class Agent:
 
     # What it says about itself
 
-    def healthy(self) -> str:
-        """Empty while all is well: the loop that answers turns, and what it carries has not died lately."""
-        return self.loops.problem()
+    def checks(self) -> list[Check]:
+        """All that must be well for pods to be served as configured."""
+        missing = "not registered with the runtime" + (f": {self._why_not}" if self._why_not else "")
+        return [
+            Check("runtime", "" if self._connection is not None else missing),
+            Check("state", state_problem(self.owner.directory)),
+            Check("safe mode", self.owner.safe_mode),
+            *(Check(one.name, one.cause if one.ready else _no_list(one)) for one in self.sources.sources),
+            Check("loops", self.loops.problem() or self._turning.problem(), restart_mends=True),
+        ]
 
-    def ready(self) -> str:
-        """Empty when pods are served as configured."""
-        if self._connection is None:
-            return "not registered with the runtime"
-        if self.owner.safe_mode:
-            return f"safe mode: {self.owner.safe_mode}"
-        return "" if self.sources.ready else "no list of pods from the API server yet"
+    def healthy(self) -> Health:
+        """What `/healthz` says."""
+        return alive(self.checks())
+
+    def ready(self) -> Health:
+        """What `/readyz` says."""
+        return ready(self.checks())
 
     def status(self) -> AgentStatus:
         return status_of(
@@ -302,8 +333,12 @@ class Agent:
             connected=self._connection is not None,
             observe=self.observe,
             started_at=self._started,
-            ready=self.ready(),
+            ready="; ".join(f"{check.name}: {check.problem}" for check in self.checks() if check.problem),
         )
+
+
+def _no_list(source: PodSource) -> str:
+    return "no list of pods yet" + (f": {source.cause}" if source.cause else "")
 
 
 async def _between_other_work(steps: Iterable[list[Drift]]) -> list[Drift]:

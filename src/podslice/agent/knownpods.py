@@ -38,13 +38,15 @@ class KnownPods:
 
     def find(self, identity: Identity) -> Pod | None:
         """By UID, or by the one true mirror of the static pod. Raises `InputError` for one that cannot be read."""
-        known = self._pods.get(identity.uid) or self._mirror(identity)
+        known = self._pods.get(identity.uid)
+        if known is None or not _same(known, identity):
+            known = self._mirror(identity)
         return None if known is None else known.pod()
 
     def _mirror(self, identity: Identity) -> KnownPod | None:
         """A mirror has another UID than its static pod, but its namespace and name; of two nobody knows which."""
         claims = [self._pods[uid] for uid in self._mirrors.get(identity.uid, ())]
-        claims = [one for one in claims if (one.namespace, one.name) == (identity.namespace, identity.name)]
+        claims = [one for one in claims if _same(one, identity)]
         return claims[0] if len(claims) == 1 else None
 
     def replace(self, pods: Iterable[KnownPod]) -> None:
@@ -79,3 +81,7 @@ class KnownPods:
             claims.discard(uid)
             if not claims:
                 del self._mirrors[pod.mirror_of]
+
+
+def _same(pod: KnownPod, identity: Identity) -> bool:
+    return (pod.namespace, pod.name) == (identity.namespace, identity.name)

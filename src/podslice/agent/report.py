@@ -6,8 +6,10 @@ import asyncio
 import datetime
 import logging
 import sys
+import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import structlog
@@ -19,7 +21,6 @@ from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
 from podslice.core.node import Decision
-from podslice.k8s.podlist import ApiError
 
 _MOST_WAITING = 256
 _REMEMBERED = 1024
@@ -108,14 +109,16 @@ class ApiEvents:
             event = await self._queue.get()
             try:
                 await self._api.create_event(event)
-            except ApiError:
+            except Exception:
                 self.dropped += 1
 
 
 class AgentReporter:
     """Implements `owner.Reporter` and `plugin.Timer`. `metrics` is set once the owner exists."""
 
-    def __init__(self, events: EventSink | None = None) -> None:
+    def __init__(self, events: EventSink | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._troubles: OrderedDict[tuple[str, str], float] = OrderedDict()
         self.metrics: Metrics | None = None
         self.events: EventSink = events or NoEvents()
         self.log = structlog.get_logger()
@@ -156,9 +159,16 @@ class AgentReporter:
         self.events.emit(identity, "Warning", "PodsliceStranger", f"Container {container}: {why}")
 
     def trouble(self, what: str, message: str) -> None:
+        """Counted each time; the same one is logged once in five minutes."""
         if self.metrics is not None:
             self.metrics.troubles.labels(what).inc()
-        self.log.error("trouble", what=what, message=message)
+        now, key = self._clock(), (what, message[:_LONGEST_MESSAGE])
+        if now - self._troubles.get(key, -_REPEAT_AFTER) < _REPEAT_AFTER:
+            return
+        self._troubles[key] = now
+        while len(self._troubles) > _REMEMBERED:
+            self._troubles.popitem(last=False)
+        self.log.error("trouble", what=what, message=message[:_LONGEST_MESSAGE])
 
     def drift(self, drift: Drift) -> None:
         if self.metrics is not None:

@@ -24,10 +24,12 @@ MOST_MANIFESTS = 1000
 
 
 class PodSource(Protocol):
-    """One place that knows pods. `changed` is set whenever it learns about one; `ready` once it has a full list."""
+    """One place that knows pods. `changed` is set whenever it learns about one; `ready` once it has a full list;
+    `cause` says why it knows nothing new, empty while all is well."""
 
     name: str
     ready: bool
+    cause: str
     changed: asyncio.Event
 
     def find(self, identity: Identity) -> Pod | None:
@@ -49,6 +51,7 @@ class FakeSource:
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
         self.name = "fake"
         self.ready = True
+        self.cause = ""
         self.changed = asyncio.Event()
         self.pods = {pod.metadata.uid: pod for pod in pods}
 
@@ -75,6 +78,7 @@ class ManifestSource:
     def __init__(self, directory: Path, node_name: str) -> None:
         self.name = "manifests"
         self.ready = True
+        self.cause = ""
         self.changed = asyncio.Event()
         self._directory = directory
         self._suffix = f"-{node_name.lower()}"

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from podslice.agent.health import Health
+
 _LONGEST_REQUEST = 8 << 10
 _PATIENCE = 5.0
 _PLAIN = "text/plain; charset=utf-8"
@@ -14,10 +16,12 @@ _PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Al
 
 
 class WebServer:
-    """Serves the text of `metrics`; `/healthz` and `/readyz` are 503 with the text `healthy` or `ready` returns,
-    200 when that is empty."""
+    """Serves the text of `metrics`; `/healthz` and `/readyz` say what `healthy` and `ready` find, with code 503 where
+    that is bad."""
 
-    def __init__(self, metrics: Callable[[], bytes], healthy: Callable[[], str], ready: Callable[[], str]) -> None:
+    def __init__(
+        self, metrics: Callable[[], bytes], healthy: Callable[[], Health], ready: Callable[[], Health]
+    ) -> None:
         self._metrics = metrics
         self._checks = {"/healthz": healthy, "/readyz": ready}
         self._server: asyncio.Server | None = None
@@ -57,8 +61,8 @@ class WebServer:
         if path == "/metrics":
             return 200, _METRICS, self._metrics()
         if path in self._checks:
-            problem = self._checks[path]()
-            return (503, _PLAIN, f"{problem}\n".encode()) if problem else (200, _PLAIN, b"ok\n")
+            found = self._checks[path]()
+            return 200 if found.good else 503, _PLAIN, found.text.encode("utf-8", "replace")
         return 404, _PLAIN, b"try /metrics, /healthz or /readyz\n"
 
 
