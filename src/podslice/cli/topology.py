@@ -6,7 +6,8 @@ import click
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.output import coloured, emit
-from podslice.contract.machines import MachineList, MachineSummary
+from podslice.contract.machines import MachineList, MachineSummary, device_inventory
+from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 
 _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo")
@@ -18,9 +19,26 @@ _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo")
     "-o", "--output", type=click.Choice(_FORMS), default="table", show_default=True, help="Form of the output."
 )
 @click.option("--capture", metavar="TAR", help="Write what discovery reads on this machine into a snapshot (.tar.xz).")
+@click.option(
+    "--devices", "show_devices", is_flag=True, help="Show GPUs and NICs instead; -o yaml writes a --devices file."
+)
+@click.option(
+    "--resource",
+    "resources",
+    multiple=True,
+    metavar="KEY=NAME",
+    help="With --devices: the resource of a kind (gpu, nic, vf), vendor (10de) or model (8086:1889); empty leaves out.",
+)
 @click.option("--list", "list_gallery", is_flag=True, help="List the ready-made machines.")
 def topology(
-    machine: str | None, sysfs: str | None, source: str | None, output: str, capture: str | None, list_gallery: bool
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+    output: str,
+    capture: str | None,
+    show_devices: bool,
+    resources: tuple[str, ...],
+    list_gallery: bool,
 ) -> None:
     """Show a machine as the kubelet sees it: this one, a captured one, a ready-made one, or a described one.
 
@@ -31,6 +49,7 @@ def topology(
       podslice topology --capture node7.tar.xz             # on node7
       podslice topology --sysfs node7.tar.xz -o wide       # anywhere
       podslice topology --from 'pack:2 numa:2 core:8 pu:2' -o yaml
+      podslice topology --devices -o yaml > devices.yaml   # GPUs and NICs, for podslice admit --devices
       lstopo --of xml | podslice topology --from - -o machineinfo
 
     Exit codes: 0 shown, 2 bad input, or a form that cannot carry the machine.
@@ -41,8 +60,44 @@ def topology(
         from podslice.host.capture import capture_machine
 
         click.echo(f"podslice: wrote {capture_machine(capture)} files to {capture}", err=True)
+    elif show_devices:
+        if machine is not None or source is not None:
+            remedy = "leave --machine and --from out, or give --sysfs"
+            raise InputError("only this machine and captured ones tell their devices", path="--devices", remedy=remedy)
+        _show_devices(sysfs, resources, output)
     else:
         _show(resolve_machine(machine, sysfs, source), output)
+
+
+def _show_devices(sysfs: str | None, resources: tuple[str, ...], output: str) -> None:
+    """GPUs and NICs with their NUMA nodes."""
+    from podslice.host.discover import discover
+    from podslice.host.filesystem import DiskFileSystem
+    from podslice.host.pci import found_devices, pci_functions, resource_names
+    from podslice.host.snapshot import open_snapshot
+
+    names = resource_names(resources)
+    fs = DiskFileSystem("/") if sysfs is None else open_snapshot(sysfs)
+    functions = pci_functions(fs, discover(fs))
+    inventory = found_devices(functions, names)
+    if output in ("json", "yaml"):
+        emit(device_inventory(inventory), output)
+        return
+    if output not in ("table", "wide"):
+        raise InputError(f"-o {output} cannot carry devices", path="--devices", remedy="-o table, json or yaml")
+    from podslice.render.table import print_table
+
+    facts = {function.address: function for function in functions}
+    rows = [
+        [resource.resource, one.id, str(facts[one.id].numa if one.numa else "-"), facts[one.id].kind,
+         ":".join(filter(None, (facts[one.id].vendor, facts[one.id].model))) or "-"]
+        for resource in inventory.resources
+        for one in resource.devices
+    ]  # fmt: skip
+    if rows:
+        print_table(["RESOURCE", "DEVICE", "NUMA", "KIND", "PCI ID"], rows)
+    else:
+        click.echo("No GPU and no NIC is on the PCI bus.")
 
 
 def _show(machine: Machine, output: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from podslice.core.machine import devices
 from podslice.core.machine.model import Core, CoreType, CPUGroup
 from podslice.core.values.cpuset import CPUSet
 
@@ -78,7 +79,7 @@ class MachineList(msgspec.Struct, frozen=True):
     items: tuple[MachineSummary, ...]
 
 
-class FileDevice(msgspec.Struct, frozen=True):
+class FileDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device; without `numa` it has no topology, any `health` but Healthy is unhealthy."""
 
     id: str
@@ -86,7 +87,7 @@ class FileDevice(msgspec.Struct, frozen=True):
     health: str = "Healthy"
 
 
-class FileResource(msgspec.Struct, frozen=True, rename="camel"):
+class FileResource(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """All devices of one extended resource, in one of three ways: listed, as numbers by NUMA node, as a number."""
 
     resource: str
@@ -100,3 +101,16 @@ class DeviceInventory(msgspec.Struct, frozen=True):
     """The devices of one machine by resource."""
 
     devices: tuple[FileResource, ...]
+
+
+def device_inventory(inventory: devices.DeviceInventory) -> DeviceInventory:
+    """The devices as a document, each one listed."""
+    resources = (
+        FileResource(
+            resource=resource.resource,
+            devices=tuple(FileDevice(one.id, one.numa or (), one.health) for one in resource.devices),
+            preferred_allocation=resource.preferred_allocation,
+        )
+        for resource in inventory.resources
+    )
+    return DeviceInventory(tuple(resources))

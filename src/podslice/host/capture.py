@@ -13,6 +13,7 @@ from pathlib import Path
 from podslice.core.errors import InputError
 from podslice.host.discover import discover
 from podslice.host.filesystem import DiskFileSystem, FileSystem
+from podslice.host.pci import pci_functions
 
 
 class RecordingFileSystem:
@@ -42,7 +43,7 @@ def capture_machine(target: str | Path, fs: FileSystem | None = None) -> int:
     """Write a snapshot of the machine (this one by default) to `target`, a tar compressed as its name says; returns
     the number of files. Raises `InputError` where there is nothing to capture or the target cannot be written."""
     recording = RecordingFileSystem(DiskFileSystem("/") if fs is None else fs)
-    discover(recording)
+    pci_functions(recording, discover(recording))
     # Names that were only listed matter too, such as the links of a NUMA node to its CPUs.
     parents = {path[:place] for path in recording.files for place, char in enumerate(path) if char == "/"}
     folders = recording.names - recording.files.keys() - parents
