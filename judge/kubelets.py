@@ -18,7 +18,7 @@ OPTIONS = (
 )
 _ALPHA = {"align-by-socket", "distribute-cpus-across-cores"}
 _MERGING = ("best-effort", "restricted")
-_MOST_CHOICES = 300_000
+_MOST_CHOICES = 70_000
 
 
 def cpu_options(r: Random, *, legal: bool) -> tuple[Json, Json]:
@@ -128,7 +128,7 @@ def _amount(r: Random) -> int:
 def _add_topology(r: Random, machine: Json, kubelet: Json) -> None:
     count = len(machine["nodes"])
     policy = pick(r, (1.5, None), (5, "best-effort"), (4, "restricted"), (2.5, "single-numa-node"), (0.5, "none"))
-    if count > 10 and not often(r, 0.35):
+    if count > 10 and not often(r, 0.12):
         policy = pick(r, (1, None), (1, "none"), (2, "single-numa-node"))
     if lists_with(count) < 2 and policy in _MERGING:
         _keep_one_manager(r, kubelet)
