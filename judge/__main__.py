@@ -20,7 +20,7 @@ from podslice.core.errors import PodsliceError
 
 _COUNTED = (
     "cases", "admissions", "admitted", "re-admissions", "restarts", "other operations", "chance",
-    "chance without our answer", "timeouts", "panics", "predicted", "firm differences",
+    "chance without our answer", "timeouts", "unanswered", "panics", "predicted", "firm differences",
 )  # fmt: skip
 _EVERY = 60.0
 """Seconds between two lines on how far it is."""

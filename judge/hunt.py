@@ -78,7 +78,12 @@ def hunt(judge: Path, batch: Batch) -> Outcome:
     cases = drawn(batch)
     patience = _PATIENCE.get(batch.kind, 3.0)
     found = Outcome(Counter(cases=len(cases)), [])
-    for case, result in zip(cases, ask(judge, cases, patience), strict=True):
+    try:
+        results = ask(judge, cases, patience)
+    except RuntimeError:
+        found.counts["unanswered"] += len(cases)
+        return found
+    for case, result in zip(cases, results, strict=True):
         comparison = judged(case, result)
         if result.get("timeout") and not comparison.defect:
             found.counts["timeouts"] += 1
