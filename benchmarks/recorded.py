@@ -23,7 +23,7 @@ from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
-from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.cpuset import format_bits, parse_bits
 from podslice.core.values.gates import FeatureGates
@@ -40,16 +40,18 @@ def cases() -> Iterator[Case]:
             entry = json.loads(line)
             name = entry["name"]
             known = go.get(name, {})
-            pick = "type" in entry["case"]
+            is_pick = "type" in entry["case"]
             yield Case(
-                group="recorded picks" if pick else "recorded admissions",
+                group="recorded picks" if is_pick else "recorded admissions",
                 name=name,
-                setup=partial(_pick if pick else _admission, entry, known.get("result")),
+                setup=partial(_pick if is_pick else _admission, entry, known.get("result")),
                 go_us=known.get("median_us"),
             )
 
 
-def _admission(entry: Json, expected: str | None) -> Callable[[], Callable[[], Any]]:
+def admitted(entry: Json, expected: str | None = None) -> tuple[Kubelet, Pod]:
+    """A kubelet after the setup of a case, with the case's pod on it. Raises `AssertionError` for another decision than
+    the `expected` CPUs of the first container."""
     case = entry["case"]
     kubelet = Kubelet(
         msgspec.convert(case["machine"], Machine),
@@ -61,13 +63,32 @@ def _admission(entry: Json, expected: str | None) -> Callable[[], Callable[[], A
     for operation in entry.get("setup") or ():
         assert kubelet.admit(pod_from_dict(operation["pod"])) is None, "a pod of the setup was refused"
     pod = pod_from_dict(entry["pod"])
-    uid = pod.metadata.uid
     assert kubelet.admit(pod) is None, "the pod was refused"
-    first = format_bits(kubelet.manager.cpu.affinity(uid, pod.spec.containers[0].name))
+    first = format_bits(kubelet.manager.cpu.affinity(pod.metadata.uid, pod.spec.containers[0].name))
     assert expected in (None, first), f"{entry['name']}: {first} instead of {expected}"
+    return kubelet, pod
+
+
+def pick(entry: Json, expected: str | None = None) -> Callable[[], int]:
+    """The pick of a case. Raises `AssertionError` for other CPUs than the `expected` ones."""
+    case = entry["case"]
+    topology = CPUTopology(msgspec.convert(case["machine"], Machine))
+    gates = FeatureGates.from_overrides(case.get("featureGates") or {})
+    options = parse_cpu_policy_options(case.get("options") or {}, gates)
+    available = parse_bits(case["available"])
+
+    def take() -> int:
+        return take_by_topology(topology, available, case["n"], options, KUBELET_1_36)
+
+    assert expected in (None, format_bits(take())), f"{entry['name']}: {format_bits(take())} instead of {expected}"
+    return take
+
+
+def _admission(entry: Json, expected: str | None) -> Callable[[], Callable[[], Any]]:
+    kubelet, pod = admitted(entry, expected)
 
     def prepare() -> Callable[[], Any]:
-        kubelet.remove_pod(uid)
+        kubelet.remove_pod(pod.metadata.uid)
         kubelet.collect()
         return lambda: kubelet.admit(pod)
 
@@ -75,14 +96,5 @@ def _admission(entry: Json, expected: str | None) -> Callable[[], Callable[[], A
 
 
 def _pick(entry: Json, expected: str | None) -> Callable[[], Callable[[], Any]]:
-    case = entry["case"]
-    topology = CPUTopology(msgspec.convert(case["machine"], Machine))
-    gates = FeatureGates.from_overrides(case.get("featureGates") or {})
-    options = parse_cpu_policy_options(case.get("options") or {}, gates)
-    available = parse_bits(case["available"])
-
-    def pick() -> int:
-        return take_by_topology(topology, available, case["n"], options, KUBELET_1_36)
-
-    assert expected in (None, format_bits(pick())), f"{entry['name']}: {format_bits(pick())} instead of {expected}"
-    return lambda: pick
+    taken = pick(entry, expected)
+    return lambda: taken
