@@ -29,7 +29,15 @@ from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocatio
 from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.pod_features import pod_level_refusal
-from podslice.core.scheduling.predicates import NodeFacts, PodOnNode, Refusal, general_predicates, pod_on_node
+from podslice.core.scheduling.predicates import (
+    NodeFacts,
+    PodOnNode,
+    Refusal,
+    Verdict,
+    general_predicates,
+    pod_on_node,
+    together,
+)
 from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.values.cpuset import Bits
 
@@ -67,6 +75,13 @@ class Admitted(NamedTuple):
     refusal: Refusal | None
 
 
+class Others(NamedTuple):
+    """Pods on a node beside one that is looked at, and what they request in all."""
+
+    pods: list[PodOnNode]
+    used: dict[str, int]
+
+
 class Kubelet:
     """One kubelet on one machine. Raises `StartError` from the constructor and from `restart`; then `manager` shows
     how far the start came, `running` is False, and only `restart` is of use."""
@@ -86,6 +101,7 @@ class Kubelet:
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
         self._seen: dict[str, PodOnNode] = {}
+        self._resources: tuple[tuple[object, ...], NodeResources] | None = None
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
         self.machine = machine
@@ -148,14 +164,61 @@ class Kubelet:
             raise
         return None
 
+    def rehearse(self, admission: AdmissionPod, others: Others | None = None, *, judged: bool = True) -> bool:
+        """True when `decide` would admit the pod, push nobody off the node, and its containers would start. Everything
+        is undone at once, which takes a profile without `refused_pods_leave_state` and a pod that is not here.
+
+        `others` are the pods on the node, for callers that rehearse many pods among the same ones. With `judged` False
+        only the resource managers are asked, and `accepts` says the rest.
+        """
+        context, manager, uid = self.manager.context, self.manager, admission.uid
+        context.activate(admission)
+        before = manager.snapshot(uid)
+        ended_early = context.ended_early
+        try:
+            manager.topology.admit(admission)
+            if judged and self.predicates and self._later_verdict(admission, others).victims:
+                return False
+            for container in admission.containers:
+                manager.device.container_start(admission, container, manager.topology.affinity(uid, container.name))
+            return True
+        except (AdmissionError, UpstreamDefectError):
+            return False
+        finally:
+            manager.restore(uid, before, forget=True)
+            context.deactivate(uid)
+            context.ended_early = ended_early
+            self._seen.pop(uid, None)
+
+    def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
+        """True when the handlers after the resource managers have nothing against a pod without devices, and nobody is
+        pushed off the node. `view` is the pod as the predicates see it."""
+        try:
+            return not self.predicates or not self._later_verdict(admission, others, view).victims
+        except AdmissionError:
+            return False
+
+    def others(self, uid: str = "") -> Others:
+        """The pods on the node but the one with this UID, as the predicates see them."""
+        pods = [self._on_node(other) for known, other in self.active.items() if known != uid]
+        return Others(pods, together(pods))
+
     def _later_handlers(self, pod: AdmissionPod) -> None:
+        verdict = self._later_verdict(pod)
+        self.preempted = verdict.victims
+        for uid in verdict.victims:
+            self.remove_pod(uid)
+
+    def _later_verdict(self, pod: AdmissionPod, others: Others | None = None, view: PodOnNode | None = None) -> Verdict:
         """General predicates and pod features, in the kubelet's order (spec memory-device 3.2)."""
         device = self.manager.device
+        others = others or self.others(pod.uid)
         verdict = general_predicates(
-            self._on_node(pod),
-            [self._on_node(other) for uid, other in self.active.items() if uid != pod.uid],
+            view or self._on_node(pod),
+            others.pods,
             NodeFacts(self.node_resources().allocatable),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
+            used=others.used,
         )
         if verdict.refusal is not None:
             raise AdmissionError(verdict.refusal.message, verdict.refusal.reason)
@@ -164,9 +227,7 @@ class Kubelet:
         )
         if unsupported is not None:
             raise AdmissionError(unsupported.message, unsupported.reason)
-        self.preempted = verdict.victims
-        for uid in verdict.victims:
-            self.remove_pod(uid)
+        return verdict
 
     # In-place resize
 
@@ -214,13 +275,17 @@ class Kubelet:
     def node_resources(self) -> NodeResources:
         """Capacity and allocatable as the Node object shows them."""
         report = self.manager.device.capacity()
-        return node_resources(
-            self.machine,
-            self.config,
-            self.manager.reservation or {},
-            device_capacity=report.capacity,
-            device_allocatable=report.allocatable,
-        )
+        facts = (self.machine, self.config, self.manager.reservation, report.capacity, report.allocatable)
+        if self._resources is None or self._resources[0] != facts:
+            found = node_resources(
+                self.machine,
+                self.config,
+                self.manager.reservation or {},
+                device_capacity=report.capacity,
+                device_allocatable=report.allocatable,
+            )
+            self._resources = facts, found
+        return self._resources[1]
 
     def remove_pod(self, uid: str) -> None:
         """The pod is gone: its containers stop, then it leaves the active pods."""

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from io import StringIO
-
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from podslice.core.inspect.page import Amounts, Cgroup, Count, Page, Value
 from podslice.core.inspect.written import DEFAULTING, GATE, LIMIT_RANGE
 from podslice.core.values.quantity import BINARY_SI, Quantity
+from podslice.render.columns import Span, Table, painted, paragraph
 
 _MARKS = {DEFAULTING: "*", LIMIT_RANGE: "+", GATE: "x"}
 _LEGEND = {
@@ -25,71 +19,47 @@ _MAIN_FILES = ("cpu.", "memory.max", "memory.limit_in_bytes")
 _SAME_FOR_ALL = ("memory.oom.group",)
 _WIDE = 100
 _OWNER_WIDTH = 16
-_TRAILING = re.compile(r"[ ]+(?=(?:\x1b\[0m)?$)")
 _CLASSES = {"Guaranteed": "green", "Burstable": "yellow", "BestEffort": "red"}
 
 
 def page_text(page: Page, *, width: int, coloured: bool) -> str:
     """One page as text, with terminal colours if `coloured`."""
-    buffer = StringIO()
-    console = Console(
-        file=buffer,
-        width=width,
-        highlight=False,
-        force_terminal=coloured,
-        color_system="standard" if coloured else None,
-        legacy_windows=False,
-    )
-    _print_page(page, console)
-    return "".join(_TRAILING.sub("", line) + "\n" for line in buffer.getvalue().splitlines())
-
-
-def _print_page(page: Page, console: Console) -> None:
-    _head(page, console)
-    for title, tables, notes in _sections(page, console.width):
-        console.print()
-        console.print(Text(title, style="bold underline"))
+    lines = list(_head(page, width, coloured))
+    for title, tables, notes in _sections(page, width):
+        lines += ["", painted(title, "bold underline", coloured)]
         for table in tables:
-            console.print(table)
+            lines += table.lines(width, coloured=coloured)
         for note in notes:
-            console.print(_bullet(note))
+            lines += _bullet(note, width, coloured)
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _head(page: Page, console: Console) -> None:
+def _head(page: Page, width: int, coloured: bool) -> Iterator[str]:
     name = "/".join(part for part in (page.namespace, page.name) if part)
-    where = f"  {page.source}" if page.source else ""
-    console.print(Text.assemble((f"{page.kind} {name}", "bold"), (where, "dim")), soft_wrap=True)
-    qos = Text.assemble("QoS ", (page.qos.qos_class, f"bold {_CLASSES[page.qos.qos_class]}"), f": {page.qos.why}")
-    console.print(qos)
-    verdict = Text("API server: ")
-    if page.accepted:
-        verdict.append("accepts its resources", "green")
-    else:
-        verdict.append("refuses it", "bold red")
-    console.print(verdict)
-    for text in dict.fromkeys(page.errors):
-        console.print(_bullet(text, "red"))
-    for text in page.refusals:
-        console.print(_bullet(text, "red"))
-    for text in page.warnings:
-        console.print(_bullet(f"warning: {text}", "yellow"))
-    for text in page.remarks:
-        console.print(_bullet(text, "yellow"))
+    where = painted(f"  {page.source}", "dim", coloured) if page.source else ""
+    yield painted(f"{page.kind} {name}".rstrip(), "bold", coloured) + where
+    style = f"bold {_CLASSES[page.qos.qos_class]}"
+    yield from paragraph(("QoS ", (page.qos.qos_class, style), f": {page.qos.why}"), width, coloured=coloured)
+    verdict = ("accepts its resources", "green") if page.accepted else ("refuses it", "bold red")
+    yield from paragraph(("API server: ", verdict), width, coloured=coloured)
+    for text in (*dict.fromkeys(page.errors), *page.refusals):
+        yield from _bullet(text, width, coloured, "red")
+    for text in (*(f"warning: {one}" for one in page.warnings), *page.remarks):
+        yield from _bullet(text, width, coloured, "yellow")
     if page.placement is not None:
-        console.print(_placement(page))
+        yield from paragraph(_placement(page), width, coloured=coloured)
         for text in page.placement.events:
-            console.print(_bullet(f"event: {text}", "yellow"))
+            yield from _bullet(f"event: {text}", width, coloured, "yellow")
 
 
-def _placement(page: Page) -> Text:
+def _placement(page: Page) -> tuple[Span, ...]:
     placement = page.placement
     assert placement is not None
     if not placement.admitted:
-        return Text.assemble("Kubelet: ", ("refuses it", "bold red"), f", {placement.reason}: {placement.message}")
+        return "Kubelet: ", ("refuses it", "bold red"), f", {placement.reason}: {placement.message}"
     cpus = ", ".join(f"{name} {text}" for name, text in placement.cpus.items())
-    return Text.assemble(
-        "Kubelet: ", ("admits it", "green"), f" on the empty node, {f'CPUs {cpus}' if cpus else 'no CPUs of its own'}"
-    )
+    where = f" on the empty node, {f'CPUs {cpus}' if cpus else 'no CPUs of its own'}"
+    return "Kubelet: ", ("admits it", "green"), where
 
 
 def _sections(page: Page, width: int) -> Iterator[tuple[str, Iterable[Table], Iterable[str]]]:
@@ -101,22 +71,8 @@ def _sections(page: Page, width: int) -> Iterator[tuple[str, Iterable[Table], It
     yield "What others count", [_counts(page.counts)], ()
 
 
-def _table(*headings: str, right: Sequence[int] = (), wrap: Sequence[int] = ()) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for index, heading in enumerate(headings):
-        table.add_column(
-            heading,
-            justify="right" if index in right else "left",
-            no_wrap=index not in wrap,
-            overflow="fold",
-            ratio=1 if index in wrap else None,
-        )
-    return table
-
-
 def _amounts(rows: Sequence[Amounts]) -> Table:
-    table = _table("OWNER", "KIND", "RESOURCE", "REQUEST", "LIMIT", wrap=(0,))
-    table.columns[0].ratio = None
+    table = Table("OWNER", "KIND", "RESOURCE", "REQUEST", "LIMIT", wrap=0)
     before = ""
     for row in rows:
         same = row.path == before
@@ -124,17 +80,17 @@ def _amounts(rows: Sequence[Amounts]) -> Table:
         owner, kind = ("", "") if same else (row.owner, row.kind)
         kind = "" if kind == owner else kind
         if row.resource:
-            table.add_row(owner, kind, row.resource, _value(row.request), _value(row.limit))
+            table.add(owner, kind, row.resource, _value(row.request), _value(row.limit))
         else:
-            table.add_row(owner, kind, Text("nothing", "dim"))
+            table.add(owner, kind, ("nothing", "dim"))
     return table
 
 
-def _value(value: Value) -> Text:
+def _value(value: Value) -> tuple[Span, ...]:
     if not value.changed:
-        return Text(value.written or "-", style="" if value.written else "dim")
-    text = Text.assemble((f"{value.written} ", "dim") if value.written else "", "→ ", (value.becomes or "-", "bold"))
-    return text.append(f" {_MARKS[value.by]}", "cyan")
+        return ((value.written or "-", "" if value.written else "dim"),)
+    before: tuple[Span, ...] = ((f"{value.written} ", "dim"),) if value.written else ()
+    return *before, "→ ", (value.becomes or "-", "bold"), (f" {_MARKS[value.by]}", "cyan")
 
 
 def _legend(rows: Sequence[Amounts]) -> list[str]:
@@ -143,10 +99,10 @@ def _legend(rows: Sequence[Amounts]) -> list[str]:
 
 
 def _effective(page: Page) -> Table:
-    table = _table("RESOURCE", "", "AMOUNT", "HOW", wrap=(3,))
+    table = Table("RESOURCE", "", "AMOUNT", "HOW", wrap=3)
     for row in page.effective:
-        table.add_row(row.resource, "request", row.request or "-", row.request_formula)
-        table.add_row("", "limit", row.limit or "-", row.limit_formula or ("no limit" if not row.limit else ""))
+        table.add(row.resource, "request", row.request or "-", row.request_formula)
+        table.add("", "limit", row.limit or "-", row.limit_formula or ("no limit" if not row.limit else ""))
     return table
 
 
@@ -162,13 +118,13 @@ def _cgroups(cgroups: Sequence[Cgroup], wide: bool) -> Iterator[Table]:
 
 
 def _cgroup_table(cgroups: Sequence[Cgroup], files: Sequence[str], wide: bool, *, scores: bool) -> Table:
-    table = _table("OWNER", *files, *(["OOM SCORE"] if scores else []), right=(len(files) + 1,), wrap=(0,))
-    table.columns[0].ratio = None
-    table.columns[0].min_width = min(_OWNER_WIDTH, max(len(cgroup.owner) for cgroup in cgroups))
+    least = min(_OWNER_WIDTH, max(len(cgroup.owner) for cgroup in cgroups))
+    headings = ["OWNER", *files, *(["OOM SCORE"] if scores else [])]
+    table = Table(*headings, right=len(files) + 1, wrap=0, least=least)
     for cgroup in cgroups:
         score = "" if cgroup.kind == "pod" else "?" if cgroup.oom_score_adj is None else str(cgroup.oom_score_adj)
         values = [_file_value(file, cgroup.files.get(file, ""), wide) for file in files]
-        table.add_row(cgroup.owner, *values, *([score] if scores else []))
+        table.add(cgroup.owner, *values, *([score] if scores else []))
     return table
 
 
@@ -200,13 +156,13 @@ def _cgroup_notes(page: Page) -> Iterator[str]:
 
 
 def _counts(counts: Sequence[Count]) -> Table:
-    table = _table("WHO", "CPU", "MEMORY", "", wrap=(3,))
+    table = Table("WHO", "CPU", "MEMORY", "", wrap=3)
     usual = _others(counts[0])
     for index, count in enumerate(counts):
         others = _others(count)
         shown = [others] if others and (index == 0 or others != usual) else []
-        note = Text("; ".join([*shown, count.note] if count.note else shown))
-        table.add_row(count.who, count.amounts.get("cpu", "-"), count.amounts.get("memory", "-"), note)
+        note = "; ".join([*shown, count.note] if count.note else shown)
+        table.add(count.who, count.amounts.get("cpu", "-"), count.amounts.get("memory", "-"), note)
     return table
 
 
@@ -214,5 +170,5 @@ def _others(count: Count) -> str:
     return ", ".join(f"{name} {text}" for name, text in count.amounts.items() if name not in ("cpu", "memory"))
 
 
-def _bullet(text: str, style: str = "") -> Padding:
-    return Padding(Text(text, style=style), (0, 0, 0, 2))
+def _bullet(text: str, width: int, coloured: bool, style: str = "") -> list[str]:
+    return paragraph(((text, style),), width, indent=2, coloured=coloured)

@@ -8,8 +8,9 @@ import msgspec
 
 from podslice.core.defrag.plan import Plan
 from podslice.core.defrag.restarts import RestartPlan
-from podslice.core.explain.changes import Bench
+from podslice.core.explain.bench import Asking, Bench
 from podslice.core.explain.edits import POD, with_amounts
+from podslice.core.explain.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
@@ -40,9 +41,9 @@ def largest_pod(kubelet: Kubelet, shape: Pod, planned: Callable[[Pod], Plan | Re
     step = cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1
     free = (cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else 0
     sizes = list(range(free // step * step, 0, -step))
-    bench = Bench(kubelet)
+    bench = Bench(fork(kubelet))
     shape = default_pod(shape, kubelet.manager.context.gates)
-    now = next((size for size in sizes if bench.admits(sized(shape, size))), 0)
+    now = next((size for size in sizes if bench.admits(Asking.of(sized(shape, size), kubelet))), 0)
     proven = True
     for size in sizes:
         if size <= now:

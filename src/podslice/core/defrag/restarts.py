@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from podslice.core.defrag.groups import owned
+from podslice.core.explain.alternatives import Alternatives
 from podslice.core.explain.changes import lands
 from podslice.core.explain.fork import fork
 from podslice.core.explain.removals import FEW_PODS, Removals
@@ -91,7 +92,8 @@ class _Search:
         self.kubelet = kubelet
         self.pod = pod
         self.movable = tuple(movable)
-        self.removals = Removals(kubelet, pod, limit=limit)
+        self.nodes = Alternatives(kubelet)
+        self.removals = Removals(self.nodes, self.nodes.asking(pod), limit=limit)
         self.exhaustive = len(movable) <= FEW_PODS
         self.likeness = {uid: (uid,) if self.exhaustive else _likeness(kubelet, uid) for uid in movable}
         self.specs = {uid: other.spec for uid, other in kubelet.active.items()}
@@ -112,7 +114,7 @@ class _Search:
                     return steps, uids
         if self.exhaustive:
             return None, ()
-        uids = Removals(self.kubelet, self.pod).several(self.movable)
+        uids = Removals(self.nodes, self.nodes.asking(self.pod)).several(self.movable)
         self.tries = max(self.tries, FEW_PODS**2)
         steps = self._steps(fork(self.kubelet), (), uids, (), placed=False) if 0 < len(uids) <= most else None
         return steps, uids if steps is not None else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import chain, combinations, islice
 
 import msgspec
@@ -20,7 +21,13 @@ from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memor
 from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 
 MOST_CANDIDATES = 1024
-_WORST_FIRST = ("small", "short", "pool", "group", "joint", "apart", "bare", "unhinted", "wide", "fits")
+_BADNESS = {
+    verdict: place
+    for place, verdict in enumerate(
+        ("small", "short", "pool", "group", "joint", "apart", "bare", "unhinted", "wide", "fits")
+    )
+}
+"""The worst first."""
 
 
 class Cell(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,14 +85,46 @@ class _Column:
         self.pool_empty = False
         self.free: dict[int, int] = {}
         self.capacity: dict[int, int] = {}
+        self._cells: dict[tuple[int, int, str], Cell] = {}
+        self._sums: tuple[dict[Bits, int], dict[Bits, int]] = ({0: 0}, {0: 0})
 
-    def on(self, table: dict[int, int], mask: Bits) -> int:
-        if not self.countable:
-            return sum(table.get(node, 0) for node in iter_bits(mask))
-        union = 0
-        for node in iter_bits(mask):
-            union |= table.get(node, 0)
-        return union.bit_count()
+    def offers(self, mask: Bits, free: int) -> bool:
+        """True when there is a hint for the set, of which so much is free."""
+        hints = self.hints
+        if (
+            self.countable
+            and not self.held
+            and free < self.need
+            and isinstance(hints, HintSet)
+            and len(hints.needs) == 1
+        ):
+            return False
+        return hints is not None and mask in hints
+
+    def cell(self, free: int, capacity: int, verdict: str) -> Cell:
+        """One object for all sets of which the same is to be said."""
+        key = (free, capacity, verdict)
+        known = self._cells.get(key)
+        if known is None:
+            known = self._cells[key] = Cell(self.resource, self.need, free, capacity, verdict)
+        return known
+
+    def free_on(self, mask: Bits) -> int:
+        found = self._of(mask, self.free, self._sums[0])
+        return found.bit_count() if self.countable else found
+
+    def capacity_on(self, mask: Bits) -> int:
+        found = self._of(mask, self.capacity, self._sums[1])
+        return found.bit_count() if self.countable else found
+
+    def _of(self, mask: Bits, table: dict[int, int], known: dict[Bits, int]) -> int:
+        """Sum or union over the nodes of a set, from that of the set without its first node."""
+        found = known.get(mask)
+        if found is None:
+            rest = self._of(mask & (mask - 1), table, known)
+            here = table.get((mask & -mask).bit_length() - 1, 0)
+            found = known[mask] = rest | here if self.countable else rest + here
+        return found
 
 
 def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step, chosen: Bits | None = None) -> tuple[Candidate, ...]:
@@ -93,36 +132,48 @@ def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step, chosen: Bits | N
     and the chosen one."""
     columns = list(_columns(kubelet, pod, step))
     single = kubelet.config.topology_manager_policy == "single-numa-node"
-    nodes = tuple(sorted(node.id for node in kubelet.machine.nodes))
-    sets = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
-    masks = dict.fromkeys(bits_of(members) for members in islice(sets, MOST_CANDIDATES))
-    if chosen:
-        masks[chosen] = None
-    return tuple(_candidate(mask, columns, single) for mask in masks)
+    sets = _sets(tuple(sorted(node.id for node in kubelet.machine.nodes)))
+    if chosen and all(mask != chosen for mask, _ in sets):
+        sets = (*sets, (chosen, CPUSet.from_bits(chosen)))
+    if not columns:
+        return tuple(_candidate(mask, nodes, (), single) for mask, nodes in sets)
+    tables = [[_cell(mask, column, columns) for mask, _ in sets] for column in columns]
+    return tuple(
+        _candidate(mask, nodes, cells, single)
+        for (mask, nodes), cells in zip(sets, zip(*tables, strict=True), strict=True)
+    )
 
 
-def _candidate(mask: Bits, columns: list[_Column], single: bool) -> Candidate:
-    cells = tuple(_cell(mask, column, columns) for column in columns)
-    killers = tuple(cell.resource for cell in cells if cell.verdict != "fits")
-    verdict = min((cell.verdict for cell in cells), key=_WORST_FIRST.index, default="fits")
-    if single and mask.bit_count() > 1 and verdict in ("fits", "wide"):
+@cache
+def _sets(nodes: tuple[int, ...]) -> tuple[tuple[Bits, CPUSet], ...]:
+    """Sets of these NUMA nodes, smaller ones first, as many as are looked at."""
+    members = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
+    masks = [bits_of(one) for one in islice(members, MOST_CANDIDATES)]
+    return tuple((mask, CPUSet.from_bits(mask)) for mask in masks)
+
+
+def _candidate(mask: Bits, nodes: CPUSet, cells: tuple[Cell, ...], single: bool) -> Candidate:
+    killers = tuple([cell.resource for cell in cells if cell.verdict != "fits"])
+    verdict = "fits" if not killers else min([cell.verdict for cell in cells], key=_BADNESS.__getitem__)
+    if single and mask & (mask - 1) and verdict in ("fits", "wide"):
         verdict = "wide-single"
-    return Candidate(CPUSet.from_bits(mask), cells, verdict, killers)
+    return Candidate(nodes, cells, verdict, killers)
 
 
 def _cell(mask: Bits, column: _Column, columns: list[_Column]) -> Cell:
-    free, capacity = column.on(column.free, mask), column.on(column.capacity, mask)
-    if column.hints is None:
-        verdict = "fits" if free >= column.need else "small" if capacity < column.need else "short"
-    elif mask in column.hints:
-        verdict = "fits" if column.hints.prefers(mask) else "wide"
-    elif capacity < column.need:
+    free, capacity = column.free_on(mask), column.capacity_on(mask)
+    need, hints = column.need, column.hints
+    if hints is None:
+        verdict = "fits" if free >= need else "small" if capacity < need else "short"
+    elif column.offers(mask, free):
+        verdict = "fits" if hints.prefers(mask) else "wide"
+    elif capacity < need:
         verdict = "small"
-    elif free < column.need:
+    elif free < need:
         verdict = "short"
     else:
         verdict = _unhinted(mask, column, columns)
-    return Cell(column.resource, column.need, free, capacity, verdict)
+    return column.cell(free, capacity, verdict)
 
 
 def _unhinted(mask: Bits, column: _Column, columns: list[_Column]) -> str:
@@ -130,8 +181,10 @@ def _unhinted(mask: Bits, column: _Column, columns: list[_Column]) -> str:
     if column.pool_empty:
         return "pool"
     if not column.countable:
-        others = (other for other in columns if not other.countable and other is not column)
-        return "joint" if any(other.on(other.free, mask) < other.need for other in others) else "group"
+        for other in columns:
+            if not other.countable and other is not column and other.free_on(mask) < other.need:
+                return "joint"
+        return "group"
     if column.held:
         return "apart"
     return "bare" if any(not column.capacity.get(node) for node in iter_bits(mask)) else "unhinted"

@@ -64,18 +64,12 @@ def admits(kubelet: Kubelet, pod: Pod, change: Change) -> bool:
     if isinstance(change, Remove):
         return _without(kubelet, pod, change)
     if isinstance(change, EmptyNode):
-        node = _fresh(kubelet, kubelet.machine, kubelet.config, ())
+        node = fresh(kubelet, kubelet.machine, kubelet.config, ())
     elif change.drained:
         machine, config = _changed(kubelet, change)
-        node = _fresh(kubelet, machine, config, [other.spec for other in kubelet.active.values()])
+        node = fresh(kubelet, machine, config, [other.spec for other in kubelet.active.values()])
     else:
-        node = _restarted(kubelet, change)
-    return node is not None and lands(node, pod)
-
-
-def possible(kubelet: Kubelet, pod: Pod, config: KubeletConfig) -> bool:
-    """True when an empty node of this type with the configuration admits the pod: without that nothing else helps."""
-    node = _fresh(kubelet, kubelet.machine, config, ())
+        node = restarted(kubelet, *_changed(kubelet, change))
     return node is not None and lands(node, pod)
 
 
@@ -108,11 +102,11 @@ def _changed(kubelet: Kubelet, change: Reconfigure | ChangeMachine) -> tuple[Mac
     return change.machine, kubelet.config
 
 
-def _fresh(kubelet: Kubelet, machine: Machine, config: KubeletConfig, pods: Sequence[Pod]) -> Kubelet | None:
+def fresh(kubelet: Kubelet, machine: Machine, config: KubeletConfig, pods: Sequence[Pod]) -> Kubelet | None:
     """An empty node like this one with the pods on it; None if it does not start or does not take them all."""
-    node = Kubelet(machine, config, kubelet.quirks, devices=kubelet.devices, predicates=kubelet.predicates)
     if validate(config):
         return None
+    node = Kubelet(machine, config, kubelet.quirks, devices=kubelet.devices, predicates=kubelet.predicates)
     try:
         node.start()
     except StartError:
@@ -120,9 +114,9 @@ def _fresh(kubelet: Kubelet, machine: Machine, config: KubeletConfig, pods: Sequ
     return node if all(lands(node, pod) for pod in pods) else None
 
 
-def _restarted(kubelet: Kubelet, change: Reconfigure | ChangeMachine) -> Kubelet | None:
-    """The node after a restart with the change; None if it does not start or refuses a running pod."""
-    machine, config = _changed(kubelet, change)
+def restarted(kubelet: Kubelet, machine: Machine, config: KubeletConfig) -> Kubelet | None:
+    """The node after a restart with this machine and configuration; None if it does not start or refuses a running
+    pod."""
     if validate(config):
         return None
     copy = fork(kubelet)
@@ -137,24 +131,3 @@ def _restarted(kubelet: Kubelet, change: Reconfigure | ChangeMachine) -> Kubelet
     copy.sources_ready()
     copy.collect()
     return copy
-
-
-class Bench:
-    """Tries edited pods on copies of one node; a copy that refused a pod is as good as new where refusals leave no
-    traces, so most tries cost one admission."""
-
-    def __init__(self, kubelet: Kubelet) -> None:
-        self.kubelet = kubelet
-        self._spare: Kubelet | None = None
-        self._clean = not kubelet.quirks.refused_pods_leave_state
-
-    def admits(self, pod: Pod) -> bool:
-        """As `admits` with `EditPod`."""
-        copy = self._spare or fork(self.kubelet)
-        uid = pod.metadata.uid
-        if lands(copy, pod):
-            self._spare = None
-            return True
-        left = uid in copy.active or copy.preempted
-        self._spare = copy if self._clean and not left else None
-        return False

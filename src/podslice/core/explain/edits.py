@@ -96,10 +96,10 @@ def _set(old: ResourceRequirements, name: str, quantity: Quantity | None) -> Res
 
 def is_valid(pod: Pod, gates: Mapping[str, bool]) -> bool:
     """True when the API server would accept the pod, as far as resources go."""
-    return _covers(pod) and not validate_pod(default_pod(pod, gates), gates)
+    return covers(pod) and not validate_pod(default_pod(pod, gates), gates)
 
 
-def _covers(pod: Pod) -> bool:
+def covers(pod: Pod) -> bool:
     """Pod-level amounts cover the containers': what most edits that are no good fail at, quick to see."""
     resources = pod.spec.resources
     if resources is None:

@@ -8,6 +8,7 @@ too; trying a hundred changes on a node with a hundred pods depends on it.
 from __future__ import annotations
 
 import copy
+from functools import cache
 from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
@@ -21,9 +22,11 @@ from podslice.core.values.gates import FeatureGates
 from podslice.core.values.quantity import Quantity
 
 T = TypeVar("T")
-_VALUES = (
-    *(int, str, bytes, bool, float, type(None), type, FunctionType, frozenset),
-    *(CPUTopology, Merger, FeatureGates, Coverage, Quantity),
+_VALUES = frozenset(
+    {
+        *(int, str, bytes, bool, float, type(None), type, FunctionType, frozenset),
+        *(CPUTopology, Merger, FeatureGates, Coverage, Quantity),
+    }
 )
 
 
@@ -34,7 +37,7 @@ def fork(kubelet: Kubelet) -> Kubelet:
 
 def _copied(value: T, known: dict[int, Any]) -> T:
     kind = type(value)
-    if kind in _VALUES or isinstance(value, tuple):
+    if kind in _VALUES or isinstance(value, tuple) or _is_frozen(kind):  # type: ignore[arg-type]
         return value
     if id(value) in known:
         found: T = known[id(value)]
@@ -43,13 +46,11 @@ def _copied(value: T, known: dict[int, Any]) -> T:
     if kind is dict:
         made = known[id(value)] = {}
         for key, item in value.items():  # type: ignore[attr-defined]
-            made[key] = _copied(item, known)
+            made[key] = item if type(item) in _VALUES else _copied(item, known)
     elif kind is list:
         made = known[id(value)] = []
         made += [_copied(item, known) for item in value]  # type: ignore[attr-defined]
     elif isinstance(value, msgspec.Struct):
-        if value.__struct_config__.frozen:
-            return value
         made = known[id(value)] = copy.copy(value)
         for name in value.__struct_fields__:
             setattr(made, name, _copied(getattr(value, name), known))
@@ -66,7 +67,16 @@ def _copied(value: T, known: dict[int, Any]) -> T:
     return copied
 
 
+@cache
+def _is_frozen(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen
+
+
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
+
+
 def _attributes(kind: type, value: object) -> list[str]:
     """Names of an object's own attributes, in slots or not."""
-    slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
-    return [*slots, *getattr(value, "__dict__", ())]
+    return [*_slots(kind), *getattr(value, "__dict__", ())]

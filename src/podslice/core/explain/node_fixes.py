@@ -9,7 +9,9 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.core.config.reservation import hugepage_resource
-from podslice.core.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove, admits, possible
+from podslice.core.explain.alternatives import Alternatives
+from podslice.core.explain.bench import Asking
+from podslice.core.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove
 from podslice.core.explain.fix import COSTS, Edit, Fix, price, text_of
 from podslice.core.explain.removals import Removals
 from podslice.core.explain.room import room_on_node
@@ -19,7 +21,6 @@ from podslice.core.merge.options import POLICIES, SCOPES
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, pod_requests
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import CPUSetError, format_bits, iter_bits, parse_bits
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
 
@@ -39,22 +40,24 @@ _OPTIONS = (
 # Other pods
 
 
-def pod_moves(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+def pod_moves(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """The least disruptive pod, pair, or set of pods to move within the node or to evict from it."""
-    others = sorted((p for p in kubelet.active.values() if p.uid != pod.metadata.uid), key=_weight)
-    search = Removals(kubelet, pod)
+    kubelet = nodes.kubelet
+    others = sorted((p.admission for p in nodes.running if p.admission.uid != asking.admission.uid), key=_weight)
+    search = Removals(nodes, asking)
     uids = tuple(other.uid for other in others)
     evicted: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
+    may_move = nodes.together(asking)
     for count, one in enumerate(search.singles(uids)):
         evicted = evicted or (one,)
-        if admits(kubelet, pod, Remove((one,), back=True)):
+        if may_move and nodes.comes_back((one,), asking):
             moved = (one,)
-        if moved or count == _MOST_MOVES:
+        if moved or not may_move or count == _MOST_MOVES:
             break
     if not evicted:
         evicted = search.pair(uids) or search.several(uids)
-        if evicted and admits(kubelet, pod, Remove(evicted, back=True)):
+        if evicted and may_move and nodes.comes_back(evicted, asking):
             moved = evicted
     if evicted:
         yield _removal(kubelet, evicted, back=False)
@@ -87,27 +90,29 @@ def _removal(kubelet: Kubelet, uids: tuple[str, ...], *, back: bool) -> Fix:
 # Another node
 
 
-def empty_node(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+def empty_node(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """The same machine and configuration without any pod."""
-    if kubelet.active and admits(kubelet, pod, EmptyNode()):
+    kubelet = nodes.kubelet
+    if kubelet.active and nodes.empty(asking, kubelet.config, kubelet.machine):
         yield Fix("empty-node", "Place it on an empty node of this type", COSTS["empty-node"], EmptyNode())
 
 
 # Another configuration
 
 
-def configurations(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+def configurations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """One other policy, scope, pair of both, or option of the kubelet."""
+    kubelet = nodes.kubelet
     config = kubelet.config
     packed = Reconfigure(config, drained=True)
-    repacks = bool(kubelet.active) and admits(kubelet, pod, packed)
+    repacks = bool(kubelet.active) and nodes.drained(asking, config, kubelet.machine)
     if repacks:
         text = "Drain the node and let its pods come back in order: packed anew they leave room"
         yield Fix("repack", text, price("repack", drained_pods=len(kubelet.active)), packed)
     may_drain = not repacks
-    yield from _tried(kubelet, pod, "config", _topology_configs(config), may_drain=may_drain)
-    yield from _tried(kubelet, pod, "config", _option_configs(config), may_drain=may_drain)
-    yield from _tried(kubelet, pod, "config", _manager_configs(config), extra=1.5, may_drain=may_drain)
+    yield from _tried(nodes, asking, "config", _topology_configs(config), may_drain=may_drain)
+    yield from _tried(nodes, asking, "config", _option_configs(config), may_drain=may_drain)
+    yield from _tried(nodes, asking, "config", _manager_configs(config), extra=1.5, may_drain=may_drain)
 
 
 def _topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
@@ -139,8 +144,8 @@ def _manager_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
 
 
 def _tried(
-    kubelet: Kubelet,
-    pod: Pod,
+    nodes: Alternatives,
+    asking: Asking,
     code: str,
     configs: Iterable[KubeletConfig],
     *,
@@ -152,13 +157,16 @@ def _tried(
     What only adds to a change that helps alone is left out; so is a drained node (`may_drain` False) where draining
     alone would do.
     """
+    kubelet = nodes.kubelet
     enough: list[set[Edit]] = []
     for config in configs:
-        edits = config_differences(kubelet.config, config)
-        if any(fewer < set(edits) for fewer in enough) or (kubelet.active and not possible(kubelet, pod, config)):
+        if kubelet.active and not nodes.empty(asking, config, kubelet.machine):
             continue
-        drained = not admits(kubelet, pod, Reconfigure(config))
-        if drained and not (may_drain and admits(kubelet, pod, Reconfigure(config, drained=True))):
+        edits = config_differences(kubelet.config, config)
+        if any(fewer < set(edits) for fewer in enough):
+            continue
+        drained = not nodes.restarted(asking, config, kubelet.machine)
+        if drained and not (may_drain and nodes.drained(asking, config, kubelet.machine)):
             continue
         changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
         how = _after_change(kubelet, drained)
@@ -212,17 +220,17 @@ def _amounts(limits: dict[str, str]) -> str:
 # Reservation
 
 
-def reservations(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+def reservations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """Fewer reserved CPUs on one NUMA node, or less memory reserved on one."""
-    for configs in (*_cpu_reservations(kubelet), *_memory_reservations(kubelet.config)):
-        yield from _first_tried(kubelet, pod, configs)
+    for configs in (*_cpu_reservations(nodes.kubelet), *_memory_reservations(nodes.kubelet.config)):
+        yield from _first_tried(nodes, asking, configs)
 
 
-def _first_tried(kubelet: Kubelet, pod: Pod, configs: Sequence[KubeletConfig]) -> Iterator[Fix]:
+def _first_tried(nodes: Alternatives, asking: Asking, configs: Sequence[KubeletConfig]) -> Iterator[Fix]:
     """The first of ever larger changes that helps; none if the largest does not."""
-    if configs and next(_tried(kubelet, pod, "reservation", configs[-1:]), None) is not None:
+    if configs and next(_tried(nodes, asking, "reservation", configs[-1:]), None) is not None:
         for config in configs:
-            fix = next(_tried(kubelet, pod, "reservation", [config]), None)
+            fix = next(_tried(nodes, asking, "reservation", [config]), None)
             if fix is not None:
                 yield fix
                 return
@@ -275,43 +283,47 @@ def _bytes(amount: int) -> str:
 # Huge pages
 
 
-def hugepages(kubelet: Kubelet, pod: Pod) -> Iterator[Fix]:
+def hugepages(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """More huge pages on one NUMA node, out of its ordinary memory, or fewer where memory is what lacks."""
-    for name, quantity in pod_requests(pod).items():
+    for name, quantity in pod_requests(asking.pod).items():
         if name.startswith(HUGEPAGES_PREFIX) and not quantity.is_zero():
-            yield from islice(_more_pages(kubelet, pod, name, quantity.value()), 1)
+            yield from islice(_more_pages(nodes, asking, name, quantity.value()), 1)
         elif name == "memory" and not quantity.is_zero():
-            yield from islice(_fewer_pages(kubelet, pod, quantity.value()), 1)
+            yield from islice(_fewer_pages(nodes, asking, quantity.value()), 1)
 
 
-def _more_pages(kubelet: Kubelet, pod: Pod, name: str, amount: int) -> Iterator[Fix]:
+def _more_pages(nodes: Alternatives, asking: Asking, name: str, amount: int) -> Iterator[Fix]:
     """As many more pages as a NUMA node or all together lack, else as many as the pod asks for."""
     size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
-    lacking_in_all = amount - room_on_node(kubelet, pod, name)
+    kubelet = nodes.kubelet
+    lacking_in_all = amount - room_on_node(kubelet, asking.pod, name)
     for node in kubelet.machine.nodes:
         lacking_here = amount - (_free_on(kubelet, node.id, name) or 0)
         for pages in sorted({-(-lacking // size) for lacking in (lacking_in_all, lacking_here, amount)}):
-            machine = _with_pages(kubelet.machine, node.id, size // 1024, pages) if pages > 0 else None
+            machine = _with_pages(nodes, node.id, size // 1024, pages) if pages > 0 else None
             if machine is not None:
                 text = f"Allocate {pages} more {name} pages on NUMA node {node.id}"
-                yield from _with_machine(kubelet, pod, machine, text)
+                yield from _with_machine(nodes, asking, machine, text)
 
 
-def _fewer_pages(kubelet: Kubelet, pod: Pod, amount: int) -> Iterator[Fix]:
+def _fewer_pages(nodes: Alternatives, asking: Asking, amount: int) -> Iterator[Fix]:
     """As many unused pages less as memory lacks on a NUMA node or in all, else all unused ones."""
-    lacking_in_all = amount - room_on_node(kubelet, pod, "memory")
+    kubelet = nodes.kubelet
+    lacking_in_all = amount - room_on_node(kubelet, asking.pod, "memory")
     for node in kubelet.machine.nodes:
         lacking_here = amount - (_free_on(kubelet, node.id, "memory") or 0)
         for pool in node.hugepages:
             size, name = pool.page_size_ki * 1024, hugepage_resource(pool.page_size_ki)
             booked = _free_on(kubelet, node.id, name)
-            unused = min(pool.num_pages, (room_on_node(kubelet, pod, name) if booked is None else booked) // size)
+            unused = min(
+                pool.num_pages, (room_on_node(kubelet, asking.pod, name) if booked is None else booked) // size
+            )
             wanted = {-(-lacking // size) for lacking in (lacking_in_all, lacking_here)}
             for pages in sorted({unused, *(pages for pages in wanted if pages < unused)}):
-                machine = _with_pages(kubelet.machine, node.id, pool.page_size_ki, -pages) if pages > 0 else None
+                machine = _with_pages(nodes, node.id, pool.page_size_ki, -pages) if pages > 0 else None
                 if machine is not None:
                     text = f"Release {pages} unused {name} pages on NUMA node {node.id}"
-                    yield from _with_machine(kubelet, pod, machine, text)
+                    yield from _with_machine(nodes, asking, machine, text)
 
 
 def _free_on(kubelet: Kubelet, numa: int, name: str) -> int | None:
@@ -321,8 +333,12 @@ def _free_on(kubelet: Kubelet, numa: int, name: str) -> int | None:
     return None if table is None else table.free
 
 
-def _with_pages(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine | None:
+def _with_pages(nodes: Alternatives, numa: int, size_ki: int, pages: int) -> Machine | None:
     """The machine with more pages on one node; None where its memory does not allow it."""
+    return nodes.machine((numa, size_ki, pages), lambda: _repaged(nodes.kubelet.machine, numa, size_ki, pages))
+
+
+def _repaged(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine | None:
     nodes = []
     for node in machine.nodes:
         if node.id == numa:
@@ -335,10 +351,11 @@ def _with_pages(machine: Machine, numa: int, size_ki: int, pages: int) -> Machin
     return replace(machine, nodes=tuple(nodes), hugepages=None)
 
 
-def _with_machine(kubelet: Kubelet, pod: Pod, machine: Machine, what: str) -> Iterator[Fix]:
+def _with_machine(nodes: Alternatives, asking: Asking, machine: Machine, what: str) -> Iterator[Fix]:
+    kubelet = nodes.kubelet
     for drained in (False, True):
-        change = ChangeMachine(machine, drained)
-        if admits(kubelet, pod, change):
+        works = nodes.drained if drained else nodes.restarted
+        if works(asking, kubelet.config, machine):
             cost = price("hugepages", drained_pods=_drained_pods(kubelet, drained))
-            yield Fix("hugepages", f"{what} {_after_change(kubelet, drained)}", cost, change)
+            yield Fix("hugepages", f"{what} {_after_change(kubelet, drained)}", cost, ChangeMachine(machine, drained))
             return

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from podslice.core.explain.changes import Bench, EditPod
+from podslice.core.explain.alternatives import Alternatives
+from podslice.core.explain.changes import EditPod
 from podslice.core.explain.edits import (
     POD,
     amount,
+    covers,
     field,
     is_valid,
     places,
@@ -22,7 +24,6 @@ from podslice.core.explain.edits import (
 )
 from podslice.core.explain.fix import COSTS, LOSS, Edit, Fix, text_of
 from podslice.core.explain.room import room_on_node
-from podslice.core.kubelet import Kubelet
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.core.pod.eligibility import integral_cpus
 from podslice.core.pod.spec import Pod, ResourceList, ResourceRequirements
@@ -39,10 +40,10 @@ Amounts = dict[tuple[str, str], Quantity | None]
 class PodFixes:
     """Searches edits of one refused pod on one node."""
 
-    def __init__(self, kubelet: Kubelet, pod: Pod) -> None:
-        self.kubelet = kubelet
+    def __init__(self, nodes: Alternatives, pod: Pod) -> None:
+        self.kubelet = nodes.kubelet
         self.pod = pod
-        self._bench = Bench(kubelet)
+        self._nodes = nodes
         self._places = places(pod)
 
     def find(self) -> list[Fix]:
@@ -69,7 +70,11 @@ class PodFixes:
     # Trying
 
     def _works(self, pod: Pod) -> bool:
-        return is_valid(pod, self.kubelet.manager.context.gates) and self._bench.admits(pod)
+        return (
+            covers(pod)
+            and self._nodes.here.admits(self._nodes.asking(pod))
+            and is_valid(pod, self.kubelet.manager.context.gates)
+        )
 
     def _first(self, amounts: Iterable[Amounts]) -> Amounts | None:
         return next((these for these in amounts if self._works(with_amounts(self.pod, these))), None)

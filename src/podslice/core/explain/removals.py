@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from podslice.core.explain.changes import Remove, admits
-from podslice.core.kubelet import Kubelet
-from podslice.core.pod.spec import Pod
+from podslice.core.explain.alternatives import Alternatives
+from podslice.core.explain.bench import Asking
 
 MOST_TRIES = 60
 FEW_PODS = 12
@@ -21,11 +20,11 @@ class Removals:
     first container goes elsewhere when more is free, and spoils the place of the second, that is not true.)
     """
 
-    def __init__(self, kubelet: Kubelet, pod: Pod, *, limit: int | None = None) -> None:
+    def __init__(self, nodes: Alternatives, asking: Asking, *, limit: int | None = None) -> None:
         """After `limit` tries nothing more is said to help."""
         self._limit = limit
-        self._kubelet = kubelet
-        self._pod = pod
+        self._nodes = nodes
+        self._asking = asking
         self._known: dict[frozenset[str], bool] = {}
 
     @property
@@ -41,7 +40,7 @@ class Removals:
         if key not in self._known:
             if self.exhausted:
                 return False
-            self._known[key] = admits(self._kubelet, self._pod, Remove(tuple(uids)))
+            self._known[key] = self._nodes.without(uids, self._asking)
         return self._known[key]
 
     def singles(self, uids: tuple[str, ...]) -> Iterator[str]:

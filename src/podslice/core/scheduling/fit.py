@@ -83,13 +83,19 @@ def _accounted(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None
 
 
 def insufficient_resources(
-    requests: Mapping[str, int], others: Sequence[Mapping[str, int]], allocatable: Mapping[str, int]
+    requests: Mapping[str, int],
+    others: Sequence[Mapping[str, int]],
+    allocatable: Mapping[str, int],
+    *,
+    pods: int | None = None,
 ) -> list[InsufficientResource]:
     """What the pod lacks, as the scheduler's filter lists it: pods, cpu, memory, ephemeral-storage, then hugepages and
-    extended resources in byte order (13.1; memory-device 3.4, step 7). Missing amounts count as 0."""
+    extended resources in byte order (13.1; memory-device 3.4, step 7). Missing amounts count as 0.
+    `pods`: how many pods the `others` stand for, where that is not one each."""
     lacking = []
-    if len(others) + 1 > allocatable.get(PODS, 0):
-        lacking.append(InsufficientResource(PODS, 1, len(others), allocatable.get(PODS, 0)))
+    count = len(others) if pods is None else pods
+    if count + 1 > allocatable.get(PODS, 0):
+        lacking.append(InsufficientResource(PODS, 1, count, allocatable.get(PODS, 0)))
     scalars = sorted(name for name in requests if name not in (*BASIC_RESOURCES, PODS))
     for name in (*BASIC_RESOURCES, *scalars):
         wanted = requests.get(name, 0)

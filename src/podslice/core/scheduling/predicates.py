@@ -9,7 +9,7 @@ What a pod of this library does not carry is not checked: affinity rules, host p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.core.machine.devices import is_extended_resource_name
@@ -79,17 +79,28 @@ def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> PodOnNod
     )
 
 
+def together(pods: Iterable[PodOnNode]) -> dict[str, int]:
+    """What pods request in all."""
+    total: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.requests.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
 def general_predicates(
     pod: PodOnNode,
     others: Sequence[PodOnNode],
     node: NodeFacts | None,
     *,
     devices_in_use: Mapping[str, int] | None = None,
+    used: Mapping[str, int] | None = None,
 ) -> Verdict:
     """May the pod run here, as far as the whole node is concerned? `others` are the other pods on the node.
 
     `devices_in_use` counts the allocated devices of all pods, if this pod already holds some: they raise what is
-    allocatable, so that a pod survives a restart of its plugin (spec 2.14).
+    allocatable, so that a pod survives a restart of its plugin (spec 2.14). `used` is what the others request together,
+    where that is known.
     """
     if node is None:
         return Verdict(Refusal("InvalidNodeInfo", "Kubelet cannot get node info."))
@@ -100,7 +111,7 @@ def general_predicates(
     for resource, count in (devices_in_use or {}).items():
         allocatable[resource] = max(allocatable.get(resource, 0), count)
     wanted = {name: amount for name, amount in pod.requests.items() if name in allocatable or not _may_be_unknown(name)}
-    missing = insufficient_resources(wanted, [other.requests for other in others], allocatable)
+    missing = insufficient_resources(wanted, [used or together(others)], allocatable, pods=len(others))
     refusals = _wrong_node(pod.pod, node)
     if not missing and not refusals:
         return Verdict()
