@@ -1,38 +1,48 @@
-"""What explaining costs: `python -m benchmarks.explain`.
+"""What explaining and inspecting cost: `python -m benchmarks.explain [MANIFESTS]`.
 
-Prints the CPU time of a whole explanation with all fixes on 8 NUMA nodes with 256 CPUs and 100 running pods, and what
-recording a trace adds to an admission. Minima over several runs.
+CPU time for each refused pod of 400, on two machines that are full or full of holes, with all fixes; the same where no
+two pods are alike; what recording adds to an admission; what a page of `inspect` costs for each pod of a manifest.
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Sequence
+from random import Random
 
-from podslice import KubeletConfig, Node, Pod
+from podslice import KubeletConfig, Node, Pod, load_gallery, load_pods
 from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.explain.explain import explain
+from podslice.core.explain.explain import Explainer
 from podslice.core.explain.record import recording
+from podslice.core.inspect.build import inspect_pod
+from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
+from podslice.core.quirks import PROFILES
+from podslice.core.values.gates import FeatureGates
+from podslice.render.inspect_page import page_text
 
-_MACHINE = from_synthetic("pack:2 numa:4(memory=64GB) core:16 pu:2")
+REFUSED = 400
+_SHAPES: tuple[tuple[str, ...], ...] = (("8",), ("16",), ("4", "4"), ("3", "500m"), ("12",), ("24",), ("40",))
+_SIZES = ("1Gi", "4Gi", "16Gi")
 _RUNS = 40
 
 
-def _pod(uid: str, *cpus: str) -> Pod:
+def _pod(uid: str, cpus: Sequence[str], memory: str = "1Gi") -> Pod:
     containers = [
-        {"name": f"c{i}", "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}} for i, cpu in enumerate(cpus)
+        {"name": f"c{i}", "resources": {"limits": {"cpu": cpu, "memory": memory}}} for i, cpu in enumerate(cpus)
     ]
     return pod_from_dict(
         {"metadata": {"name": uid, "namespace": "default", "uid": uid}, "spec": {"containers": containers}}
     )
 
 
-def _config(policy: str, memory: str) -> KubeletConfig:
+def _config(policy: str, memory: str, reserved: str = "0") -> KubeletConfig:
     return KubeletConfig(
         cpu_manager_policy="static",
-        reserved_system_cpus="0",
-        max_pods=250,
+        reserved_system_cpus=reserved,
+        max_pods=500,
         topology_manager_policy=policy,
         eviction_hard={},
         memory_manager_policy=memory,
@@ -41,53 +51,56 @@ def _config(policy: str, memory: str) -> KubeletConfig:
     )
 
 
-def _full_node(policy: str, memory: str, *cpus: str) -> Node:
-    """A node with 100 pods that are packed."""
-    node = Node(_MACHINE, _config(policy, memory))
-    for number in range(100):
-        node.admit(_pod(f"p{number}", *cpus))
-    return node
+def nodes() -> dict[str, tuple[Machine, KubeletConfig]]:
+    """The machines with their configurations."""
+    return {
+        "2 sockets, 128 CPUs, restricted": (load_gallery("xeon-6338-2s"), _config("restricted", "None", "0,64")),
+        "8 NUMA nodes, 256 CPUs, single-numa-node, memory Static": (
+            from_synthetic("pack:2 numa:4(memory=64GB) core:16 pu:2"),
+            _config("single-numa-node", "Static"),
+        ),
+    }
 
 
-def _scattered_node(policy: str, memory: str) -> Node:
-    """A node with 100 pods of 2 CPUs and holes everywhere."""
-    node = Node(_MACHINE, _config(policy, memory))
-    for number in range(125):
-        node.admit(_pod(f"p{number}", "2"))
-    for number in range(0, 125, 5):
-        node.remove(f"p{number}")
-    return node
+def refused_pods(machine: Machine, config: KubeletConfig, *, holes: bool, alike: bool) -> tuple[Node, list[Pod]]:
+    """A node filled with small pods, a fifth of them gone again with `holes`, and pods that it refuses."""
+    node, random, number = Node(machine, config), Random(1), 0
+    while node.admit(_pod(f"p{number}", (str(random.choice((2, 3, 4, 6))),))).admitted:
+        number += 1
+    for uid in node.pods[::5] if holes else ():
+        node.remove(uid)
+    refused: list[Pod] = []
+    while len(refused) < REFUSED:
+        memory = random.choice(_SIZES) if alike else f"{random.randrange(256, 20_000)}Mi"
+        pod = _pod(f"q{number}-{len(refused)}", random.choice(_SHAPES), memory)
+        number += 1
+        if node.admit(pod).admitted:
+            node.remove(pod.metadata.uid)
+        else:
+            refused.append(pod)
+    return node, refused
 
 
 def explaining() -> None:
-    """Refused pods of several kinds on full and on scattered nodes."""
-    for policy in ("restricted", "single-numa-node"):
-        for memory in ("None", "Static"):
-            nodes = {
-                "packed 2": _full_node(policy, memory, "2"),
-                "packed 2+500m": _full_node(policy, memory, "2", "500m"),
-                "scattered": _scattered_node(policy, memory),
-            }
-            for name, node in nodes.items():
-                for cpus in ("8", "16", "64"):
-                    _explain(f"{policy:<17} memory {memory:<7} {name:<14} new {cpus:>3}", node, cpus)
-
-
-def _explain(what: str, node: Node, cpus: str) -> None:
-    best, code, fixes = 1e9, "", 0
-    for _ in range(2):
-        start = time.process_time()
-        answer = explain(node.kubelet, _pod("new", cpus))
-        best = min(best, time.process_time() - start)
-        code, fixes = answer.trace.code or "admitted", len(answer.fixes)
-    print(f"explain {what}: {best:5.2f} s {code}, {fixes} fixes")
+    """One line for each machine and kind of pods."""
+    for name, (machine, config) in nodes().items():
+        for alike in (True, False):
+            for holes in (False, True):
+                node, pods = refused_pods(machine, config, holes=holes, alike=alike)
+                start = time.process_time()
+                explainer = Explainer(node.kubelet)
+                fixes = sum(len(explainer.explain(pod).fixes) for pod in pods)
+                spent = (time.process_time() - start) / len(pods)
+                kinds = f"{len(_SHAPES) * len(_SIZES)} kinds of pods" if alike else "no two pods alike"
+                what = f"{name}, {len(node.pods)} pods{' and holes' if holes else ''}, {kinds}"
+                print(f"explain {what}: {spent * 1e3:.1f} ms for each refused pod, {fixes / len(pods):.1f} fixes")
 
 
 def _admissions(recorded: bool) -> float:
-    node = Node(_MACHINE, _config("restricted", "Static"))
+    node = Node(from_synthetic("pack:2 numa:4(memory=64GB) core:16 pu:2"), _config("restricted", "Static"))
     for number in range(50):
-        node.admit(_pod(f"p{number}", "2", "500m"))
-    pods = [_pod(f"q{number}", "2", "1") for number in range(20)]
+        node.admit(_pod(f"p{number}", ("2", "500m")))
+    pods = [_pod(f"q{number}", ("2", "1")) for number in range(20)]
     start = time.process_time()
     for pod in pods:
         if recorded:
@@ -105,6 +118,21 @@ def recording_overhead() -> None:
     print(f"admission {off * 1e6:.0f} µs, recorded {on * 1e6:.0f} µs: {100 * (on / off - 1):+.1f} %")
 
 
+def inspecting(path: str) -> None:
+    """Pages of every pod of a manifest, made and printed, without and with a node to admit it on."""
+    quirks = PROFILES["podslice"]
+    gates = FeatureGates.from_overrides({}, fixes=quirks.fix_gates)
+    loaded = load_pods(path)
+    machine, config = nodes()["2 sockets, 128 CPUs, restricted"]
+    for node in (None, Node(machine, config)):
+        start = time.process_time()
+        for one in loaded:
+            page_text(inspect_pod(one.pod, gates, quirks, data=one.data, node=node), width=100, coloured=False)
+        spent = (time.process_time() - start) / len(loaded)
+        print(f"inspect {len(loaded)} pods{', placed' if node else ''}: {spent * 1e3:.2f} ms for each")
+
+
 if __name__ == "__main__":
     explaining()
     recording_overhead()
+    inspecting(sys.argv[1] if len(sys.argv) > 1 else "examples/pods.yaml")

@@ -8,9 +8,7 @@ from typing import TypeAlias
 import htpy as h
 from markupsafe import Markup
 
-from podslice.core.explain.changes import lands
-from podslice.core.explain.explain import Explanation, explain
-from podslice.core.explain.fork import fork
+from podslice.core.explain.explain import Explained, Explanation, explain_each
 from podslice.core.explain.story import amount_text
 from podslice.core.explain.trace import MergeStep
 from podslice.core.node import Node
@@ -189,14 +187,8 @@ def _amounts(resource: str, need: int, free: int) -> str:
 def explained(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> list[Answer]:
     """Explain what a node does with one pod after the other, with a picture of each that is admitted; admitted pods
     are there for those after them. The node itself stays as it is."""
-    copy = fork(node.kubelet)
-    answers: list[Answer] = []
-    for pod in pods:
-        explanation = explain(copy, pod, fixes=fixes)
-        picture = None
-        if explanation.trace.admitted:
-            before = picture_of(copy)
-            lands(copy, pod)
-            picture = picture_of(copy, before=before)
-        answers.append((explanation, picture))
-    return answers
+    return [(one.explanation, _picture(one)) for one in explain_each(node.kubelet, pods, fixes=fixes)]
+
+
+def _picture(one: Explained) -> Picture | None:
+    return None if one.after is one.before else picture_of(one.after, before=picture_of(one.before))

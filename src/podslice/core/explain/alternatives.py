@@ -7,6 +7,7 @@ pods restarts a kubelet as often as explaining one. Whoever changes the node its
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -23,13 +24,12 @@ _MOST_KEPT = 512
 
 
 class Alternatives:
-    """The alternatives of one node as it is now. `kubelet` is a copy of it, which nobody may change."""
+    """The alternatives of one node, which must stay as it is while they are used. `kubelet` is a copy of it, which
+    nobody may change."""
 
     def __init__(self, kubelet: Kubelet) -> None:
-        self.kubelet = fork(kubelet)
-        self.here = Bench(fork(kubelet))
+        self._node = kubelet
         self._recorder: Kubelet | None = None
-        self.running = tuple(Asking.of(pod.spec, kubelet) for pod in kubelet.active.values())
         self._without: dict[frozenset[str], Bench] = {}
         self._kept: dict[tuple[str, bytes, int], Bench | None] = {}
         self._machines: dict[object, Machine | None] = {}
@@ -40,11 +40,26 @@ class Alternatives:
         """A pod as the benches take it."""
         return Asking.of(pod, self.kubelet)
 
+    @cached_property
+    def kubelet(self) -> Kubelet:
+        """A copy of the node."""
+        return fork(self._node)
+
+    @cached_property
+    def here(self) -> Bench:
+        """The node as it is."""
+        return Bench(fork(self._node))
+
+    @cached_property
+    def running(self) -> tuple[Asking, ...]:
+        """The pods on the node."""
+        return tuple(Asking.of(pod.spec, self.kubelet) for pod in self.kubelet.active.values())
+
     @property
     def recorder(self) -> Kubelet:
         """A copy to admit pods on for real; one that refused a pod is as good as new."""
         if self._recorder is None:
-            self._recorder = fork(self.kubelet)
+            self._recorder = fork(self._node)
         return self._recorder
 
     def forget_recorder(self) -> None:
@@ -69,7 +84,7 @@ class Alternatives:
 
     def together(self, asking: Asking) -> bool:
         """False when the node is too small for the pod and all that runs here, wherever they are."""
-        empty = self._node("empty", self.kubelet.config, self.kubelet.machine)
+        empty = self._other("empty", self.kubelet.config, self.kubelet.machine)
         return empty is None or not empty.lacks(asking, self._load(empty))
 
     def _without_pods(self, uids: frozenset[str]) -> Bench:
@@ -108,7 +123,7 @@ class Alternatives:
 
     def empty(self, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
         """True when an empty node with this configuration and machine admits the pod."""
-        bench = self._node("empty", config, machine)
+        bench = self._other("empty", config, machine)
         return bench is not None and bench.admits(asking)
 
     def drained(self, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
@@ -120,10 +135,10 @@ class Alternatives:
         return self._tried("restarted", asking, config, machine)
 
     def _tried(self, how: str, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
-        empty = self._node("empty", config, machine)
+        empty = self._other("empty", config, machine)
         if empty is None or empty.lacks(asking, self._load(empty)):
             return False
-        bench = self._node(how, config, machine)
+        bench = self._other(how, config, machine)
         return bench is not None and bench.admits(asking)
 
     def _load(self, empty: Bench) -> Load:
@@ -133,7 +148,7 @@ class Alternatives:
             known = self._loads[id(empty)] = empty.load(self.running)
         return known
 
-    def _node(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
+    def _other(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
         key = (how, msgspec.json.encode(config), id(machine))
         if key not in self._kept:
             self._kept[key] = self._built(how, config, machine)

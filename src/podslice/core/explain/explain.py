@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
 import msgspec
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.explain.alternatives import Alternatives
-from podslice.core.explain.changes import EditPod
+from podslice.core.explain.changes import EditPod, lands
 from podslice.core.explain.edits import is_valid
 from podslice.core.explain.fix import Fix
 from podslice.core.explain.fork import fork
@@ -34,8 +37,8 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class Explainer:
-    """Explains pods on one node as it is now. What is learnt for one pod serves the next: a hundred refused pods cost
-    far less than a hundred times one. Whoever changes the node makes a new explainer."""
+    """Explains pods on one node, which must stay as it is while the explainer is used. What is learnt for one pod
+    serves the next: a hundred refused pods cost far less than a hundred times one."""
 
     def __init__(self, kubelet: Kubelet) -> None:
         self._nodes = Alternatives(kubelet)
@@ -60,6 +63,13 @@ class Explainer:
         decision = self._trace(pod)
         found = self.find_fixes(pod) if fixes and not decision.admitted else []
         return Explanation(decision, tuple(story(decision)), tuple(found))
+
+    def with_pod(self, pod: Pod) -> Kubelet:
+        """A copy of the node after the pod was admitted there and its containers started, for a pod that is."""
+        copy = self._nodes.recorder
+        lands(copy, pod)
+        self._nodes.forget_recorder()
+        return copy
 
     def find_fixes(self, pod: Pod) -> list[Fix]:
         """Every fix of a refused pod in the searched classes (docs/explain.md), best first.
@@ -92,6 +102,27 @@ class Explainer:
         if refusal is None or refusal.reason == UPSTREAM_DEFECT:
             self._nodes.forget_recorder()
         return trace(kubelet, admission, record, refusal)
+
+
+class Explained(NamedTuple):
+    """An explanation, and the node before and after the pod; the same one where it was refused."""
+
+    explanation: Explanation
+    before: Kubelet
+    after: Kubelet
+
+
+def explain_each(kubelet: Kubelet, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explained]:
+    """Explain one pod after the other; admitted ones are there for those after them. The node stays as it is."""
+    node = kubelet
+    explainer = Explainer(node)
+    for pod in pods:
+        explanation = explainer.explain(pod, fixes=fixes)
+        before = node
+        if explanation.trace.admitted:
+            node = explainer.with_pod(pod)
+            explainer = Explainer(node)
+        yield Explained(explanation, before, node)
 
 
 def explain(kubelet: Kubelet, pod: Pod, *, fixes: bool = True) -> Explanation:
