@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "podslice"
@@ -45,20 +46,24 @@ class Renderer:
             at += 1
             if kind == "text":
                 out += piece
-            elif piece == "end":
+            elif piece in ("end", "else"):
                 break
             elif piece.startswith(("with ", "if ")):
                 word, _, expression = piece.partition(" ")
                 value = self._value(expression, dot) if shown else None
                 inner, at = self._block(pieces, at, value if word == "with" and value else dot, shown=bool(value))
                 out += inner
+                if pieces[at - 1][1] == "else":
+                    inner, at = self._block(pieces, at, dot, shown=shown and not value)
+                    out += inner
             elif piece.startswith("range "):
                 items = self._value(piece.removeprefix("range "), dot) if shown else []
                 start = at
                 _, at = self._block(pieces, start, dot, shown=False)
                 out += "".join(self._block(pieces, start, item, shown=True)[0] for item in items)
             elif shown:
-                out += str(self._value(piece, dot))
+                value = self._value(piece, dot)
+                out += str(value).lower() if isinstance(value, bool) else str(value)
         return (out if shown else ""), at
 
     def _value(self, expression: str, dot: Any) -> Any:
@@ -80,12 +85,18 @@ class Renderer:
     def _term(self, term: str, dot: Any) -> Any:
         if term.startswith("toYaml "):
             return yaml.safe_dump(self._term(term.removeprefix("toYaml "), dot), sort_keys=False).strip()
+        if term.startswith("not "):
+            return not self._term(term.removeprefix("not "), dot)
+        required = re.fullmatch(r'required "([^"]+)" (\S+)', term)
+        if required:
+            return self._term(required[2], dot) or pytest.fail(required[1])
         included = re.fullmatch(r'include \(print \$\.Template\.BasePath "/([a-z.]+)"\) \.', term)
         if included:
             return self.text(included[1])
         if term == ".":
             return dot
-        value = dot if isinstance(dot, dict) and term.split(".")[1] in dot else self._root
+        first = term.split(".")[1]
+        value = self._root if first in self._root else dot
         for name in term.removeprefix(".").split("."):
-            value = value[name]
+            value = value.get(name)
         return value

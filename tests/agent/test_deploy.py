@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from podslice.agent.settings import AgentSettings, settings_from_dict
+from podslice.agent.settings import settings_from_dict
 from podslice.k8s.kubeletconfig import load_config_data
 from tests.agent.chart import CHART, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+DIGEST = "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"
+IMAGE = {"repository": "podslice", "digest": DIGEST, "pullPolicy": "IfNotPresent"}
+TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml"))]
 
 
 def manifests() -> dict[str, Any]:
@@ -32,6 +37,7 @@ def test_configurations_load() -> None:
     ]
     assert loaded[0].config == loaded[1].config == loaded[2].config
     assert all(one.agent.sources.api_server for one in loaded)
+    assert not any(one.agent.sources.annotation_counts for one in loaded)
 
 
 def test_least_privilege() -> None:
@@ -44,21 +50,28 @@ def test_least_privilege() -> None:
     pod = found["DaemonSet"]["spec"]["template"]["spec"]
     assert not pod.get("hostPID")
     assert not pod.get("hostIPC")
+    assert not pod.get("hostNetwork")
     context = pod["containers"][0]["securityContext"]
     assert context["readOnlyRootFilesystem"]
     assert not context["privileged"]
-    assert context["capabilities"] == {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]}
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    mounts = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if not mount.get("readOnly")}
+    assert mounts == {"/var/lib/podslice", "/run/podslice", "/sys/fs/cgroup/kubepods.slice", "/tmp"}
+    assert "@sha256:" in pod["containers"][0]["image"]
+    policy = found["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    assert "ingress" not in policy
+    assert policy["podSelector"]["matchLabels"] == found["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-@pytest.mark.parametrize("name", ["serviceaccount", "clusterrole", "clusterrolebinding", "configmap", "daemonset"])
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_chart_renders_to_the_manifests(name: str) -> None:
     """With its default values the chart is the plain manifests; what only a chart needs is named here."""
     plain = next(document for kind, document in manifests().items() if kind.lower() == name)
-    rendered = render(name)
+    rendered = render(name, image=IMAGE)
     if name == "configmap":
         texts = [yaml.safe_load(document["data"].pop("agent.yaml")) for document in (plain, rendered)]
-        assert texts[1].pop("metricsAddress") == AgentSettings().metrics_address
         assert texts[0] == texts[1]
     if name == "daemonset":
         pod = rendered["spec"]["template"]
@@ -70,12 +83,18 @@ def test_chart_renders_to_the_manifests(name: str) -> None:
 def test_chart_values_arrive() -> None:
     """Every value of the chart changes what is rendered, and a changed configuration restarts the agent."""
     values = {
-        "image": {"repository": "registry.example/podslice", "tag": "9", "pullPolicy": "Always"},
+        "image": {"repository": "registry.example/podslice", "digest": "sha256:1", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "secret"}],
         "agent": {"profile": "kubelet-1.36", "resources": {}},
         "observe": True,
+        "hostNetwork": True,
         "metricsPort": 9999,
-        "hostPaths": [{"name": "manifests", "path": "/etc/kubernetes/manifests"}],
+        "metricsFrom": [{"podSelector": {}}],
+        "podCgroup": "kubepods",
+        "hostPaths": [
+            {"name": "manifests", "path": "/etc/kubernetes/manifests"},
+            {"name": "devices", "path": "/d", "writable": True},
+        ],
         "nodeSelector": {"pool": "fast"},
         "tolerations": [],
         "podResources": {"limits": {"memory": "1Gi"}},
@@ -84,25 +103,97 @@ def test_chart_values_arrive() -> None:
     assert set(values) == set(defaults)
     template = render("daemonset", "other", **values)["spec"]["template"]
     pod, container = template["spec"], template["spec"]["containers"][0]
-    assert container["image"] == "registry.example/podslice:9"
+    assert container["image"] == "registry.example/podslice@sha256:1"
     assert (container["imagePullPolicy"], pod["imagePullSecrets"]) == ("Always", [{"name": "secret"}])
     assert container["args"][-1] == "--observe"
     assert container["livenessProbe"]["httpGet"]["port"] == container["readinessProbe"]["httpGet"]["port"] == 9999
     assert (pod["nodeSelector"], pod.get("tolerations")) == ({"pool": "fast"}, None)
-    assert container["volumeMounts"][-1] == {"name": "manifests", "mountPath": "/etc/kubernetes/manifests"}
+    assert container["volumeMounts"][-2:] == [
+        {"name": "manifests", "mountPath": "/etc/kubernetes/manifests", "readOnly": True},
+        {"name": "devices", "mountPath": "/d", "readOnly": False},
+    ]
     host_path = {"path": "/etc/kubernetes/manifests", "type": "Directory"}
-    assert pod["volumes"][-1] == {"name": "manifests", "hostPath": host_path}
+    assert pod["volumes"][-2] == {"name": "manifests", "hostPath": host_path}
+    assert {"name": "pod-cgroups", "hostPath": {"path": "/sys/fs/cgroup/kubepods", "type": "Directory"}} in pod[
+        "volumes"
+    ]
+    assert (pod["hostNetwork"], container["livenessProbe"]["httpGet"]["host"]) == (True, "127.0.0.1")
+    assert render("networkpolicy", **values)["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
     assert container["resources"] == {"limits": {"memory": "1Gi"}}
     configured = yaml.safe_load(render("configmap", "other", **values)["data"]["agent.yaml"])
     assert settings_from_dict(configured).agent.profile == "kubelet-1.36"
     assert settings_from_dict(configured).agent.address() == ("127.0.0.1", 9999)
     checksum = "checksum/config"
-    before = render("daemonset", "other")["spec"]["template"]["metadata"]["annotations"][checksum]
+    before = render("daemonset", "other", image=IMAGE)["spec"]["template"]["metadata"]["annotations"][checksum]
     assert template["metadata"]["annotations"][checksum] != before
 
 
 def test_release_namespace_is_used() -> None:
     """The chart goes where it is installed, its cluster-wide parts included."""
     assert render("clusterrolebinding", "other")["subjects"][0]["namespace"] == "other"
-    for name in ("serviceaccount", "configmap", "daemonset"):
-        assert render(name, "other")["metadata"]["namespace"] == "other"
+    for name in ("serviceaccount", "configmap", "daemonset", "networkpolicy"):
+        assert render(name, "other", image=IMAGE)["metadata"]["namespace"] == "other"
+
+
+def test_image_without_digest_is_refused() -> None:
+    """The chart does not guess which image is meant."""
+    with pytest.raises(pytest.fail.Exception, match=r"image\.digest: name the image"):
+        render("daemonset")
+
+
+@pytest.mark.parametrize(("sources", "rules"), [
+    ({"kubelet": {"everySeconds": 5}}, [(["nodes/pods"], ["get"])]), ({"manifests": "/m"}, []),
+    ({"apiServer": True}, [(["pods"], ["list", "watch"]), (["events"], ["create"])]),
+])  # fmt: skip
+def test_rights_follow_the_sources(sources: dict[str, Any], rules: list[Any]) -> None:
+    """The chart asks for what the configured sources need, and nothing else."""
+    rendered = render("clusterrole", agent={"sources": sources})
+    assert [(rule["resources"], rule["verbs"]) for rule in rendered["rules"] or []] == rules
+
+
+def test_image_is_made_of_what_is_pinned() -> None:
+    """The base image must be named by digest, and everything installed is checked against a lock."""
+    text = (DEPLOY / "container" / "Containerfile").read_text().replace("\\\n", " ")
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE_IMAGE}", "${BASE_IMAGE}"]
+    assert re.findall(r"^ARG (.*)$", text, re.MULTILINE) == ["BASE_IMAGE", "BASE_IMAGE"]
+    check = re.search(r"grep -Eq '(\S+)'", text)
+    assert check is not None
+    assert re.search(check[1], "python:3.12-slim@sha256:" + "0a" * 32)
+    assert not re.search(check[1], "python:3.12-slim")
+    installs = re.findall(r"pip (?:install|wheel)[^&\n]*", text)
+    assert len(installs) == 4
+    assert all("--require-hashes -" in one or "--no-deps" in one for one in installs)
+
+
+def test_runtime_lock_is_part_of_the_lock() -> None:
+    """The image gets exactly what the agent needs, at the versions and hashes that were tested."""
+    whole, runtime = (blocks(path.read_text()) for path in (
+        DEPLOY.parent / "requirements.lock", DEPLOY / "container" / "requirements.lock"))  # fmt: skip
+    assert {name: whole[name] for name in runtime} == runtime
+    assert needed("podslice", ("", "agent")) - {"podslice"} <= set(runtime)
+    assert not {"pytest", "mypy", "hatchling"} & set(runtime)
+
+
+def blocks(lock: str) -> dict[str, str]:
+    return {re.split(r"[^a-z0-9-]", block)[0]: block for block in re.split(r"\n(?=\S)", lock.strip())}
+
+
+def needed(name: str, extras: tuple[str, ...]) -> set[str]:
+    """Everything that is installed with it, by the installed packages' own word."""
+    found = {re.sub(r"[-_.]+", "-", name).lower()}
+    for line in metadata.requires(name) or ():
+        wanted, _, marker = line.partition(";")
+        extra = re.search(r"extra == ['\"](\w+)['\"]", marker)
+        base = re.split(r"[^A-Za-z0-9._-]", wanted.strip())[0]
+        inner = re.search(r"\[(.*?)\]", wanted)
+        if (extra[1] if extra else "") in extras and installed(base):
+            found |= needed(base, ("", *(inner[1].split(",") if inner else ())))
+    return found
+
+
+def installed(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
