@@ -531,8 +531,16 @@ NODE_CASES = [
         "PS406",
         node(profile="kubelet-1.36", feature_gates={"PodLevelResourcesFixKubeletQOSClass": True}),
         node(feature_gates={"PodLevelResourcesFixKubeletQOSClass": True}),
-        "featureGates[PodLevelResourcesFixKubeletQOSClass]",
-        "v1.36.2 does not know",
+        "featureGates",
+        "unrecognized feature gate: PodLevelResourcesFixKubeletQOSClass",
+        "error",
+    ),
+    NodeCase(
+        "PS406",
+        node(feature_gates={"DisableCPUQuotaWithExclusiveCPUs": True}),
+        node(feature_gates={"PodLevelResources": True}),
+        "featureGates[DisableCPUQuotaWithExclusiveCPUs]",
+        "deprecated feature gate",
         "warning",
     ),
     NodeCase(

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.node_option import load_config, print_warnings, profile_option, set_option, started
+from podslice.cli.node_option import load_config_and_gates, print_warnings, profile_option, set_option, started
 from podslice.cli.output import OUTPUT, coloured, emit, print_error
 from podslice.cli.pods_option import strict_option
 from podslice.contract.inspection import InspectionList
@@ -72,7 +72,7 @@ def inspect(
     from podslice.k8s.limit_range import load_limit_ranges
     from podslice.k8s.manifest import load_pods
 
-    config, warnings = load_config(config_path, overrides, strict=strict)
+    config, warnings = load_config_and_gates(config_path, overrides, strict=strict)
     print_warnings(warnings)
     quirks = PROFILES[profile]
     gates = _gates(config, gates_text, profile)
@@ -119,15 +119,11 @@ def _overrides(text: str) -> dict[str, bool]:
 
 def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
     try:
-        gates = FeatureGates.from_overrides(
-            {**config.feature_gates, **_overrides(text)}, fixes=PROFILES[profile].fix_gates
+        return FeatureGates.from_overrides(
+            {**config.feature_gates, **_overrides(text)}, fixes=PROFILES[profile].fix_gates, other_gates_allowed=False
         )
     except GateError as error:
-        raise InputError(str(error), path="--gates") from None
-    unknown = set(gates.unknown) & set(_overrides(text))
-    if unknown:
-        raise InputError(f"{min(unknown)} is no gate this tool knows in profile {profile}", path="--gates")
-    return gates
+        raise InputError(str(error), path="--gates", remedy=error.hint) from None
 
 
 def _node(machine: Machine | None, config: KubeletConfig, profile: str) -> Node | None:

@@ -140,7 +140,11 @@ def _settings(
     if config_path is None and not overrides:
         return _Settings(None, chosen, rules, profile)
     config, warnings = load_config(config_path, overrides)
-    return _Settings(NodeSubject(config, chosen, profile=profile, unknown_fields=warnings), chosen, rules, profile)
+    node = NodeSubject(config, chosen, profile=profile, unknown_fields=warnings)
+    if overrides and node.gate_error:
+        problem = f"a kubelet would not start: {node.gate_error}"
+        raise InputError(problem, path="--set featureGates", remedy=node.gate_error.hint)
+    return _Settings(node, chosen, rules, profile)
 
 
 def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settings) -> tuple[list[_Result], bool]:

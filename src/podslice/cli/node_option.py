@@ -21,6 +21,7 @@ from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
 from podslice.core.state.checkpoint_allocation import ALLOCATED_STATE_FILE
+from podslice.core.values.gate_table import gate_warnings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,7 +111,7 @@ def start_node(
     """The node the options describe, with its running pods on it. Raises `InputError`."""
     from podslice.k8s.running import ENDED
 
-    config, warnings = load_config(config_path, overrides, strict=strict)
+    config, warnings = load_config_and_gates(config_path, overrides, strict=strict)
     chosen = resolve_machine(machine, sysfs, source)
     devices = load_devices(devices_path)
     given = read_pods((pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate)
@@ -198,6 +199,14 @@ def load_config(
     if strict:
         raise_all(InputError(warning, source=path or "--set") for warning in loaded.warnings)
     return loaded
+
+
+def load_config_and_gates(
+    path: str | None, overrides: tuple[str, ...], *, strict: bool = False
+) -> tuple[KubeletConfig, tuple[str, ...]]:
+    """As `load_config`, with what the kubelet would log about its gates among the warnings."""
+    config, warnings = load_config(path, overrides, strict=strict)
+    return config, (*warnings, *gate_warnings(config.feature_gates))
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:

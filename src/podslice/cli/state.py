@@ -37,6 +37,7 @@ from podslice.core.state.start import NodeFacts, start_consequence
 from podslice.core.state.verify import Finding, kind_of_name
 from podslice.core.state.verify import verify as verify_file
 from podslice.core.values.cpuset import CPUSetError, parse_bits
+from podslice.core.values.gate_table import NEWEST, OLDEST
 from podslice.host.statefile import back_up, read_state, write_atomically
 from podslice.render.state_table import content_text
 
@@ -113,7 +114,7 @@ def _reader(version: str, pod_level: bool, config: KubeletConfig | None) -> Rele
     return release(version, pod_level=config.feature_gates.get("PodLevelResourceManagers", False))
 
 
-def _facts(options: dict[str, Any], config: KubeletConfig | None) -> NodeFacts:
+def _facts(options: dict[str, Any], config: KubeletConfig | None, minor: int = NEWEST) -> NodeFacts:
     """What the node options say. Without any machine option the files are not checked against a machine."""
     from podslice.k8s.running import load_containers
 
@@ -121,7 +122,10 @@ def _facts(options: dict[str, Any], config: KubeletConfig | None) -> NodeFacts:
     known = options["here"] or any(option is not None for option in chosen)
     containers = load_containers(options["containers"]) if options["containers"] else {}
     if config is not None:
-        return _configured_facts(options, config, resolve_machine(*chosen) if known else None, containers)
+        if not OLDEST <= minor <= NEWEST:
+            unknown = f"the feature gates of Kubernetes 1.{minor} are not known here; those of 1.{NEWEST} count"
+            print_warnings((unknown,))
+        return _configured_facts(options, config, resolve_machine(*chosen) if known else None, containers, minor)
     try:
         reserved = parse_bits(options["reserved_cpus"])
     except CPUSetError as error:
@@ -135,7 +139,11 @@ def _facts(options: dict[str, Any], config: KubeletConfig | None) -> NodeFacts:
 
 
 def _configured_facts(
-    options: dict[str, Any], config: KubeletConfig, machine: Machine | None, containers: Mapping[str, tuple[str, str]]
+    options: dict[str, Any],
+    config: KubeletConfig,
+    machine: Machine | None,
+    containers: Mapping[str, tuple[str, str]],
+    minor: int,
 ) -> NodeFacts:
     from podslice.core.managers.facts import node_facts
 
@@ -144,7 +152,7 @@ def _configured_facts(
     if options["reserved_cpus"] or options["strict_reservation"]:
         raise InputError("says what is reserved", path="--config", remedy="leave out the other options")
     try:
-        return node_facts(machine, config, containers)
+        return node_facts(machine, config, containers, minor=minor)
     except StartError as error:
         problem = f"a kubelet would not start even without state files: {error.message}"
         raise InputError(problem, path=error.stage, remedy=error.remedy).at(
@@ -238,7 +246,8 @@ def verify(path: Path, version: str, pod_level: bool, output: str, **options: An
     Exit codes: 0 nothing wrong, 1 problems found, 2 bad input.
     """
     config = _configuration(options)
-    facts, reader = _facts(options, config), _reader(version, pod_level, config)
+    reader = _reader(version, pod_level, config)
+    facts = _facts(options, config, reader.minor)
     results = []
     for file in _files(path, _READABLE):
         content, findings = verify_file(file.data, facts)

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from podslice.cli.machine_option import resolve_machine
-from podslice.cli.node_option import load_config, load_devices, print_warnings
+from podslice.cli.node_option import load_config_and_gates, load_devices, print_warnings
 from podslice.cli.output import OUTPUT, emit, write_text
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.contract.comparison import compared
@@ -114,7 +114,7 @@ def _scenarios(
 ) -> tuple[list[Scenario], tuple[str, ...]]:
     devices = load_devices(devices_path)
     loaded = [
-        (Path(path).stem if path else "defaults", *load_config(path, overrides, strict=strict))
+        (Path(path).stem if path else "defaults", *load_config_and_gates(path, overrides, strict=strict))
         for path in configs or (None,)
     ]
     scenarios = []

@@ -127,14 +127,17 @@ class StartError(PodsliceError):
     """A kubelet with this configuration does not start here. `stage` names the step as in the recorded decisions;
     `message` is upstream's text, `remedy` ours."""
 
-    def __init__(self, stage: str, message: str) -> None:
+    def __init__(self, stage: str, message: str, remedy: str = "") -> None:
         self.stage = stage
         self.message = message
+        self._remedy = remedy
         super().__init__(message)
 
     @property
     def remedy(self) -> str:
         """What to do about it, empty where the message says it."""
+        if self._remedy:
+            return self._remedy
         fitting = (remedy for stage, part, remedy in _REMEDIES if stage == self.stage and part in self.message)
         return next(fitting, "")
 

@@ -212,7 +212,7 @@ def _items(document: dict[str, Any], kind: str, path: str) -> Iterator[_Found]:
 def _check_version(kind: str, version: Any, path: str) -> None:
     """The API server's and kubectl's words for an object of another version than the one that exists."""
     remedy = f"apiVersion: {API_VERSIONS[kind]}"
-    if version is None:
+    if not version:
         raise InputError("apiVersion not set", path=path, remedy=remedy)
     if version != API_VERSIONS[kind]:
         raise InputError(f'no kind "{kind}" is registered for version "{version}"', path=path, remedy=remedy)

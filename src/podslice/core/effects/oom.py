@@ -47,10 +47,11 @@ def remaining_memory_per_container(pod: Pod) -> int:
     if resources is None:
         return 0
     request = requests_of(resources).get("memory", ZERO)
-    if request.is_zero():
+    count = len(pod.spec.containers) + len(pod.spec.init_containers)
+    if request.is_zero() or not count:
         return 0
     asked = aggregate(pod, own_requests).get("memory", ZERO)
-    return divide(wrap_int64(request.value() - asked.value()), len(pod.spec.containers) + len(pod.spec.init_containers))
+    return divide(wrap_int64(request.value() - asked.value()), count)
 
 
 def smallest_app_request(pod: Pod) -> int:

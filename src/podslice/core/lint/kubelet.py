@@ -11,7 +11,7 @@ from podslice.core.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Prob
 from podslice.core.lint.subject import NodeSubject
 from podslice.core.merge.options import parse_options
 from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
-from podslice.core.values.gates import GATES
+from podslice.core.values.gate_table import gate_states
 from podslice.core.values.quantity import ZERO, Quantity, QuantityError
 
 _FIELDS = (
@@ -37,6 +37,7 @@ _STAGE_FIELDS = {
     "nodeAllocatable": "kubeReserved",
     "featureGates": "featureGates",
 }
+_GOING = {"": ("GA", INFO), "DEPRECATED": ("deprecated", WARNING)}
 _STAGE_FIXES = {
     "reservedSystemCPUs": "name CPUs that are online on this machine",
     "cpuManager": "mend the CPU manager's policy, options or reservation as the message says",
@@ -54,16 +55,16 @@ def _invalid(subject: NodeSubject) -> Iterator[Problem]:
 def _refused_gates(subject: NodeSubject) -> Iterator[Problem]:
     if subject.gate_error:
         yield Problem(
-            "featureGates", f"the kubelet refuses to start: {subject.gate_error}", "set the gates to agree, or drop one"
+            "featureGates",
+            f"the kubelet refuses to start: {subject.gate_error}",
+            subject.gate_error.hint or "set the gates to agree, or drop one",
         )
-    for name in subject.gates.unknown:
-        if name in GATES:
-            yield Problem(
-                f"featureGates[{name}]",
-                f"Kubernetes v1.36.2 does not know {name}; it belongs to a later release and has no effect",
-                "remove it",
-                WARNING,
-            )
+    states = gate_states()
+    for name in subject.config.feature_gates:
+        if name in states and states[name].stage in _GOING:
+            word, severity = _GOING[states[name].stage]
+            message = f"{name} is a {word} feature gate: it will be removed in a future release"
+            yield Problem(f"featureGates[{name}]", message, "remove it", severity)
 
 
 def _refused_options(subject: NodeSubject) -> Iterator[Problem]:
@@ -287,9 +288,9 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         "PS406",
         "feature-gate",
         ERROR,
-        "A feature gate is refused or has no effect",
-        "A gate that is locked, or that depends on a gate that is off, keeps the kubelet from starting. Gates that "
-        "v1.36.2 does not know yet have no effect (a warning).",
+        "A feature gate is refused, or will go",
+        "A gate that no component of v1.36.2 knows, that is locked, or that depends on a gate that is off keeps the "
+        "kubelet from starting. Gates that are generally available (info) or deprecated (a warning) will be removed.",
         _refused_gates,
         CONFIG,
         ("PS402",),

@@ -47,16 +47,17 @@ class NodeSubject:
         return validate(self.config)
 
     @cached_property
-    def gate_error(self) -> str:
-        """Why the feature gates are refused, empty when they are not."""
+    def gate_error(self) -> GateError | None:
+        """Why the feature gates are refused."""
         try:
             self._gates()
         except GateError as error:
-            return str(error)
-        return ""
+            return error
+        return None
 
     def _gates(self) -> FeatureGates:
-        return FeatureGates.from_overrides(self.config.feature_gates, fixes=PROFILES[self.profile].fix_gates)
+        fixes = PROFILES[self.profile].fix_gates
+        return FeatureGates.from_overrides(self.config.feature_gates, fixes=fixes, other_gates_allowed=False)
 
     @cached_property
     def gates(self) -> FeatureGates:

@@ -130,9 +130,11 @@ class ContainerManager:
 
     def _gates(self) -> FeatureGates:
         try:
-            return FeatureGates.from_overrides(self.config.feature_gates, fixes=self.quirks.fix_gates)
+            return FeatureGates.from_overrides(
+                self.config.feature_gates, fixes=self.quirks.fix_gates, other_gates_allowed=False
+            )
         except GateError as error:
-            raise StartError("featureGates", str(error)) from None
+            raise StartError("featureGates", str(error), error.hint) from None
 
     def _merger(self) -> Merger | None:
         config = self.config

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from podslice.core.pod.names import label_problems
 from podslice.core.pod.spec import Pod, ResourceList
 
+_HOST_NAME = (
+    "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is "
+    "recommended"
+)
 _BYTES = ("memory", "ephemeral-storage")
 
 
 def create_warnings(pod: Pod) -> list[str]:
-    """The warnings of a create request, sorted: bytes that are no whole numbers, in containers and overhead.
+    """The warnings of a create request, sorted: bytes that are no whole numbers, in containers and overhead, and a name
+    that makes no good host name.
 
     Upstream does not look at `spec.resources`, and takes amounts whose thousandths exceed 64 bits for fractions.
     """
     spec = pod.spec
     warnings: list[str] = []
+    unfit = label_problems(pod.metadata.name) if pod.metadata.name else []
+    if unfit:
+        warnings.append(f"{_HOST_NAME}: [{' '.join(unfit)}]")
     for field, containers in (
         ("containers", spec.containers),
         ("initContainers", spec.init_containers),

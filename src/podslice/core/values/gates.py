@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from podslice.core.values.gate_table import NEWEST, gate_states, unknown_gate_hint
+
 
 class Gate(NamedTuple):
     """A gate's default, its stage (`""` is GA), whether the default is locked, and the gates it needs.
@@ -62,7 +64,11 @@ GATES: dict[str, Gate] = {
 
 
 class GateError(ValueError):
-    """A gate setting a component would refuse to start with; the text is upstream's."""
+    """A gate setting a component would refuse to start with; the text is upstream's, `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(message)
 
 
 class FeatureGates(Mapping[str, bool]):
@@ -82,25 +88,22 @@ class FeatureGates(Mapping[str, bool]):
 
         `fixes` names the later gates that exist (`Quirks.fix_gates`); the others are off, and unknown by name.
 
-        Kubernetes has many more gates than the ones that matter here: others are listed in `unknown`, and refused
-        only with `other_gates_allowed` False.
+        Gates that do not matter here are listed in `unknown`. With `other_gates_allowed` False those that Kubernetes
+        has are checked for their locks, and those that no component knows are refused.
         """
         known = {name: gate for name, gate in GATES.items() if not gate.later or name in fixes}
         effective = {name: gate.default and name in known for name, gate in GATES.items()}
+        if not other_gates_allowed:
+            check_gates(overrides, besides=known)
         unknown = []
         for name, value in sorted(overrides.items()):
             gate = known.get(name)
             if gate is None:
                 if name in ("AllAlpha", "AllBeta"):
                     continue
-                if not other_gates_allowed:
-                    raise GateError(f"unrecognized feature gate: {name}")
                 unknown.append(name)
             elif gate.locked and value != gate.default:
-                shown = ("false", "true")
-                raise GateError(
-                    f"cannot set feature gate {name} to {shown[value]}, feature is locked to {shown[gate.default]}"
-                )
+                raise GateError(_locked(name, value))
             else:
                 effective[name] = value
         for group, stage in (("AllAlpha", _ALPHA), ("AllBeta", _BETA)):
@@ -121,6 +124,27 @@ class FeatureGates(Mapping[str, bool]):
 
     def __len__(self) -> int:
         return len(self._effective)
+
+
+def _locked(name: str, value: bool) -> str:
+    shown = ("false", "true")
+    return f"cannot set feature gate {name} to {shown[value]}, feature is locked to {shown[not value]}"
+
+
+def check_gates(overrides: Mapping[str, bool], minor: int = NEWEST, *, besides: Collection[str] = ()) -> None:
+    """Raise `GateError` with everything that Kubernetes 1.`minor` does not know, but what is named `besides`, or locks;
+    upstream tells the first it meets."""
+    states = gate_states(minor)
+    problems, hints = [], []
+    for name, value in sorted(overrides.items()):
+        if name in states and states[name].locked and value != states[name].default:
+            problems.append(_locked(name, value))
+            hints.append("remove it")
+        elif name not in states and name not in besides:
+            problems.append(f"unrecognized feature gate: {name}")
+            hints.append(unknown_gate_hint(name, minor))
+    if problems:
+        raise GateError("; ".join(problems), "; ".join(dict.fromkeys(hints)))
 
 
 def _check_dependencies(effective: Mapping[str, bool]) -> None:
