@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class Difference(msgspec.Struct):
-    """A firm difference: the smallest case that shows it, what the judge says, and where ours parts."""
+    """A difference: for a firm one the smallest case that shows it, what the judge says, and where ours parts."""
 
     name: str
     case: Json
@@ -160,6 +160,8 @@ def _confirm(judge: Path, case: Json, result: Json, comparison: Comparison, foun
         found.counts["chance"] += 1
         if all(judged(case, answer).difference for answer in answers):
             found.counts["chance without our answer"] += 1
+            text = f"{CONFIRMATIONS} answers by chance, none is ours: {comparison.difference}"
+            found.differences.append(Difference(case["name"], case, result, text))
         return
     _count(found.counts, result)
     found.counts["firm differences"] += 1
