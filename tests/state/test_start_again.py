@@ -8,9 +8,12 @@ import msgspec
 import pytest
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import StartError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.state.releases import Release
+from podslice.core.state.start import NodeFacts, start_consequence
 
 MACHINE = msgspec.convert(
     {
@@ -63,3 +66,22 @@ def test_init_memory_after_a_restart(profile: str, after: int) -> None:
     assert again.shared_cpus == before.shared_cpus
     again.remove("p")
     assert reserved(again) == 0
+
+
+def test_restart_that_crashes() -> None:
+    """A group of NUMA nodes of which one lacks a huge page size crashes a kubelet at every start; ours goes on."""
+    cores = [{"socket": 0, "core": i, "threads": [i]} for i in range(8)]
+    nodes = [{"id": i, "memory": 8 << 30, "cores": cores[4 * i : 4 * i + 4]} for i in range(2)]
+    nodes[0]["hugepages"] = [{"pageSizeKi": 1 << 20, "numPages": 0}]
+    machine = msgspec.convert({"nodes": nodes}, Machine)
+    amounts = {"cpu": "6", "memory": "12Gi"}
+    spec = {"containers": [{"name": "c0", "resources": {"requests": amounts, "limits": amounts}}]}
+    wide = pod_from_dict({"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "spec": spec})
+    before = Node(machine, CONFIG)
+    assert before.admit(wide).admitted
+    assert Node(machine, CONFIG, files=before.files).readmit([wide]) == []
+    with pytest.raises(StartError, match="crashes here: missing_hugepages_crash: NUMA node 1 has no hugepages-1Gi"):
+        Node(machine, CONFIG, files=before.files, profile="kubelet-1.36")
+    facts = NodeFacts(machine=machine, memory_reserved={0: {"memory": 256 << 20}})
+    sentence = start_consequence(before.files["memory_manager_state"], "memory", Release(36), facts)
+    assert sentence.startswith("a kubelet 1.36 does not start: it crashes, missing_hugepages_crash")

@@ -17,7 +17,7 @@ from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
-from podslice.core.errors import InputError, StartError
+from podslice.core.errors import InputError, StartError, UpstreamDefectError
 from podslice.core.explain.refusal import explain_refusal
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
@@ -89,7 +89,10 @@ class Node:
         if problems:
             raise StartError("configuration", "; ".join(problems))
         self._granted = _granted(files or {})
-        self.kubelet.start()
+        try:
+            self.kubelet.start()
+        except UpstreamDefectError as defect:
+            raise StartError("startMemoryManager", f"a v1.36.2 kubelet crashes here: {defect}") from defect
         self._resize_conditions: dict[str, ResizeCondition] = {}
 
     def __repr__(self) -> str:

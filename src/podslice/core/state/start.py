@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.core.allocate.memory_static import default_machine_state
-from podslice.core.errors import StartError
+from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.state import checkpoint_allocation, checkpoint_devices, restore, restore_memory
@@ -56,6 +56,8 @@ def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, 
             _start_memory(data, reader, facts, path)
     except StartError as error:
         return error.message
+    except UpstreamDefectError as defect:
+        return f"it crashes, {defect}"
     return ""
 
 
