@@ -53,6 +53,7 @@ e2e-full: $(READY) ## All scenarios on all machines; the table goes to docs/e2e-
 
 lock: ## Renew requirements.lock (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent -o requirements.lock pyproject.toml
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra agent -c requirements.lock -o deploy/container/requirements.lock pyproject.toml
 
 clean: ## Remove what was set up
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

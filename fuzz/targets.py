@@ -13,7 +13,8 @@ from google.protobuf.message import DecodeError
 
 from podslice import KubeletConfig, PodsliceError
 from podslice.agent.derived import pod_from_annotation, pod_from_container
-from podslice.agent.identity import check_container, identity_of
+from podslice.agent.identity import Identity, check_container, identity_of
+from podslice.agent.knownpods import KnownPods
 from podslice.agent.translate import applied_of, claimed_of, limits_of, variables_of
 from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
@@ -28,6 +29,7 @@ from podslice.core.state.start import NodeFacts, start_consequence
 from podslice.core.state.verify import verify
 from podslice.host.cgroup2 import cgroup_path
 from podslice.k8s.manifest import load_pods_text
+from podslice.k8s.podlist import ApiError, ChangeReader, GoneError, decode_list, known_pod
 from podslice.wire.mux import FrameDecoder, WireError
 from podslice.wire.proto import nri_pb2
 from podslice.wire.ttrpc import MessageDecoder, RPCError, decode_request, decode_response
@@ -118,4 +120,25 @@ def _created(request: nri_pb2.CreateContainerRequest) -> None:
         pod_from_annotation(identity)
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods, "wire": wire}
+def api(data: bytes) -> None:
+    """An API server's or a kubelet's answer: a list, a watch and a pod, and what is then known of the pods."""
+    known = KnownPods()
+    step = max(1, len(data) // 3)
+    for chunks in ([data], [data[start : start + step] for start in range(0, len(data), step)]):
+        with contextlib.suppress(ApiError):
+            known.replace(decode_list(chunks, "node").pods)
+    with contextlib.suppress(ApiError, GoneError):
+        for change in ChangeReader("node").feed(data):
+            if change.pod is not None:
+                known.put(change.pod)
+    with contextlib.suppress(ApiError):
+        known.put(known_pod(data, "node"))
+    for pod in list(known):
+        for uid in (pod.uid, pod.mirror_of):
+            with contextlib.suppress(InputError):
+                known.find(Identity(uid, pod.namespace, pod.name, {}))
+        known.drop(pod.uid)
+    assert (len(known), known.size) == (0, 0)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods, "wire": wire, "api": api}

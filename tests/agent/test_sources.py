@@ -59,6 +59,8 @@ def test_static_pod_is_found_by_its_name_on_this_node(tmp_path: Path) -> None:
     assert sources.find(static("dns")) is None
     assert sources.find(static("proxy-node-1")) is None
     assert sources.find(static("proxy-node-1", "kube-system")) is not None
+    for said in ({}, kubelet_says("other"), kubelet_says("0123456789abcdef", "api")):
+        assert sources.find(static("dns-node-1")._replace(annotations=said)) is None
 
 
 def test_changed_manifests_are_read_again(tmp_path: Path) -> None:

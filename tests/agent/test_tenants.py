@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,12 +19,15 @@ from podslice.agent.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Ide
 from podslice.agent.knownpods import MOST_BYTES
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.sources import Sources
+from podslice.cli.main import cli
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import HASH_ANNOTATION, MIRROR_ANNOTATION, ApiError, decode_change, decode_list
 from podslice.wire.fake_runtime import FakeRuntime
 from podslice.wire.ttrpc import RPCError
+from tests.agent.helpers import MACHINE
 from tests.agent.test_apiserver import mirror, pod, static, until, who
 from tests.agent.test_daemon import api_pod, pool, with_agent
+from tests.agent.test_daemon import settings as settings_of
 
 HASH = "0123456789abcdef"
 
@@ -174,3 +178,31 @@ def test_one_bad_pod_of_the_api_server_is_that_pods_failure(tmp_path: Path) -> N
         assert 'podslice_troubles_total{kind="apiPod"} 1.0' in agent.metrics.text().decode()
 
     with_agent(tmp_path, test)
+
+
+def test_refusal_says_that_the_api_server_cannot_be_reached(tmp_path: Path) -> None:
+    """A pod nobody knows is refused with the cause of that, not as one the API server has not told about."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        api.down = True
+        source = agent.sources.sources[0]
+        await until(lambda: source.cause)
+        sandbox = await fake.run_pod("a")
+        with pytest.raises(RPCError, match="PodUnknown: cannot reach the API server: connection re"):
+            await fake.create_container(sandbox, "app")
+
+    with_agent(tmp_path, test, sources={"apiServer": True, "waitSeconds": 0.0})
+
+
+@pytest.mark.parametrize(("sources", "remark"), [
+    ({}, "none but the annotation"), ({"apiServer": True, "annotation": True}, "up to what the pod requests"),
+    ({"kubelet": {"insecureSkipTLSVerify": True}}, "gets the token"), ({"apiServer": True}, ""),
+])  # fmt: skip
+def test_check_config_warns_of_open_doors(tmp_path: Path, sources: dict[str, Any], remark: str) -> None:
+    """Settings that trust those who write pods, or whoever answers, are named before the agent runs."""
+    file = tmp_path / "agent.yaml"
+    file.write_text(json.dumps(settings_of(tmp_path, sources=sources)))
+    result = CliRunner().invoke(cli, ["agent", "--config", str(file), "--check-config", "--from", MACHINE])
+    assert result.exit_code == 0
+    assert ("sources" in result.output) == bool(remark)
+    assert remark in result.output

@@ -73,7 +73,8 @@ class FakeSource:
 
 
 class ManifestSource:
-    """Static pods of a directory, read when asked for. The kubelet appends the node's name to the pod's."""
+    """Static pods of a directory, read when the kubelet says that a pod is one. It appends the node's name to the
+    pod's."""
 
     def __init__(self, directory: Path, node_name: str) -> None:
         self.name = "manifests"
@@ -84,7 +85,7 @@ class ManifestSource:
         self._suffix = f"-{node_name.lower()}"
 
     def find(self, identity: Identity) -> Pod | None:
-        if not identity.name.endswith(self._suffix):
+        if not identity.static or not identity.name.endswith(self._suffix):
             return None
         name = identity.name.removesuffix(self._suffix)
         for pod in self._pods():

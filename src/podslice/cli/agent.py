@@ -87,6 +87,16 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
     address = settings.address()
     if address is not None and address[0] != "localhost" and not _is_loopback(address[0]):
         yield f"metricsAddress {settings.metrics_address}: not loopback: whoever reaches it can read the metrics"
+    sources = settings.sources
+    if sources.annotation_counts:
+        others = sources.api_server or sources.manifests or sources.kubelet is not None
+        yield (
+            "sources.annotation: whoever may create pods names their pod-level resources, up to what the pod requests"
+            if others
+            else "sources: none but the annotation: whoever may create pods takes CPUs that nobody has counted"
+        )
+    if sources.kubelet is not None and sources.kubelet.insecure_skip_tls_verify:
+        yield "sources.kubelet.insecureSkipTLSVerify: who takes the kubelet's port gets the token and names the pods"
     if not Path(settings.nri_socket).is_socket():
         yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
 
