@@ -13,6 +13,7 @@ from podslice import KubeletConfig, Node, Pod
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.whatif import CRITERIA, Outcome, Scenario, evaluate, rank, variants
+from podslice.render.comparison import best_text
 from tests.cli.test_cli import run
 from tests.conftest import make_pod
 from tests.documents import read_document
@@ -136,3 +137,24 @@ def test_command_compares_and_recommends(pods_file: Path, tmp_path: Path) -> Non
     parser: HTMLParser = Validator()
     assert isinstance(parser, Validator)
     parser.check(page.read_text().rstrip("\n"))
+
+
+def test_ties_keep_guarantees() -> None:
+    """Of equally good alternatives the one that gives up the fewest guarantees wins, then the strongest policy, then
+    the smallest change; what it gives up is said, and the present row is always there."""
+    now = scenario(topology_manager_policy="single-numa-node", cpu_manager_policy_options={"full-pcpus-only": "true"})
+    pods = [make_pod("a", ("c", "7")), make_pod("b", ("c", "7"))]
+    ranking = rank(evaluate(variant, pods) for variant in variants(now))
+    first = ranking.outcomes[0]
+    assert (first.scenario, first.losses) == ("single-numa-node/container", ("full-cores",))
+    present = next(outcome for outcome in ranking.outcomes if outcome.is_present)
+    assert (present.admitted, first.admitted) == (0, 2)
+    assert "it gives up: cores may have CPUs of several owners" in best_text(ranking)
+
+
+def test_the_present_row_is_shown(pods_file: Path) -> None:
+    """The configuration as it is has its row in the terminal however badly it does."""
+    text = run("whatif", str(pods_file), "--machine", "laptop-i5-8250u", "--set", "cpuManagerPolicy=static", "--set",
+               "reservedSystemCPUs=0", "--set", "topologyManagerPolicy=single-numa-node", "--set",
+               "cpuManagerPolicyOptions.full-pcpus-only=true", "--recommend").stdout  # fmt: skip
+    assert "as it is: single-numa-node/container +full-pcpus-only" in text

@@ -47,8 +47,8 @@ def check_fixes(setup: Setup, pod: Pod) -> int:
         assert works(setup, pod, fix), f"{fix.text} does not help {pod.metadata.name}"
         after = fix.change.pod if isinstance(fix.change, EditPod) else default_pod(pod, gates)
         assert not validate_pod(default_pod(after, gates), gates), f"{fix.text} leads to an invalid pod"
-    costs = [fix.cost for fix in fixes]
-    assert costs == sorted(costs)
+    ranks = [(bool(fix.losses), fix.cost) for fix in fixes]
+    assert ranks == sorted(ranks)
     return len(fixes)
 
 
@@ -230,3 +230,26 @@ def test_a_pod_over_its_budget_is_only_mended_by_edits() -> None:
     fixes = find_fixes(make_node(**config, feature_gates={"PodLevelResourceManagers": True}).kubelet, pod)
     assert fixes
     assert all(isinstance(fix.change, EditPod) for fix in fixes)
+
+
+def test_guarantees_come_before_size() -> None:
+    """A pod too large for a NUMA node: less of it comes first, then what gives up alignment or exclusive CPUs, and each
+    says what is lost."""
+    options = {"full-pcpus-only": "true"}
+    node = make_node(
+        "pack:2 numa:1(memory=64GB) core:8 pu:2",
+        topology_manager_policy="single-numa-node",
+        cpu_manager_policy_options=options,
+    )
+    fixes = find_fixes(node.kubelet, make_pod("hana", ("c", "20")))
+    kept = [bool(fix.losses) for fix in fixes]
+    assert kept == sorted(kept)
+    assert (fixes[0].code, fixes[0].losses) == ("shrink", ())
+    lost = {fix.text: fix.losses for fix in fixes}
+    assert lost["Set topologyManagerPolicy: restricted (was single-numa-node) and restart the kubelet"] == (
+        "alignment",
+    )
+    off = next(text for text in lost if text.startswith("Set cpuManagerPolicy: none"))
+    assert lost[off] == ("exclusive-cpus", "full-cores")
+    share = next(text for text in lost if text.startswith("Leave out the CPU limit"))
+    assert lost[share] == ("exclusive-cpus",)

@@ -20,6 +20,7 @@ from podslice.core.quirks import PROFILES
 from podslice.core.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
 
 _MOST_PICTURES = 6
+_MOST_ROWS = 12
 
 
 @click.command()
@@ -146,13 +147,19 @@ def _machines(given: dict[str, tuple[str, ...]]) -> list[tuple[str, Machine]]:
 # Output
 
 
+def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
+    """The best, and the present configuration wherever it ranks."""
+    return ranked[:_MOST_ROWS] + [outcome for outcome in ranked[_MOST_ROWS:] if outcome.is_present]
+
+
 def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], recommend: bool, *, wide: bool) -> None:
     from podslice.render.comparison import bars, best_text, matrix, verdicts
 
     click.echo(f"{len(pods)} pods\n")
-    click.echo(matrix(shown if wide or not recommend else shown[:12]))
-    if recommend and not wide and len(shown) > 12:
-        click.echo(f"… {len(shown) - 12} more (-o wide shows them)")
+    some = shown if wide or not recommend else _best_and_present(shown)
+    click.echo(matrix(some))
+    if len(shown) > len(some):
+        click.echo(f"… {len(shown) - len(some)} more (-o wide shows them)")
     if not recommend:
         click.echo("\n" + bars(shown, len(pods)))
     if wide and not recommend:

@@ -11,7 +11,8 @@ from podslice.core.explain.trace import Trace
 
 class ShownFix(msgspec.Struct, frozen=True):
     """A change after which the pod is admitted: its class, in words, its price and the fields to edit. `pods` are the
-    UIDs of the pods that it moves or removes; `drained`: the node is emptied first."""
+    UIDs of the pods that it moves or removes; `drained`: the node is emptied first. `losses` are the guarantees it
+    gives up: `alignment`, `exclusive-cpus`, `full-cores`, `memory-binding`, `strict-reservation`."""
 
     code: str
     text: str
@@ -19,6 +20,7 @@ class ShownFix(msgspec.Struct, frozen=True):
     edits: tuple[Edit, ...]
     pods: tuple[str, ...]
     drained: bool
+    losses: tuple[str, ...]
 
 
 class ExplainedPod(Trace, frozen=True, rename="camel", kw_only=True):
@@ -49,4 +51,5 @@ def _shown(fix: Fix) -> ShownFix:
         edits=fix.edits,
         pods=tuple(getattr(fix.change, "uids", ())),
         drained=getattr(fix.change, "drained", False),
+        losses=fix.losses,
     )

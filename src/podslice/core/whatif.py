@@ -7,6 +7,7 @@ over is found by filling the node up with more of the same pods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,8 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.decision import Decision
 from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.explain.losses import config_losses, strength
+from podslice.core.explain.node_fixes import config_differences
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
@@ -37,12 +40,13 @@ OPTION_SETS: tuple[tuple[str, ...], ...] = (
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A machine with a kubelet configuration, under a name."""
+    """A machine with a kubelet configuration, under a name. `present`: the configuration it is an alternative to."""
 
     name: str
     machine: Machine
     config: KubeletConfig
     devices: DeviceInventory = DeviceInventory()
+    present: KubeletConfig | None = None
 
 
 class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,8 +62,12 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
     `problem` says why a kubelet would not start; then nothing else counts. `exclusive_cpus` are owned by containers
     and pods. `stranded_cpus` could be owned but are of no use to any further pod of the mix. `shared_cores` counts
-    cores whose threads belong to different owners, or to an owner and the shared pool. `fragmentation` has a score
+    cores whose threads belong to different pods, or to a pod and the shared pool. `fragmentation` has a score
     for each NUMA node with free CPUs: 0 when they all lie in wholly free L3 groups, 1 when each is a lone thread.
+
+    Of an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, and the
+    guarantees that it gives up (`losses`, the words of `podslice.core.explain.losses`). `strength` orders Topology
+    Manager policies from none (0) to single-numa-node (3).
     """
 
     scenario: str
@@ -72,6 +80,10 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     shared_cores: int = 0
     fragmentation: dict[int, float] = {}
     pods: tuple[PodVerdict, ...] = ()
+    is_present: bool = False
+    changes: int = 0
+    losses: tuple[str, ...] = ()
+    strength: int = 0
 
     @property
     def mean_fragmentation(self) -> float:
@@ -80,6 +92,24 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
 def evaluate(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Outcome:
     """Admit the pods in order and measure the node."""
+    return replace(_measured(scenario, pods, profile), **_beside_present(scenario))
+
+
+def _beside_present(scenario: Scenario) -> dict[str, Any]:
+    """What the configuration changes of the present one."""
+    policy, _ = strength(scenario.config)
+    if scenario.present is None:
+        return {"strength": policy}
+    changes = config_differences(scenario.present, scenario.config)
+    return {
+        "strength": policy,
+        "is_present": not changes,
+        "changes": len(changes),
+        "losses": config_losses(scenario.present, scenario.config),
+    }
+
+
+def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
     node, problem = _started(scenario, profile)
     if node is None:
         return Outcome(scenario.name, problem=problem)
@@ -230,6 +260,7 @@ def variants(scenario: Scenario) -> Iterator[Scenario]:
     as_is = _variant_name(present, enabled)
     if present.cpu_manager_policy != "static":
         as_is += f" (CPU manager {present.cpu_manager_policy})"
+    scenario = replace(scenario, present=present)
     yield replace(scenario, name=f"as it is: {as_is}")
     base = replace(present, cpu_manager_policy="static")
     for options in OPTION_SETS:
@@ -252,8 +283,10 @@ def _variant_name(config: KubeletConfig, options: Iterable[str]) -> str:
 
 
 def rank(outcomes: Iterable[Outcome]) -> Recommendation:
-    """Compare by `CRITERIA`, the first one first; equals stay in their order, scenarios that do not start come last."""
-    ordered = sorted(outcomes, key=lambda outcome: (bool(outcome.problem), *_merits(outcome)))
+    """Compare by `CRITERIA`, the first one first. Of equals the present configuration comes first, then what gives up
+    the fewest guarantees, has the strongest policy, changes the least, and else their order. Scenarios that do not
+    start come last."""
+    ordered = sorted(outcomes, key=lambda outcome: (bool(outcome.problem), *_merits(outcome), *_preference(outcome)))
     running = [outcome for outcome in ordered if not outcome.problem]
     best = {}
     for place, name in enumerate(CRITERIA):
@@ -262,6 +295,10 @@ def rank(outcomes: Iterable[Outcome]) -> Recommendation:
             least = min(values)[0]
             best[name] = abs(least), tuple(scenario for value, scenario in values if value == least)
     return Recommendation(tuple(ordered), best)
+
+
+def _preference(outcome: Outcome) -> tuple[bool, int, int, int]:
+    return not outcome.is_present, len(outcome.losses), -outcome.strength, outcome.changes
 
 
 def _merits(outcome: Outcome) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 import htpy as h
 
+from podslice.core.explain.losses import LOSSES
 from podslice.core.whatif import CRITERIA, Outcome, Recommendation
 from podslice.render.picture import Picture
 from podslice.render.table import format_table
@@ -93,7 +94,10 @@ def best_text(ranking: Recommendation) -> str:
     """The overall winner and the winners of each criterion, with numbers."""
     if not ranking.best:
         return "No scenario starts."
-    lines = [click.style(f"Recommended: {ranking.outcomes[0].scenario}", bold=True)]
+    first = ranking.outcomes[0]
+    lines = [click.style(f"Recommended: {first.scenario}", bold=True)]
+    if first.losses:
+        lines.append(f"  it gives up: {'; '.join(LOSSES[name] for name in first.losses)}")
     for name, (value, scenarios) in ranking.best.items():
         lines.append(f"  {CRITERIA[name]}: {value:g} ({_names(scenarios, ranking)})")
     return "\n".join(lines)
@@ -122,6 +126,8 @@ def comparison_page(
         for name, (value, scenarios) in ranking.best.items()
     ]
     best = ranking.outcomes[0].scenario if ranking.best else "none, no scenario starts"
+    if ranking.best and ranking.outcomes[0].losses:
+        best += f" (it gives up: {'; '.join(LOSSES[name] for name in ranking.outcomes[0].losses)})"
     body = [
         h.h1[f"{pods} pods, {len(outcomes)} scenarios"],
         h.p[h.strong["Recommended: "], best] if recommend or len(outcomes) > 1 else None,

@@ -10,6 +10,7 @@ from podslice.core.explain.candidates import MOST_CANDIDATES, Candidate, Cell
 from podslice.core.explain.codes import CANDIDATES
 from podslice.core.explain.explain import Explanation
 from podslice.core.explain.fix import Fix
+from podslice.core.explain.losses import LOSSES
 from podslice.core.explain.story import amount_text
 from podslice.core.explain.trace import MergeStep
 from podslice.core.merge.options import SINGLE_NUMA_NODE
@@ -82,12 +83,20 @@ def _verdict(row: Candidate, step: MergeStep) -> str:
     return text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"
 
 
+def losses_text(fix: Fix) -> str:
+    """What a fix gives up, in words."""
+    return "; ".join(LOSSES[name] for name in fix.losses)
+
+
 def _fixes(fixes: tuple[Fix, ...], wide: bool) -> str:
     if not fixes:
         return "No change in the searched classes makes it fit (docs/explain.md lists them)."
     lines = [click.style("What makes it fit, smallest change first (each one was tried):", bold=True)]
     for place, fix in enumerate(fixes, 1):
-        lines.append(f"{place:>3}. {fix.text}.")
+        if fix.losses and (place == 1 or not fixes[place - 2].losses):
+            lines.append(click.style("At the price of a guarantee:", bold=True))
+        lost = f" Lost: {losses_text(fix)}." if fix.losses else ""
+        lines.append(f"{place:>3}. {fix.text}.{lost}")
         if wide:
             lines += [f"       {e.path}: {e.before or '(nothing)'} → {e.after or '(nothing)'}" for e in fix.edits]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from podslice.core.explain.story import amount_text
 from podslice.core.explain.trace import MergeStep
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
+from podslice.render.explanation import losses_text
 from podslice.render.html import PAGE_SCRIPT, PAGE_STYLE, page, section
 from podslice.render.picture import Picture, picture_of
 
@@ -145,6 +146,7 @@ def _fixes(explanation: Explanation) -> h.Element | None:
             (
                 h.li[
                     fix.text,
+                    h.span(".no")[f" Lost: {losses_text(fix)}."] if fix.losses else None,
                     h.ul[(h.li[h.code[f"{e.path}: {e.before} → {e.after or '–'}"]] for e in fix.edits)]
                     if fix.edits
                     else None,

@@ -13,6 +13,7 @@ from podslice.core.explain.changes import EditPod, lands
 from podslice.core.explain.edits import is_valid
 from podslice.core.explain.fix import Fix
 from podslice.core.explain.fork import fork
+from podslice.core.explain.losses import losses
 from podslice.core.explain.node_fixes import configurations, empty_node, hugepages, pod_moves, reservations
 from podslice.core.explain.pod_fixes import PodFixes
 from podslice.core.explain.record import recording
@@ -72,20 +73,22 @@ class Explainer:
         return copy
 
     def find_fixes(self, pod: Pod) -> list[Fix]:
-        """Every fix of a refused pod in the searched classes (docs/explain.md), best first.
+        """Every fix of a refused pod in the searched classes (docs/explain.md): first those that give up no guarantee,
+        then by cost.
 
         A pod that the API server refuses can only be mended by editing it. Where draining the node alone helps, changes
         that need a drained node besides are left out.
         """
         pod = default_pod(pod, self._gates)
         found = PodFixes(self._nodes, pod).find()
+        asking = self._nodes.asking(pod)
         if is_valid(pod, self._gates):
-            asking = self._nodes.asking(pod)
             for search in (pod_moves, empty_node, configurations, hugepages, reservations):
                 found += search(self._nodes, asking)
         if any(fix.code == "repack" for fix in found):
             found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
-        return sorted(found, key=lambda fix: (fix.cost, fix.text))
+        found = [replace(fix, losses=losses(fix.change, asking, self._nodes.kubelet)) for fix in found]
+        return sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
 
     def _likeness(self, pod: Pod) -> bytes:
         """Equal for pods that differ in name and UID only."""

@@ -18,13 +18,15 @@ class Edit(msgspec.Struct, frozen=True):
 
 class Fix(msgspec.Struct, frozen=True):
     """A change that was tried and works. `code` names its class (docs/explain.md), `cost` ranks it: from 1 for giving
-    up almost nothing to 10 and more for what interrupts every pod of the node."""
+    up almost nothing to 10 and more for what interrupts every pod of the node. `losses` are the guarantees it gives up
+    (`losses.LOSSES`)."""
 
     code: str
     text: str
     cost: float
     change: Change
     edits: tuple[Edit, ...] = ()
+    losses: tuple[str, ...] = ()
 
 
 COSTS = {
