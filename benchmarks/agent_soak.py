@@ -63,6 +63,7 @@ class Silent:
     def failed(self, identity: Identity, failure: PodFailure) -> None:
         self.troubles.append(f"{identity}: {failure}")
 
+    def resized(self, identity: Identity, container: str, text: str) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None:
         self.troubles.append(f"{what}: {message}")

@@ -26,19 +26,25 @@ def _one(name: str) -> Json:
 
 @scenario("X11", STATIC)
 def update_keeps_the_sets(world: World) -> None:
-    """A kubelet's update of quota and shares neither unpins nor throttles a container with CPUs of its own."""
+    """A kubelet's update of shares neither unpins nor throttles a container with CPUs of its own; one that asks for
+    another number of CPUs leaves it its set and the limit asked for."""
     running = world.run(pod("p", gu("own", 2), gu("half", "500m")))
     owned = world.exclusive(running, "own", 2)
     shared = running.cpus("half")
-    for name in ("own", "half"):
+    for name, quota in (("own", 200000), ("half", 80000)):
         before = running.facts(name)["cpu.weight"]
-        wanted = {"cpu_shares": 300, "cpu_quota": 80000, "cpu_period": 100000}
+        wanted = {"cpu_shares": 300, "cpu_quota": quota, "cpu_period": 100000}
         world.vm.call("update_container", container=running.containers[name][0], resources=wanted)
         check(running.facts(name)["cpu.weight"] != before, f"cpu.weight is still {before}")
     world.shared(running, "own", owned)
     world.shared(running, "half", shared)
     check(running.facts("own")["cpu.max"].startswith("max"), "exclusive CPUs are throttled")
     check(running.facts("half")["cpu.max"] == "80000 100000", f"cpu.max is {running.facts('half')['cpu.max']}")
+    wanted = {"cpu_shares": 1536, "cpu_quota": 150000, "cpu_period": 100000}
+    world.vm.call("update_container", container=running.containers["own"][0], resources=wanted)
+    world.shared(running, "own", owned)
+    limit = world.soon(lambda: running.facts("own")["cpu.max"], "150000 100000")
+    check(limit == "150000 100000", f"after a resize to 1500m cpu.max is {limit}")
 
 
 @scenario("X12", configured(with_pod_level))

@@ -31,6 +31,7 @@ class Notes:
     def __init__(self) -> None:
         self.refusals: list[tuple[str, str, str]] = []
         self.failures: list[tuple[str, PodFailure]] = []
+        self.resizes: list[tuple[str, str, str]] = []
         self.strangers: list[str] = []
         self.troubles: list[tuple[str, str]] = []
         self.decisions: list[Decision] = []
@@ -47,6 +48,9 @@ class Notes:
 
     def failed(self, identity: Identity, failure: PodFailure) -> None:
         self.failures.append((str(identity), failure))
+
+    def resized(self, identity: Identity, container: str, text: str) -> None:
+        self.resizes.append((str(identity), container, text))
 
     def stranger(self, identity: Identity, container: str, why: str) -> None:
         self.strangers.append(f"{identity}/{container}")

@@ -59,6 +59,7 @@ OWN = {
     "podslice_strangers_total": ("counter", ""),
     "podslice_troubles_total": ("counter", "kind"),
     "podslice_pod_failures_total": ("counter", "step"),
+    "podslice_resizes_not_applied_total": ("counter", ""),
     "podslice_pods": ("gauge", ""),
     "podslice_containers": ("gauge", "isolation"),
     "podslice_reconcile_timestamp_seconds": ("gauge", ""),

@@ -225,8 +225,10 @@ def test_crio_with_systemd_slices(tmp_path: Path) -> None:
         assert {(d.kind, d.container, d.repaired) for d in loop.run()} == {
             ("cpus", "app", True),
             ("quota", "app", True),
+            ("quota", "", True),
         }
         assert fake.text(scope, "cpuset.cpus") == own.cpus
+        assert fake.text(pod, "cpu.max") == "max 100000"
         assert loop.run() == []
 
     in_world(tmp_path, test, name="crio", state_changes=False)

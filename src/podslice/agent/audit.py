@@ -12,12 +12,13 @@ from pathlib import Path
 
 import msgspec
 
+from podslice.agent.resizes import cpus_text
 from podslice.core.errors import InputError
 from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.core.state.content import Content, read_content
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, format_bits, parse_bits
-from podslice.host.cgroup2 import CgroupTree
+from podslice.host.cgroup2 import CgroupTree, CgroupValues
 from podslice.host.filesystem import FileSystem
 from podslice.host.statefile import read_state
 
@@ -203,6 +204,7 @@ def _check_pod(
         text = "the state holds resources for a pod that has no containers"
         yield AuditFinding("missing", f"pod {uid}", format_bits(state.of_pod(uid)), "", text)
         return
+    yield from _check_pod_limit(uid, found[0], state, tree)
     named = {names[c.id]: c for c in found if c.id in names}
     for name in {*state.assignments.get(uid, {}), *state.memory.get(uid, {})}:
         cpus = state.assignments.get(uid, {}).get(name, 0)
@@ -226,7 +228,27 @@ def _check_container(
         yield AuditFinding("mems", where, format_bits(mems), format_bits(have_mems), text)
     values = tree.read(container.path)
     if cpus and uid not in state.bubbles and values is not None and values.quota is not None:
-        yield AuditFinding("quota", where, "max", str(values.quota), "CFS quota throttles exclusive CPUs")
+        yield AuditFinding("quota", where, "max", str(values.quota), _quota_text(values, cpus))
+
+
+def _quota_text(values: CgroupValues, cpus: Bits) -> str:
+    """A limit that is not what the CPUs amount to comes from a resize."""
+    asked = (values.quota or 0) * 1000 // values.period
+    if asked == cpus.bit_count() * 1000:
+        return "CFS quota throttles exclusive CPUs"
+    return f"a resize to {cpus_text(asked)} was not carried out, the container keeps {cpus.bit_count()}"
+
+
+def _check_pod_limit(uid: str, found: FoundContainer, state: NodeState, tree: CgroupTree) -> Iterator[AuditFinding]:
+    """A pod that owns all its CPUs should have them as its limit, or none."""
+    owned = state.of_pod(uid).bit_count() * 1000
+    values = tree.read(found.path.rpartition("/")[0])
+    if uid not in state.bubbles or values is None or values.quota is None:
+        return
+    asked = values.quota * 1000 // values.period
+    if asked != owned:
+        text = f"a resize of the pod to {cpus_text(asked)} was not carried out, it keeps {cpus_text(owned)}"
+        yield AuditFinding("quota", f"pod {uid}", "max", str(values.quota), text)
 
 
 def _effective(tree: CgroupTree, container: FoundContainer) -> tuple[Bits, Bits]:

@@ -68,8 +68,9 @@ class ContainerRecord(msgspec.Struct):
     """A container of the runtime. `unit` is the UID it was admitted under and `member` its name there; both empty for
     one that runs on the node's shared pool. `applied` is what we last gave it; `on_pool`:
     it is the node's shared pool and nothing else. `started`: its cgroup is complete. `stranger`: it was created
-    without us. `kept`: what it had when the state could not be trusted. `limits`: None where the runtime does not
-    say."""
+    without us. `kept`: what it had when the state could not be trusted. `limits`: what the kubelet asks for, None where
+    the runtime does not say; `created`: what it asked for at first, None for one we did not see created. `resized`:
+    they ask for another number of CPUs than it owns, `said` what people were told of that."""
 
     id: str
     name: str
@@ -84,6 +85,9 @@ class ContainerRecord(msgspec.Struct):
     stranger: bool = False
     kept: Placement | None = None
     limits: Limits | None = None
+    created: Limits | None = None
+    resized: bool = False
+    said: str = ""
 
 
 class SandboxRecord(msgspec.Struct):
@@ -115,7 +119,8 @@ class PodRecord(msgspec.Struct):
     """A pod with at least one live sandbox. `units` are the UIDs its parts are admitted under: its own, or one per
     container for a pod nobody knows; `refusals` those of parts the node did not take. `decided`: nothing has to be
     asked before its next container; False for a pod that was refused or that nobody has decided about yet.
-    `tolerated`: it ran before it was refused, so its containers stay, on the shared pool."""
+    `tolerated`: it ran before it was refused, so its containers stay, on the shared pool. In thousandths of CPUs:
+    `resized`: what a resize of the whole pod asked for that was not carried out; `limit`: what it may use, if known."""
 
     identity: Identity
     sandboxes: set[str] = msgspec.field(default_factory=set)
@@ -123,3 +128,5 @@ class PodRecord(msgspec.Struct):
     refusals: dict[str, Refusal] = msgspec.field(default_factory=dict)
     decided: bool = False
     tolerated: bool = False
+    resized: int | None = None
+    limit: int | None = None

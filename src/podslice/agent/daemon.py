@@ -89,6 +89,7 @@ class Agent:
             real_devices=bool(settings.device_plugins),
             find=self.sources.find,
             told=files.told,
+            pod_limit=lambda identity: self.reconciler.pod_limit(identity),
         )
         self.metrics = self.reporter.metrics = Metrics(self.owner)
         self.tree = tree or CgroupTree(settings.cgroup_root)

@@ -20,7 +20,8 @@ _LOCAL = ("file", "http")
 class Identity(NamedTuple):
     """A pod as its sandbox names it. `uid` is what the kubelet calls it, for a static pod the hash of its file. Of its
     annotations only ours are kept, and no more of each than shows that it is too long. `sandbox_cgroup` is where the
-    sandbox itself runs, empty where the runtime does not say."""
+    sandbox itself runs, empty where the runtime does not say. `quota` and `period` are the limit of the whole pod's
+    CPUs, 0 where there is none or the runtime does not say; `overhead` is what its sandbox has beside it."""
 
     uid: str
     namespace: str
@@ -28,6 +29,14 @@ class Identity(NamedTuple):
     annotations: Mapping[str, str]
     cgroup_parent: str = ""
     sandbox_cgroup: str = ""
+    quota: int = 0
+    period: int = 0
+    overhead: int = 0
+
+    @property
+    def cpu_limit(self) -> int | None:
+        """What the pod may use in thousandths of CPUs, None where that is not limited or not known."""
+        return self.quota * 1000 // self.period if self.period else None
 
     @property
     def static(self) -> bool:
@@ -52,7 +61,19 @@ def identity_of(pod: nri.PodSandbox) -> Identity:
     if not NAME_FORM.match(pod.id):
         raise InputError(f"{pod.id[:80]!r} is not valid", path="pod.id")
     kept = {name: pod.annotations[name][: LARGEST_ANNOTATION + 1] for name in _KEPT if name in pod.annotations}
-    return Identity(pod.uid, pod.namespace, pod.name, kept, pod.linux.cgroup_parent, pod.linux.cgroups_path)
+    cpu, overhead = pod.linux.pod_resources.cpu, pod.linux.pod_overhead.cpu
+    limited = cpu.quota.value > 0 and cpu.period.value > 0
+    return Identity(
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        kept,
+        pod.linux.cgroup_parent,
+        pod.linux.cgroups_path,
+        quota=cpu.quota.value if limited else 0,
+        period=cpu.period.value if limited else 0,
+        overhead=max(overhead.quota.value, 0),
+    )
 
 
 def check_container(container: nri.Container) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from podslice.agent.books import Refusal
 from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
+from podslice.agent.resizes import findings
 from podslice.agent.status import AgentStatus, ContainerStatus, PodStatus, Pools, RefusalStatus
 from podslice.core.document import document
 from podslice.core.errors import InputError
@@ -140,6 +141,7 @@ def _pods(owner: Owner) -> Iterator[PodStatus]:
             uid=uid,
             admitted=bool(pod.units),
             refused=bool(pod.refusals),
+            findings=tuple(findings(pod, (one for one in owner.containers.values() if one.pod_uid == uid))),
             refusals=tuple(_refusal(uid, unit, refusal) for unit, refusal in pod.refusals.items()),
             containers=tuple(containers),
         )

@@ -87,6 +87,9 @@ class Metrics:
         )
         self.connections = Counter("podslice_nri_connections", "Registrations with the runtime.", registry=registry)
         self.troubles = Counter("podslice_troubles", "Things that went wrong, by kind.", ["kind"], registry=registry)
+        self.resizes = Counter(
+            "podslice_resizes_not_applied", "Resizes of exclusive CPUs that were asked for.", registry=registry
+        )
         self.failures = Counter(
             "podslice_pod_failures", "Errors that ended a step of one pod, by step.", ["step"], registry=registry
         )

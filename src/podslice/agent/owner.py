@@ -21,6 +21,7 @@ from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
 from podslice.agent.placing import Placing
+from podslice.agent.resizes import asked_milli, resize_text
 from podslice.agent.seam import Seam
 from podslice.agent.translate import applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.updates import Updates
@@ -40,7 +41,7 @@ Found = Pod | Refusal | None
 class Owner:
     """State, books and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
     `find` knows pods, `told` what a container was told: its environment could come from whoever wrote its pod, so it
-    is better known from elsewhere."""
+    is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Owner:
         find: Callable[[Identity], Pod | None] = lambda identity: None,
         clock: Callable[[], float] = time.perf_counter,
         told: Callable[[nri.Container], Mapping[str, str]] = variables_of,
+        pod_limit: Callable[[Identity], int | None] = lambda identity: None,
     ) -> None:
         self.directory = directory
         self.machine = machine
@@ -78,6 +80,7 @@ class Owner:
         self.on_open: Callable[[Node], None] = lambda node: None
         self._find = find
         self._told = told
+        self._pod_limit = pod_limit
 
     @property
     def store(self) -> NodeStore | None:
@@ -204,14 +207,16 @@ class Owner:
         self.containers[record.id] = record
         if known is not None:
             record.unit, record.member, record.kept = known.unit, known.member, known.kept
-            record.stranger = known.stranger
+            record.stranger, record.created, record.said = known.stranger, known.created, known.said
             self.placing.created(record)
+            self._check_size(record)
             return
         if ISOLATION_ENV not in self._told(message):
             record.stranger = True
             self.reporter.stranger(sandbox.identity, record.name, "it was created without the agent")
         self._place(sandbox.identity, message, record, adopt=True)
         self.placing.created(record)
+        self._check_size(record)
 
     # Pods
 
@@ -305,6 +310,7 @@ class Owner:
             self._consider(pod, found)
         self._check_taken(self.pods[identity.uid])
         record = self._record(self.sandboxes[sandbox], message)
+        record.created = record.limits
         self._place(identity, message, record, adopt=False)
         if self.placing.created(record):
             self.updates.unit_changed(record.unit)
@@ -346,14 +352,36 @@ class Owner:
     def _admit_alone(self, pod: PodRecord, message: nri.Container, adopt: bool) -> bool:
         """Admit one container of a pod nobody knows; False if it shares. Raises `RefusedError` unless adopting."""
         spec = pod_from_container(pod.identity, message)
+        if spec is None or not self._in_budget(pod, message, adopt):
+            return False
         try:
-            if spec is not None:
-                self._decide(pod, spec)
+            self._decide(pod, spec)
         except RefusedError:
             if not adopt:
                 raise
             return False
-        return spec is not None
+        return True
+
+    def _in_budget(self, pod: PodRecord, message: nri.Container, adopt: bool) -> bool:
+        """True when the pod's containers then own no more CPUs than the pod may use: a kubelet with pod-level resources
+        gives a container without limits those of its whole pod. Containers that have ended make room."""
+        if pod.limit is None:
+            pod.limit = pod.identity.cpu_limit or self._pod_limit(pod.identity)
+        asked = asked_milli(limits_of(message))
+        if pod.limit is None or asked is None or asked % 1000:
+            return True
+        running = {record.name for record in self.containers.values() if record.pod_uid == pod.identity.uid}
+        ended = [unit for unit in sorted(pod.units) if unit.partition("/")[2] not in running and not adopt]
+        while self.placing.owned_by(pod.units).bit_count() * 1000 + asked > pod.limit:
+            if not ended:
+                return False
+            self._release_unit(pod, ended.pop())
+        return True
+
+    def _release_unit(self, pod: PodRecord, unit: str) -> None:
+        pod.units.discard(unit)
+        self.admitting.remove(unit)
+        self.updates.pool_changed()
 
     def _member(self, uid: str, name: str) -> str:
         """The container of the specification that stands for this one; empty for one that only shares."""
@@ -378,7 +406,17 @@ class Owner:
             record.limits = record.limits.updated(resources)
         wanted = self.placing.wanted(record)
         record.applied = wanted
+        self._check_size(record)
         return [update_of(record, wanted)] if wanted.cpus or wanted.mems or wanted.quota_off else []
+
+    def _check_size(self, record: ContainerRecord) -> None:
+        """Tell people of a resize that is not carried out, each time another size is asked for."""
+        text = resize_text(record) if self.placing.resized(record) else ""
+        record.resized = bool(text)
+        sandbox = self.sandboxes.get(record.sandbox)
+        if text and text != record.said and sandbox is not None:
+            self.reporter.resized(sandbox.identity, record.name, text)
+        record.said = text
 
     def stop_container(self, container_id: str) -> None:
         """The container no longer runs; what it holds stays with its pod, which may start it again."""

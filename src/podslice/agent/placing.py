@@ -6,9 +6,12 @@ what they once got and the others share what nobody is known to own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
 
 from podslice.agent.books import ContainerRecord, Placement
+from podslice.agent.resizes import is_resized
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.device_plugin import RunOptions
@@ -33,7 +36,15 @@ class Placing:
         self._move_strangers = move_strangers
 
     def wanted(self, record: ContainerRecord) -> Placement:
-        """What the container should have now."""
+        """What the container should have now. One that was resized is left the limit that was asked for."""
+        decided = self._decided(record)
+        return replace(decided, quota_off=False) if is_resized(record, decided) else decided
+
+    def resized(self, record: ContainerRecord) -> bool:
+        """True when the container owns CPUs and is asked to have another number of them."""
+        return is_resized(record, self._decided(record))
+
+    def _decided(self, record: ContainerRecord) -> Placement:
         node = self.node
         if node is None:
             return record.kept or Placement(cpus=self._safe_pool())
@@ -113,13 +124,26 @@ class Placing:
             return None, None
         return active, next((one for one in active.containers if one.name == record.member), None)
 
-    def pod_quota_off(self, uid: str) -> bool:
-        """True when the cgroup of the whole pod must not enforce a CPU limit (spec memory-device 3.7)."""
+    def pod_quota_off(self, units: Iterable[str]) -> bool:
+        """True when the cgroup of the whole pod must not enforce a CPU limit: a part of it owns CPUs."""
         node = self.node
-        active = None if node is None else node.kubelet.active.get(uid)
-        if node is None or active is None or not node.kubelet.manager.quota_can_be_disabled:
+        if node is None or not node.kubelet.manager.quota_can_be_disabled:
             return False
-        return bool(active.containers) and node.kubelet.manager.cpu.pod_has_exclusive_cpus(active)
+        parts = [node.kubelet.active[unit] for unit in units if unit in node.kubelet.active]
+        return any(part.containers and node.kubelet.manager.cpu.pod_has_exclusive_cpus(part) for part in parts)
+
+    def has_bubble(self, uid: str) -> bool:
+        """True for a pod that owns CPUs as a whole."""
+        return self.node is not None and uid in self.node.kubelet.manager.cpu.state.bubbles
+
+    def owned_by(self, units: Iterable[str]) -> Bits:
+        """The CPUs that parts of a pod own."""
+        node = self.node
+        owned = 0
+        for unit in units if node is not None else ():
+            for cpus in node.kubelet.manager.cpu.state.assignments.get(unit, {}).values():  # type: ignore[union-attr]
+                owned |= cpus
+        return owned
 
     def exclusive(self) -> Bits:
         """CPUs that belong to somebody: every assignment and bubble."""

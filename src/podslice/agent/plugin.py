@@ -215,7 +215,7 @@ class AgentPlugin:
             refusal = Refusal("InvalidContainer", str(error))
             self._owner.reporter.refused(identity, refusal)
             raise RefusedError(refusal) from None
-        if waited:
+        if waited or record.unit not in ("", identity.uid):
             self._settle(identity.uid)
         updates = self._owner.updates.take(but=record.id)
         adjust = nri.ContainerAdjustment()

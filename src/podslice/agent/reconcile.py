@@ -15,8 +15,9 @@ import msgspec
 
 from podslice.agent.books import ContainerRecord, Limits, Placement, PodRecord
 from podslice.agent.contract import PodFailure
-from podslice.agent.identity import RESOURCES_ANNOTATION
+from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.owner import Owner
+from podslice.agent.resizes import asked_milli, pod_resize_text
 from podslice.core.effects.cgroup import pod_cgroup
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.gates import FeatureGates
@@ -161,15 +162,53 @@ class Reconciler:
             yield self._mend(str(pod.identity), "", difference)
 
     def _pod_limits(self, pod: PodRecord, path: str, found: CgroupValues) -> Iterator[Difference]:
-        quota_off = self._owner.placing.pod_quota_off(pod.identity.uid)
+        placing = self._owner.placing
+        quota_off = placing.pod_quota_off(pod.units) and not self._could_exceed(pod)
+        owns = quota_off or placing.has_bubble(pod.identity.uid)
+        if owns and found.quota is not None and self._resized(pod, found.quota * 1000 // found.period):
+            return
         limits = self._annotated_limits(pod, quota_off)
         quota, memory = limits.get("cpuQuota"), limits.get("memory")
         if quota_off and found.quota is not None:
             yield self._quota(path, None, found.period, found)
         elif quota is not None and quota > 0 and found.quota != quota:
             yield self._quota(path, quota, limits["cpuPeriod"], found)
+        elif not quota_off and found.quota is None and quota is None and pod.identity.quota:
+            yield self._quota(path, pod.identity.quota + pod.identity.overhead, pod.identity.period, found)
         if memory and _pages(found.memory_max) != _pages(memory):
             yield self._memory(path, memory, found)
+
+    def _could_exceed(self, pod: PodRecord) -> bool:
+        """True for a pod nobody knows whose sharing containers, without its cgroup's limit, could take more than it
+        asked for: those of pod-level resources have no limits of their own but the pod's."""
+        if pod.identity.uid in pod.units or pod.limit is None:
+            return False
+        mine = [record for record in self._owner.containers.values() if record.pod_uid == pod.identity.uid]
+        placing = self._owner.placing
+        shared = [asked_milli(record.limits) or 0 for record in mine if not placing.owned_by([record.unit])]
+        return placing.owned_by(pod.units).bit_count() * 1000 + sum(shared) > pod.limit
+
+    def _resized(self, pod: PodRecord, found: int) -> bool:
+        """True when the kubelet has changed the limit of a pod that owns CPUs: it then stays, and people hear of it."""
+        uid = pod.identity.uid
+        active = None if self._owner.node is None else self._owner.node.kubelet.active.get(uid)
+        if active is None or not active.pod_level or RESOURCES_ANNOTATION in pod.identity.annotations:
+            pod.resized = None
+            return any(record.resized for record in self._owner.containers.values() if record.pod_uid == uid)
+        cgroup = pod_cgroup(active.spec, self._gates)
+        if not cgroup.cpu_quota or not cgroup.cpu_period or cgroup.cpu_quota * 1000 // cgroup.cpu_period == found:
+            pod.resized = None
+            return False
+        if pod.resized != found:
+            pod.resized = found
+            self._owner.reporter.resized(pod.identity, "", pod_resize_text(found))
+        return True
+
+    def pod_limit(self, identity: Identity) -> int | None:
+        """The CPU limit in a pod's cgroup, in thousandths."""
+        path = cgroup_path(identity.cgroup_parent)
+        found = None if path is None else self._tree.read(path)
+        return None if found is None or found.quota is None else found.quota * 1000 // found.period
 
     def _annotated_limits(self, pod: PodRecord, quota_off: bool) -> dict[str, int]:
         """Limits of a pod whose pod-level resources only we know, because they come from its annotation."""

@@ -152,6 +152,12 @@ class AgentReporter:
         self.log.error("failed", pod=str(identity), uid=identity.uid, step=failure.step, error=str(failure))
         self.events.emit(identity, "Warning", "PodsliceFailed", f"{failure.step}: {failure}")
 
+    def resized(self, identity: Identity, container: str, text: str) -> None:
+        if self.metrics is not None:
+            self.metrics.resizes.inc()
+        self.log.warning("resize", pod=str(identity), uid=identity.uid, container=container, text=text)
+        self.events.emit(identity, "Warning", "PodsliceResizeNotApplied", text)
+
     def stranger(self, identity: Identity, container: str, why: str) -> None:
         if self.metrics is not None:
             self.metrics.strangers.inc()

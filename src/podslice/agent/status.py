@@ -40,7 +40,8 @@ class RefusalStatus(msgspec.Struct, frozen=True):
 
 class PodStatus(msgspec.Struct, frozen=True):
     """A pod of this node. `refused`: the node does not take it, or a part of it; `refusals` say why. Its containers are
-    refused until there is room, those that ran before run on the shared pool."""
+    refused until there is room, those that ran before run on the shared pool. `findings` are lines about what is not as
+    the kubelet asked."""
 
     namespace: str
     name: str
@@ -49,6 +50,7 @@ class PodStatus(msgspec.Struct, frozen=True):
     refused: bool
     containers: tuple[ContainerStatus, ...]
     refusals: tuple[RefusalStatus, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):

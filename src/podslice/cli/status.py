@@ -70,8 +70,10 @@ def _show(status: AgentStatus, output: str, show_map: bool) -> None:
 
 
 def _show_refusals(pods: Iterable[PodStatus]) -> None:
-    """Who is refused, the kubelet's reason and message, and below it why."""
+    """Who is refused, the kubelet's reason and message, and below it why; and what else is not as it should be."""
     for pod in pods:
+        for finding in pod.findings:
+            click.echo("\n" + click.style("finding", fg="yellow") + f" {pod.namespace}/{pod.name}: {finding}")
         for refusal in pod.refusals:
             who = f"{pod.namespace}/{pod.name} {refusal.container}".strip()
             click.echo("\n" + click.style("refused", fg="red") + f" {who}: {refusal.reason}: {refusal.message}")

@@ -201,8 +201,10 @@ class FakeRuntime:
         annotations: Mapping[str, str] | None = None,
         cgroup_parent: str = "",
         cgroups_path: str = "",
+        cpu_limit: int = 0,
     ) -> str:
-        """RunPodSandbox; returns the sandbox id. Raises `RPCError` when the plugin refuses; the pod is gone then."""
+        """RunPodSandbox; returns the sandbox id. `cpu_limit` of the pod is in thousandths. Raises `RPCError` when the
+        plugin refuses; the pod is gone then."""
         identity = sandbox or f"sandbox-{uid}"
         pod = nri.PodSandbox(
             id=identity,
@@ -212,6 +214,8 @@ class FakeRuntime:
             annotations=annotations,
             linux=nri.LinuxPodSandbox(cgroup_parent=cgroup_parent or f"/kubepods/pod{uid}", cgroups_path=cgroups_path),
         )
+        if cpu_limit:
+            pod.linux.pod_resources.cpu.quota.value, pod.linux.pod_resources.cpu.period.value = cpu_limit * 100, 100_000
         self.pods[identity] = pod
         try:
             await self._pod_event(nri.RUN_POD_SANDBOX, "RunPodSandbox", pod)

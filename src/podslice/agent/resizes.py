@@ -1,0 +1,59 @@
+"""Resizes that the agent does not carry out.
+
+A kubelet without CPU Manager changes the CPUs of any container in place. One that owns CPUs keeps those it was
+admitted with; so that it is not left without any limit, the quota the kubelet asks for holds then, and people are
+told. Nothing here decides or changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.agent.books import ContainerRecord, Limits, Placement, PodRecord
+
+
+def asked_milli(limits: Limits | None) -> int | None:
+    """The CPU limit the kubelet asked for, in thousandths; None without one."""
+    if limits is None or limits.quota is None or limits.period <= 0:
+        return None
+    return limits.quota * 1000 // limits.period
+
+
+def is_resized(record: ContainerRecord, placement: Placement) -> bool:
+    """True when a container that owns CPUs is asked to have another number of them: another than it was created with
+    or, where that is not known any more, than it owns."""
+    asked = asked_milli(record.limits)
+    if asked is None or placement.isolation != "container" or not placement.quota_off:
+        return False
+    had = asked_milli(record.created) if record.created is not None else placement.cpus.bit_count() * 1000
+    return had is not None and asked != had
+
+
+def findings(pod: PodRecord, containers: Iterator[ContainerRecord]) -> Iterator[str]:
+    """What is not as the kubelet asked, as lines for people."""
+    if pod.resized is not None:
+        yield pod_resize_text(pod.resized)
+    for record in containers:
+        if record.resized:
+            yield resize_text(record)
+
+
+_REMEDY = "a resize of exclusive CPUs is not carried out, delete and create the pod"
+
+
+def pod_resize_text(milli: int) -> str:
+    """The same of a pod."""
+    return f"the pod's CPU limit is now {cpus_text(milli)}, its CPUs are those of its admission: {_REMEDY}"
+
+
+def resize_text(record: ContainerRecord) -> str:
+    """One container's resize in a sentence."""
+    return (
+        f"container {record.name} is asked to have {cpus_text(asked_milli(record.limits) or 0)} and keeps"
+        f" {record.applied.cpus.bit_count()}, with the limit asked for: {_REMEDY}"
+    )
+
+
+def cpus_text(milli: int) -> str:
+    """`2 CPUs`, `1500m CPUs`."""
+    return f"{milli // 1000} CPUs" if milli % 1000 == 0 else f"{milli}m CPUs"
