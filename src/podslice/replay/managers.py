@@ -26,6 +26,7 @@ from podslice.core.state import checkpoint_memory
 from podslice.core.state.convert import Containers, rewrite
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import format_bits, iter_bits
+from podslice.core.values.gate_table import gate_states
 from podslice.replay.hints import hint_to_json
 
 TYPES = ("managers",)
@@ -338,7 +339,10 @@ def _devices(source: Json) -> DeviceInventory:
 
 
 def _config(kubelet: Json) -> KubeletConfig:
-    return msgspec.convert({"evictionHard": {}, **kubelet}, KubeletConfig)
+    """The recorded configuration, without gates that nobody knows: the recorder passed over them, a kubelet refuses."""
+    config = msgspec.convert({"evictionHard": {}, **kubelet}, KubeletConfig)
+    gates = {name: on for name, on in config.feature_gates.items() if name in gate_states()}
+    return msgspec.structs.replace(config, feature_gates=gates)
 
 
 def _rewritten(kind: str, data: bytes, version: str, containers: Containers) -> bytes:

@@ -22,6 +22,7 @@ from podslice.core.machine.model import Core, Machine, NUMANode
 from podslice.core.pod.spec import Container, containers_with_kind
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.duration import parse_duration
+from podslice.core.values.gate_table import gate_states
 from podslice.core.values.quantity import Quantity
 from podslice.replay.api.case import ABSENT, ApiCase, Json
 from podslice.replay.api.growing import grown
@@ -73,10 +74,11 @@ class NodeCase:
         """What the static policy gives each container, and its error, on one socket of single-thread cores."""
         manager = self.node["cpuManager"]
         cores = tuple(Core(socket=0, core=cpu, threads=(cpu,)) for cpu in range(manager["numCPUs"]))
+        known = gate_states().keys() | set(self.quirks.fix_gates)
         kubelet = Kubelet(
             Machine(nodes=(NUMANode(id=0, memory=64 * _GI, cores=cores),)),
             KubeletConfig(
-                feature_gates=dict(self.gates),
+                feature_gates={name: on for name, on in self.gates.items() if name in known},
                 cpu_manager_policy=manager["policy"],
                 reserved_system_cpus=manager["reserved"],
             ),
