@@ -20,6 +20,7 @@ from podslice.core.node import Decision
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.fake_runtime import FakeContainer, FakeRuntime
 from podslice.wire.nri import BackOff, Connection, Launch, run_plugin
+from tests import clock
 
 MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"
 GIB = 1 << 30
@@ -127,7 +128,7 @@ class World:
                 back_off=BackOff(0.01, 0.02),
             )
         )
-        await asyncio.wait_for(self.fake.attached.wait(), 5)
+        await asyncio.wait_for(self.fake.attached.wait(), clock.PATIENCE)
 
     async def kill(self) -> None:
         """The process is gone between two calls."""
@@ -177,8 +178,14 @@ class World:
 
 
 def in_world(
-    folder: Path, test: Callable[[World], Awaitable[None]], config: KubeletConfig | None = None, **options: Any
+    folder: Path,
+    test: Callable[[World], Awaitable[None]],
+    config: KubeletConfig | None = None,
+    *,
+    real_time: bool = False,
+    **options: Any,
 ) -> World:
+    """Run a test in a new world; in `real_time` where it has threads or sockets of the kernel."""
     world = World(folder, config, **options)
 
     async def main() -> None:
@@ -188,5 +195,6 @@ def in_world(
         finally:
             await world.kill()
 
-    asyncio.run(main())
+    run = asyncio.run if real_time else clock.run
+    run(main())
     return world

@@ -19,6 +19,8 @@ from podslice.agent.report import ApiEvents
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, Change, GoneError, known_pod
 from podslice.wire.nri import BackOff
+from tests import clock
+from tests.clock import until
 
 
 def pod(uid: str, cpu: str = "1", **metadata: Any) -> dict[str, Any]:
@@ -42,13 +44,7 @@ def with_source(test: Callable[[FakeApiServer, ApiSource, list[str]], Awaitable[
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(main())
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.005)
+    clock.run(main())
 
 
 def test_pods_come_and_go() -> None:
@@ -126,7 +122,7 @@ def test_useless_watch_does_not_hammer_the_server(behaviour: str) -> None:
         assert source.ready
         assert 2 <= api.watches <= 8
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 def test_stream_that_ends_is_continued_without_a_list() -> None:
@@ -158,7 +154,7 @@ def test_stream_that_ends_is_continued_without_a_list() -> None:
         assert api.versions == ["1", "2", "3"]
         assert source.relists == 1
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 def mirror(uid: str, of: str, node: str = "node", **changes: Any) -> dict[str, Any]:
@@ -263,7 +259,7 @@ def test_events_are_sent_once() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 class HTTPServer:

@@ -32,6 +32,7 @@ from podslice.wire.nri import Launch
 from podslice.wire.ttrpc import RPCError
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import MACHINE
+from tests.clock import PATIENCE, until
 from tests.documents import read_document
 
 RESOURCES = {
@@ -67,7 +68,7 @@ def with_agent(
     **fields: Any,
 ) -> None:
     async def main() -> None:
-        fake, api = FakeRuntime(), FakeApiServer()
+        fake, api = FakeRuntime(request_timeout=PATIENCE), FakeApiServer()
         loaded = settings_from_dict(settings(folder, **{"sources": {"apiServer": True}, **fields}))
         launch = Launch("podslice", "90", fake.connect, False)
         FakeTree(folder / "cgroup")
@@ -82,11 +83,11 @@ def with_agent(
         )
         task = asyncio.ensure_future(agent.run())
         try:
-            await asyncio.wait_for(fake.attached.wait(), 5)
+            await asyncio.wait_for(fake.attached.wait(), PATIENCE)
             await test(agent, fake, api)
         finally:
             agent.stopping.set()
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, PATIENCE)
 
     asyncio.run(main())
 
@@ -119,9 +120,7 @@ def test_pod_from_the_api_server(tmp_path: Path) -> None:
         refused = await fake.run_pod("b")
         with pytest.raises(RPCError, match="TopologyAffinityError"):
             await fake.create_container(refused, "app")
-        async with asyncio.timeout(5):
-            while not api.events:
-                await asyncio.sleep(0.01)
+        await until(lambda: api.events)
         assert api.events[0]["reason"] == "TopologyAffinityError"
         code, text = await get(agent.web_port, "/metrics")
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -170,9 +169,7 @@ def test_strangers_become_events(tmp_path: Path) -> None:
         fake.stop()
         await fake.create_container(await fake.run_pod("s"), "app")
         fake.start()
-        async with asyncio.timeout(10):
-            while not api.events:
-                await asyncio.sleep(0.01)
+        await until(lambda: api.events)
         assert (api.events[0]["reason"], api.events[0]["involvedObject"]["name"]) == ("PodsliceStranger", "s")
         assert api.events[0]["message"] == "Container app: it was created without the agent"
 
@@ -198,20 +195,18 @@ def test_others_get_their_sets_without_the_runtime(tmp_path: Path) -> None:
             container = await fake.create_container(await fake.run_pod(f"s{number}"), "app")
             shared[cgroup_of(tmp_path, container)] = container
 
-        async def until(cpus: str) -> None:
-            async with asyncio.timeout(5):
-                while {tree.text(path, "cpuset.cpus") for path in shared} != {cpus}:
-                    await asyncio.sleep(0.01)
+        async def all_have(cpus: str) -> None:
+            await until(lambda: {tree.text(path, "cpuset.cpus") for path in shared} == {cpus})
 
         await api.apply(api_pod("a", "4"))
         sandbox = await fake.run_pod("a")
-        await until(pool(agent))
+        await all_have(pool(agent))
         assert {container.cpus for container in shared.values()} == {"0-31"}
         await fake.create_container(sandbox, "app")
         told = [container for container in shared.values() if container.cpus == pool(agent)]
         assert len(told) == 4
         await fake.stop_pod(sandbox)
-        await until("0-31")
+        await all_have("0-31")
         for name in ("x", "y"):
             await api.apply(api_pod(name, "100m"))
             await fake.create_container(await fake.run_pod(name), "app")
@@ -231,7 +226,6 @@ def test_containers_on_their_way(tmp_path: Path) -> None:
         path, tree = cgroup_of(tmp_path, shared), FakeTree(tmp_path / "cgroup")
         tree.add(path)
         await fake.run_pod("a")
-        await asyncio.sleep(0.05)
         assert not await agent.reconcile()
         assert tree.text(path, "cpuset.cpus") == ""
         tree.add(path, cpuset_cpus=shared.cpus)
@@ -252,7 +246,6 @@ def test_containers_without_a_cgroup_wait_for_an_answer(tmp_path: Path) -> None:
         await fake.create_container(await fake.run_pod("a"), "app")
         assert shared.cpus == pool(agent) != "0-31"
         await fake.stop_pod("sandbox-a")
-        await asyncio.sleep(0.05)
         assert shared.cpus != "0-31"
         path = cgroup_of(tmp_path, shared)
         assert not await agent.reconcile()
@@ -272,9 +265,7 @@ def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
         tree = FakeTree(tmp_path / "cgroup")
         path = container.message.linux.cgroups_path.strip("/")
         tree.add(path, cpuset_cpus="0-31")
-        async with asyncio.timeout(5):
-            while not agent.status().drift:
-                await asyncio.sleep(0.02)
+        await until(lambda: agent.status().drift)
         assert tree.text(path, "cpuset.cpus") == container.cpus
         assert 'podslice_drift_repaired_total{kind="cpus"} 1.0' in agent.metrics.text().decode()
         assert agent.status().drift[0].found == "0-31"
@@ -291,7 +282,7 @@ def test_not_ready_without_runtime_or_state(tmp_path: Path) -> None:
         assert await get(agent.web_port, "/readyz") == (503, "safe mode: damaged\n")
         agent.owner.admitting.safe_mode = ""
         fake.stop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not (await get(agent.web_port, "/readyz"))[1].startswith("runtime: not registered with the runtime"):
                 await asyncio.sleep(0.02)
         code, text = await get(agent.web_port, "/healthz")

@@ -29,7 +29,9 @@ from podslice.k8s.podlist import (
     known_pod,
 )
 from podslice.wire.nri import BackOff
-from tests.agent.test_apiserver import access, pod, until, who
+from tests import clock
+from tests.agent.test_apiserver import access, pod, who
+from tests.clock import until
 
 VICTIM = pod("victim", "3")
 
@@ -242,7 +244,7 @@ def test_no_failure_ends_the_source(failure: Exception) -> None:
         assert all(len(one) < 500 for one in troubles)
         assert source.cause == ""
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 def test_cause_is_known_while_it_lasts() -> None:
@@ -265,7 +267,7 @@ def test_cause_is_known_while_it_lasts() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 class RawServer:

@@ -19,6 +19,7 @@ from podslice.core.values.cpuset import parse_bits
 from podslice.wire.fake_runtime import FakeRuntime
 from tests.agent.helpers import MACHINE
 from tests.agent.test_daemon import RESOURCES, settings
+from tests.clock import PATIENCE, until
 
 POD_LEVEL = {**RESOURCES, "topologyManagerScope": "pod", "featureGates": {"PodLevelResourceManagers": True}}
 
@@ -48,14 +49,12 @@ class Process:
                 command, env=environment, pass_fds=[theirs.fileno()], stderr=log, stdout=log
             )
         theirs.close()
-        await asyncio.wait_for(self.fake.attached.wait(), 20)
+        await asyncio.wait_for(self.fake.attached.wait(), PATIENCE)
 
     async def signal(self, number: int) -> int:
         self.process.send_signal(number)
-        code = await asyncio.to_thread(self.process.wait, 20)
-        async with asyncio.timeout(5):
-            while self.fake.attached.is_set():
-                await asyncio.sleep(0.01)
+        code = await asyncio.to_thread(self.process.wait, PATIENCE)
+        await until(lambda: not self.fake.attached.is_set())
         return code
 
 
@@ -127,31 +126,30 @@ def test_waits_for_the_runtime_and_comes_back(tmp_path: Path) -> None:
     port = free_port()
 
     def log() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+        lines, _, _ = (tmp_path / "log").read_text().rpartition("\n")
+        return [json.loads(line) for line in lines.splitlines()]
 
-    async def connected(times: int) -> None:
-        async with asyncio.timeout(30):
-            while [line["event"] for line in log()].count("connected") < times:
-                await asyncio.sleep(0.05)
+    async def logged(event: str, times: int = 1) -> None:
+        await until(lambda: [line["event"] for line in log()].count(event) >= times)
 
     async def main() -> None:
-        fake = FakeRuntime(request_timeout=10)
+        fake = FakeRuntime(request_timeout=PATIENCE)
         agent = start(
             tmp_path, metricsAddress=f"127.0.0.1:{port}", devicePlugins=str(tmp_path / "plugins"), reconcileSeconds=3600
         )
         try:
-            await asyncio.sleep(1.0)
+            await logged("disconnected")
             for times in (1, 3, 5):
                 async with Listening(tmp_path / "nri.sock", fake):
-                    await connected(times)
+                    await logged("connected", times)
                     fake.drop_plugin()
-                    await connected(times + 1)
+                    await logged("connected", times + 1)
                     assert listening(agent.pid) == {f"tcp 0100007F:{port:04X}"}
             sockets = {path for path in tmp_path.rglob("*") if path.is_socket()}
             assert {path.name for path in sockets} == {"agent.sock", "pr.sock", "kubelet.sock"}
             assert {path.stat().st_mode & 0o777 for path in sockets} == {0o600}
             agent.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(agent.wait, 20) == 0
+            assert await asyncio.to_thread(agent.wait, PATIENCE) == 0
         finally:
             agent.kill()
             agent.wait()
@@ -164,10 +162,10 @@ def test_service_manager_is_told(tmp_path: Path) -> None:
     """systemd hears that it is ready, that it lives, what it does and that it stops."""
 
     async def main() -> None:
-        fake = FakeRuntime(request_timeout=10)
+        fake = FakeRuntime(request_timeout=PATIENCE)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(str(tmp_path / "notify"))
-            manager.settimeout(20)
+            manager.settimeout(PATIENCE)
             environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
             agent = start(tmp_path, environment, podResourcesSocket="", metricsAddress="")
             try:
@@ -191,7 +189,7 @@ def test_observe_as_a_process(tmp_path: Path) -> None:
     """`--observe` beside a running kubelet: everything is decided and shown, nothing is written, refused or changed."""
 
     async def main() -> None:
-        fake = FakeRuntime(request_timeout=10)
+        fake = FakeRuntime(request_timeout=PATIENCE)
         agent = start(tmp_path, {}, "--observe", resources=POD_LEVEL, podResourcesSocket="", metricsAddress="")
         try:
             async with Listening(tmp_path / "nri.sock", fake):
@@ -226,7 +224,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     """SIGKILL: what was given stays given, what was created meanwhile is moved; SIGTERM ends it in order."""
 
     async def main() -> None:
-        fake = FakeRuntime(request_timeout=10)
+        fake = FakeRuntime(request_timeout=PATIENCE)
         agent = Process(tmp_path, fake)
         try:
             await live(fake, agent)
@@ -272,7 +270,7 @@ def test_shipped_plugin_script(tmp_path: Path) -> None:
     script.chmod(0o755)
 
     async def main() -> None:
-        fake = FakeRuntime(request_timeout=10)
+        fake = FakeRuntime(request_timeout=PATIENCE)
         ours, theirs = socket.socketpair()
         await fake.adopt(ours)
         descriptor = theirs.fileno()
@@ -286,7 +284,7 @@ def test_shipped_plugin_script(tmp_path: Path) -> None:
             await asyncio.wait_for(fake.attached.wait(), 30)
             assert fake.registered == [("podslice", "90")]
             fake.drop_plugin()
-            assert await asyncio.to_thread(process.wait, 20) == 0
+            assert await asyncio.to_thread(process.wait, PATIENCE) == 0
         finally:
             process.kill()
             process.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from podslice.agent.sources import LARGEST_MANIFEST, FakeSource, ManifestSource,
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import parse_bits
 from podslice.k8s.podlist import HASH_ANNOTATION
+from tests import clock
 from tests.agent.helpers import World
 from tests.conftest import make_pod
 
@@ -109,7 +109,7 @@ def test_static_pod_through_the_wire(tmp_path: Path) -> None:
         world.check()
         await world.kill()
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 def test_first_source_wins_and_the_annotation_completes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from podslice import InputError, Node
 from podslice.web.app import LARGEST_BODY, App, Request
 from podslice.web.server import Server, check_binding
 from tests.cli.test_cli import run
+from tests.clock import PATIENCE
 from tests.conftest import make_node, make_pod
 from tests.render.test_pictures import Validator
 
@@ -167,7 +168,7 @@ def server(app: App) -> Iterator[Server]:
 def test_over_a_socket(server: Server) -> None:
     """Requests arrive over HTTP, several on one connection; bodies without or with a wrong length are refused."""
     port = server.server_address[1]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     for _ in range(2):
         connection.request("GET", "/node")
         response = connection.getresponse()

@@ -28,6 +28,7 @@ from podslice.wire.ttrpc import (
     encode_message,
     encode_request,
 )
+from tests import clock
 
 
 async def slow(payload: bytes) -> bytes:
@@ -69,7 +70,7 @@ def with_client(test: Callable[[Client, Mux, Mux], Awaitable[None]]) -> None:
         there.close()
         await asyncio.gather(here.closed, there.closed)
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 def test_large_payload_passes_in_small_frames() -> None:
@@ -168,7 +169,7 @@ def test_hostile_peer_is_hung_up_on(data: bytes) -> None:
         assert await there.closed
         writer.close()
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 def test_streaming_request_is_declined() -> None:
@@ -187,7 +188,7 @@ def test_streaming_request_is_declined() -> None:
         there.close()
         await there.closed
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 @pytest.mark.parametrize("flags", [0, REMOTE_CLOSED], ids=["containerd", "closed"])
@@ -206,7 +207,7 @@ def test_plain_call_with_or_without_flag(flags: int) -> None:
         there.close()
         await there.closed
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 def test_peer_that_does_not_read_is_hung_up_on() -> None:
@@ -222,4 +223,4 @@ def test_peer_that_does_not_read_is_hung_up_on() -> None:
         await there.closed
         ours.close()
 
-    asyncio.run(main())
+    clock.run(main())

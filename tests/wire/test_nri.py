@@ -22,6 +22,7 @@ from podslice.wire.nri import (
 )
 from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import UNAVAILABLE, RPCError
+from tests import clock
 
 
 class Recorder:
@@ -103,7 +104,7 @@ def with_runtime(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 @pytest.mark.parametrize("state_changes", [True, False], ids=["containerd", "newer"])
@@ -193,7 +194,7 @@ def test_bad_names_are_refused_before_the_runtime_does(name: str, index: str) ->
         connection.close()
         await connection.closed
 
-    asyncio.run(main())
+    clock.run(main())
 
 
 def test_started_by_the_runtime() -> None:

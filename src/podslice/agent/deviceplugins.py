@@ -39,15 +39,16 @@ class CallBudget:
     """Seconds the calls of one decision have left. A decision is made in one turn of the event loop, so the budget is
     whole again in the next."""
 
-    def __init__(self, seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, seconds: float = CALL_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
+        self._clock = clock
         self._end: float | None = None
 
     def left(self) -> float:
         if self._end is None:
-            self._end = time.monotonic() + self._seconds
+            self._end = self._clock() + self._seconds
             asyncio.get_running_loop().call_soon(self._renew)
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self._end - self._clock())
 
     def _renew(self) -> None:
         self._end = None
@@ -91,13 +92,16 @@ class RemotePlugin:
         self._call("PreStartContainer", api.PreStartContainerRequest(devices_ids=ids), api.PreStartContainerResponse)
 
     def _call(self, method: str, request: Any, kind: Any) -> Any:
+        left = self._budget.left()
+        if not left:
+            raise PluginError("rpc error: code = DeadlineExceeded desc = the calls before this one took all the time")
         call = self._channel.unary_unary(
             f"/{PLUGIN_SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=kind.FromString,
         )
         try:
-            return call(request, timeout=self._budget.left())
+            return call(request, timeout=left)
         except grpc.RpcError as error:
             raise PluginError(f"rpc error: code = {_code_name(error)} desc = {error.details()}") from None
 
@@ -135,6 +139,7 @@ class DevicePlugins:
         trouble: Callable[[str, str], None],
         registered: Callable[[str], None] = lambda resource: None,
         allocated: Callable[[str, float], None] = lambda resource, seconds: None,
+        budget: CallBudget | None = None,
     ) -> None:
         self.listed: dict[str, tuple[Device, ...]] = {}
         self._folder = folder
@@ -143,7 +148,7 @@ class DevicePlugins:
         self._registered = registered
         self._allocated = allocated
         self._plugins: dict[str, RemotePlugin] = {}
-        self._budget = CallBudget()
+        self._budget = budget or CallBudget()
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._server: Any = None
 
