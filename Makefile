@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint check-proto bench replay judge e2e e2e-full lock clean
+.PHONY: help demo test lint check-proto bench replay judge e2e e2e-full lock man clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,5 +55,8 @@ lock: ## Renew requirements.lock (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --extra agent -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra agent -c requirements.lock -o deploy/container/requirements.lock pyproject.toml
 
+man: $(READY) ## Write the manual pages to man/man1
+	$(BIN)/podslice man --out man/man1
+
 clean: ## Remove what was set up
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf man $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,9 +6,15 @@ from difflib import get_close_matches
 
 import click
 
+from podslice.cli.completion import completing_files
+
 
 class Group(click.Group):
     """A click group with suggestions."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        return None if found is None else completing_files(found)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

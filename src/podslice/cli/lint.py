@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from podslice.cli.completion import complete_rule
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, profile_option, set_option
 from podslice.cli.output import emit, print_data, print_error
@@ -47,11 +48,17 @@ class _Result(NamedTuple):
 @set_option
 @machine_options
 @profile_option
-@click.option("--select", metavar="RULES", multiple=True, help="Run only these rules: ids, beginnings of ids, names.")
-@click.option("--ignore", metavar="RULES", multiple=True, help="Leave these rules out.")
+@click.option(
+    "--select",
+    metavar="RULES",
+    multiple=True,
+    shell_complete=complete_rule,
+    help="Run only these rules: ids, beginnings of ids, names.",
+)
+@click.option("--ignore", metavar="RULES", multiple=True, shell_complete=complete_rule, help="Leave these rules out.")
 @click.option("--fail-on", type=click.Choice([*reversed(SEVERITIES), "never"]), default="warning", show_default=True,
               help="The least severity that makes the exit code 1.")  # fmt: skip
-@click.option("--explain", metavar="RULE", help="Print what a rule means, and stop.")
+@click.option("--explain", metavar="RULE", shell_complete=complete_rule, help="Print what a rule means, and stop.")
 @click.option("--rules", "list_rules", is_flag=True, help="List all rules, and stop.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "sarif"]), default="table",
               show_default=True, help="Form of the output.")  # fmt: skip

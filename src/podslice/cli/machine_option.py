@@ -22,7 +22,7 @@ def machine_options(command: F) -> F:
         click.option(
             "--machine",
             metavar="NAME",
-            shell_complete=_complete,
+            shell_complete=complete_machine,
             help="A ready-made machine; `podslice topology --list` shows them.",
         ),
         click.option(
@@ -67,7 +67,8 @@ def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) 
     return discover_host()
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_machine(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the ready-made machines."""
     from podslice.gallery import gallery_names
 
     return [CompletionItem(name) for name in gallery_names() if name.startswith(incomplete)]

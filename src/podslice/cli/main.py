@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from podslice.cli.completion import completing_files, register
 from podslice.cli.group import Group
 from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
@@ -21,6 +22,7 @@ _COMMANDS = {
     "explain": "Say why a pod is refused, and what would make it fit.",
     "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
+    "man": "Print manual pages.",
     "replay": "Run recorded decisions of Kubernetes and compare.",
     "schema": "Print the JSON Schema of a kind of document.",
     "serve": "Show a node on a local page and try pods there.",
@@ -44,7 +46,7 @@ class _LazyGroup(Group):
         module = importlib.import_module(f"podslice.cli.{cmd_name}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
-        return command
+        return completing_files(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -80,6 +82,8 @@ def cli(ctx: click.Context, ask_version: bool) -> None:
 def main() -> None:
     """Entry point: errors of ours become one line and exit code 2. Without a terminal, or with NO_COLOR set, nothing
     is coloured."""
+    if "_PODSLICE_COMPLETE" in os.environ:
+        register()
     try:
         cli(prog_name="podslice", standalone_mode=False, color=None if coloured() else False)
         sys.stdout.flush()

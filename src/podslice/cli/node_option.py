@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.config.kubelet import KubeletConfig
@@ -31,6 +32,7 @@ set_option = click.option(
     "overrides",
     multiple=True,
     metavar="FIELD=VALUE",
+    shell_complete=complete_setting,
     help="Override a field of the configuration; FIELD.KEY for an entry of a map.",
 )
 profile_option = click.option(

@@ -9,7 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from podslice.cli.machine_option import resolve_machine
+from podslice.cli.completion import complete_setting
+from podslice.cli.machine_option import complete_machine, resolve_machine
 from podslice.cli.node_option import load_config_and_gates, load_devices, print_warnings
 from podslice.cli.output import OUTPUT, emit, write_text
 from podslice.cli.pods_option import pod_options, read_pods
@@ -25,11 +26,25 @@ _MOST_ROWS = 12
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--machine", "machines", multiple=True, metavar="NAME", help="A ready-made machine; repeat for more.")
+@click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_machine,
+    help="A ready-made machine; repeat for more.",
+)
 @click.option("--sysfs", "captures", multiple=True, metavar="DIR|TAR", help="A captured machine; repeat for more.")
 @click.option("--from", "sources", multiple=True, metavar="FILE|TEXT", help="A described machine; repeat for more.")
 @click.option("--config", "configs", multiple=True, metavar="FILE", help="A KubeletConfiguration; repeat for more.")
-@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field in all of them.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    shell_complete=complete_setting,
+    help="Override a field in all of them.",
+)
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
               help="kubelet-1.36 reproduces upstream's defects as well.")  # fmt: skip
