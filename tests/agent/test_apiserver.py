@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -113,14 +114,24 @@ def test_useless_watch_does_not_hammer_the_server(behaviour: str) -> None:
                 yield nothing
 
     async def main() -> None:
+        waits: list[float] = []
+        enough = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 8:
+                enough.set()
+                await asyncio.Event().wait()
+
         api = Useless()
-        source = ApiSource(api, "node", trouble=lambda what, message: None)
-        task = asyncio.ensure_future(source.run(BackOff(0.02, 10.0)))
-        await asyncio.sleep(0.5)
+        source = ApiSource(api, "node", trouble=lambda what, message: None, sleep=sleep)
+        task = asyncio.ensure_future(source.run(BackOff(1.0, 1000.0)))
+        await enough.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert source.ready
-        assert 2 <= api.watches <= 8
+        assert api.watches == 8
+        assert all(later > earlier for earlier, later in itertools.pairwise(waits))
 
     clock.run(main())
 

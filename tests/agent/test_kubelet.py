@@ -239,9 +239,12 @@ def test_name_in_the_certificate(tmp_path: Path) -> None:
     async def test(kubelet: HTTPSKubelet, client: Callable[..., HTTPKubelet]) -> None:
         with pytest.raises(ApiError, match="CERTIFICATE_VERIFY_FAILED"):
             await client().pods()
-        assert len((await client(server_name="node-1").pods()).pods) == 1
+        for name in ("node", "$(NODE_NAME)"):
+            assert len((await client(server_name=name).pods()).pods) == 1
+        with pytest.raises(ApiError, match="CERTIFICATE_VERIFY_FAILED"):
+            await client(server_name="node-2").pods()
 
-    over_tls(tmp_path, test, "DNS:node-1")
+    over_tls(tmp_path, test, "DNS:node")
 
 
 @needs_openssl

@@ -17,7 +17,7 @@ from podslice.core.effects.cpu_weight import milli_cpu_to_shares
 from podslice.core.errors import InputError
 from podslice.core.pod.demand import aggregate, own_limits, own_requests
 from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.values.quantity import ZERO
+from podslice.core.values.quantity import ZERO, Quantity
 from podslice.wire.proto import nri_pb2 as nri
 
 ANY_CONTAINER = "any"
@@ -76,11 +76,15 @@ def with_annotation(pod: Pod, identity: Identity) -> Pod:
         known = counted.get(name, ZERO)
         if amount > known:
             raise InputError(
-                f"wants {amount} where the pod's containers request {known}",
+                f"wants {_short(amount)} where the pod's containers request {_short(known)}",
                 path=f"metadata.annotations[{RESOURCES_ANNOTATION}].requests[{name[:80]}]",
                 remedy="let the containers request it, or use spec.resources, so that scheduler and quotas count it",
             )
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resources=resources))
+
+
+def _short(amount: Quantity) -> str:
+    return str(amount)[:40]
 
 
 def _containers(value: Any, field: str) -> list[dict[str, Any]]:

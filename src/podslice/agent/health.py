@@ -75,7 +75,7 @@ def state_problem(directory: Path) -> str:
         return f"{directory} cannot be used: {error.strerror}"
 
 
-_OURS = ("cpu_manager_state", "memory_manager_state", "device-plugins", "pods", "lock", "agent.lock")
+_OURS = ("cpu_manager_state", "memory_manager_state", "device-plugins", "pods")
 
 
 def make_private(directory: Path) -> str:
@@ -87,8 +87,12 @@ def make_private(directory: Path) -> str:
         return ""
     if found.st_uid != os.geteuid():
         return f"{directory} is open to others and belongs to user {found.st_uid}"
-    others = sorted(one.name for one in directory.iterdir() if not one.name.lstrip(".").startswith(_OURS))
+    others = sorted(one.name for one in directory.iterdir() if not _ours(one.name))
     if others:
         return f"{directory} is open to others and holds what is not the agent's: {', '.join(others[:3])}"
     directory.chmod(0o700)
     return ""
+
+
+def _ours(name: str) -> bool:
+    return name.endswith(".lock") or name.lstrip(".").startswith(_OURS)

@@ -26,6 +26,8 @@ from podslice.wire.nri import BackOff
 LARGEST_ANSWER = 1 << 30
 """Bytes read of one answer, not kept: the kubelet has no pages."""
 REQUEST_SECONDS = 10.0
+NODE_NAME = "$(NODE_NAME)"
+"""Stands for the node's name in `serverName`: one configuration for many nodes."""
 _PATH = "/pods"
 _GAP = 0.05
 """Seconds between two readings that somebody asked for."""
@@ -130,7 +132,8 @@ class HTTPKubelet:
         self._token_file = Path(settings.token_file)
         host = f"[{address}]" if ":" in address else address
         self._url = f"https://{host}:{settings.port}{_PATH}"
-        self._options = {"sni_hostname": settings.server_name} if settings.server_name else {}
+        name = settings.server_name.replace(NODE_NAME, node)
+        self._options = {"sni_hostname": name} if name else {}
         try:
             verify = _context(settings)
             self._client = httpx2.AsyncClient(verify=verify, timeout=REQUEST_SECONDS, trust_env=False)
