@@ -36,9 +36,9 @@ class KubeletSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
     `address`: empty for the environment variable NODE_IP or 127.0.0.1. `token_file`: of a service account that may get
     `nodes/pods`. `ca_file`: the authority behind the kubelet's serving certificate, or that certificate itself; empty
-    for the system's. `server_name`: the name in the certificate where it is not the address; `$(NODE_NAME)` in it is the
-    node's. With `insecure_skip_tls_verify` whoever takes the kubelet's port first gets the token and says what pods there are.
-    `every_seconds`: how often the list is read without being asked for.
+    for the system's. `server_name`: the name in the certificate where it is not the address; `$(NODE_NAME)` in it is
+    the node's. With `insecure_skip_tls_verify` whoever takes the kubelet's port first gets the token and says what pods
+    there are. `every_seconds`: how often the list is read without being asked for.
     """
 
     address: str = ""

@@ -359,7 +359,7 @@ def _mirror_of(metadata: _Metadata, node: str) -> str:
         if not UID_FORM.match(own) or annotations.get(MIRROR_ANNOTATION) != own:
             return ""
         owners = _OWNERS.decode(metadata.owner_references) or []
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ""
     return own if any(one.kind == "Node" and one.name == node and one.controller for one in owners) else ""
 
@@ -389,5 +389,5 @@ def _decoded(data: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         path, problem, _ = decoding_problem(str(error))
         raise ApiError(f"{path}: {problem}" if path else f"the answer is no object: {problem}") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ApiError(f"the answer is not JSON: {error}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ApiError(f"the answer is not JSON: {str(error)[:200]}") from None
