@@ -18,6 +18,8 @@ from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
 from podslice.core.errors import InputError, StartError, UpstreamDefectError
+from podslice.core.explain.explain import Explainer, Explanation
+from podslice.core.explain.fork import fork
 from podslice.core.explain.refusal import explain_refusal
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
@@ -94,6 +96,7 @@ class Node:
         except UpstreamDefectError as defect:
             raise StartError("startMemoryManager", f"a v1.36.2 kubelet crashes here: {defect}") from defect
         self._resize_conditions: dict[str, ResizeCondition] = {}
+        self._explained: tuple[tuple[object, ...], Explainer] | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.machine.name or 'machine'}: {self.machine.cpu_count} CPUs, pods: {len(self.pods)}>"
@@ -147,7 +150,7 @@ class Node:
         Raises `InputError` for a pod with neither UID nor name, and `UpstreamDefectError` in profile `kubelet-1.36`
         where the kubelet itself would hang or crash.
         """
-        pod = default_pod(_identified(pod), self.kubelet.manager.context.gates)
+        pod = default_pod(identified(pod), self.kubelet.manager.context.gates)
         admission = self.kubelet.admission(pod)
         refusal = self.kubelet.decide(admission)
         if refusal is not None:
@@ -168,6 +171,38 @@ class Node:
         self.kubelet.collect()
         return decision
 
+    def try_admit(self, pod: Pod) -> Decision:
+        """What `admit` would answer, on a copy of the node: this one stays as it is. Raises as `admit`."""
+        return self.copy().admit(pod)
+
+    def copy(self) -> Node:
+        """Another node like this one with the same pods, which goes its own way from now on."""
+        other: Node = Node.__new__(Node)
+        other.kubelet = fork(self.kubelet)
+        other._granted = dict(self._granted)
+        other._resize_conditions = dict(self._resize_conditions)
+        other._explained = None
+        return other
+
+    def explain(self, pod: Pod, *, fixes: bool = True) -> Explanation:
+        """Why this node admits or refuses a pod: the trace of the decision, its story in sentences, and for a refused
+        pod the changes that make it fit, the best first, each of them tried. The node stays as it is.
+
+        What is learnt of the node serves the next pod, until the node changes. `fixes` False leaves the search out.
+        """
+        now = self._fingerprint()
+        if self._explained is None or self._explained[0] != now:
+            self._explained = now, Explainer(self.kubelet)
+        return self._explained[1].explain(identified(pod), fixes=fixes)
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        """Equal as long as no pod comes or goes and nobody holds anything else."""
+        manager = self.kubelet.manager
+        state = manager.cpu.state
+        assignments = {uid: dict(named) for uid, named in state.assignments.items()}
+        held = (state.default, assignments, dict(state.bubbles), dict(manager.memory.machine_state))
+        return id(manager), tuple(self.kubelet.active.items()), *held, manager.device.assignments()
+
     def readmit(self, pods: Iterable[Pod]) -> list[Decision]:
         """Admit pods that run already, on state files they are in, before anything counts as gone.
 
@@ -177,7 +212,7 @@ class Node:
         """
         context = self.kubelet.manager.context
         context.sources_ready = False
-        wanted = [default_pod(_identified(pod), context.gates) for pod in pods]
+        wanted = [default_pod(identified(pod), context.gates) for pod in pods]
         defaulted = [self._as_granted(pod) for pod in wanted]
         for pod in defaulted:
             context.activate(self.kubelet.admission(pod))
@@ -230,12 +265,15 @@ class Node:
         }
         return pod_effects(pod.spec, kubelet.manager.context.gates, settings, kubelet.quirks, pins)
 
-    def remove(self, uid: str) -> None:
-        """The pod is gone: everything it held is free again. Unknown UIDs are ignored."""
+    def remove(self, uid: str) -> bool:
+        """The pod is gone: everything it held is free again. False when there is no pod with this UID; then nothing
+        changes."""
+        known = uid in self.kubelet.active
         self.kubelet.remove_pod(uid)
         self.kubelet.collect()
         self._resize_conditions.pop(uid, None)
         self._granted.pop(uid, None)
+        return known
 
     # In-place resize
 
@@ -247,7 +285,7 @@ class Node:
         for a pod that is not here, or that the API server would not store.
         """
         gates = self.kubelet.manager.context.gates
-        pod = _identified(pod)
+        pod = identified(pod)
         known = self.kubelet.active.get(pod.metadata.uid)
         if known is None:
             raise InputError(
@@ -355,8 +393,11 @@ class Node:
         return {name: CPUSet.from_bits(cpus) for name, cpus in beside.items() if cpus != started.cpus}
 
 
-def _identified(pod: Pod) -> Pod:
-    """The pod with a UID: its own, else `namespace.name` as for pods from a manifest. Raises `InputError`."""
+def identified(pod: Pod) -> Pod:
+    """The pod with a UID: its own, else `namespace.name` as for pods from a manifest. Raises `InputError` for what is
+    no pod, or has neither UID nor name."""
+    if not isinstance(pod, Pod):
+        raise InputError(f"is a {type(pod).__name__}, not a Pod", path="pod", remedy="pod_from_dict(data) makes one")
     metadata = pod.metadata
     if metadata.uid:
         return pod

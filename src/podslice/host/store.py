@@ -40,7 +40,7 @@ class NodeStore:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | str,
         machine: Machine,
         config: KubeletConfig | None = None,
         *,
@@ -51,9 +51,9 @@ class NodeStore:
         accept: Callable[[Node], None] = lambda node: None,
         predicates: bool = True,
     ) -> None:
-        self.directory = directory
+        self.directory = Path(directory)
         self._operations = files or RealFiles()
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         found = {name: data for name in STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
         self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
@@ -72,10 +72,12 @@ class NodeStore:
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
         return decision
 
-    def remove(self, uid: str) -> None:
-        """The pod is gone. Raises `StateWriteError`; the pod's resources are then free in memory only."""
-        self.node.remove(uid)
+    def remove(self, uid: str) -> bool:
+        """The pod is gone; False when there is none with this UID. Raises `StateWriteError`; the pod's resources are
+        then free in memory only."""
+        known = self.node.remove(uid)
         self.save()
+        return known
 
     def save(self) -> None:
         """Write what could not be written before. Raises `StateWriteError`."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, get_type_hints
 
 import msgspec
+
+from podslice.core.errors import InputError
 
 
 class MemoryReservation(msgspec.Struct, frozen=True, rename="camel"):
@@ -24,10 +28,39 @@ DEFAULT_EVICTION_HARD = {
 DEFAULT_CFS_PERIOD = "100ms"
 
 
-class KubeletConfig(msgspec.Struct, frozen=True, rename="camel"):
+class _Fields(msgspec.StructMeta):
+    """Tells what is wrong with a field where it is written."""
+
+    def __call__(cls, *args: Any, **fields: Any) -> Any:  # noqa: N805 - a metaclass
+        for name, value in fields.items():
+            _check(cls, name, value)
+        return super().__call__(*args, **fields)
+
+
+@cache
+def _kinds(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _check(cls: type, name: str, value: object) -> None:
+    kinds = _kinds(cls)
+    if name not in kinds:
+        spelt = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))  # type: ignore[attr-defined]
+        meant = spelt.get(name) or next(iter(get_close_matches(name, kinds, 1)), "")
+        remedy = f"did you mean {meant}?" if meant else f"one of {', '.join(kinds)}"
+        raise InputError("is no field of KubeletConfig", path=name, remedy=remedy)
+    try:
+        msgspec.convert(value, kinds[name])
+    except msgspec.ValidationError as error:
+        raise InputError(f"{value!r}: {error}", path=name) from None
+
+
+class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fields):
     """A KubeletConfiguration; attribute names are the YAML names in snake_case. Defaults are the kubelet's own.
 
-    Quantities and durations stay text, as in the file. `eviction_hard` None means the kubelet's default thresholds.
+    Raises `InputError` for a field that does not exist and a value of another type; whether a kubelet starts with the
+    values is for `Node` to say. Quantities and durations stay text, as in the file. `eviction_hard` None means the
+    kubelet's default thresholds.
     """
 
     feature_gates: dict[str, bool] = {}
