@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.memory import free_on, memory_hints, sums_wrap
+from podslice.core.hints.memory import is_short, memory_hints, sums_wrap
 from podslice.core.machine.memory import MachineState, MemoryTable
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
 from podslice.core.values.cpuset import bits_of, iter_bits
@@ -142,7 +142,8 @@ def test_hints_of_sums_that_wrap():
     state[1].memory_map["memory"] = MemoryTable(0, 0, lacking, 0, lacking)
     assert sums_wrap(state)
     assert shown(memory_hints(state, {"memory": 2 * GiB}, {}, crash=True, wraps=True)) == "{0}+ {1}+"
-    assert free_on(state, 0b11, "memory") == GiB
+    assert is_short(state, 0b11, {"memory": 2 * GiB}, crash=True)
+    assert not is_short(state, 0b11, {"memory": GiB}, crash=True)
     assert shown(memory_hints(state, {"memory": GiB}, {}, crash=True, wraps=True)) == "{0}+ {1}+ {0,1}-"
 
 

@@ -6,7 +6,7 @@ taken alone or as exactly the group they belong to. So there is a rule for the f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.core.errors import UpstreamDefectError
@@ -73,7 +73,7 @@ def memory_hints(
     if not request:
         return None
     if crash:
-        _check_tables(machine, request, machine)
+        _check_tables(machine, request)
     if wraps:
         return _wrapped_hints(machine, request, reuse)
     room = _Room(machine, request)
@@ -184,7 +184,7 @@ def _wrapped_hints(machine: MachineState, request: Request, reuse: Reuse) -> Hin
         if groups.violated_by(mask) or groups.broken_by(mask):
             continue
         left = reuse.get(mask, {})
-        if any(free_on(machine, mask, name) + left.get(name, 0) & U64 < amount for name, amount in request.items()):
+        if any(_free_on(machine, mask, name) + left.get(name, 0) & U64 < amount for name, amount in request.items()):
             continue
         if mask & (mask - 1):
             multis.append(mask)
@@ -195,28 +195,39 @@ def _wrapped_hints(machine: MachineState, request: Request, reuse: Reuse) -> Hin
     return HintSet(tuple(sorted(machine)), smallest, singles, multis=tuple(multis))
 
 
-def _check_tables(machine: MachineState, request: Request, nodes: Collection[int]) -> None:
+def _check_tables(machine: MachineState, request: Request) -> None:
     for name in request:
-        for node in nodes:
-            if node not in machine or name not in (machine[node].memory_map or {}):
-                raise UpstreamDefectError("missing_hugepages_crash", f"NUMA node {node} has no {name}")
+        for node, state in machine.items():
+            if name not in (state.memory_map or {}):
+                raise _missing(node, name)
+
+
+def _missing(node: int, name: str) -> UpstreamDefectError:
+    return UpstreamDefectError("missing_hugepages_crash", f"NUMA node {node} has no {name}")
 
 
 def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool) -> bool:
-    """True when the nodes of a mask lack some of what is asked for; `crash` as for `memory_hints`."""
-    if crash:
-        _check_tables(machine, request, list(iter_bits(mask)))
-    return any(free_on(machine, mask, name) < amount for name, amount in request.items())
+    """True when the nodes of a mask lack some of what is asked for; `crash` as for `memory_hints`. Sums wrap at 64 bits
+    as upstream's do."""
+    nodes = list(iter_bits(mask))
+    short = False
+    for name, amount in request.items():
+        free = 0
+        for node in nodes:
+            state = machine.get(node)
+            table = state.memory_map.get(name) if state is not None and state.memory_map else None
+            if table is not None:
+                free += table.free
+            elif crash:
+                raise _missing(node, name)
+        short = short or free & U64 < amount
+    return short
 
 
-def free_on(machine: MachineState, mask: Bits, name: str) -> int:
-    """Free bytes of a resource on the nodes of a mask; wraps at 64 bits as upstream does."""
-    free = 0
-    for node in iter_bits(mask):
-        if node in machine:
-            table = (machine[node].memory_map or {}).get(name)
-            free += table.free if table is not None else 0
-    return free & U64
+def _free_on(machine: MachineState, mask: Bits, name: str) -> int:
+    """Free bytes of a resource on the nodes of a mask; wraps at 64 bits."""
+    tables = ((machine[node].memory_map or {}).get(name) for node in iter_bits(mask))
+    return sum(table.free for table in tables if table is not None) & U64
 
 
 def _size_of(machine: MachineState, mask: Bits, name: str) -> int:
