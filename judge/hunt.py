@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -30,6 +32,7 @@ DRAW: dict[str, Callable[[Random, str], Json]] = {
 }
 BATCH = {"managers": 40, "edits": 40, "take": 400, "hints": 400, "merge": 400}
 CONFIRMATIONS = 60
+_OUR_SECONDS = 10.0
 _CANNOT_RUN = "podslice cannot run it"
 _PATIENCE = {"managers": 10.0, "edits": 10.0}
 
@@ -98,12 +101,31 @@ def hunt(judge: Path, batch: Batch) -> Outcome:
 def judged(case: Json, result: Json) -> Comparison:
     """Our outcome beside the judge's, in profile kubelet-1.36."""
     try:
-        comparison = compare({"case": case, "result": result}, KUBELET_1_36)
+        with _limited(_OUR_SECONDS):
+            comparison = compare({"case": case, "result": result}, KUBELET_1_36)
     except InputError as error:
         return Comparison(str(case["name"]), case_type(case), f"{_CANNOT_RUN}: {error}")
+    except TimeoutError:
+        return Comparison(str(case["name"]), case_type(case), f"podslice needs more than {_OUR_SECONDS:g} s")
     if comparison.difference and "files" in json.dumps(case.get("ops", [])) and _same_but_for_presentation(comparison):
         return comparison._replace(difference="")
     return comparison
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` after so many seconds of CPU time."""
+
+    def give_up(signum: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _same_but_for_presentation(comparison: Comparison) -> bool:
