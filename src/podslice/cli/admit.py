@@ -82,7 +82,7 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     from podslice.render.prose import wrapped
     from podslice.render.table import print_table
 
-    click.echo(_headline(node, profile) + "\n")
+    click.echo(wrapped(_headline(node, profile), prose_width()) + "\n")
     memory = node.kubelet.manager.memory.static
     devices = bool(node.kubelet.devices)
     headings = ["POD", "CONTAINER", "VERDICT", "QOS", "CPUS", "CPU LIST", "NUMA", "ISOLATION", "CFS QUOTA"]
@@ -95,7 +95,7 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     for decision in decisions:
         name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
         if not decision.admitted:
-            click.echo(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}")
+            click.echo(wrapped(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}", prose_width()))
             if decision.why:
                 click.echo(wrapped(f"  {decision.why}", prose_width()))
         for title, text in _notes(decision):

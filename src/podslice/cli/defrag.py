@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.output import OUTPUT, emit, prose_width
 from podslice.cli.pods_option import read_pods
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
 from podslice.core.defrag.plan import Plan, apply_move, defragment
@@ -21,6 +21,7 @@ from podslice.core.explain.changes import lands
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.spec import Pod
 from podslice.core.values.quantity import Quantity, QuantityError
+from podslice.render.prose import wrapped
 
 _MOST_RESTARTS = 3
 
@@ -152,6 +153,6 @@ def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _M
 
 def _show(text: str, answer: msgspec.Struct, output: str) -> None:
     if output == "table":
-        click.echo(text)
+        click.echo(wrapped(text, prose_width()))
     else:
         emit(answer, output)

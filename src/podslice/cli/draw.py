@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import write_text
+from podslice.cli.output import coloured, prose_width, write_text
 from podslice.cli.pods_option import read_pods
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
@@ -132,11 +131,13 @@ def _drawn(pictures: list[tuple[str, Picture]], form: str) -> str:
 
 
 def _terminal(heading: str, picture: Picture) -> str:
+    from podslice.render.prose import wrapped
     from podslice.render.terminal import to_text
 
     title = click.style(heading, bold=True) + "\n" if heading else ""
-    headline = f"{picture.title} · {' · '.join(picture.details)}\n\n"
-    return title + headline + to_text(picture, width=shutil.get_terminal_size((120, 24)).columns)
+    width = shutil.get_terminal_size((120, 24)).columns
+    headline = wrapped(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
+    return title + headline + to_text(picture, width=width)
 
 
 # Watching
@@ -148,7 +149,7 @@ def _watch(options: dict[str, Any], interval: float) -> None:
     from rich.text import Text
 
     directory: Path = options["state_path"]
-    with Live(auto_refresh=False, vertical_overflow="crop", screen=sys.stdout.isatty()) as live:
+    with Live(auto_refresh=False, vertical_overflow="crop", screen=coloured()) as live:
 
         def show(text: str) -> None:
             live.update(Text.from_ansi(text), refresh=True)

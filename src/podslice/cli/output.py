@@ -32,8 +32,8 @@ def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa
 
 
 def coloured() -> bool:
-    """Whether standard output is a terminal whose user wants colours (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Whether standard output is a terminal that knows colours and whose user wants them (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def prose_width() -> int | None:

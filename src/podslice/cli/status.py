@@ -10,7 +10,7 @@ import msgspec
 
 from podslice.agent.local import read_status
 from podslice.agent.status import AgentStatus, PodStatus
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.output import OUTPUT, coloured, emit
 from podslice.core.errors import InputError
 
 
@@ -35,7 +35,7 @@ def status(path: str, watch: bool, show_map: bool, output: str) -> None:
         return
     while True:
         if output == "table":
-            click.clear()
+            click.clear() if coloured() else click.echo("")
         try:
             _show(read_status(path), output, show_map)
         except InputError as error:

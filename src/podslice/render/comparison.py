@@ -10,9 +10,10 @@ import htpy as h
 from podslice.core.explain.losses import LOSSES
 from podslice.core.whatif import CRITERIA, Outcome, Recommendation
 from podslice.render.picture import Picture
-from podslice.render.table import format_table
+from podslice.render.prose import folded
+from podslice.render.table import format_table, terminal_width
 
-_BAR = 40
+_BAR, _SHORTEST_BAR = 40, 10
 _MOST_NAMES = 4
 HEADINGS = (
     "SCENARIO",
@@ -52,14 +53,25 @@ def row(outcome: Outcome) -> list[str]:
 def bars(outcomes: Sequence[Outcome], pods: int) -> str:
     """Admitted pods as bars, with those across NUMA nodes lighter."""
     width = max((len(outcome.scenario) for outcome in outcomes), default=0)
+    said = max((len(_said(outcome, pods)) for outcome in outcomes), default=0)
+    columns = terminal_width() or width + said + _BAR + 4
+    length = min(_BAR, columns - width - said - 4)
     lines = []
     for outcome in outcomes:
-        aligned = outcome.admitted - outcome.cross_numa_pods
-        full, light = _length(aligned, pods), _length(outcome.admitted, pods) - _length(aligned, pods)
-        bar = click.style("█" * full, fg="green") + click.style("▒" * light, fg="yellow")
-        rest = "·" * (_BAR - full - light)
-        lines.append(f"{outcome.scenario:<{width}}  {bar}{rest}  {_said(outcome, pods)}")
+        if length >= _SHORTEST_BAR:
+            lines.append(f"{outcome.scenario:<{width}}  {_bar(outcome, pods, length)}  {_said(outcome, pods)}")
+        else:
+            bar = _bar(outcome, pods, max(1, min(_BAR, columns - 2)))
+            lines += [*folded(f"{outcome.scenario}: {_said(outcome, pods)}", columns, indent=2), f"  {bar}"]
     return "\n".join(lines)
+
+
+def _bar(outcome: Outcome, pods: int, whole: int) -> str:
+    aligned = outcome.admitted - outcome.cross_numa_pods
+    full = _length(aligned, pods, whole)
+    light = _length(outcome.admitted, pods, whole) - full
+    bar = click.style("█" * full, fg="green") + click.style("▒" * light, fg="yellow")
+    return bar + "·" * (whole - full - light)
 
 
 def _said(outcome: Outcome, pods: int) -> str:
@@ -69,8 +81,8 @@ def _said(outcome: Outcome, pods: int) -> str:
     return f"{outcome.admitted} of {pods} admitted{across}"
 
 
-def _length(amount: int, whole: int) -> int:
-    return round(_BAR * amount / whole) if whole else 0
+def _length(amount: int, pods: int, whole: int) -> int:
+    return round(whole * amount / pods) if pods else 0
 
 
 def verdicts(outcomes: Sequence[Outcome]) -> str:

@@ -11,10 +11,12 @@ from itertools import pairwise
 
 from podslice.core.machine.model import Cache, HugePages, KernelNode, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits
-from podslice.render.table import format_bytes
+from podslice.render.prose import folded
+from podslice.render.table import format_bytes, format_table, terminal_width
 
 _LONG_LIST = 36
 _LARGEST_MATRIX = 16
+_LABEL = 11
 
 
 def to_text(machine: Machine, *, wide: bool = False, colour: bool = False) -> str:
@@ -46,16 +48,9 @@ def cpus_text(cpus: Bits, *, full: bool = False) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[int] = (0,)) -> list[str]:
     """Aligned lines, the header first. Columns are right-aligned but those in `left`."""
-    rows = [tuple(row) for row in rows]
-    widths = [max(len(row[column]) for row in (tuple(header), *rows)) for column in range(len(header))]
     lefts = set(left)
-    return [
-        "  ".join(
-            cell.ljust(width) if column in lefts else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (tuple(header), *rows)
-    ]
+    right = [column for column in range(len(header)) if column not in lefts]
+    return format_table(header, [tuple(row) for row in rows], right=right).splitlines()
 
 
 class _Paint:
@@ -119,7 +114,16 @@ def _facts(machine: Machine, nodes: Sequence[NUMANode], paint: _Paint) -> list[s
         ("Core types", "; ".join(f"{t.name} {cpus_text(t.cpus.bits)}" for t in machine.core_types)),
         ("Source", machine.source if machine.source not in ("/", "") else ""),
     ]
-    return [f"{paint.label(f'{label:<11}')} {value}" for label, value in facts if value]
+    width = terminal_width()
+    lines = []
+    for label, value in facts:
+        first, *more = [value] if width is None else folded(value, max(12, width - _LABEL - 1))
+        lines += (
+            [f"{paint.label(f'{label:<{_LABEL}}')} {first}", *(" " * (_LABEL + 1) + one for one in more)]
+            if value
+            else []
+        )
+    return lines
 
 
 def _cpu_fact(machine: Machine) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 _HANGING = 2
+_PARTS = re.compile(r"[^ ,]*[ ,]+|[^ ,]+$")
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def wrapped(text: str, width: int | None) -> str:
@@ -13,7 +16,32 @@ def wrapped(text: str, width: int | None) -> str:
 
 
 def _broken(line: str, width: int) -> str:
+    if _columns(line) <= width:
+        return line
     indent = " " * (len(line) - len(line.lstrip()) + _HANGING)
     return textwrap.fill(
         line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
     )
+
+
+def folded(text: str, width: int, *, indent: int = 0) -> list[str]:
+    """Lines of at most `width` columns, broken after spaces and commas, else anywhere; all but the first are set in."""
+    lines: list[str] = []
+    line = ""
+    for part in _PARTS.findall(text):
+        room = width - (indent if lines else 0)
+        if line and _columns(line) + _columns(part.rstrip()) > room:
+            lines.append(line)
+            line = ""
+            room = width - indent
+        while _columns(part.rstrip()) > room > 0:
+            lines.append(part[:room])
+            part = part[room:]
+            room = width - indent
+        line += part
+    lines.append(line)
+    return [(" " * indent if place else "") + one.rstrip() for place, one in enumerate(lines)]
+
+
+def _columns(text: str) -> int:
+    return len(_STYLE.sub("", text))

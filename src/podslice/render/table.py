@@ -1,29 +1,98 @@
-"""Aligned tables in the style of kubectl: bold headings, two spaces between columns, no frames."""
+"""Aligned tables in the style of kubectl: bold headings, two spaces between columns, no frames.
+
+On a terminal that is too narrow the widest columns are folded, and where that is not enough every row becomes a
+paragraph. What another program reads is never folded.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
 from collections.abc import Sequence
 
 import click
 
+from podslice.render.prose import folded
+
 _GAP = "  "
+_NARROWEST = 12
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STYLED = re.compile(r"((?:\x1b\[[0-9;]*m)+)(.*?)\x1b\[0m\Z", re.DOTALL)
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def format_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), bold: bool = False
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    bold: bool = False,
+    width: int | None = None,
 ) -> str:
-    """The table as text. Columns in `right` are right-aligned; styled cells are measured without their colour."""
-    widths = [max([len(heading), *(len(click.unstyle(row[i])) for row in rows)]) for i, heading in enumerate(headings)]
+    """The table as text of at most `width` columns (None: those of the terminal, or any where there is none). Columns
+    in `right` are right-aligned; styled cells are measured without their colour."""
+    width = terminal_width() if width is None else width
+    widths = [max([len(heading), *(_length(row[i]) for row in rows)]) for i, heading in enumerate(headings)]
+    if width is not None and not _fit(widths, headings, width):
+        return _paragraphs(headings, rows, width, bold=bold)
     lines = [_GAP.join(_pad(h, widths[i], i in right) for i, h in enumerate(headings)).rstrip()]
     if bold:
         lines[0] = click.style(lines[0], bold=True)
-    lines += [_GAP.join(_pad(cell, widths[i], i in right) for i, cell in enumerate(row)).rstrip() for row in rows]
+    for row in rows:
+        cells = [_fold(cell, widths[i]) for i, cell in enumerate(row)]
+        for line in range(max(map(len, cells))):
+            parts = [cell[line] if line < len(cell) else "" for cell in cells]
+            lines.append(_GAP.join(_pad(part, widths[i], i in right) for i, part in enumerate(parts)).rstrip())
     return "\n".join(lines)
 
 
+def _fit(widths: list[int], headings: Sequence[str], width: int) -> bool:
+    """Make the widest columns narrower until the table fits; False where that would leave too little of them."""
+    while (excess := sum(widths) + len(_GAP) * (len(widths) - 1) - width) > 0:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        least = max(_NARROWEST, len(headings[widest]))
+        if widths[widest] <= least:
+            return False
+        widths[widest] -= min(excess, widths[widest] - least, max(1, widths[widest] // 8))
+    return True
+
+
+def _paragraphs(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, bold: bool) -> str:
+    """A paragraph for each row, a line for each of its cells."""
+    label = max(map(len, headings))
+    lines = []
+    for row in rows:
+        named = [(heading, cell) for heading, cell in zip(headings, row, strict=True) if cell not in ("", "-")]
+        for place, (heading, cell) in enumerate(named):
+            indent = "" if place == 0 else "  "
+            head = f"{indent}{heading:<{label}}{_GAP}"
+            first, *more = _fold(cell, max(_NARROWEST, width - len(head)))
+            lines.append((click.style(head, bold=True) if bold else head) + first)
+            lines += [" " * len(head) + one for one in more]
+    return "\n".join(lines)
+
+
+def _length(cell: str) -> int:
+    return len(click.unstyle(cell))
+
+
+def _fold(cell: str, width: int) -> list[str]:
+    """The lines of a cell, each in the cell's colour."""
+    if _length(cell) <= width:
+        return [cell]
+    styled = _STYLED.match(cell)
+    if styled is None:
+        return folded(click.unstyle(cell), width)
+    return [f"{styled[1]}{line}\x1b[0m" for line in folded(styled[2], width)]
+
+
 def _pad(cell: str, width: int, right: bool) -> str:
-    space = " " * (width - len(click.unstyle(cell)))
+    space = " " * (width - _length(cell))
     return space + cell if right else cell + space
 
 

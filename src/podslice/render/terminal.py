@@ -9,6 +9,7 @@ import click
 
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.render.picture import CPU, RESERVED, Core, DeviceBox, Memory, NUMABox, Picture
+from podslice.render.prose import folded
 from podslice.render.table import format_bytes
 
 RESERVED_SYMBOL = "×"
@@ -18,6 +19,7 @@ _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red", "bright_
 _GROUP = 8
 _INDENT = 20
 _MOST_POOLED = 12
+_DETAILS = 11
 
 
 def to_text(picture: Picture, *, width: int = 100) -> str:
@@ -28,9 +30,10 @@ def to_text(picture: Picture, *, width: int = 100) -> str:
         for node in socket.nodes:
             lines += _node_lines(picture, node, width)
     if picture.loose_devices:
-        lines.append(f"{_style('Devices without NUMA node', bold=True)}  {_devices(picture.loose_devices)}")
+        text = f"{_style('Devices without NUMA node', bold=True)}  {_devices(picture.loose_devices)}"
+        lines += folded(text, width, indent=2)
     lines.append("")
-    lines += _legend(picture)
+    lines += _legend(picture, width)
     if 1 < len(picture.distances) <= (width - 6) // 4:
         lines += ["", *_distances(picture)]
     return "\n".join(lines)
@@ -42,7 +45,7 @@ def _node_lines(picture: Picture, node: NUMABox, width: int) -> list[str]:
     details = [*cpus, *map(_memory, node.memory)]
     if node.devices:
         details.append(_devices(node.devices))
-    lines = [f"  NUMA {node.id:<3} {' · '.join(details)}"]
+    lines = folded(f"  NUMA {node.id:<3} {' · '.join(details)}", width, indent=_DETAILS)
     threads = max((len(core.cpus) for cache in node.caches for core in cache.cores), default=0)
     for groups in _wrapped(_groups(node), width - _INDENT):
         lines += [_row(picture, groups, thread, threads) for thread in range(threads)]
@@ -113,7 +116,7 @@ def _cell(picture: Picture, cpu: CPU | None) -> str:
     return _style(_SYMBOLS[look % len(_SYMBOLS)], fg=_COLOURS[look % len(_COLOURS)], bold=True, reverse=cpu.changed)
 
 
-def _legend(picture: Picture) -> list[str]:
+def _legend(picture: Picture, width: int) -> list[str]:
     rows: list[tuple[str, str, Bits, str, int | None]] = [
         (RESERVED_SYMBOL, "reserved for the system", picture.reserved, "", None),
         (SHARED_SYMBOL, "shared pool of the node", picture.shared, "", None),
@@ -123,15 +126,16 @@ def _legend(picture: Picture) -> list[str]:
         rows.append((_SYMBOLS[owner.look % len(_SYMBOLS)], owner.label, owner.cpus, kind, owner.look))
     rows = [row for row in rows if row[2]]
     pooled = [pod.label for pod in picture.pods if pod.pooled]
-    label_width = max((len(row[1]) for row in rows), default=0)
+    label_width = min(max((len(row[1]) for row in rows), default=0), max(8, width // 2))
     lines = []
     for symbol, label, cpus, kind, look in rows:
         fg = None if look is None else _COLOURS[look % len(_COLOURS)]
         drawn = _style(symbol, fg=fg, bold=look is not None, dim=look is None)
-        lines.append(f"  {drawn}  {label:<{label_width}}  {format_bits(cpus)}{f'  ({kind})' if kind else ''}")
+        text = f"  {drawn}  {label:<{label_width}}  {format_bits(cpus)}{f'  ({kind})' if kind else ''}"
+        lines += folded(text, width, indent=5)
     if pooled:
         more = f" and {len(pooled) - _MOST_POOLED} more" if len(pooled) > _MOST_POOLED else ""
-        lines.append(f"  In the shared pool: {', '.join(pooled[:_MOST_POOLED])}{more}")
+        lines += folded(f"  In the shared pool: {', '.join(pooled[:_MOST_POOLED])}{more}", width, indent=4)
     return lines
 
 

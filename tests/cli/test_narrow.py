@@ -1,0 +1,112 @@
+"""Small and simple terminals: nothing is wider than the terminal, nothing is coloured that should not be."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from podslice.render.prose import folded, wrapped
+from podslice.render.table import format_table
+
+ROOT = Path(__file__).parents[2]
+NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def on_terminal(*arguments: str, columns: int = 40, **environment: str) -> str:
+    """What the command writes to a terminal on standard output; warnings go elsewhere."""
+    master, slave = pty.openpty()
+    variables = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **environment}
+    variables.pop("NO_COLOR", None) if "NO_COLOR" not in environment else None
+    command = [sys.executable, "-m", "podslice", *arguments]
+    with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, cwd=ROOT, env=variables):
+        os.close(slave)
+        parts = []
+        while True:
+            try:
+                part = os.read(master, 1 << 16)
+            except OSError:  # Linux tells the end of a terminal so
+                break
+            if not part:
+                break
+            parts.append(part)
+    os.close(master)
+    return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("admit", "examples/pods.yaml", *NODE, "-o", "wide"),
+        ("explain", "examples/pods.yaml", *NODE, "--no-fixes"),
+        ("topology", "--machine", "epyc-9654-nps4", "-o", "wide"),
+        ("topology", "--list"),
+        ("whatif", "examples/pods.yaml", *NODE),
+        ("draw", "--pods", "examples/pods.yaml", *NODE),
+        ("lint", "--rules"),
+        ("defrag", *NODE),
+        ("schema",),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_nothing_is_wider_than_the_terminal(arguments: tuple[str, ...]) -> None:
+    """At 40 columns tables fold or become paragraphs, maps and lists break; no line is longer."""
+    lines = ESCAPE.sub("", on_terminal(*arguments)).splitlines()
+    assert len(lines) > 1
+    assert [line for line in lines if len(line) > 40] == []
+
+
+def test_simple_terminals_get_no_escapes() -> None:
+    """TERM=dumb and NO_COLOR print plain text; other terminals get colours."""
+    command = ("admit", "examples/small.yaml", "--machine", "raspberry-pi-5")
+    assert "\x1b" in on_terminal(*command)
+    assert "\x1b" not in on_terminal(*command, TERM="dumb")
+    assert "\x1b" not in on_terminal(*command, NO_COLOR="1")
+
+
+ROWS = [("default/database", "postgres", "2-9,194-201,210-217,300-307"), ("", "exporter", "-")]
+
+
+def test_tables_fold_their_widest_columns() -> None:
+    """A little too wide: the widest column is folded at commas, the others stay."""
+    text = format_table(("POD", "CONTAINER", "CPU LIST"), ROWS, width=50)
+    assert text.splitlines() == [
+        "POD               CONTAINER  CPU LIST",
+        "default/database  postgres   2-9,194-201,210-217,",
+        "                             300-307",
+        "                  exporter   -",
+    ]
+
+
+def test_tables_become_paragraphs() -> None:
+    """Much too wide: a paragraph for each row, without what is empty."""
+    text = format_table(("POD", "CONTAINER", "CPU LIST"), ROWS, width=30)
+    assert text.splitlines() == [
+        "POD        default/database",
+        "  CONTAINER  postgres",
+        "  CPU LIST   2-9,194-201,",
+        "             210-217,300-307",
+        "CONTAINER  exporter",
+    ]
+
+
+def test_colours_do_not_count() -> None:
+    """A styled cell is measured and folded without its colour, and every line of it is coloured."""
+    red = click.style("a, b, c, d, e, f, g, h", fg="red")
+    lines = format_table(("X", "LETTERS"), [("1", red)], width=17).splitlines()[1:]
+    assert [click.unstyle(line) for line in lines] == ["1  a, b, c, d, e,", "   f, g, h"]
+    assert all(line.endswith("\x1b[0m") and "\x1b[31m" in line for line in lines)
+    assert wrapped(click.style("four words in red", fg="red"), 17) == click.style("four words in red", fg="red")
+
+
+def test_long_words_are_broken_only_where_they_must() -> None:
+    """Text breaks after spaces and commas; a word longer than the line is cut."""
+    assert folded("one,two three", 8) == ["one,two", "three"]
+    assert folded("abcdefghij kl", 4, indent=2) == ["abcd", "  ef", "  gh", "  ij", "  kl"]
