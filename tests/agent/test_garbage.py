@@ -30,7 +30,7 @@ from podslice.k8s.podlist import (
 )
 from podslice.wire.nri import BackOff
 from tests import clock
-from tests.agent.test_apiserver import access, pod, who
+from tests.agent.test_apiserver import access, mirror, pod, who
 from tests.clock import until
 
 VICTIM = pod("victim", "3")
@@ -113,6 +113,24 @@ def test_no_list_is_a_typed_error(body: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         decode_list([body], "node")
     assert len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize("field", ["spec", "annotations", "ownerReferences"])
+def test_size_is_judged_before_anything_is_made_of_it(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too large is neither decoded into objects nor into amounts."""
+    many = {f"r{number}": "1" for number in range(200_000)}
+    data: dict[str, Any] = pod("a") if field == "spec" else mirror("a", "hash")
+    if field == "spec":
+        data["spec"]["containers"][0]["resources"] = {"limits": many}
+    else:
+        data["metadata"][field] = many | data["metadata"][field] if field == "annotations" else [{}] * 800_000
+    body = json.dumps(data).encode()
+    if field == "spec":
+        monkeypatch.setattr("podslice.k8s.podlist.pod_from_dict", lambda plain: pytest.fail("decoded"))
+        assert "more than 65536 bytes" in str(known_pod(body, "node").problem)
+    else:
+        assert known_pod(json.dumps(mirror("a", "hash")).encode(), "node").mirror_of == "hash"
+        assert known_pod(body, "node").mirror_of == ""
 
 
 def test_item_of_any_size_takes_a_bounded_place() -> None:

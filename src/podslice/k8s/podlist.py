@@ -30,6 +30,8 @@ LARGEST_REST = 64 << 10
 LARGEST_SPEC = 64 << 10
 """Bytes of what decides about a pod's resources, and all that is kept of it."""
 LARGEST_TOKEN = 8 << 10
+_LARGEST_SAID = 2 << 20
+"""Bytes of the annotations and owners of a pod that may be a mirror."""
 _DEEPEST = 64
 _PLAIN = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 """Everything up to the next bracket; stops at a quotation mark whose string is not all there."""
@@ -112,11 +114,14 @@ class _Metadata(msgspec.Struct, rename="camel"):
     owner_references: msgspec.Raw = msgspec.Raw(b"[]")
 
 
+_ABSENT = msgspec.Raw(b"null")
+
+
 class _Container(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str
-    resources: Any = None
-    restart_policy: Any = None
-    resize_policy: Any = None
+    resources: msgspec.Raw = _ABSENT
+    restart_policy: msgspec.Raw = _ABSENT
+    resize_policy: msgspec.Raw = _ABSENT
 
 
 class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -125,12 +130,12 @@ class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     ephemeral_containers: list[_Container] | None = None
-    resources: Any = None
-    overhead: Any = None
-    priority: Any = None
-    priority_class_name: Any = None
-    os: Any = None
-    resource_claims: Any = None
+    resources: msgspec.Raw = _ABSENT
+    overhead: msgspec.Raw = _ABSENT
+    priority: msgspec.Raw = _ABSENT
+    priority_class_name: msgspec.Raw = _ABSENT
+    os: msgspec.Raw = _ABSENT
+    resource_claims: msgspec.Raw = _ABSENT
 
 
 class _ListMetadata(msgspec.Struct):
@@ -354,6 +359,8 @@ def _metadata(pod: _Object) -> _Metadata:
 def _mirror_of(metadata: _Metadata, node: str) -> str:
     """What a kubelet writes on the mirror of its static pod: the static pod's UID twice, and itself as controller."""
     try:
+        if max(len(memoryview(metadata.annotations)), len(memoryview(metadata.owner_references))) > _LARGEST_SAID:
+            return ""
         annotations = _TEXTS.decode(metadata.annotations) or {}
         own = annotations.get(HASH_ANNOTATION, "")
         if not UID_FORM.match(own) or annotations.get(MIRROR_ANNOTATION) != own:
