@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from judge.__main__ import main
 from judge.binary import ask, find
-from judge.hunt import BATCH, DRAW, Batch, drawn, hunt
+from judge.hunt import BATCH, DRAW, Batch, drawn, hunt, judged
 from judge.minimise import minimised
 
 from judge import hunt as hunting
@@ -83,14 +83,33 @@ def test_difference(judge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(judge, [difference.case]) == [difference.result]
 
 
-@pytest.mark.parametrize(("name", "counted"), [("chance", "chance"), ("slow", "timeouts")])
-def test_nothing_firm(judge: Path, monkeypatch: pytest.MonkeyPatch, name: str, counted: str) -> None:
-    """What the judge answers differently each time, or not in time, is no difference."""
+@pytest.mark.parametrize(
+    ("name", "counted", "told"),
+    [
+        pytest.param("chance", "chance", "5 answers by chance, none is ours", id="chance"),
+        pytest.param("slow", "timeouts", "", id="timeout"),
+    ],
+)
+def test_nothing_firm(judge: Path, monkeypatch: pytest.MonkeyPatch, name: str, counted: str, told: str) -> None:
+    """What the judge answers differently each time, or not in time, is no firm difference."""
     monkeypatch.setattr(hunting, "CONFIRMATIONS", 5)
     found = hunt(judge, named(monkeypatch, name))
-    assert found.differences == []
+    assert [one.text[: len(told)] for one in found.differences] == [told] * bool(told)
     assert found.counts[counted] == 1
-    assert found.counts["kept"] == 0
+    assert found.counts["firm differences"] == found.counts["kept"] == 0
+
+
+def test_ours_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that podslice never answers, while the judge does, is a difference."""
+
+    def endless(record: object, quirks: object) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(hunting, "_OUR_SECONDS", 0.01)
+    monkeypatch.setattr(hunting, "compare", endless)
+    (case,) = drawn(Batch("take", 1, 0, 1))
+    assert judged(case, {}).difference == "podslice needs more than 0.01 s"
 
 
 def test_smallest_case() -> None:

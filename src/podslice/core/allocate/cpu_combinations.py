@@ -21,6 +21,7 @@ from podslice.core.quirks import Quirks
 
 _DEFECT = "endless_distribution"
 _MOST_COMBINATIONS = 1 << 20
+_MOST_SUBSETS = 1 << 21
 
 
 class Choice(NamedTuple):
@@ -47,6 +48,7 @@ class Combinations:
         self.squares = sum(value * value for value in self.free.values())
         self.balance = Balance(len(self.free), sum(self.free.values()) - count)
         self.straddling = len(self.free) != len(numas)
+        self._subsets = 0
 
     def best(self, size: int) -> Choice | None:
         """The best choice of `size` nodes, None if none can hold the request (spec 4.7.4)."""
@@ -156,7 +158,10 @@ class Combinations:
         straddling = len(left) != len(nodes)
         amounts = [left[nodes[i]] for i in candidates]
         for size in range(len(candidates), 0, -1):
+            if self._subsets + comb(len(candidates), size) > _MOST_SUBSETS:
+                raise UpstreamDefectError(_DEFECT, "every way to deal the remainder is scored", hangs=True)
             for subset in combinations(range(len(candidates)), size):
+                self._subsets += 1
                 values = tuple([amounts[i] for i in subset])
                 if values in alike and not straddling:
                     continue
