@@ -48,7 +48,7 @@ def test_file_names_say_the_form(tmp_path: Path) -> None:
     assert "\x1b" not in text.read_text()
     result = run("draw", "--machine", "laptop-i5-8250u", "--out", str(tmp_path / "node.png"))
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert "--out: has a name that tells no form (end it in .svg, .html or .txt, or -o)" in result.stderr
+    assert "--out: unknown file type (use .svg, .html or .txt, or give -o)" in result.stderr
 
 
 def one_running(folder: Path) -> Path:

@@ -56,7 +56,7 @@ class RegisteringInventory(DeviceInventory, frozen=True):
 
 
 class Listed:
-    """A pod or container as a synchronization lists it, with the messages' checks already done."""
+    """The pods and containers of one synchronization, already validated."""
 
     def __init__(self, sandboxes: Iterable[SandboxRecord], containers: Iterable[nri.Container]) -> None:
         self.sandboxes = list(sandboxes)

@@ -86,7 +86,7 @@ def _form(output: str | None, out: Path | None) -> str:
     if output is not None or out is None:
         return output or "text"
     if out.suffix.lower() not in _SUFFIXES:
-        raise InputError("has a name that tells no form", path="--out", remedy="end it in .svg, .html or .txt, or -o")
+        raise InputError("unknown file type", path="--out", remedy="use .svg, .html or .txt, or give -o")
     return _SUFFIXES[out.suffix.lower()]
 
 

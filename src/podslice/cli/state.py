@@ -150,7 +150,11 @@ def _configured_facts(
     if machine is None:
         raise InputError("needs a machine", path="--config", remedy="--here, --machine, --sysfs or --from")
     if options["reserved_cpus"] or options["strict_reservation"]:
-        raise InputError("says what is reserved", path="--config", remedy="leave out the other options")
+        raise InputError(
+            "already sets the reservation",
+            path="--config",
+            remedy="leave out --reserved-cpus and --strict-reservation",
+        )
     try:
         return node_facts(machine, config, containers, minor=minor)
     except StartError as error:

@@ -21,12 +21,12 @@ from podslice.core.values.cpuset import Bits
 class HintSet:
     """The hints of one resource; there is at least one.
 
-    `singles`: nodes that will do alone. `multis`: sets of several nodes that will do beside the rule. The rule: any two
-    or more of `open_nodes` that meet all `needs` will do; all `open_nodes` together do, or there are none. `smallest`
-    is the size of preferred sets; with `alignment` (`align-by-socket`) sets that span so many sockets are preferred
-    too, and with `sockets_first` one of these wins if every resource prefers one. `nodes` are the NUMA ids in the order
-    in which sets are listed. `ended_early`: a search for what this hint set says about itself was given up, so
-    `smallest`, `narrowest` or `best` may be larger than needed.
+    `singles`: nodes that will do alone. `multis`: sets of several nodes that will do beside the rule. The rule: any set
+    of two or more `open_nodes` that meets `needs` is a hint. If `open_nodes` is not empty, the whole of it meets them.
+    `smallest` is the size of preferred sets; with `alignment` (`align-by-socket`) sets that span so many sockets are
+    preferred too, and with `sockets_first` one of these wins if every resource prefers one. `nodes` are the NUMA ids in
+    the order in which sets are listed. `ended_early`: a search for what this hint set says about itself was given up,
+    so `smallest`, `narrowest` or `best` may be larger than needed.
     """
 
     def __init__(

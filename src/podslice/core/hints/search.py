@@ -124,7 +124,8 @@ def lowest(
 ) -> Bits | None:
     """The lowest mask of `size` of the `nodes` that meets all needs; None if there is none (or the search ended early).
 
-    `may_leave_out(set)` tells whether a set of nodes may be left out; what it refuses it refuses for larger sets too.
+    `may_leave_out(set)` tells whether a set of nodes may be left out. It must be monotone: if it refuses a set, it
+    refuses every superset.
     `below` restricts the search to lower masks, `span` to those that touch the right number of sockets.
     """
     if nodes.bit_count() < size:

@@ -18,7 +18,7 @@ EXCLUSIVE = "cpu_manager_exclusive_cpu_allocation_count"
 
 
 class Snapshot(NamedTuple):
-    """What a refused pod must be given back to; see `CPUBooks.snapshot`."""
+    """The books as they were before a pod; `CPUBooks.restore` puts them back."""
 
     default: Bits
     assignments: dict[str, Bits] | None

@@ -29,7 +29,7 @@ class DeviceCapacity(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a refused pod must be given back to; see `DeviceBooks.snapshot`."""
+    """The books as they were before a pod; `DeviceBooks.restore` puts them back."""
 
     records: PodRecords
     reusable: dict[str, dict[str, Bits]]

@@ -13,7 +13,7 @@ from podslice.core.values.cpuset import Bits, bits_of
 
 
 class Snapshot(NamedTuple):
-    """What a refused pod must be given back to; see `MemoryManager.snapshot`."""
+    """The books as they were before a pod; `MemoryManager.restore` puts them back."""
 
     machine: MachineState
     entries: dict[str, list[Block]] | None

@@ -13,8 +13,8 @@ from podslice.core.merge.spreads import Spreads
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 _FEW_STEPS = 1 << 9
-"""A walk over the ways to spread nodes that takes more steps gives way to a list of all ways, if there are not too
-many, or is prepared by looking for a good set first."""
+"""Longest best-first walk. Beyond it, all spreads are listed if there are at most `_MOST_LISTED`; otherwise the walk
+starts again from a locally improved set."""
 _MOST_LISTED = 1 << 14
 Find = Callable[[Bits, Sequence[Need]], "Bits | None"]
 """The lowest wanted mask among some nodes that meets some needs."""
