@@ -93,6 +93,8 @@ class Renderer:
         included = re.fullmatch(r'include \(print \$\.Template\.BasePath "/([a-z.]+)"\) \.', term)
         if included:
             return self.text(included[1])
+        if term.startswith('"'):
+            return term.strip('"')
         if term == ".":
             return dot
         first = term.split(".")[1]

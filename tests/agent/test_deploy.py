@@ -93,7 +93,7 @@ def test_chart_values_arrive() -> None:
         "podCgroup": "kubepods",
         "hostPaths": [
             {"name": "manifests", "path": "/etc/kubernetes/manifests"},
-            {"name": "devices", "path": "/d", "writable": True},
+            {"name": "devices", "path": "/d", "writable": True, "type": "File"},
         ],
         "nodeSelector": {"pool": "fast"},
         "tolerations": [],
@@ -114,6 +114,7 @@ def test_chart_values_arrive() -> None:
     ]
     host_path = {"path": "/etc/kubernetes/manifests", "type": "Directory"}
     assert pod["volumes"][-2] == {"name": "manifests", "hostPath": host_path}
+    assert pod["volumes"][-1]["hostPath"]["type"] == "File"
     assert {"name": "pod-cgroups", "hostPath": {"path": "/sys/fs/cgroup/kubepods", "type": "Directory"}} in pod[
         "volumes"
     ]
