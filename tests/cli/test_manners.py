@@ -289,3 +289,14 @@ def test_wrong_kinds_of_values(podslice: Shell, tmp_path: Path, option: str, tex
     answer = podslice("inspect", PODS, option, str(file))
     assert (answer.code, len(answer.err.splitlines())) == (2, 1)
     assert problem in answer.err
+
+
+def test_what_an_option_wants_is_said(podslice: Shell, tmp_path: Path) -> None:
+    """A file where a folder is wanted, no pods allowed, and a state folder that is none are told as they are."""
+    state = podslice("admit", PODS, *MACHINE, "--state", PODS)
+    assert (state.code, state.err) == (2, f"podslice: error: {PODS}: is a file (give the folder of the state files)\n")
+    full = podslice("admit", str(ROOT / "examples" / "small.yaml"), *MACHINE, "--set", "maxPods=0")
+    assert full.code == 1
+    assert "The node takes no more pods than 0 at a time (maxPods, podsPerCore)." in full.out
+    audited = podslice("audit", "--state", str(tmp_path / "none"))
+    assert audited.err.startswith(f"podslice: error: {tmp_path}/none: holds no cpu_manager_state")

@@ -17,6 +17,7 @@ from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
 from podslice.core.values.cpuset import CPUSet
+from podslice.render.ansi import echo, style
 
 
 @click.command()
@@ -82,7 +83,7 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     from podslice.render.prose import wrapped
     from podslice.render.table import print_table
 
-    click.echo(wrapped(_headline(node, profile), prose_width()) + "\n")
+    echo(wrapped(_headline(node, profile), prose_width()) + "\n")
     memory = node.kubelet.manager.memory.static
     devices = bool(node.kubelet.devices)
     headings = ["POD", "CONTAINER", "VERDICT", "QOS", "CPUS", "CPU LIST", "NUMA", "ISOLATION", "CFS QUOTA"]
@@ -93,17 +94,17 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     rows = [row for d in decisions for row in _rows(d, pool, wide=wide, memory=memory, devices=devices)]
     print_table(headings, rows, right=(4,))
     for decision in decisions:
-        name = click.style(f"{decision.namespace}/{decision.name}", bold=True)
+        name = style(f"{decision.namespace}/{decision.name}", bold=True)
         if not decision.admitted:
-            click.echo(wrapped(f"\n{name} {click.style(decision.reason, fg='red')}: {decision.message}", prose_width()))
+            echo(wrapped(f"\n{name} {style(decision.reason, fg='red')}: {decision.message}", prose_width()))
             if decision.why:
-                click.echo(wrapped(f"  {decision.why}", prose_width()))
+                echo(wrapped(f"  {decision.why}", prose_width()))
         for title, text in _notes(decision):
-            click.echo(wrapped(f"\n{name} {click.style(title, fg='yellow')}: {text}", prose_width()))
+            echo(wrapped(f"\n{name} {style(title, fg='yellow')}: {text}", prose_width()))
     if memory:
-        click.echo("\n" + _memory_table(node))
+        echo("\n" + _memory_table(node))
     if show_map:
-        click.echo("\n" + _map(node))
+        echo("\n" + _map(node))
 
 
 def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
@@ -157,8 +158,8 @@ def _rows(decision: Decision, pool: CPUSet, *, wide: bool, memory: bool, devices
     pod = f"{decision.namespace}/{decision.name}"
     if not decision.admitted:
         columns = 5 + memory + devices + 3 * wide
-        return [[pod, "-", click.style("refused", fg="red"), decision.qos, *["-"] * columns]]
-    verdict = click.style("admitted", fg="green")
+        return [[pod, "-", style("refused", fg="red"), decision.qos, *["-"] * columns]]
+    verdict = style("admitted", fg="green")
     rows = []
     for index, container in enumerate(decision.containers):
         first = index == 0

@@ -17,6 +17,7 @@ from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.host.cgroup2 import CgroupTree
+from podslice.render.ansi import echo, style
 
 _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightkube")
 
@@ -54,13 +55,13 @@ def agent(
         raise InputError(f"the agent needs {', '.join(missing)}", remedy="pip install 'podslice[agent]'")
     loaded = load_settings(config_path)
     for warning in loaded.warnings:
-        click.secho(f"warning: {warning}", fg="yellow", err=True)
+        echo(style(f"warning: {warning}", fg="yellow"), err=True)
     chosen = resolve_machine(machine, sysfs, source)
     if check_config:
         _check(loaded.agent.profile, loaded.config, chosen)
         for remark in _remarks(loaded.agent):
-            click.secho(f"warning: {remark}", fg="yellow", err=True)
-        click.echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
+            echo(style(f"warning: {remark}", fg="yellow"), err=True)
+        echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
         return
     from podslice.agent.daemon import Agent
     from podslice.agent.report import configure_log

@@ -13,6 +13,7 @@ from podslice.cli.output import OUTPUT, emit
 from podslice.core.errors import InputError
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
+from podslice.render.ansi import echo, style
 
 _KUBELET, _AGENT = Path("/var/lib/kubelet"), Path("/var/lib/podslice")
 
@@ -36,10 +37,11 @@ def audit(state_folder: str | None, cgroup_root: str, proc_folder: str, logs: st
     Exit codes: 0 all as it should be, 1 findings, 2 bad input.
     """
     folder = Path(state_folder) if state_folder is not None else _AGENT if _AGENT.is_dir() else _KUBELET
+    state = load_state(folder)
     tree = CgroupTree(cgroup_root)
     if not tree.usable:
         raise InputError("is no cgroup v2 mount with cpu and cpuset", source=cgroup_root, remedy="--cgroup-root DIR")
-    report = audit_node(load_state(folder), tree, DiskFileSystem(proc_folder), container_names(Path(logs)))
+    report = audit_node(state, tree, DiskFileSystem(proc_folder), container_names(Path(logs)))
     if output == "table":
         _print(report, folder)
     else:
@@ -51,19 +53,16 @@ def audit(state_folder: str | None, cgroup_root: str, proc_folder: str, logs: st
 def _print(report: AuditReport, folder: Path) -> None:
     from podslice.render.table import print_table
 
-    click.echo(f"{folder}: {report.pods} pods, {report.containers} containers")
-    click.echo(f"exclusive {report.exclusive or '-'}, shared {report.shared or '-'}")
+    echo(f"{folder}: {report.pods} pods, {report.containers} containers")
+    echo(f"exclusive {report.exclusive or '-'}, shared {report.shared or '-'}")
     if report.findings:
-        click.echo("")
-        rows = [
-            [click.style(f.kind, fg="red"), f.where, f.wanted or "-", f.found or "-", f.message]
-            for f in report.findings
-        ]
+        echo("")
+        rows = [[style(f.kind, fg="red"), f.where, f.wanted or "-", f.found or "-", f.message] for f in report.findings]
         print_table(["FINDING", "WHERE", "WANTED", "FOUND", "WHAT IT MEANS"], rows)
     else:
-        click.secho("every container has what the state says", fg="green")
+        echo(style("every container has what the state says", fg="green"))
     if report.outsiders:
         count = sum(report.outsiders.values())
         most = sorted(report.outsiders.items(), key=lambda item: -item[1])[:5]
         names = ", ".join(f"{name} ({number})" for name, number in most)
-        click.echo(f"\n{count} processes outside pods may run on exclusive CPUs: {names}")
+        echo(f"\n{count} processes outside pods may run on exclusive CPUs: {names}")

@@ -21,6 +21,7 @@ from podslice.core.explain.changes import lands
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.spec import Pod
 from podslice.core.values.quantity import Quantity, QuantityError
+from podslice.render.ansi import echo
 from podslice.render.prose import wrapped
 
 _MOST_RESTARTS = 3
@@ -153,6 +154,6 @@ def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _M
 
 def _show(text: str, answer: msgspec.Struct, output: str) -> None:
     if output == "table":
-        click.echo(wrapped(text, prose_width()))
+        echo(wrapped(text, prose_width()))
     else:
         emit(answer, output)

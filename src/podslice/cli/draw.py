@@ -16,6 +16,7 @@ from podslice.cli.pods_option import read_pods
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
+from podslice.render.ansi import echo, style, to_terminal
 from podslice.render.picture import Picture, picture_of
 
 _FORMS = ("text", "svg", "html")
@@ -76,7 +77,7 @@ def draw(
     pictures = _pictures(started.node, [one.pod for one in read.pods], evicted)
     text = _drawn(pictures, form)
     if out is None:
-        click.echo(text)
+        echo(text)
     else:
         write_text(out, click.unstyle(text) if form == "text" else text)
 
@@ -134,7 +135,7 @@ def _terminal(heading: str, picture: Picture) -> str:
     from podslice.render.prose import wrapped
     from podslice.render.terminal import to_text
 
-    title = click.style(heading, bold=True) + "\n" if heading else ""
+    title = style(heading, bold=True) + "\n" if heading else ""
     width = shutil.get_terminal_size((120, 24)).columns
     headline = wrapped(f"{picture.title} · {' · '.join(picture.details)}", prose_width()) + "\n\n"
     return title + headline + to_text(picture, width=width)
@@ -152,7 +153,7 @@ def _watch(options: dict[str, Any], interval: float) -> None:
     with Live(auto_refresh=False, vertical_overflow="crop", screen=coloured()) as live:
 
         def show(text: str) -> None:
-            live.update(Text.from_ansi(text), refresh=True)
+            live.update(Text.from_ansi(to_terminal(text)), refresh=True)
 
         follow(lambda: current_text(options), lambda: stamps(directory), show, lambda: time.sleep(interval))
 
@@ -162,7 +163,7 @@ def current_text(options: dict[str, Any]) -> str:
     try:
         return _terminal("", picture_of(start_node(**options).node.kubelet))
     except PodsliceError as error:
-        return click.style(f"podslice: {error}", fg="red")
+        return style(f"podslice: {error}", fg="red")
 
 
 def stamps(directory: Path) -> tuple[tuple[str, int, int], ...]:

@@ -11,6 +11,7 @@ import click
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, prose_width, write_text
 from podslice.cli.pods_option import read_pods
+from podslice.render.ansi import echo
 
 
 @click.command()
@@ -52,7 +53,7 @@ def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, 
     if output in ("table", "wide"):
         width = prose_width()
         texts = [to_text(explanation, wide=output == "wide", width=width) for explanation in explanations]
-        click.echo("\n\n".join(texts))
+        echo("\n\n".join(texts))
     else:
         emit(ExplanationList(tuple(map(explained, explanations))), output)
     sys.exit(0 if all(explanation.trace.admitted for explanation in explanations) else 1)

@@ -22,6 +22,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.quirks import PROFILES
 from podslice.core.values.gates import FeatureGates, GateError
+from podslice.render.ansi import echo
 
 _WIDEST = 140
 
@@ -143,4 +144,4 @@ def _print(pages: list[Page]) -> None:
 
     width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
     rule = "\n" + "─" * width + "\n"
-    click.echo(rule.join(page_text(page, width=width, coloured=coloured()) for page in pages), nl=False)
+    echo(rule.join(page_text(page, width=width, coloured=coloured()) for page in pages), nl=False)

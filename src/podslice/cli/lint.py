@@ -21,6 +21,7 @@ from podslice.core.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.core.lint.registry import RULES, choose, find_rule
 from podslice.core.lint.subject import NodeSubject, PodSubject
 from podslice.core.machine.model import Machine
+from podslice.render.ansi import echo
 
 _KUBELET = "KubeletConfiguration"
 
@@ -102,7 +103,7 @@ def lint(
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
     if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
-        click.echo("podslice: note: without --config the machine says nothing about pods", err=True)
+        echo("podslice: note: without --config the machine says nothing about pods", err=True)
     if output == "sarif":
         from importlib.metadata import version
 
@@ -127,7 +128,7 @@ def _show_rules(rule: Rule[Any] | None, output: str, width: int) -> None:
     if output == "sarif":
         raise InputError("carries findings, not rules alone", path="-o sarif", remedy="-o json")
     if output == "table":
-        click.echo(rule_table(RULES) if rule is None else rule_page(rule, width=width))
+        echo(rule_table(RULES) if rule is None else rule_page(rule, width=width))
     else:
         emit(LintRuleList(tuple(map(described, RULES))) if rule is None else described(rule), output)
 
@@ -211,5 +212,5 @@ def _print(results: list[_Result], width: int) -> None:
 
     findings = [finding for result in results for finding in result.findings]
     if findings:
-        click.echo(format_findings(findings, width=width))
-    click.echo(summary(findings, sum(r.pods for r in results), sum(r.configurations for r in results)))
+        echo(format_findings(findings, width=width))
+    echo(summary(findings, sum(r.pods for r in results), sum(r.configurations for r in results)))

@@ -12,6 +12,7 @@ from podslice.cli.completion import completing_files, register
 from podslice.cli.group import Group
 from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
+from podslice.render.ansi import echo
 
 _COMMANDS = {
     "admit": "Decide where pods land on a node, and show it.",
@@ -76,7 +77,7 @@ def cli(ctx: click.Context, ask_version: bool) -> None:
 
         ctx.invoke(version, output="table")
     elif ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        echo(ctx.get_help())
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import click
 
 from podslice.cli.output import write_text
 from podslice.core.errors import InputError
+from podslice.render.ansi import echo
 from podslice.render.manual import manual_page
 
 
@@ -35,7 +36,7 @@ def man(context: click.Context, words: tuple[str, ...], out: Path | None) -> Non
         name = " ".join(("podslice", *words))
         if name not in pages:
             raise InputError(f"no such command {' '.join(words)!r}", remedy="podslice --help lists them")
-        click.echo(pages[name], nl=False)
+        echo(pages[name], nl=False)
         return
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -43,7 +44,7 @@ def man(context: click.Context, words: tuple[str, ...], out: Path | None) -> Non
         raise InputError(f"cannot be made: {error.strerror}", source=str(out)) from None
     for path, text in pages.items():
         write_text(out / f"{path.replace(' ', '-')}.1", text.rstrip("\n"))
-    click.echo(f"podslice: wrote {len(pages)} pages to {out}", err=True)
+    echo(f"podslice: wrote {len(pages)} pages to {out}", err=True)
 
 
 def manual_pages(root: click.Command) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
 from podslice.core.state.checkpoint_allocation import ALLOCATED_STATE_FILE
 from podslice.core.values.gate_table import gate_warnings
+from podslice.render.ansi import echo, style, visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,7 +78,7 @@ def running_options(command: F) -> F:
             "--state",
             "state_path",
             metavar="DIR",
-            type=click.Path(path_type=Path, file_okay=False),
+            type=click.Path(path_type=Path),
             help="The kubelet's state files: who owns what now; owners that --pods does not name count as well.",
         ),
     )
@@ -163,6 +164,8 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
     """The kubelet's state files below a directory, by name. Raises `InputError` when there are none."""
     from podslice.host.statefile import read_state
 
+    if directory.is_file():
+        raise InputError("is a file", source=str(directory), remedy="give the folder of the state files")
     found = {}
     for name in STATE_FILES:
         places = [directory / name]
@@ -256,4 +259,4 @@ def started(make: Callable[[], Node], config: KubeletConfig) -> Node:
 def print_warnings(warnings: tuple[str, ...]) -> None:
     """Tell a person, on standard error."""
     for warning in warnings:
-        click.secho(f"warning: {warning}", fg="yellow", err=True)
+        echo(style(f"warning: {visible(warning)}", fg="yellow"), err=True)

@@ -15,6 +15,7 @@ import msgspec
 
 from podslice.contract.kinds import KINDS
 from podslice.core.errors import InputError
+from podslice.render.ansi import echo, is_safe, json_text, visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,17 +53,18 @@ def emit(answer: msgspec.Struct, output: str) -> None:
 def print_data(data: Any, output: str) -> None:
     """Print plain data, in a form that others define, as JSON or YAML."""
     if output == "json":
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        echo(json_text(json.dumps(data, indent=2, ensure_ascii=False)))
     else:
         from podslice.k8s.yaml import dump
 
-        click.echo(dump(data), nl=False)
+        text = dump(data)
+        echo(text if is_safe(text) else dump(data, only_ascii=True), nl=False)
 
 
 def print_error(problem: object) -> None:
     """Tell a person what is wrong, on standard error; an error of several prints as several lines."""
     for line in str(problem).split("\n"):
-        click.echo(f"podslice: error: {line}", err=True)
+        echo(f"podslice: error: {visible(line)}", err=True)
 
 
 def write_text(path: Path, text: str) -> None:

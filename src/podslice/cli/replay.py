@@ -16,6 +16,7 @@ import click
 
 from podslice.core.errors import InputError
 from podslice.core.quirks import PROFILES, Quirks, profile
+from podslice.render.ansi import echo, style
 from podslice.replay.run import Comparison, compare_all, read_cases, run_case
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ def _select(file: Path, limit: int | None, name: str | None) -> list[dict[str, A
 def _print_results(records: list[dict[str, Any]], quirks: Quirks, jobs: int) -> None:
     for batch in _map(_run_batch, records, quirks, jobs):
         for case_name, result in batch:
-            click.echo(json.dumps({"name": case_name, "result": result}, ensure_ascii=False))
+            echo(json.dumps({"name": case_name, "result": result}, ensure_ascii=False))
 
 
 def _run_batch(records: list[dict[str, Any]], quirks: Quirks) -> list[tuple[str | None, Any]]:
@@ -104,12 +105,12 @@ def _check(file: Path, records: list[dict[str, Any]], quirks: Quirks, difference
     defects = Counter(c.defect for c in compared if c.defect)
     wrong = [c for c in compared if c.difference]
     identical = len(compared) - len(wrong) - sum(defects.values())
-    click.echo(f"{file.name}: {len(compared)} cases, {identical} identical, ", nl=False)
+    echo(f"{file.name}: {len(compared)} cases, {identical} identical, ", nl=False)
     named = ", ".join(f"{defect} {count}" for defect, count in sorted(defects.items()))
-    click.echo(f"{sum(defects.values())} declared deviations{f' ({named})' if named else ''}, ", nl=False)
-    click.secho(f"{len(wrong)} different", fg="red" if wrong else "green")
+    echo(f"{sum(defects.values())} declared deviations{f' ({named})' if named else ''}, ", nl=False)
+    echo(style(f"{len(wrong)} different", fg="red" if wrong else "green"))
     for comparison in wrong[:differences]:
-        click.echo(f"  {comparison.type} {comparison.name}: {comparison.difference}")
+        echo(f"  {comparison.type} {comparison.name}: {comparison.difference}")
     return len(wrong)
 
 

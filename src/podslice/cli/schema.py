@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from podslice.contract.kinds import KINDS, known_kind
+from podslice.render.ansi import echo
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -40,4 +41,4 @@ def schema(kind: str | None) -> None:
         return
     from podslice.contract.schema import shipped_schema
 
-    click.echo(json.dumps(shipped_schema(known_kind(kind)), indent=2, ensure_ascii=False))
+    echo(json.dumps(shipped_schema(known_kind(kind)), indent=2, ensure_ascii=False))

@@ -9,6 +9,7 @@ import click
 from podslice.cli.draw import stamps
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.core.node import Node
+from podslice.render.ansi import echo
 
 
 @click.command()
@@ -48,8 +49,8 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
         reading=reading,
     )
     with Server(address, port, app) as server:
-        click.echo(f"podslice: {server.url}{'?token=…' if token else ''} (Ctrl-C stops)", err=True)
+        echo(f"podslice: {server.url}{'?token=…' if token else ''} (Ctrl-C stops)", err=True)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            click.echo("podslice: stopped", err=True)
+            echo("podslice: stopped", err=True)

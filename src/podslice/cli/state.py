@@ -39,6 +39,7 @@ from podslice.core.state.verify import verify as verify_file
 from podslice.core.values.cpuset import CPUSetError, parse_bits
 from podslice.core.values.gate_table import NEWEST, OLDEST
 from podslice.host.statefile import back_up, read_state, write_atomically
+from podslice.render.ansi import echo, style
 from podslice.render.state_table import content_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -216,8 +217,8 @@ def show(path: Path, output: str) -> None:
         shown.append((file, content))
     if output == "table":
         for place, (file, content) in enumerate(shown):
-            click.echo(f"{'' if place == 0 else chr(10)}{click.style(str(file.path), bold=True)}: {_title(content)}")
-            click.echo(content_text(content))
+            echo(f"{'' if place == 0 else chr(10)}{style(str(file.path), bold=True)}: {_title(content)}")
+            echo(content_text(content))
     else:
         emit(StateFileList(tuple(state_file(str(file.path), content) for file, content in shown)), output)
     sys.exit(1 if problems else 0)
@@ -275,14 +276,14 @@ def _kubelet_path(file: StateFile) -> str:
 
 
 def _print_verdict(file: StateFile, content: Any, findings: list[Finding], start: str) -> None:
-    click.echo(f"{click.style(str(file.path), bold=True)}: {'unreadable' if content is None else _title(content)}")
+    echo(f"{style(str(file.path), bold=True)}: {'unreadable' if content is None else _title(content)}")
     for finding in findings:
-        level = click.style(finding.level, fg=_COLOURS[finding.level])
-        click.echo(f"  {level} {finding.code}: {finding.path + ': ' if finding.path else ''}{finding.text}")
+        level = style(finding.level, fg=_COLOURS[finding.level])
+        echo(f"  {level} {finding.code}: {finding.path + ': ' if finding.path else ''}{finding.text}")
     if not findings:
-        click.echo("  nothing is wrong")
+        echo("  nothing is wrong")
     if start:
-        click.echo(f"  {start}")
+        echo(f"  {start}")
 
 
 def _verdict(file: StateFile, content: Content | None, findings: list[Finding], start: str) -> StateVerification:
@@ -442,9 +443,9 @@ def _print_change(file: StateFile, change: Repaired, target: Release, backup: Pa
     same = change.data == file.data
     result = "stays as it is" if same else f"as {change.version} for kubelet {target}"
     done = f", written; the old file is {backup}" if backup else ""
-    click.echo(f"{click.style(str(file.path), bold=True)}: {result}{done}", err=err)
+    echo(f"{style(str(file.path), bold=True)}: {result}{done}", err=err)
     for action in change.actions:
-        click.echo(f"  {action}", err=err)
+        echo(f"  {action}", err=err)
 
 
 def _facts_of(file: StateFile, change: Repaired, backup: Path | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from podslice.agent.local import read_status
 from podslice.agent.status import AgentStatus, PodStatus
 from podslice.cli.output import OUTPUT, coloured, emit
 from podslice.core.errors import InputError
+from podslice.render.ansi import echo, style
 
 
 @click.command()
@@ -35,11 +36,11 @@ def status(path: str, watch: bool, show_map: bool, output: str) -> None:
         return
     while True:
         if output == "table":
-            click.clear() if coloured() else click.echo("")
+            click.clear() if coloured() else echo("")
         try:
             _show(read_status(path), output, show_map)
         except InputError as error:
-            click.echo(f"error: {error}", err=True)
+            echo(f"error: {error}", err=True)
         time.sleep(2)
 
 
@@ -49,36 +50,36 @@ def _show(status: AgentStatus, output: str, show_map: bool) -> None:
         return
     from podslice.render.table import print_table
 
-    click.echo(_headline(status))
+    echo(_headline(status))
     if status.safe_mode:
-        click.secho(f"SAFE MODE: {status.safe_mode}", fg="red", bold=True)
+        echo(style(f"SAFE MODE: {status.safe_mode}", fg="red", bold=True))
     for warning in status.warnings:
-        click.secho(f"warning: {warning}", fg="yellow")
+        echo(style(f"warning: {warning}", fg="yellow"))
     pools = {} if status.pools is None else msgspec.structs.asdict(status.pools)
-    click.echo(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()) + "\n")
+    echo(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()) + "\n")
     rows = [row for pod in status.pods for row in _rows(pod)]
     print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", ""], rows)
     _show_refusals(status.pods)
     if status.drift:
-        click.echo("")
+        echo("")
         print_table(
             ["DRIFT", "POD", "CONTAINER", "WANTED", "FOUND", "REPAIRED"],
             [[d.kind, d.pod, d.container, d.wanted, d.found, _yes(d.repaired)] for d in status.drift[-20:]],
         )
     if show_map and status.map:
-        click.echo("\n" + status.map)
+        echo("\n" + status.map)
 
 
 def _show_refusals(pods: Iterable[PodStatus]) -> None:
     """Who is refused, the kubelet's reason and message, and below it why; and what else is not as it should be."""
     for pod in pods:
         for finding in pod.findings:
-            click.echo("\n" + click.style("finding", fg="yellow") + f" {pod.namespace}/{pod.name}: {finding}")
+            echo("\n" + style("finding", fg="yellow") + f" {pod.namespace}/{pod.name}: {finding}")
         for refusal in pod.refusals:
             who = f"{pod.namespace}/{pod.name} {refusal.container}".strip()
-            click.echo("\n" + click.style("refused", fg="red") + f" {who}: {refusal.reason}: {refusal.message}")
+            echo("\n" + style("refused", fg="red") + f" {who}: {refusal.reason}: {refusal.message}")
             if refusal.why:
-                click.echo(f"  {refusal.why}")
+                echo(f"  {refusal.why}")
 
 
 def _headline(status: AgentStatus) -> str:
@@ -89,7 +90,7 @@ def _headline(status: AgentStatus) -> str:
 
 def _rows(pod: PodStatus) -> list[list[str]]:
     name = f"{pod.namespace}/{pod.name}"
-    note = click.style("refused", fg="red") if pod.refused else ""
+    note = style("refused", fg="red") if pod.refused else ""
     if not pod.containers:
         return [[name, "-", "-", "-", "-", "-", note]]
     rows = []

@@ -9,6 +9,7 @@ from podslice.cli.output import coloured, emit
 from podslice.contract.machines import MachineList, MachineSummary, device_inventory
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
+from podslice.render.ansi import echo
 
 _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo")
 
@@ -59,7 +60,7 @@ def topology(
     elif capture is not None:
         from podslice.host.capture import capture_machine
 
-        click.echo(f"podslice: wrote {capture_machine(capture)} files to {capture}", err=True)
+        echo(f"podslice: wrote {capture_machine(capture)} files to {capture}", err=True)
     elif show_devices:
         if machine is not None or source is not None:
             remedy = "leave --machine and --from out, or give --sysfs"
@@ -97,24 +98,24 @@ def _show_devices(sysfs: str | None, resources: tuple[str, ...], output: str) ->
     if rows:
         print_table(["RESOURCE", "DEVICE", "NUMA", "KIND", "PCI ID"], rows)
     else:
-        click.echo("No GPU and no NIC is on the PCI bus.")
+        echo("No GPU and no NIC is on the PCI bus.")
 
 
 def _show(machine: Machine, output: str) -> None:
     if output in ("table", "wide"):
         from podslice.render.machine_table import to_text
 
-        click.echo(to_text(machine, wide=output == "wide", colour=coloured()))
+        echo(to_text(machine, wide=output == "wide", colour=coloured()))
         return
     from podslice.core.machine.synthetic import lost_in_synthetic
     from podslice.host.machine_files import DumpFormat, dump_machine
 
     form: DumpFormat = output  # type: ignore[assignment]  # one of the choices above
-    click.echo(dump_machine(machine, form), nl=False)
+    echo(dump_machine(machine, form), nl=False)
     if output == "synthetic":
         lost = lost_in_synthetic(machine)
         if lost:
-            click.echo(f"podslice: note: a synthetic description leaves out {', '.join(lost)}", err=True)
+            echo(f"podslice: note: a synthetic description leaves out {', '.join(lost)}", err=True)
 
 
 def _list_gallery(output: str) -> None:
@@ -132,4 +133,4 @@ def _list_gallery(output: str) -> None:
         for m in machines
     ]
     header = ("NAME", "CPUS", "SOCKETS", "NUMA", "MEMORY", "DESCRIPTION")
-    click.echo("\n".join(table(header, rows, left=(0, 5))))
+    echo("\n".join(table(header, rows, left=(0, 5))))

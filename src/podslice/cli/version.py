@@ -9,6 +9,7 @@ import click
 
 from podslice.cli.output import OUTPUT, emit
 from podslice.contract.version import Version
+from podslice.render.ansi import echo
 
 KUBERNETES = "1.36.2"
 
@@ -24,6 +25,6 @@ def version(output: str) -> None:
     """
     facts = Version(installed_version("podslice"), KUBERNETES, platform.python_version())
     if output == "table":
-        click.echo(f"podslice {facts.podslice} (decisions of Kubernetes v{KUBERNETES}, Python {facts.python})")
+        echo(f"podslice {facts.podslice} (decisions of Kubernetes v{KUBERNETES}, Python {facts.python})")
     else:
         emit(facts, output)

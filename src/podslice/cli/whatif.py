@@ -19,6 +19,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
 from podslice.core.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
+from podslice.render.ansi import echo
 
 _MOST_PICTURES = 6
 _MOST_ROWS = 12
@@ -170,14 +171,14 @@ def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
 def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], recommend: bool, *, wide: bool) -> None:
     from podslice.render.comparison import bars, best_text, matrix, verdicts
 
-    click.echo(f"{len(pods)} pods\n")
+    echo(f"{len(pods)} pods\n")
     some = shown if wide or not recommend else _best_and_present(shown)
-    click.echo(matrix(some))
+    echo(matrix(some))
     if len(shown) > len(some):
-        click.echo(f"… {len(shown) - len(some)} more (-o wide shows them)")
+        echo(f"… {len(shown) - len(some)} more (-o wide shows them)")
     if not recommend:
-        click.echo("\n" + bars(shown, len(pods)))
+        echo("\n" + bars(shown, len(pods)))
     if wide and not recommend:
-        click.echo("\n" + verdicts(shown))
+        echo("\n" + verdicts(shown))
     if recommend or len(shown) > 1:
-        click.echo("\n" + best_text(ranking))
+        echo("\n" + best_text(ranking))

@@ -89,9 +89,9 @@ class Dumper(yaml.CSafeDumper):
     yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
-def dump(data: Any) -> str:
-    """Plain data as YAML that reads back as the same data."""
-    text = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+def dump(data: Any, *, only_ascii: bool = False) -> str:
+    """Plain data as YAML that reads back as the same data; with `only_ascii` every other character is escaped."""
+    text = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=not only_ascii)
     assert isinstance(text, str)
     return text
 

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import click
+from podslice.render.ansi import style as styled
+from podslice.render.ansi import visible
 
 Span: TypeAlias = str | tuple[str, str]
 """A piece of text, or one with its style: `bold`, `dim`, `underline` and a colour, in any order."""
@@ -17,11 +18,12 @@ _ATTRIBUTES = ("bold", "dim", "underline")
 
 def painted(text: str, style: str, coloured: bool) -> str:
     """Text in a style."""
+    text = visible(text)
     if not coloured or not style or not text:
         return text
     words = style.split()
     colour = next((word for word in words if word not in _ATTRIBUTES), None)
-    return click.style(text, fg=colour, **{word: True for word in words if word in _ATTRIBUTES})
+    return styled(text, fg=colour, **{word: True for word in words if word in _ATTRIBUTES})
 
 
 def paragraph(spans: Sequence[Span], width: int, *, indent: int = 0, coloured: bool = False) -> list[str]:
@@ -114,7 +116,7 @@ def _spans(cell: Cell) -> tuple[Span, ...]:
 
 
 def _text(span: Span) -> str:
-    return span if isinstance(span, str) else span[0]
+    return visible(span if isinstance(span, str) else span[0])
 
 
 def _style(span: Span) -> str:

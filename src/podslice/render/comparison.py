@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
 import htpy as h
 
 from podslice.core.explain.losses import LOSSES
 from podslice.core.whatif import CRITERIA, Outcome, Recommendation
+from podslice.render.ansi import style
 from podslice.render.picture import Picture
 from podslice.render.prose import folded
 from podslice.render.table import format_table, terminal_width
@@ -70,7 +70,7 @@ def _bar(outcome: Outcome, pods: int, whole: int) -> str:
     aligned = outcome.admitted - outcome.cross_numa_pods
     full = _length(aligned, pods, whole)
     light = _length(outcome.admitted, pods, whole) - full
-    bar = click.style("█" * full, fg="green") + click.style("▒" * light, fg="yellow")
+    bar = style("█" * full, fg="green") + style("▒" * light, fg="yellow")
     return bar + "·" * (whole - full - light)
 
 
@@ -107,7 +107,7 @@ def best_text(ranking: Recommendation) -> str:
     if not ranking.best:
         return "No scenario starts."
     first = ranking.outcomes[0]
-    lines = [click.style(f"Recommended: {first.scenario}", bold=True)]
+    lines = [style(f"Recommended: {first.scenario}", bold=True)]
     if first.losses:
         lines.append(f"  it gives up: {'; '.join(LOSSES[name] for name in first.losses)}")
     for name, (value, scenarios) in ranking.best.items():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import click
-
 from podslice.core.defrag.largest import Largest
 from podslice.core.defrag.plan import ContainerMove, Move, Plan
 from podslice.core.defrag.restarts import RestartPlan
 from podslice.core.values.cpuset import CPUSet
+from podslice.render.ansi import style
 from podslice.render.table import format_table
 
 _MEANING = {"stop": "ends", "start": "starts again", "place": "is admitted"}
@@ -16,14 +15,14 @@ _MEANING = {"stop": "ends", "start": "starts again", "place": "is admitted"}
 def plan_text(plan: Plan | RestartPlan, who: str, *, most: int | None = None) -> str:
     """The plan in words and as a table; `who` names what should fit, `most` is how many moves were allowed."""
     if not plan.fits:
-        return click.style(f"{who} does not fit: ", fg="red", bold=True) + _why_not(plan, most)
+        return style(f"{who} does not fit: ", fg="red", bold=True) + _why_not(plan, most)
     count = plan.container_moves if isinstance(plan, Plan) else len(plan.restarted)
     if not count:
         cpus = plan.placed if isinstance(plan, Plan) else plan.steps[-1].after
         where = f" It gets CPUs {cpus}." if cpus else ""
-        return click.style(f"{who} fits as it is; nothing needs to move.", fg="green", bold=True) + where
+        return style(f"{who} fits as it is; nothing needs to move.", fg="green", bold=True) + where
     unit = "container move" if isinstance(plan, Plan) else "pod restart"
-    headline = click.style(f"{who} fits after {count} {unit}{'s' if count != 1 else ''}", fg="green", bold=True)
+    headline = style(f"{who} fits after {count} {unit}{'s' if count != 1 else ''}", fg="green", bold=True)
     table = _move_table(plan, who) if isinstance(plan, Plan) else _restart_table(plan, who)
     return f"{headline} ({_certainty(plan)}).\n{table}"
 

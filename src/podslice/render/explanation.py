@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import click
-
 from podslice.core.explain.candidates import MOST_CANDIDATES, Candidate, Cell
 from podslice.core.explain.codes import CANDIDATES
 from podslice.core.explain.explain import Explanation
@@ -14,6 +12,7 @@ from podslice.core.explain.losses import LOSSES
 from podslice.core.explain.story import amount_text
 from podslice.core.explain.trace import MergeStep
 from podslice.core.merge.options import SINGLE_NUMA_NODE
+from podslice.render.ansi import style
 from podslice.render.prose import wrapped
 from podslice.render.table import format_table
 
@@ -38,7 +37,7 @@ def to_text(explanation: Explanation, *, wide: bool = False, width: int | None =
 def _story(explanation: Explanation) -> Iterator[str]:
     for place, sentence in enumerate(explanation.story):
         colour = "green" if explanation.trace.admitted else "red"
-        yield click.style(sentence, fg=colour, bold=True) if place == 0 else sentence
+        yield style(sentence, fg=colour, bold=True) if place == 0 else sentence
 
 
 def _candidates(step: MergeStep, wide: bool) -> str:
@@ -47,7 +46,7 @@ def _candidates(step: MergeStep, wide: bool) -> str:
     headings = ["NUMA", *(name.upper() for name in resources), "VERDICT"]
     table = [[str(row.nodes), *(_cell(cell) for cell in row.cells), _verdict(row, step)] for row in rows]
     who = f"container {step.container}" if step.container else "the pod"
-    title = click.style(f"Candidates for {who} (needed/free)", bold=True)
+    title = style(f"Candidates for {who} (needed/free)", bold=True)
     text = format_table(headings, table, right=tuple(range(1, len(resources) + 1)), bold=True)
     hidden = len(step.candidates) - len(rows)
     notes = [f"… {hidden} more sets (-o wide shows them)"] if hidden else []
@@ -70,14 +69,14 @@ def _interesting(step: MergeStep) -> list[Candidate]:
 
 def _cell(cell: Cell) -> str:
     text = f"{amount_text(cell.resource, cell.need)}/{amount_text(cell.resource, cell.free)}"
-    return text if cell.verdict == "fits" else click.style(text, fg="red" if cell.verdict != "wide" else "yellow")
+    return text if cell.verdict == "fits" else style(text, fg="red" if cell.verdict != "wide" else "yellow")
 
 
 def _verdict(row: Candidate, step: MergeStep) -> str:
     if step.policy == "none":
         return "-"
     if row.nodes == step.nodes and step.admitted:
-        return click.style("chosen", fg="green")
+        return style("chosen", fg="green")
     text = CANDIDATES[row.verdict]
     worst = [cell.resource for cell in row.cells if cell.verdict == row.verdict]
     return text if row.verdict == "fits" or not worst else f"{', '.join(worst)}: {text}"
@@ -91,10 +90,10 @@ def losses_text(fix: Fix) -> str:
 def _fixes(fixes: tuple[Fix, ...], wide: bool) -> str:
     if not fixes:
         return "No change in the searched classes makes it fit (docs/explain.md lists them)."
-    lines = [click.style("What makes it fit, smallest change first (each one was tried):", bold=True)]
+    lines = [style("What makes it fit, smallest change first (each one was tried):", bold=True)]
     for place, fix in enumerate(fixes, 1):
         if fix.losses and (place == 1 or not fixes[place - 2].losses):
-            lines.append(click.style("At the price of a guarantee:", bold=True))
+            lines.append(style("At the price of a guarantee:", bold=True))
         lost = f" Lost: {losses_text(fix)}." if fix.losses else ""
         lines.append(f"{place:>3}. {fix.text}.{lost}")
         if wide:

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from podslice.core.lint.model import SEVERITIES, Finding, Rule
+from podslice.render.ansi import style
 from podslice.render.table import format_table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
@@ -22,8 +21,8 @@ def format_findings(findings: Sequence[Finding], *, width: int) -> str:
 
 def _finding(finding: Finding, width: int) -> str:
     place = f"{finding.source}:{finding.line}" if finding.line else finding.source
-    severity = click.style(finding.severity, fg=_COLOURS[finding.severity], bold=True)
-    head = f"{click.style(place, bold=True)}: {severity} {finding.id} {finding.name}"
+    severity = style(finding.severity, fg=_COLOURS[finding.severity], bold=True)
+    head = f"{style(place, bold=True)}: {severity} {finding.id} {finding.name}"
     lines = [head, *_wrapped(f"{finding.object} {finding.path}".rstrip(), width)]
     lines += _wrapped(finding.message, width)
     lines += _wrapped(f"fix: {finding.fix}", width)
@@ -54,7 +53,7 @@ def _count(number: int, word: str) -> str:
 def rule_page(rule: Rule[Any], *, width: int) -> str:
     """What a rule means, for `--explain`."""
     needs = {"nothing": "nothing", "config": "--config", "machine": "--config and --machine"}[rule.needs]
-    head = f"{click.style(rule.id, bold=True)} {rule.name} ({rule.severity})\n{rule.title}\n"
+    head = f"{style(rule.id, bold=True)} {rule.name} ({rule.severity})\n{rule.title}\n"
     return "\n".join([head, *textwrap.wrap(rule.explanation, width), "", f"Needs: {needs}"])
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from podslice.core.machine.model import Cache, HugePages, KernelNode, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits
+from podslice.render.ansi import style
 from podslice.render.prose import folded
 from podslice.render.table import format_bytes, format_table, terminal_width
 
@@ -60,9 +61,8 @@ class _Paint:
     def _style(self, text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
         if not self.colour:
             return text
-        import click
 
-        return click.style(text, fg=fg, bold=bold or None, dim=dim or None)
+        return style(text, fg=fg, bold=bold or None, dim=dim or None)
 
     def title(self, text: str) -> str:
         return self._style(text, fg="cyan", bold=True)

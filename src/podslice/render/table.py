@@ -13,12 +13,13 @@ from collections.abc import Sequence
 
 import click
 
+from podslice.render.ansi import echo, style, visible
 from podslice.render.prose import folded
 
 _GAP = "  "
 _NARROWEST = 12
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_STYLED = re.compile(r"((?:\x1b\[[0-9;]*m)+)(.*?)\x1b\[0m\Z", re.DOTALL)
+_STYLED = re.compile(r"((?:\x1b\[[0-9;]*m)+)(.*?)(\x1b\[0[0-9;]*m)\Z", re.DOTALL)
 
 
 def terminal_width() -> int | None:
@@ -36,13 +37,14 @@ def format_table(
 ) -> str:
     """The table as text of at most `width` columns (None: those of the terminal, or any where there is none). Columns
     in `right` are right-aligned; styled cells are measured without their colour."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     width = terminal_width() if width is None else width
     widths = [max([len(heading), *(_length(row[i]) for row in rows)]) for i, heading in enumerate(headings)]
     if width is not None and not _fit(widths, headings, width):
         return _paragraphs(headings, rows, width, bold=bold)
     lines = [_GAP.join(_pad(h, widths[i], i in right) for i, h in enumerate(headings)).rstrip()]
     if bold:
-        lines[0] = click.style(lines[0], bold=True)
+        lines[0] = style(lines[0], bold=True)
     for row in rows:
         cells = [_fold(cell, widths[i]) for i, cell in enumerate(row)]
         for line in range(max(map(len, cells))):
@@ -72,7 +74,7 @@ def _paragraphs(headings: Sequence[str], rows: Sequence[Sequence[str]], width: i
             indent = "" if place == 0 else "  "
             head = f"{indent}{heading:<{label}}{_GAP}"
             first, *more = _fold(cell, max(_NARROWEST, width - len(head)))
-            lines.append((click.style(head, bold=True) if bold else head) + first)
+            lines.append((style(head, bold=True) if bold else head) + first)
             lines += [" " * len(head) + one for one in more]
     return "\n".join(lines)
 
@@ -88,7 +90,7 @@ def _fold(cell: str, width: int) -> list[str]:
     styled = _STYLED.match(cell)
     if styled is None:
         return folded(click.unstyle(cell), width)
-    return [f"{styled[1]}{line}\x1b[0m" for line in folded(styled[2], width)]
+    return [f"{styled[1]}{line}{styled[3]}" for line in folded(styled[2], width)]
 
 
 def _pad(cell: str, width: int, right: bool) -> str:
@@ -98,7 +100,7 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
     """Print a table; click removes the colours when the output is no terminal."""
-    click.echo(format_table(headings, rows, right=right, bold=True))
+    echo(format_table(headings, rows, right=right, bold=True))
 
 
 def format_bytes(amount: int) -> str:

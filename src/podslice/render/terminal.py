@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import click
-
 from podslice.core.values.cpuset import Bits, format_bits
+from podslice.render.ansi import style
 from podslice.render.picture import CPU, RESERVED, Core, DeviceBox, Memory, NUMABox, Picture
 from podslice.render.prose import folded
 from podslice.render.table import format_bytes
@@ -140,4 +139,4 @@ def _legend(picture: Picture, width: int) -> list[str]:
 
 
 def _style(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False, reverse: bool = False) -> str:
-    return click.style(text, fg=fg, bold=bold or None, dim=dim or None, reverse=reverse or None)
+    return style(text, fg=fg, bold=bold or None, dim=dim or None, reverse=reverse or None)

@@ -12,11 +12,15 @@ from podslice.core.allocate.pod_pool import EmptyPool, empty_cpu_pool, empty_mem
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.scheduling.allocatable import max_pods
 from podslice.core.scheduling.predicates import Refusal
 
 
 def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refusal) -> str:
     """One or two sentences beside upstream's message; call it after the refused pod's traces are gone."""
+    if refusal.reason == "OutOfpods":
+        most = max_pods(manager.machine, manager.config)
+        return f"The node takes no more pods than {most} at a time (maxPods, podsPerCore)."
     if refusal.reason.startswith("OutOf"):
         return "All pods of the node together would ask for more than it has after reservations."
     pool = empty_pool(manager, pod) if refusal.reason in (TOPOLOGY_AFFINITY, EMPTY_POD_SHARED_POOL) else None

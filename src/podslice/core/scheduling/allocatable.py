@@ -34,7 +34,7 @@ def node_resources(
     Huge pages are taken out of the memory for pods, because the machine's memory includes them.
     """
     capacity = node_capacity(machine)
-    capacity["pods"] = Quantity.of(_max_pods(machine, config))
+    capacity["pods"] = Quantity.of(max_pods(machine, config))
     allocatable = {name: _at_least_zero(amount, reservation.get(name)) for name, amount in capacity.items()}
     for name, count in device_capacity.items():
         capacity[name] = Quantity.of(count)
@@ -46,7 +46,8 @@ def node_resources(
     return NodeResources(capacity, allocatable)
 
 
-def _max_pods(machine: Machine, config: KubeletConfig) -> int:
+def max_pods(machine: Machine, config: KubeletConfig) -> int:
+    """The most pods a kubelet takes at a time."""
     if config.pods_per_core > 0:
         return min(machine.cpu_count * config.pods_per_core, config.max_pods)
     return config.max_pods
