@@ -27,6 +27,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.gates import FeatureGates
+from podslice.host.statefile import write_atomically
 from podslice.host.store import NodeStore, StateWriteError
 
 INVALID = "InvalidPod"
@@ -57,6 +58,7 @@ class Admitting:
         self.config = config
         self.store: NodeStore | None = None
         self.safe_mode = ""
+        self.may_heal = False
         self.files = PodFiles(directory)
         self._reporter = reporter
         self._profile = profile
@@ -79,11 +81,23 @@ class Admitting:
             predicates=False,
         )
         self.safe_mode = ""
+        self.may_heal = False
         return self.store
 
-    def distrust(self, why: str) -> None:
-        """Go into safe mode."""
+    def disk_works(self) -> bool:
+        """True when a file can be written and read where the state is."""
+        probe = self.directory / "agent.probe"
+        try:
+            write_atomically(probe, b"probe")
+            probe.unlink()
+        except OSError:
+            return False
+        return True
+
+    def distrust(self, why: str, *, disk: bool) -> None:
+        """Go into safe mode; `disk`: only because it could not be read or written."""
         self.safe_mode = why
+        self.may_heal = disk
         self._moment += 1
 
     def decide(self, pod: PodRecord, spec: Pod) -> None:

@@ -7,7 +7,6 @@ inside. Environment variables are what was true at creation.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from podslice.wire.proto import nri_pb2 as nri
 
 MOUNT_POINT = "/run/podslice"
 FILE_NAME = "resources.json"
+_MARKER = ".podslice"
+_TEMPORARY = f".{FILE_NAME}.new"
 
 
 class ContainerFiles:
@@ -38,7 +39,8 @@ class ContainerFiles:
             return
         folder = self._folder / record.id
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        temporary = folder / f".{FILE_NAME}.new"
+        (folder / _MARKER).touch(mode=0o644)
+        temporary = folder / _TEMPORARY
         temporary.write_bytes(content)
         temporary.chmod(0o644)
         temporary.rename(folder / FILE_NAME)
@@ -58,16 +60,16 @@ class ContainerFiles:
     def remove(self, container_id: str) -> None:
         self._content.pop(container_id, None)
         if self._folder is not None and "/" not in container_id and container_id not in ("", ".", ".."):
-            shutil.rmtree(self._folder / container_id, ignore_errors=True)
+            _remove(self._folder / container_id)
 
     def keep_only(self, container_ids: set[str]) -> None:
-        """Remove what earlier runs left behind."""
+        """Remove what earlier runs left behind: folders with our marker, and in them only our files."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 if path.name not in container_ids:
-                    shutil.rmtree(path, ignore_errors=True)
+                    _remove(path)
 
     def adjust(self, record: ContainerRecord, placement: Placement, adjust: nri.ContainerAdjustment) -> None:
         """Environment and mount of a container about to be created."""
@@ -87,3 +89,14 @@ class ContainerFiles:
                 )
             )
         adjust.env.extend(nri.KeyValue(key=key, value=value) for key, value in variables.items())
+
+
+def _remove(folder: Path) -> None:
+    """A container's folder; one that is not ours, or holds more than ours, stays. The marker goes last."""
+    if folder.is_symlink() or not (folder / _MARKER).is_file():
+        return
+    with contextlib.suppress(OSError):
+        if {path.name for path in folder.iterdir()} <= {FILE_NAME, _TEMPORARY, _MARKER}:
+            for name in (FILE_NAME, _TEMPORARY, _MARKER):
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()

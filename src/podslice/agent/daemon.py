@@ -17,6 +17,8 @@ from podslice.agent.apiclient import HTTPApiServer
 from podslice.agent.apiserver import ApiServer, ApiSource
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.deviceplugins import DevicePlugins
+from podslice.agent.exclusive import DirectoryLock, SocketFile
+from podslice.agent.healing import heal
 from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
 from podslice.agent.kubelet import HTTPKubelet, KubeletSource
 from podslice.agent.local import serve_status, status_of
@@ -164,6 +166,7 @@ class Agent:
             if self._scratch is not None:
                 stack.callback(self._scratch.cleanup)
             self._make_private()
+            self._lock(stack)
             for client in (self._api, self._kubelet):
                 if isinstance(client, HTTPApiServer | HTTPKubelet):
                     stack.push_async_callback(client.close)
@@ -187,6 +190,17 @@ class Agent:
         if remark:
             self.reporter.trouble("stateDirectory", remark)
 
+    def _lock(self, stack: AsyncExitStack) -> None:
+        """Raises `InputError` where another agent has the state directory."""
+        if self.observe:
+            return
+        lock = DirectoryLock(self.owner.directory)
+        try:
+            lock.take()
+        except OSError as error:
+            self.reporter.trouble("stateDirectory", f"{self.owner.directory} cannot be locked: {error.strerror}")
+        stack.callback(lock.release)
+
     async def _listen(self, stack: AsyncExitStack) -> None:
         settings = self.settings
         address = settings.address()
@@ -195,8 +209,9 @@ class Agent:
             self.web_port = await _listening("metricsAddress", settings.metrics_address, lambda: web.start(*address))
             stack.push_async_callback(web.close)
         if settings.status_socket:
-            path = Path(settings.status_socket)
-            server = await _listening("statusSocket", str(path), lambda: serve_status(path, self.status))
+            file = SocketFile(Path(settings.status_socket))
+            server = await _listening("statusSocket", str(file.path), lambda: serve_status(file, self.status))
+            stack.callback(file.remove)
             stack.callback(server.close)
         if settings.pod_resources_socket:
             resources = PodResources(
@@ -214,6 +229,7 @@ class Agent:
         self.loops.start("placing", self._place_others)
         self.loops.start("reconcile", self._reconcile)
         self.loops.start("watchdog", self._watchdog)
+        self.loops.start("healing", lambda: heal(self.owner.admitting, self._reconnect))
         if self._api is not None and self._api_source is not None:
             self.loops.start("apiServer", self._api_source.run)
             if self.settings.events and not self.observe:
@@ -249,6 +265,10 @@ class Agent:
                 self._warned.append(warning)
                 self.reporter.log.warning("runtime", warning=warning)
         notify(f"STATUS=serving {self.plugin.runtime}")
+
+    def _reconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
 
     def _disconnected(self, reason: str) -> None:
         """Said once for every reason: the tries go on for ever."""

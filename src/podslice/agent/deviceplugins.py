@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 
+from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
 from podslice.core.machine.devices import Device, is_extended_resource_name
 from podslice.core.managers.device_plugin import AllocateResponse, DeviceNode, Mount, PluginError, PluginOptions
@@ -153,8 +154,9 @@ class DevicePlugins:
         self._server: Any = None
 
     async def start(self) -> None:
-        """Clean the folder and listen for registrations. Raises `OSError`."""
+        """Clean the folder and listen for registrations. Raises `OSError`, also where a kubelet or an agent does so."""
         self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        SocketFile(self._folder / REGISTRATION_SOCKET).clear()
         for path in self._folder.iterdir():
             if path.name != _CHECKPOINT and path.is_socket():
                 path.unlink()

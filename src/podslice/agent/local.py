@@ -7,12 +7,12 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from podslice.agent.books import Refusal
+from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
 from podslice.agent.resizes import findings
@@ -26,12 +26,11 @@ from podslice.render.terminal import to_text
 LARGEST_STATUS = 64 << 20
 
 
-def bind_private(path: Path) -> socket.socket:
-    """A listening Unix socket that only its owner may open; replaces a socket a dead agent left. Raises `OSError`."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        if path.is_socket():
-            path.unlink()
+def bind_private(file: SocketFile) -> socket.socket:
+    """A listening Unix socket that only its owner may open; replaces a socket a dead agent left. Raises `OSError`, also
+    where a living one listens."""
+    file.clear()
+    path = file.path
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with owner_only():
@@ -39,6 +38,7 @@ def bind_private(path: Path) -> socket.socket:
     except OSError:
         listener.close()
         raise
+    file.bound()
     listener.listen(16)
     return listener
 
@@ -53,7 +53,7 @@ def owner_only() -> Iterator[None]:
         os.umask(before)
 
 
-async def serve_status(path: Path, status: Callable[[], AgentStatus]) -> asyncio.Server:
+async def serve_status(file: SocketFile, status: Callable[[], AgentStatus]) -> asyncio.Server:
     """Answer every connection with the status. Raises `OSError`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,7 +68,7 @@ async def serve_status(path: Path, status: Callable[[], AgentStatus]) -> asyncio
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    return await asyncio.start_unix_server(answer, sock=bind_private(path))
+    return await asyncio.start_unix_server(answer, sock=bind_private(file))
 
 
 def read_status(path: str) -> AgentStatus:

@@ -30,6 +30,7 @@ from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
+from podslice.host.statefile import StateReadError
 from podslice.host.store import NodeStore
 from podslice.wire.proto import nri_pb2 as nri
 
@@ -126,7 +127,11 @@ class Owner:
 
     def _open(self, live: Mapping[str, PodRecord], listed: Listed) -> None:
         """Bring up the store on the pods that run, or go into safe mode."""
-        known, problems = self.admitting.files.load()
+        try:
+            known, problems = self.admitting.files.load()
+        except OSError as error:
+            self._enter_safe_mode(str(error), disk=True)
+            return
         for problem in problems:
             self.reporter.trouble("podFile", problem)
         running = []
@@ -142,7 +147,7 @@ class Owner:
         try:
             store = self.admitting.open(running, accept)
         except (PodsliceError, OSError) as error:
-            self._enter_safe_mode(str(error))
+            self._enter_safe_mode(str(error), disk=isinstance(error, (OSError, StateReadError)))
             return
         self.containers.clear()
         self.placing.left.clear()
@@ -186,8 +191,8 @@ class Owner:
             pod.refusals[pod.identity.uid] = Refusal(INVALID, str(error))
             self.reporter.trouble("adopt", f"{pod.identity}: {error}")
 
-    def _enter_safe_mode(self, why: str) -> None:
-        self.admitting.distrust(why)
+    def _enter_safe_mode(self, why: str, *, disk: bool) -> None:
+        self.admitting.distrust(why, disk=disk)
         self.reporter.trouble("safeMode", f"{why}; existing sets are kept, new exclusive requests are refused")
 
     def _list_containers(self, listed: Listed) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.host.statefile import write_atomically
+from podslice.host.statefile import remove_temporaries, write_atomically
 
 _FOLDER = "pods"
 _LARGEST = 4 << 20
@@ -26,20 +26,19 @@ class PodFiles:
         self._folder = directory / _FOLDER
 
     def load(self) -> tuple[dict[str, Pod], list[str]]:
-        """Pods by UID, oldest first, and a line about every file that cannot be read."""
+        """Pods by UID, oldest first, and a line about every file that makes no sense; what a killed process left half
+        written goes. Raises `OSError`."""
         pods: dict[str, Pod] = {}
         problems = []
-        try:
-            paths = sorted(self._folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-        except OSError as error:
-            return {}, [f"{self._folder}: cannot be read: {error.strerror}"]
+        remove_temporaries(self._folder, "*.json")
+        paths = sorted(self._folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
         for path in paths:
             try:
                 if path.stat().st_size > _LARGEST:
                     raise InputError("is too large")
                 pod = pod_from_dict(msgspec.json.decode(path.read_bytes()))
                 pods[pod.metadata.uid] = pod
-            except (OSError, msgspec.DecodeError, InputError) as error:
+            except (msgspec.DecodeError, InputError) as error:
                 problems.append(f"{path}: cannot be read: {error}")
         return pods, problems
 

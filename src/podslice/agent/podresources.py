@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
 from podslice.core.machine.devices import Device
@@ -58,12 +59,12 @@ class PodResources:
         self._counts = counts
         self._limit = limit or RateLimit()
         self._server: Any = None
+        self._file: SocketFile | None = None
 
     async def start(self, path: Path) -> None:
         """Serve on a socket, mode 0600. Raises `OSError`."""
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if path.is_socket():
-            path.unlink()
+        self._file = SocketFile(path)
+        self._file.clear()
         self._server = grpc.aio.server()
         handlers: dict[str, tuple[Any, Any]] = {
             "List": (self._list, api.ListPodResourcesRequest),
@@ -92,10 +93,13 @@ class PodResources:
         with owner_only():
             self._server.add_insecure_port(f"unix://{path}")
         await self._server.start()
+        self._file.bound()
 
     async def close(self) -> None:
         if self._server is not None:
             await self._server.stop(0.2)
+            if self._file is not None:
+                self._file.remove()
 
     async def _enter(self, context: Any, *counts: str) -> None:
         if not self._limit.take():

@@ -12,6 +12,7 @@ The kubelet beside the agent runs with its own managers off; `resources` is what
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -28,6 +29,10 @@ from podslice.k8s.kubeletconfig import config_from_dict, load_config_data
 
 API_VERSION = "podslice.io/v1alpha1"
 KIND = "AgentConfiguration"
+_NOBODYS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+_SYSTEM = frozenset(
+    (*_NOBODYS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
+) | frozenset(f"/var/{name}" for name in ("lib", "log", "run", "spool", "tmp", "lib/kubelet", "lib/containerd"))
 _ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 
 
@@ -196,6 +201,19 @@ def _check(agent: AgentSettings) -> None:
         )
     _check_kubelet(agent.sources.kubelet)
     agent.address()
+    _check_directories(agent)
+
+
+def _check_directories(agent: AgentSettings) -> None:
+    """What the agent writes and removes must be its own."""
+    state, files = os.path.realpath(agent.state_directory), os.path.realpath(agent.container_files or "/none")
+    for field, path in (("stateDirectory", state), ("containerFiles", files)):
+        if path in _SYSTEM or any(path.startswith(f"{above}/") for above in _NOBODYS):
+            raise InputError(f"{path} is a directory of the system", path=field, remedy="name one for the agent alone")
+    if state == files or state.startswith(f"{files}/") or files.startswith(f"{state}/"):
+        raise InputError(
+            f"{files} and stateDirectory {state} overlap", path="containerFiles", remedy="name separate directories"
+        )
 
 
 def _check_kubelet(kubelet: KubeletSettings | None) -> None:

@@ -17,6 +17,10 @@ from podslice.core.errors import InputError
 _LARGEST = 256 << 20
 
 
+class StateReadError(InputError):
+    """The disk, not the content, is at fault."""
+
+
 class FileOperations(Protocol):
     """The steps of one atomic write."""
 
@@ -65,6 +69,13 @@ def write_atomically(path: Path, data: bytes, files: FileOperations | None = Non
     files.sync_directory(path.parent)
 
 
+def remove_temporaries(folder: Path, pattern: str) -> None:
+    """Remove what a process that was killed left beside files of this name; what cannot be removed does no harm."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f".{pattern}.new"):
+            path.unlink(missing_ok=True)
+
+
 def read_state(path: Path) -> bytes | None:
     """Content of a state file, None if there is none. Raises `InputError`."""
     try:
@@ -74,7 +85,7 @@ def read_state(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+        raise StateReadError(f"cannot be read: {error.strerror}", source=str(path)) from None
 
 
 def back_up(path: Path) -> Path:

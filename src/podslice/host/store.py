@@ -22,7 +22,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.container import DEVICE_STATE_FILE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
-from podslice.host.statefile import FileOperations, RealFiles, read_state, write_atomically
+from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
 
 
 class StateWriteError(PodsliceError):
@@ -54,6 +54,8 @@ class NodeStore:
         self.directory = Path(directory)
         self._operations = files or RealFiles()
         self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for name in STATE_FILES:
+            remove_temporaries(self._path(name).parent, name)
         found = {name: data for name in STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
         self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
