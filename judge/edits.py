@@ -16,19 +16,32 @@ from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import CPUSet, CPUSetError
 from podslice.replay.run import run_case
 
+_PIECES = (
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    '"',
+    "0",
+    "-1",
+    "1.5",
+    "1e3",
+    "null",
+    "true",
+    "\\u0041",
+    " ",
+    "\n",
+    "é",
+    '"x":1,',
+)
+"""What gets into a file that is damaged."""
+
 
 def draw_edit(r: Random, name: str) -> Json:
     """A history, a changed file, and pods that come after it."""
-    while True:
-        case = draw_history(r, name, length=pick(r, (3, 3), (3, 6), (1, 12)))
-        operations = run_case(case, KUBELET_1_36).get("ops", [])
-        good = [i for i, one in enumerate(operations) if one.get("ok") and one.get("state", {}).get("cpuCheckpoint")]
-        if good:
-            last = r.choice(good)
-            edited = _edited(r, operations[last]["state"])
-            if edited:
-                break
-    case["ops"] = case["ops"][: last + 1]
+    case, edited = _history_and_file(r, name)
     restart: Json = {"op": "restart", "files": edited}
     if often(r, 0.2):
         restart["pluginsReady"] = True
@@ -39,6 +52,34 @@ def draw_edit(r: Random, name: str) -> Json:
     if often(r, 0.6):
         case["ops"].append({"op": "restart"})
     return case
+
+
+def draw_file(r: Random, name: str) -> Json:
+    """A changed state file, read in one of its versions."""
+    _, edited = _history_and_file(r, name)
+    ((file, text),) = edited.items()
+    if often(r, 0.6):
+        place = r.randrange(len(text) + 1)
+        insert = r.choice(["", "", *_PIECES])
+        text = text[:place] + insert + text[place + r.choice([0, 1, 1, 3]) :]
+    kind = "cpu" if file.startswith("cpu") else "memory"
+    version = r.choice(["v1", "v2", "v3"] if kind == "cpu" else ["v1", "v2"])
+    case: Json = {"name": name, "type": "verifyCheckpoint", "kind": kind, "version": version, "body": text}
+    return case | ({"featureGates": {"PodLevelResourceManagers": True}} if often(r, 0.5) else {})
+
+
+def _history_and_file(r: Random, name: str) -> tuple[Json, Json]:
+    """A history, and one of its last state files by name, changed."""
+    while True:
+        case = draw_history(r, name, length=pick(r, (3, 3), (3, 6), (1, 12)))
+        operations = run_case(case, KUBELET_1_36).get("ops", [])
+        good = [i for i, one in enumerate(operations) if one.get("ok") and one.get("state", {}).get("cpuCheckpoint")]
+        if good:
+            last = r.choice(good)
+            edited = _edited(r, operations[last]["state"])
+            if edited:
+                case["ops"] = case["ops"][: last + 1]
+                return case, edited
 
 
 def _edited(r: Random, state: Json) -> Json:

@@ -15,7 +15,7 @@ import msgspec
 
 from judge.binary import ask
 from judge.chance import Json
-from judge.edits import draw_edit
+from judge.edits import draw_edit, draw_file
 from judge.histories import draw_history
 from judge.minimise import minimised
 from judge.units import draw_hints, draw_merge, draw_take
@@ -26,11 +26,12 @@ from podslice.replay.run import Comparison, case_type, compare
 DRAW: dict[str, Callable[[Random, str], Json]] = {
     "managers": draw_history,
     "edits": draw_edit,
+    "files": draw_file,
     "take": draw_take,
     "hints": draw_hints,
     "merge": draw_merge,
 }
-BATCH = {"managers": 40, "edits": 40, "take": 400, "hints": 400, "merge": 400}
+BATCH = {"managers": 40, "edits": 40, "files": 40, "take": 400, "hints": 400, "merge": 400}
 CONFIRMATIONS = 60
 _OUR_SECONDS = 10.0
 _CANNOT_RUN = "podslice cannot run it"

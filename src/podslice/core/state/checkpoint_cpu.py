@@ -17,7 +17,7 @@ from podslice.core.state.gojson import dump_map as json_map
 from podslice.core.state.gounmarshal import GoInt, GoMap, GoString, GoStruct, GoText, GoType, unmarshal, zero
 from podslice.core.state.members import Member, add_dump, json_of, member, renew
 from podslice.core.state.model import CPUState
-from podslice.core.values.cpuset import Bits, format_bits, iter_bits, parse_bits
+from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, iter_bits, parse_bits
 
 Entries = dict[str, dict[str, str] | None]
 
@@ -173,7 +173,16 @@ def _bubble(uid: str, cpus: Bits) -> Member:
 
 _CHECKSUM = GoInt("checksum.Checksum")
 _TEXTS = GoMap(_V1_KIND, GoString())
-_BUBBLE = GoStruct("state.PodEntry", {"cpuSet": GoText("string", parse_bits, 0)})
+
+
+def _pod_cpus(text: str) -> Bits:
+    try:
+        return parse_bits(text)
+    except CPUSetError as error:
+        raise CPUSetError(f"failed to parse cpuset: {error}") from None
+
+
+_BUBBLE = GoStruct("state.PodEntry", {"cpuSet": GoText("string", _pod_cpus, 0)})
 _EMPTY = frozenset({"entries", "podEntries"})
 
 
