@@ -87,7 +87,7 @@ def test_vpa_recommends_for_the_pod_as_well() -> None:
     recommendation = vpa_recommendation(scaled, {"c0": quantities(cpu="3"), "gone": quantities(cpu="9")}, ON)
     assert recommendation.to_dict() == {
         "containerRecommendations": [{"containerName": "c0", "target": {"cpu": "3"}}],
-        "podRecommendation": {"target": {"cpu": "3500m"}},
+        "podLevelResources": {"target": {"cpu": "3500m"}},
     }
     followed = pod(asks("3", "1Gi"), asks("500m"))
     assert recommendation.pod is not None
@@ -97,11 +97,11 @@ def test_vpa_recommends_for_the_pod_as_well() -> None:
 def test_vpa_leaves_out_what_no_container_requests() -> None:
     """What the pod level alone requests stays as it is: there is nothing to derive it from."""
     scaled = pod(asks("1"), resources=asks("2", "1Gi"))
-    assert vpa_recommendation(scaled, {}, ON).to_dict()["podRecommendation"] == {"target": {"cpu": "1"}}
+    assert vpa_recommendation(scaled, {}, ON).to_dict()["podLevelResources"] == {"target": {"cpu": "1"}}
 
 
 @pytest.mark.parametrize(("resources", "gates"), [(None, ON), (asks("2"), OFF)], ids=["no pod level", "gate off"])
 def test_vpa_without_pod_level(resources: dict[str, Any] | None, gates: Any) -> None:
     """Other pods get recommendations for containers only."""
     recommendation = vpa_recommendation(pod(asks("1"), resources=resources), {"c0": quantities(cpu="2")}, gates)
-    assert "podRecommendation" not in recommendation.to_dict()
+    assert "podLevelResources" not in recommendation.to_dict()

@@ -60,7 +60,17 @@ def _with_node(view: NodeView, path: str) -> NodeView:
     allocatable = _list(node["status"].get("allocatable"), path) or capacity
     if "memory" in capacity:
         view = msgspec.structs.replace(view, memory_capacity=capacity["memory"].value())
-    return _with_amounts(msgspec.structs.replace(view, complete=True), allocatable, {*capacity, *allocatable})
+    view = msgspec.structs.replace(view, complete=True, os=_operating_system(node))
+    return _with_amounts(view, allocatable, {*capacity, *allocatable})
+
+
+def _operating_system(node: dict[str, Any]) -> str:
+    """What the kubelet reports, else the node's label."""
+    info, metadata = node["status"].get("nodeInfo"), node.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    reported = info.get("operatingSystem") if isinstance(info, dict) else None
+    labelled = labels.get("kubernetes.io/os") if isinstance(labels, dict) else None
+    return str(reported or labelled or "linux")
 
 
 def _with_amounts(view: NodeView, allocatable: ResourceList, names: set[str] | None = None) -> NodeView:

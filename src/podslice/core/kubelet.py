@@ -222,9 +222,10 @@ class Kubelet:
         )
         if verdict.refusal is not None:
             raise AdmissionError(verdict.refusal.message, verdict.refusal.reason)
-        unsupported = pod_level_refusal(
-            pod.spec, self.manager.context.gates, self.quirks, cgroup_version=self.cgroup_version
-        )
+        context = self.manager.context
+        if not (context.sources_ready or context.gates["PodLevelResources"] or self.quirks.running_pods_need_the_gate):
+            return verdict
+        unsupported = pod_level_refusal(pod.spec, context.gates, self.quirks, cgroup_version=self.cgroup_version)
         if unsupported is not None:
             raise AdmissionError(unsupported.message, unsupported.reason)
         return verdict

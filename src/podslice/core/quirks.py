@@ -107,6 +107,9 @@ class Quirks(msgspec.Struct, frozen=True):
     """findings-api B11: with CFS quota off the runtime is told a quota of -1 less the overhead's, and the like."""
     pod_level_on_cgroup_v1: bool = False
     """pod-level 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
+    running_pods_need_the_gate: bool = False
+    """KEP-2837, rollback: with the gate PodLevelResources off, running pods with pod-level resources are refused after
+    a restart, which the KEP lets run on."""
     ignored_pods_without_event: bool = False
     """memory-device 3.10: nobody is told when the resource managers ignore a pod with pod-level resources."""
     empty_resources_hide_containers: bool = False

@@ -11,14 +11,14 @@ from podslice.core.errors import UpstreamDefectError
 from podslice.core.inspect import cgroups, written
 from podslice.core.inspect.counts import counts
 from podslice.core.inspect.facts import Gates, NodeView
-from podslice.core.inspect.formula import effective
+from podslice.core.inspect.formula import PodDefaults, effective
 from podslice.core.inspect.page import Page, Placement
 from podslice.core.inspect.qos_reason import qos
 from podslice.core.inspect.remarks import remarks
 from podslice.core.node import Node
 from podslice.core.pod.create import is_live, prepare_for_create
 from podslice.core.pod.defaults import default_pod
-from podslice.core.pod.limitrange import LimitRange, apply_defaults
+from podslice.core.pod.limitrange import POD, LimitRange, apply_defaults
 from podslice.core.pod.limitrange_check import limit_range_refusals
 from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create, validate_pod
@@ -61,7 +61,7 @@ def inspect_pod(
         refusals=_refusals(prepared, gates, limit_ranges),
         remarks=remarks(pod, prepared, gates, quirks, view),
         qos=qos(stages.final, gates),
-        effective=effective(prepared, gates, pod),
+        effective=effective(prepared, gates, pod, _pod_defaults(limit_ranges)),
         cgroups=cgroups.cgroups(prepared, gates, quirks, view, owners),
         cgroup_notes=cgroups.notes(prepared, gates, quirks, view, owners),
         counts=counts(prepared, gates, quirks, view),
@@ -76,6 +76,18 @@ def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> writt
     if pod.spec.resources is not None and not gates["PodLevelResources"]:
         final = msgspec.structs.replace(final, spec=msgspec.structs.replace(final.spec, resources=None))
     return written.Stages(pod, defaulted, final)
+
+
+def _pod_defaults(limit_ranges: Sequence[LimitRange]) -> PodDefaults:
+    """What the objects give whole pods; later ones win."""
+    found = {}
+    for limit_range in limit_ranges:
+        for item in limit_range.spec.limits:
+            if item.type == POD:
+                for field, amounts in (("requests", item.default_request), ("limits", item.default)):
+                    for name, amount in (amounts or {}).items():
+                        found[f"spec.resources.{field}", name] = (amount, limit_range.metadata.name)
+    return found
 
 
 def _refusals(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> tuple[str, ...]:

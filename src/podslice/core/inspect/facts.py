@@ -15,7 +15,8 @@ from podslice.core.values.duration import DurationError, parse_duration
 
 class NodeView(msgspec.Struct, frozen=True):
     """`memory_capacity` in bytes, None when not known; `allocatable` as in the Node object, None when not known, and
-    `complete` if a resource that it does not name is not there; `page_sizes` in bytes."""
+    `complete` if a resource that it does not name is not there; `page_sizes` in bytes, `os` as
+    in the Node's label."""
 
     config: KubeletConfig = KubeletConfig()
     memory_capacity: int | None = None
@@ -23,6 +24,7 @@ class NodeView(msgspec.Struct, frozen=True):
     complete: bool = False
     page_sizes: tuple[int, ...] = DEFAULT_HUGE_PAGES
     cgroup_version: int = 2
+    os: str = "linux"
 
     @property
     def settings(self) -> CgroupSettings:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from podslice.core.inspect.facts import Gates
 from podslice.core.inspect.page import Effective
@@ -24,17 +24,23 @@ from podslice.core.values.quantity import ZERO, Quantity
 _Own = Callable[[Container], ResourceList]
 
 
-def effective(pod: Pod, gates: Gates, written: Pod) -> tuple[Effective, ...]:
-    """A row per resource that the pod as a whole requests or is limited in. `written` is the pod before defaulting."""
+PodDefaults: TypeAlias = Mapping[tuple[str, str], tuple[Quantity, str]]
+"""What LimitRange objects give whole pods: amount and name of the object, by field and resource."""
+
+
+def effective(pod: Pod, gates: Gates, written: Pod, defaults: PodDefaults | None = None) -> tuple[Effective, ...]:
+    """A row per resource that the pod as a whole requests or is limited in. `written` is the pod before defaulting,
+    `defaults` what was filled in then."""
+    known = defaults or {}
     pod_level = gates["PodLevelResources"]
     requests, limits = pod_requests(pod, pod_level=pod_level), pod_limits(pod, pod_level=pod_level)
     return tuple(
         Effective(
             name,
             str(requests.get(name, "")),
-            _request_formula(pod, name, written, pod_level) if name in requests else "",
+            _request_formula(pod, name, written, pod_level, known) if name in requests else "",
             str(limits.get(name, "")),
-            _limit_formula(pod, name, written, pod_level) if name in limits else "",
+            _limit_formula(pod, name, written, pod_level, known) if name in limits else "",
         )
         for name in in_order({*requests, *limits})
     )
@@ -49,27 +55,27 @@ class _Side(NamedTuple):
     written: ResourceList
 
 
-def _request_formula(pod: Pod, name: str, written: Pod, pod_level: bool) -> str:
+def _request_formula(pod: Pod, name: str, written: Pod, pod_level: bool, defaults: PodDefaults) -> str:
     given, before = (one.spec.resources.requests if one.spec.resources else None for one in (pod, written))
     counts = pod_level and is_pod_level_requests_set(pod)
     side = _Side("spec.resources.requests", own_requests, (given or {}) if counts else {}, before or {})
     overhead = (pod.spec.overhead or {}).get(name)
-    text = _source(pod, name, side)
+    text = _source(pod, name, side, defaults)
     return text if overhead is None else f"{text} + overhead {overhead}"
 
 
-def _limit_formula(pod: Pod, name: str, written: Pod, pod_level: bool) -> str:
+def _limit_formula(pod: Pod, name: str, written: Pod, pod_level: bool, defaults: PodDefaults) -> str:
     given, before = (one.spec.resources.limits if one.spec.resources else None for one in (pod, written))
     counts = pod_level and is_pod_level_resources_set(pod)
     side = _Side("spec.resources.limits", own_limits, (given or {}) if counts else {}, before or {})
     overhead = (pod.spec.overhead or {}).get(name)
-    text = _source(pod, name, side)
+    text = _source(pod, name, side, defaults)
     if overhead is None or (name not in side.given and aggregate(pod, own_limits).get(name, ZERO).is_zero()):
         return text
     return f"{text} + overhead {overhead}"
 
 
-def _source(pod: Pod, name: str, side: _Side) -> str:
+def _source(pod: Pod, name: str, side: _Side, defaults: PodDefaults) -> str:
     formula = aggregate_formula(pod, name, side.own)
     given = side.given.get(name)
     if given is None or not is_supported_pod_level_resource(name):
@@ -77,6 +83,9 @@ def _source(pod: Pod, name: str, side: _Side) -> str:
     text = f"{side.field} {given}"
     total = aggregate(pod, side.own).get(name)
     if name not in side.written:
+        amount, source = defaults.get((side.field, name), (None, ""))
+        if amount == given:
+            return f"{text}, from the LimitRange {source}"
         return f"{text}, filled in: {formula if total == given else 'the limit'}"
     if total is None or total == given:
         return text

@@ -37,6 +37,6 @@ def _release(written: Pod, prepared: Pod, gates: Gates) -> Iterator[str]:
 
 
 def _node(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> Iterator[str]:
-    refusal = pod_level_refusal(pod, gates, quirks, cgroup_version=node.cgroup_version)
+    refusal = pod_level_refusal(pod, gates, quirks, os=node.os, cgroup_version=node.cgroup_version)
     if refusal is not None:
         yield f"the node refuses it with {refusal.reason}: {refusal.message}"

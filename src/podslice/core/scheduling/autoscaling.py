@@ -108,14 +108,14 @@ class Recommendation(msgspec.Struct, frozen=True):
     pod: ResourceList | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """`status.recommendation` of a VerticalPodAutoscaler, with `podRecommendation` beside the known field."""
+        """`status.recommendation` of a VerticalPodAutoscaler; `podLevelResources` is KEP-2837's."""
         shown: dict[str, Any] = {
             "containerRecommendations": [
                 {"containerName": name, "target": _texts(target)} for name, target in self.containers.items()
             ]
         }
         if self.pod is not None:
-            shown["podRecommendation"] = {"target": _texts(self.pod)}
+            shown["podLevelResources"] = {"target": _texts(self.pod)}
         return shown
 
 
