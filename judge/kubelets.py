@@ -78,16 +78,14 @@ def _gates(r: Random) -> Json:
         gates["PodLevelResourceManagers"] = True
     elif often(r, 0.15):
         gates.update(PodLevelResources=False, InPlacePodLevelResourcesVerticalScaling=False)
-    for name, probability in (
-        ("DisableCPUQuotaWithExclusiveCPUs", 0.05),
-        ("InPlacePodVerticalScaling", 0.01),
-        ("InPlacePodVerticalScalingExclusiveCPUs", 0.03),
-        ("InPlacePodVerticalScalingExclusiveMemory", 0.03),
+    for name, probability, on in (
+        ("DisableCPUQuotaWithExclusiveCPUs", 0.05, 0.3),
+        ("InPlacePodVerticalScaling", 0.01, 0.3),
+        ("InPlacePodVerticalScalingExclusiveCPUs", 0.03, 1.0),
+        ("InPlacePodVerticalScalingExclusiveMemory", 0.03, 1.0),
     ):
         if often(r, probability):
-            gates[name] = not name.endswith("Exclusive") and (
-                name.startswith("InPlacePodVerticalScalingE") or often(r, 0.3)
-            )
+            gates[name] = often(r, on)
     if often(r, 0.02):
         gates["AllAlpha"] = often(r, 0.3)
     if often(r, 0.02):

@@ -58,7 +58,7 @@ def _processors(r: Random, sockets: int, per_socket: int, most_cpus: int) -> lis
         cores = min(room, r.choice([8, 12, 16, 24, 32, 64]))
     number = _numbering(r, count, cores, threads)
     straddling = often(r, 0.1)
-    cache = _caches(r, cores)
+    all_caches = _Caches(r, cores)
     nodes: list[Json] = []
     for node in range(count):
         listed = []
@@ -69,7 +69,7 @@ def _processors(r: Random, sockets: int, per_socket: int, most_cpus: int) -> lis
                 "core": r.choice([core, node * cores + core]),
                 "threads": [number[node, core, thread] for thread in range(threads)],
             }
-            caches = cache(r, node, core, socket)
+            caches = all_caches.of(r, node, core, socket)
             if caches:
                 one["uncoreCaches"] = caches
             listed.append(one)
@@ -96,8 +96,8 @@ def _numbering(r: Random, nodes: int, cores: int, threads: int) -> dict[tuple[in
     return numbers
 
 
-class _caches:  # noqa: N801
-    """Which uncore caches a core has; called like a function."""
+class _Caches:
+    """Which uncore caches cores have."""
 
     def __init__(self, r: Random, cores: int) -> None:
         kinds = (2, "none"), (2, "node"), (4, "groups"), (1, "socket"), (1, "random"), (1, "cross"), (0.7, "partial")
@@ -105,7 +105,8 @@ class _caches:  # noqa: N801
         self._groups = r.choice([1, 2, 2, 3, 4])
         self._cores = cores
 
-    def __call__(self, r: Random, node: int, core: int, socket: int) -> list[int]:
+    def of(self, r: Random, node: int, core: int, socket: int) -> list[int]:
+        """The caches of one core."""
         group = node * 8 + core * self._groups // self._cores
         cache = {
             "none": None,
