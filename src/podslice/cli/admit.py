@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, prose_width
+from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
 from podslice.contract.admission import AdmissionReport, NodeCPUs
 from podslice.core.decision import ContainerDecision, Decision
@@ -25,8 +25,10 @@ from podslice.render.ansi import echo, style
 @node_options
 @running_options
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
+@only_refused_option
+@quiet_option
 @OUTPUT("table", "wide")
-def admit(files: tuple[str, ...], show_map: bool, output: str, **options: Any) -> None:
+def admit(files: tuple[str, ...], show_map: bool, only_refused: bool, output: str, **options: Any) -> None:
     """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
 
     FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
@@ -49,11 +51,14 @@ def admit(files: tuple[str, ...], show_map: bool, output: str, **options: Any) -
     print_warnings((*warnings, *read.warnings))
     profile = options["profile"]
     decisions = [_decide(node, one.pod) for one in read.pods]
+    all_admitted = all(decision.admitted for decision in decisions)
+    if only_refused:
+        decisions = [decision for decision in decisions if not decision.admitted]
     if output in ("table", "wide"):
         _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
     else:
         emit(_report(node, decisions, profile), output)
-    if not all(decision.admitted for decision in decisions):
+    if not all_admitted:
         sys.exit(1)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, prose_width
+from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
+from podslice.cli.progress import progress
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
 from podslice.core.defrag.plan import Plan, apply_move, defragment
 from podslice.core.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
@@ -53,6 +54,8 @@ _MOST_RESTARTS = 3
     metavar="N",
     help=f"Tries before the search settles for a good plan [default: {MOST_STATES}, with --restarts {MOST_TRIES}].",
 )
+@only_refused_option
+@quiet_option
 @OUTPUT("table")
 def defrag(
     files: tuple[str, ...],
@@ -61,6 +64,7 @@ def defrag(
     memory: str,
     most: int | None,
     limit: int | None,
+    only_refused: bool,
     output: str,
     **options: Any,
 ) -> None:
@@ -87,7 +91,7 @@ def defrag(
     pods = [one.pod for one in read.pods]
     mode = _Mode(restarts, most, limit)
     if not largest and pods:
-        _fit_pods(kubelet, pods, mode, output)
+        _fit_pods(kubelet, pods, mode, output, only_refused=only_refused)
         return
     if len(pods) > 1:
         raise InputError(f"{len(pods)} pods", source=", ".join(files), remedy="--largest sizes one pod")
@@ -121,24 +125,36 @@ def _quantity(text: str) -> Quantity:
         raise InputError(f"{text!r} is not a quantity: {error}", path="--memory", remedy="--memory 4Gi") from None
 
 
-def _fit_pods(kubelet: Kubelet, pods: list[Pod], mode: _Mode, output: str) -> None:
+def _fit_pods(kubelet: Kubelet, pods: list[Pod], mode: _Mode, output: str, *, only_refused: bool) -> None:
     from podslice.render.defrag_table import plan_text
 
-    shown, data, fits = [], list[PodPlan](), True
+    data, fits = list[PodPlan](), True
+    for plan, pod in progress(_planned(kubelet, pods, mode), total=len(pods), what="pods planned"):
+        fits = fits and plan.fits
+        if only_refused and plan.fits:
+            continue
+        who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+        if output == "table":
+            text = wrapped(plan_text(plan, who, most=mode.bound), prose_width())
+            echo(f"\n{text}" if data else text)
+            sys.stdout.flush()
+        data.append(PodPlan(who, plan))
+    if output != "table":
+        emit(DefragmentationPlanList(tuple(data)), output)
+    sys.exit(0 if fits else 1)
+
+
+def _planned(kubelet: Kubelet, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | RestartPlan, Pod]]:
+    """One plan after the other, each carried out before the next."""
     for pod in pods:
         plan = mode.plan(kubelet, pod)
-        who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
-        shown.append(plan_text(plan, who, most=mode.bound))
-        data.append(PodPlan(who, plan))
-        fits = fits and plan.fits
         if isinstance(plan, RestartPlan):
             carry_out(kubelet, plan, pod)
         elif plan.fits:
             for move in plan.moves:
                 apply_move(kubelet, move)
             lands(kubelet, pod)
-    _show("\n\n".join(shown), DefragmentationPlanList(tuple(data)), output)
-    sys.exit(0 if fits else 1)
+        yield plan, pod
 
 
 def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:

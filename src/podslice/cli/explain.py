@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, prose_width, write_text
+from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option, write_text
 from podslice.cli.pods_option import read_pods
 from podslice.render.ansi import echo
+
+if TYPE_CHECKING:
+    from podslice.core.explain.explain import Explained, Explanation
 
 
 @click.command()
@@ -22,8 +25,12 @@ from podslice.render.ansi import echo
 @click.option(
     "--out", metavar="FILE.html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well."
 )
+@only_refused_option
+@quiet_option
 @OUTPUT("table", "wide")
-def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, **options: Any) -> None:
+def explain(
+    files: tuple[str, ...], fixes: bool, out: Path | None, only_refused: bool, output: str, **options: Any
+) -> None:
     """Tell the story of every pod of FILE...: what it asks for, which NUMA nodes could give it, what decided, and for
     a refused pod the smallest changes that make it fit. Every change was tried on a copy of the node.
 
@@ -38,22 +45,43 @@ def explain(files: tuple[str, ...], fixes: bool, out: Path | None, output: str, 
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
+    from podslice.cli.progress import progress
     from podslice.contract.explanation import ExplanationList, explained
-    from podslice.render.explanation import to_text
-    from podslice.web.pages import answer_page
-    from podslice.web.pages import explained as explain_all
+    from podslice.core.explain.explain import explain_each
+    from podslice.web.pages import answer_of, answer_page
 
     node, _, warnings = start_node(**options)
     read = read_pods(files, taken=set(node.kubelet.active), **options)
     print_warnings((*warnings, *read.warnings))
-    answers = explain_all(node, [one.pod for one in read.pods], fixes=fixes)
-    explanations = [explanation for explanation, _ in answers]
+    pods = [one.pod for one in read.pods]
+    shown: list[Explained] = []
+    all_admitted, printer = True, _Printer(output)
+    for one in progress(explain_each(node.kubelet, pods, fixes=fixes), total=len(pods), what="pods explained"):
+        admitted = one.explanation.trace.admitted
+        all_admitted = all_admitted and admitted
+        if not (only_refused and admitted):
+            printer.show(one.explanation)
+            shown.append(one if out is not None else one._replace(before=node.kubelet, after=node.kubelet))
     if out is not None:
-        write_text(out, answer_page(answers))
-    if output in ("table", "wide"):
-        width = prose_width()
-        texts = [to_text(explanation, wide=output == "wide", width=width) for explanation in explanations]
-        echo("\n\n".join(texts))
-    else:
-        emit(ExplanationList(tuple(map(explained, explanations))), output)
-    sys.exit(0 if all(explanation.trace.admitted for explanation in explanations) else 1)
+        write_text(out, answer_page([answer_of(one) for one in shown]))
+    if output not in ("table", "wide"):
+        emit(ExplanationList(tuple(explained(one.explanation) for one in shown)), output)
+    sys.exit(0 if all_admitted else 1)
+
+
+class _Printer:
+    """Prints one explanation after the other, each at once, with an empty line in between."""
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._printed = False
+
+    def show(self, explanation: Explanation) -> None:
+        """Nothing where programs read: they get one document in the end."""
+        from podslice.render.explanation import to_text
+
+        if self._output in ("table", "wide"):
+            text = to_text(explanation, wide=self._output == "wide", width=prose_width())
+            echo(f"\n{text}" if self._printed else text)
+            sys.stdout.flush()
+            self._printed = True

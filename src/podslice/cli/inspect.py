@@ -10,8 +10,9 @@ import msgspec
 
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config_and_gates, print_warnings, profile_option, set_option, started
-from podslice.cli.output import OUTPUT, coloured, emit, print_error
+from podslice.cli.output import OUTPUT, coloured, emit, only_refused_option, print_error, quiet_option
 from podslice.cli.pods_option import strict_option
+from podslice.cli.progress import progress
 from podslice.contract.inspection import InspectionList
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
@@ -40,6 +41,8 @@ _WIDEST = 140
 @machine_options
 @profile_option
 @strict_option
+@only_refused_option
+@quiet_option
 @OUTPUT("table")
 def inspect(
     files: tuple[str, ...],
@@ -53,6 +56,7 @@ def inspect(
     source: str | None,
     profile: str,
     strict: bool,
+    only_refused: bool,
     output: str,
 ) -> None:
     """Show, for every pod of FILE..., what you wrote and what it becomes, errors of validation, the QoS class and why,
@@ -82,7 +86,9 @@ def inspect(
     view = _view(config, chosen, node_facts, profile)
     limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
     pages: list[Page] = []
-    failed = False
+    failed = refused = False
+    node = _node(chosen, config, profile)
+    printer = _Printer()
     for file in files:
         try:
             loaded = load_pods(file, validate=False, strict=strict)
@@ -91,17 +97,23 @@ def inspect(
             print_error(error)
             continue
         print_warnings(tuple(warning for one in loaded for warning in one.warnings))
-        for one in loaded:
-            node = _node(chosen, config, profile)
+        for one in progress(loaded, total=len(loaded), what="pods"):
+            if node is not None and quirks.refused_pods_leave_state:
+                node = _node(chosen, config, profile)
             page = inspect_pod(
                 one.pod, gates, quirks, kind=one.kind, data=one.data, limit_ranges=limit_ranges, view=view, node=node
             )
-            pages.append(msgspec.structs.replace(page, source=one.source, document=one.document))
-    if output == "table":
-        _print(pages)
-    else:
+            page = msgspec.structs.replace(page, source=one.source, document=one.document)
+            refused = refused or not page.accepted
+            if only_refused and page.accepted and (page.placement is None or page.placement.admitted):
+                continue
+            if output == "table":
+                printer.show(page)
+            else:
+                pages.append(page)
+    if output != "table":
         emit(InspectionList(tuple(pages)), output)
-    if failed or not all(page.accepted for page in pages):
+    if failed or refused:
         sys.exit(2 if failed else 1)
 
 
@@ -139,9 +151,17 @@ def _view(config: KubeletConfig, machine: Machine | None, facts: tuple[str, ...]
     return apply_facts(view, facts)
 
 
-def _print(pages: list[Page]) -> None:
-    from podslice.render.inspect_page import page_text
+class _Printer:
+    """Prints one page after the other, each at once, with a rule in between."""
 
-    width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
-    rule = "\n" + "─" * width + "\n"
-    echo(rule.join(page_text(page, width=width, coloured=coloured()) for page in pages), nl=False)
+    def __init__(self) -> None:
+        self._width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+        self._printed = False
+
+    def show(self, page: Page) -> None:
+        from podslice.render.inspect_page import page_text
+
+        rule = f"\n{'─' * self._width}\n" if self._printed else ""
+        echo(rule + page_text(page, width=self._width, coloured=coloured()), nl=False)
+        sys.stdout.flush()
+        self._printed = True

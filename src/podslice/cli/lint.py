@@ -13,7 +13,7 @@ import msgspec
 from podslice.cli.completion import complete_rule
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, profile_option, set_option
-from podslice.cli.output import emit, print_data, print_error
+from podslice.cli.output import emit, print_data, print_error, quiet_option
 from podslice.contract.linting import LintReport, LintRuleList, described
 from podslice.core.errors import InputError
 from podslice.core.lint.engine import lint_kubelet, lint_pod
@@ -61,6 +61,7 @@ class _Result(NamedTuple):
               help="The least severity that makes the exit code 1.")  # fmt: skip
 @click.option("--explain", metavar="RULE", shell_complete=complete_rule, help="Print what a rule means, and stop.")
 @click.option("--rules", "list_rules", is_flag=True, help="List all rules, and stop.")
+@quiet_option
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "sarif"]), default="table",
               show_default=True, help="Form of the output.")  # fmt: skip
 def lint(

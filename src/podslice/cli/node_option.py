@@ -11,6 +11,7 @@ import click
 
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.output import is_quiet
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
@@ -258,5 +259,5 @@ def started(make: Callable[[], Node], config: KubeletConfig) -> Node:
 
 def print_warnings(warnings: tuple[str, ...]) -> None:
     """Tell a person, on standard error."""
-    for warning in warnings:
+    for warning in () if is_quiet() else warnings:
         echo(style(f"warning: {visible(warning)}", fg="yellow"), err=True)

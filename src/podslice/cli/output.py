@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,32 @@ def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa
         show_default=True,
         help="Form of the output.",
     )
+
+
+def _be_quiet(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:
+    if quiet:
+        nowhere = ctx.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - the command closes it
+        ctx.with_resource(redirect_stdout(nowhere))
+        ctx.meta[_QUIET] = True
+
+
+quiet_option = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_be_quiet,
+    help="Print errors only; the exit code says the answer.",
+)
+only_refused_option = click.option("--only-refused", is_flag=True, help="Show refused pods only.")
+_QUIET = "podslice.quiet"
+
+
+def is_quiet() -> bool:
+    """Whether the user wants errors only."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(_QUIET))
 
 
 def coloured() -> bool:

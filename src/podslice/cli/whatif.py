@@ -12,8 +12,9 @@ import msgspec
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import complete_machine, resolve_machine
 from podslice.cli.node_option import load_config_and_gates, load_devices, print_warnings
-from podslice.cli.output import OUTPUT, emit, write_text
+from podslice.cli.output import OUTPUT, emit, quiet_option, write_text
 from podslice.cli.pods_option import pod_options, read_pods
+from podslice.cli.progress import progress
 from podslice.contract.comparison import compared
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
@@ -59,6 +60,7 @@ _MOST_ROWS = 12
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a page with a bar chart and pictures.",
 )
+@quiet_option
 @OUTPUT("table", "wide")
 def whatif(
     files: tuple[str, ...],
@@ -96,7 +98,8 @@ def whatif(
             for scenario in scenarios
             for variant in variants(scenario)
         ]
-    report = [evaluate(scenario, pods, profile=profile) for scenario in scenarios]
+    outcomes = (evaluate(scenario, pods, profile=profile) for scenario in scenarios)
+    report = list(progress(outcomes, total=len(scenarios), what="scenarios"))
     ranking = rank(report)
     shown = list(ranking.outcomes) if recommend else report
     if out is not None:

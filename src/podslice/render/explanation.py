@@ -20,15 +20,18 @@ _MOST_ROWS = 16
 
 
 def to_text(explanation: Explanation, *, wide: bool = False, width: int | None = None) -> str:
-    """The whole explanation of one pod; `wide` shows every candidate and the edits of every fix. Sentences are broken
-    at `width` columns, if given."""
-    parts = [wrapped("\n".join(_story(explanation)), width)]
-    last = explanation.trace.steps[-1]
-    if last.candidates and last.candidates[0].cells and (wide or not explanation.trace.admitted or last.answers):
-        parts.append(_candidates(last, wide))
-    if not explanation.trace.admitted:
+    """The whole explanation of one pod, of a refused one the reason and the fixes first; `wide` shows every candidate
+    and the edits of every fix. Sentences are broken at `width` columns, if given."""
+    refused = not explanation.trace.admitted
+    story = list(_story(explanation))
+    parts = [wrapped("\n".join([story[0], story.pop()] if refused else story), width)]
+    if refused:
         parts.append(wrapped(_fixes(explanation.fixes, wide), width))
-    elif wide:
+        parts.append(wrapped("\n".join(story[1:]), width))
+    last = explanation.trace.steps[-1]
+    if last.candidates and last.candidates[0].cells and (wide or refused or last.answers):
+        parts.append(_candidates(last, wide))
+    if wide and not refused:
         rows = [(w.where, w.owner, w.value) for w in explanation.trace.writes]
         parts.append(format_table(("WRITTEN TO", "FOR", "VALUE"), rows, bold=True))
     return "\n\n".join(parts)

@@ -189,8 +189,10 @@ def _amounts(resource: str, need: int, free: int) -> str:
 def explained(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> list[Answer]:
     """Explain what a node does with one pod after the other, with a picture of each that is admitted; admitted pods
     are there for those after them. The node itself stays as it is."""
-    return [(one.explanation, _picture(one)) for one in explain_each(node.kubelet, pods, fixes=fixes)]
+    return [answer_of(one) for one in explain_each(node.kubelet, pods, fixes=fixes)]
 
 
-def _picture(one: Explained) -> Picture | None:
-    return None if one.after is one.before else picture_of(one.after, before=picture_of(one.before))
+def answer_of(one: Explained) -> Answer:
+    """The explanation, with a picture of the node where the pod was admitted."""
+    admitted = one.after is not one.before
+    return one.explanation, picture_of(one.after, before=picture_of(one.before)) if admitted else None
