@@ -361,6 +361,8 @@ def test_damaged_state_file(tmp_path: Path, name: str, damage: str) -> None:
         for cpus in had.values():
             owned |= parse_bits(cpus)
         assert world.owner.safe_mode
+        assert "/var/lib/kubelet" not in world.owner.safe_mode
+        assert "Kubelet" not in world.owner.safe_mode
         assert "safeMode" in {what for what, _ in world.notes.troubles}
         with pytest.raises(RPCError, match="no exclusive CPUs while the state cannot be trusted"):
             await world.run(make_pod("new", ("app", "2")))

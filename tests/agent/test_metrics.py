@@ -32,6 +32,8 @@ KUBELET = {
     "kubelet_topology_manager_admission_requests_total": ("counter", ""),
     "kubelet_topology_manager_admission_errors_total": ("counter", ""),
     "kubelet_topology_manager_admission_duration_ms": ("histogram", "le"),
+    "kubelet_topology_manager_admission_duration_seconds": ("histogram", "le"),
+    "kubelet_pod_topology_manager_pinning_errors_total": ("counter", ""),
     "resource_manager_allocations_total": ("counter", "resource_name source"),
     "resource_manager_allocation_errors_total": ("counter", "resource_name source"),
     "resource_manager_container_assignments": ("counter", "assignment_type resource_name"),
@@ -135,6 +137,7 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
         assert values["kubelet_topology_manager_admission_requests_total"] == 4
         assert values["kubelet_topology_manager_admission_errors_total"] == 2
         assert values["kubelet_topology_manager_admission_duration_ms_count"] == 4
+        assert values["kubelet_topology_manager_admission_duration_seconds_count"] == 4
         assert values['kubelet_topology_manager_admission_duration_ms_bucket{le="0.05"}'] >= 0
         assert 'kubelet_topology_manager_admission_duration_ms_bucket{le="819.2"}' in values
         assert values["kubelet_cpu_manager_exclusive_cpu_allocation_count"] == 8

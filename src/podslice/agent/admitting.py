@@ -20,7 +20,7 @@ from podslice.agent.podfiles import PodFiles
 from podslice.agent.size import too_large
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.decision import Decision
-from podslice.core.errors import PodsliceError
+from podslice.core.errors import PodsliceError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
@@ -61,7 +61,7 @@ class Admitting:
         self.may_heal = False
         self.files = PodFiles(directory)
         self._reporter = reporter
-        self._profile = profile
+        self.profile = profile
         self._clock = clock
         self._devices = RegisteringInventory() if real_devices else None
         self._moment = 0
@@ -70,16 +70,20 @@ class Admitting:
     def open(self, running: Iterable[Pod], accept: Callable[[Node], None]) -> NodeStore:
         """Bring up the store on the pods that run. Raises `PodsliceError` or `OSError`."""
         self._moment += 1
-        self.store = NodeStore(
-            self.directory,
-            self.machine,
-            self.config,
-            running=running,
-            profile=self._profile,
-            devices=self._devices,
-            accept=accept,
-            predicates=False,
-        )
+        try:
+            self.store = NodeStore(
+                self.directory,
+                self.machine,
+                self.config,
+                running=running,
+                profile=self.profile,
+                devices=self._devices,
+                accept=accept,
+                predicates=False,
+            )
+        except StartError as error:
+            message = error.message.replace("restarting Kubelet", "restarting the agent")
+            raise StartError(error.stage, message) from None
         self.safe_mode = ""
         self.may_heal = False
         return self.store

@@ -75,6 +75,10 @@ class Metrics:
             buckets=_ADMISSION_BUCKETS,
             registry=registry,
         )
+        self.admission: Histogram | None = None
+        self.pod_pinning_errors: Counter | None = None
+        if owner.admitting.profile != "kubelet-1.36":
+            self._as_the_kep_says()
         self.rejections = Counter(
             "kubelet_admission_rejections", "Pods refused, by reason.", ["reason"], registry=registry
         )
@@ -120,6 +124,20 @@ class Metrics:
         containers = Gauge("podslice_containers", "Containers on the node.", ["isolation"], registry=registry)
         for isolation in ("container", "pod", "host"):
             containers.labels(isolation).set_function(functools.partial(self._count, isolation))
+
+    def _as_the_kep_says(self) -> None:
+        """What KEP-5526 names and v1.36.2 does not have."""
+        self.admission = Histogram(
+            "kubelet_topology_manager_admission_duration_seconds",
+            "Duration in seconds to serve a pod admission request.",
+            buckets=tuple(bucket / 1000 for bucket in _ADMISSION_BUCKETS),
+            registry=self.registry,
+        )
+        self.pod_pinning_errors = Counter(
+            "kubelet_pod_topology_manager_pinning_errors",
+            "Pods with pod-level resources that could not be aligned.",
+            registry=self.registry,
+        )
 
     def _count(self, isolation: str) -> float:
         return float(sum(r.applied.isolation == isolation for r in self._owner.containers.values()))

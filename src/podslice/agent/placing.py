@@ -55,11 +55,12 @@ class Placing:
             return Placement(cpus=self.pool())
         got = node.kubelet.inspect(active, container, True)
         cpu = node.kubelet.manager.cpu
+        entitled = active.managed or bool(container.exclusive_cpus) or got.isolation != "container"
         return Placement(
             cpus=cpu.affinity_beside(active, container, self._inits.get(active.uid, ())) if cpu.static else 0,
             mems=got.memory_nodes or self._nodes_of_successors(node, active, container),
-            isolation=got.isolation,
-            quota_off=got.cpu_quota_disabled,
+            isolation=got.isolation if entitled else "pod",
+            quota_off=got.cpu_quota_disabled and entitled,
         )
 
     def created(self, record: ContainerRecord) -> bool:

@@ -20,6 +20,7 @@ from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
+from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.node import Decision
 
 _MOST_WAITING = 256
@@ -127,15 +128,23 @@ class AgentReporter:
     def decided(self, seconds: float) -> None:
         if self.metrics is not None:
             self.metrics.admission_ms.observe(int(seconds * 1000))
+            if self.metrics.admission is not None:
+                self.metrics.admission.observe(seconds)
 
     def admitted(self, identity: Identity, decision: Decision) -> None:
         containers = {c.name: f"{c.isolation} {c.cpus}" for c in decision.containers}
         self.log.info("admitted", pod=str(identity), uid=identity.uid, qos=decision.qos, containers=containers)
+        for event in decision.events:
+            self.log.warning("event", pod=str(identity), uid=identity.uid, reason=event.reason, message=event.message)
+            self.events.emit(identity, event.type, event.reason, event.message)
 
     def refused(self, identity: Identity, refusal: Refusal) -> None:
         reason, message, why = refusal.reason, refusal.message, refusal.why
         if self.metrics is not None:
             self.metrics.rejections.labels(rejection_label(reason)).inc()
+            pod_level = refusal.spec is not None and refusal.spec.spec.resources is not None
+            if self.metrics.pod_pinning_errors is not None and pod_level and reason == TOPOLOGY_AFFINITY:
+                self.metrics.pod_pinning_errors.inc()
         self.log.warning("refused", pod=str(identity), uid=identity.uid, reason=reason, message=message, why=why)
         self.events.emit(identity, "Warning", reason, f"{message}; {why}" if why else message)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.decision import Decision
-from podslice.core.errors import PodsliceError
+from podslice.core.errors import PodsliceError, StartError
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import DEVICE_STATE_FILE
+from podslice.core.managers.container import DEVICE_STATE_FILE, STATE_DIRECTORY
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
@@ -30,7 +30,8 @@ class StateWriteError(PodsliceError):
 
 
 class NodeStore:
-    """A node on a state directory. Raises `StartError` as a kubelet would, and `InputError` for unreadable files.
+    """A node on a state directory. Raises `StartError` as a kubelet with this root directory would, and `InputError`
+    for unreadable files.
 
     The managers' files are kept, not the records of granted resources: `running` are the pods that run on the node, in
     order of admission and with the resources they were granted; they are admitted again and keep what they have. What
@@ -58,7 +59,10 @@ class NodeStore:
             remove_temporaries(self._path(name).parent, name)
         found = {name: data for name in STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
-        self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
+        try:
+            self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
+        except StartError as error:
+            raise StartError(error.stage, error.message.replace(STATE_DIRECTORY, str(self.directory))) from None
         self.refused = self.node.readmit(running)
         accept(self.node)
         self._save()

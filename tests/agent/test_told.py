@@ -1,0 +1,97 @@
+"""What people are told beside a decision: events, metrics of the KEP, and names of files that are really ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from podslice.agent.books import Refusal
+from podslice.agent.identity import Identity
+from podslice.agent.metrics import Metrics
+from podslice.agent.owner import Owner
+from podslice.agent.report import AgentReporter
+from podslice.cli.main import cli
+from podslice.core.machine.synthetic import from_synthetic
+from tests.agent.helpers import MACHINE, World, agent_config, in_world, pod_level
+from tests.conftest import make_pod
+
+
+class Events:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
+        self.reasons.append(reason)
+
+
+def test_events_of_a_decision_are_posted(tmp_path: Path) -> None:
+    """A pod whose pod-level resources are ignored hears of it."""
+    events = Events()
+
+    async def test(world: World) -> None:
+        await world.run(make_pod("p", ("x", "2"), ("y", None), budget="4"))
+        decision = world.notes.decisions[0]
+        assert decision.events
+        AgentReporter(events).admitted(world.owner.pods["p"].identity, decision)
+        assert events.reasons == [event.reason for event in decision.events]
+        assert set(events.reasons) == {"PodLevelResourcesIgnored"}
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.parametrize(("profile", "there"), [("podslice", True), ("kubelet-1.36", False)])
+def test_metrics_the_kep_names(tmp_path: Path, profile: str, *, there: bool) -> None:
+    """Duration in seconds and pods that could not be aligned, where v1.36.2 is not to be told apart from."""
+    reporter = AgentReporter()
+    owner = Owner(tmp_path, from_synthetic(MACHINE), agent_config(), reporter=reporter, profile=profile)
+    reporter.metrics = Metrics(owner)
+    identity = Identity("u", "default", "p", {})
+    for uid, budget in (("a", "4"), ("b", None)):
+        spec = make_pod(uid, ("app", "2"), budget=budget)
+        reporter.refused(identity, Refusal("TopologyAffinityError", "no", spec=spec))
+    reporter.decided(0.002)
+    text = reporter.metrics.text().decode()
+    assert ("kubelet_pod_topology_manager_pinning_errors_total 1.0" in text) is there
+    assert ("kubelet_topology_manager_admission_duration_seconds_count 1.0" in text) is there
+    assert "kubelet_topology_manager_admission_duration_ms_count 1.0" in text
+
+
+def test_damaged_state_names_our_files(tmp_path: Path) -> None:
+    """The advice of safe mode names the agent and its directory, not the kubelet's."""
+
+    async def test(world: World) -> None:
+        await world.run(make_pod("p", ("x", "2"), ("y", None), budget="4"))
+        await world.kill()
+        world.config = agent_config(topology_manager_scope="pod")
+        await world.start()
+        assert str(tmp_path / "state" / "cpu_manager_state") in world.owner.safe_mode
+        assert "restarting the agent" in world.owner.safe_mode
+        assert "ubelet" not in world.owner.safe_mode
+
+    in_world(tmp_path, test, pod_level())
+
+
+def test_downgraded_pods_keep_their_limits(tmp_path: Path) -> None:
+    """After a conversion to the older format and a restart without the gate, containers of the pod's pool that never
+    owned CPUs stay where they are and keep their quota; the one that owned some goes on without."""
+
+    async def test(world: World) -> None:
+        cpus = {
+            name: one.cpus
+            for name, one in (await world.run(make_pod("p", ("x", "2"), ("y", None), budget="5"))).items()
+        }
+        await world.kill()
+        answer = CliRunner().invoke(cli, ["state", "convert", str(tmp_path / "state"), "--to", "1.35", "--write"])
+        assert answer.exit_code == 0, answer.output
+        world.config = agent_config(topology_manager_scope="pod")
+        await world.start()
+        assert world.owner.safe_mode == ""
+        wanted = {record.name: world.owner.placing.wanted(record) for record in world.owner.containers.values()}
+        assert {name: one.cpu_list for name, one in wanted.items()} == cpus
+        assert (wanted["x"].quota_off, wanted["y"].quota_off, wanted["y"].isolation) == (True, False, "pod")
+
+    in_world(tmp_path, test, pod_level())
