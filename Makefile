@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint check-proto bench replay judge e2e e2e-full lock man clean
+.PHONY: help demo test quick stress-test lint check-proto bench replay judge e2e e2e-full lock man clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,15 @@ demo: $(READY) ## Set up, then decide about an embedded example and about this m
 
 test: $(READY) ## Set up, then run all tests
 	$(BIN)/python -m pytest -q -n auto
+
+quick: $(READY) ## Run the fast tests, in less than a minute
+	$(BIN)/python -m pytest -q -n auto -m 'not slow'
+
+stress-test: $(READY) ## Run all tests three times beside a load of four busy processes per core
+	@set -e; pids=; \
+	for _ in $$(seq $$((4 * $$(nproc)))); do (while :; do :; done) & pids="$$pids $$!"; done; \
+	trap "kill $$pids" EXIT INT TERM; \
+	for run in 1 2 3; do $(BIN)/python -m pytest -q -n auto; done
 
 lint: $(READY) ## Format check, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -119,6 +119,7 @@ def at_the_end(world: World) -> None:
     assert (found["containers"], found["pods"], found["files"]) == ({}, {}, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(CALLS))
 def test_killed_before_any_two_calls(tmp_path: Path, first: int) -> None:
     """Every pair: the agent is killed before one call and again before a later one, and starts at once both times.
@@ -147,6 +148,7 @@ def test_killed_before_any_two_calls(tmp_path: Path, first: int) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(CALLS))
 def test_away_between_any_two_calls(tmp_path: Path, first: int) -> None:
     """Every pair: the agent dies before one call and comes back before a later one. Who had exclusive CPUs keeps them,
@@ -208,6 +210,7 @@ class DyingFiles(statefile.RealFiles):
         self._step(lambda: super(DyingFiles, self).sync_directory(path))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_inside_a_call_at_every_step_to_the_disk(
@@ -252,6 +255,7 @@ def test_killed_inside_a_call_at_every_step_to_the_disk(
     assert asyncio.run(main()) >= 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", range(CALLS))
 def test_runtime_restarts_before_any_call(tmp_path: Path, before: int) -> None:
     """The runtime goes and comes back between any two calls; the agent reconnects by itself and nothing changes."""
@@ -304,6 +308,7 @@ def test_slow_call_costs_the_connection_and_nothing_else(tmp_path: Path) -> None
     in_world(tmp_path, test, pod_level(), request_timeout=0.2)
 
 
+@pytest.mark.slow
 def test_200_pods_in_and_out(tmp_path: Path) -> None:
     """The node is afterwards what it was before: state, pools, files, and what long-running pods have."""
 

@@ -168,6 +168,7 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(json_values)
 def test_anything_is_an_answer_or_a_typed_error(value: Any) -> None:
@@ -190,6 +191,7 @@ def test_anything_is_an_answer_or_a_typed_error(value: Any) -> None:
             continue
 
 
+@pytest.mark.slow
 def test_one_pod_changed_a_thousand_times_takes_one_place() -> None:
     """However often and however largely a pod's author changes it, what is kept of it does not grow."""
     pods, sizes = KnownPods(), set()
@@ -203,6 +205,7 @@ def test_one_pod_changed_a_thousand_times_takes_one_place() -> None:
     assert (len(pods), pods.size) == (0, 0)
 
 
+@pytest.mark.slow
 def test_all_pods_together_are_bounded() -> None:
     """Pods that are each as large as allowed end at the bound; what does not fit is refused with a reason."""
     pods = KnownPods()

@@ -143,6 +143,7 @@ async def live(world: World, tenant: Tenant, uid: str) -> None:
         await quietly(fake.remove_pod(sandbox))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_victims_keep_their_sets(tmp_path: Path, seed: int) -> None:
     """Random hostile pods in all hooks, reconnections and restarts: two victims keep their CPUs, no CPU has two owners,

@@ -120,6 +120,7 @@ def listening(pid: int) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_waits_for_the_runtime_and_comes_back(tmp_path: Path) -> None:
     """Started before there is a runtime, it connects when one comes, and again after every loss of it. It listens only
     on loopback, its sockets are its owner's, its log is JSON."""
@@ -158,6 +159,7 @@ def test_waits_for_the_runtime_and_comes_back(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_service_manager_is_told(tmp_path: Path) -> None:
     """systemd hears that it is ready, that it lives, what it does and that it stops."""
 
@@ -185,6 +187,7 @@ def test_service_manager_is_told(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_observe_as_a_process(tmp_path: Path) -> None:
     """`--observe` beside a running kubelet: everything is decided and shown, nothing is written, refused or changed."""
 
@@ -220,6 +223,7 @@ ANNOTATION = {
 }
 
 
+@pytest.mark.slow
 def test_killed_and_started_again(tmp_path: Path) -> None:
     """SIGKILL: what was given stays given, what was created meanwhile is moved; SIGTERM ends it in order."""
 
@@ -257,6 +261,7 @@ def test_other_commands_do_not_load_the_agents_libraries(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_shipped_plugin_script(tmp_path: Path) -> None:
     """The script for the runtime's plugin folder hands the runtime's socket on, and ends with it."""
     shipped = Path(__file__).parents[2] / "deploy" / "nri" / "90-podslice"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from benchmarks.agent_soak import soak
 
 
+@pytest.mark.slow
 def test_short_soak(tmp_path: Path) -> None:
     """Hundreds of pod lifecycles with kills and restarts in between: no lost CPU, no drift, nothing left behind."""
     result = asyncio.run(soak(tmp_path, 300, disturb=40))

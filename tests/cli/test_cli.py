@@ -84,6 +84,7 @@ def test_help_and_version() -> None:
         assert "Example" in text
 
 
+@pytest.mark.slow
 def test_replay(tmp_path: Path) -> None:
     """replay prints outcomes, and --check compares and exits 1 on a difference."""
     case = {"type": "cpuset", "in": "0-3,8"}
@@ -167,6 +168,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "options", "problem"), BAD)
 def test_bad_input_is_one_line(text: str, options: tuple[str, ...], problem: str) -> None:
     """Every mistake is one line on standard error with the place and the value, and exit code 2."""
@@ -178,6 +180,7 @@ def test_bad_input_is_one_line(text: str, options: tuple[str, ...], problem: str
     assert problem in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from podslice import Node
 from podslice.core.managers.container import CPU_STATE_FILE
 from tests.cli.test_cli import run
@@ -83,6 +85,7 @@ def test_defrag_by_restarts(tmp_path: Path) -> None:
     assert "no restarts, at most 1, make room for it" in result.stdout
 
 
+@pytest.mark.slow
 def test_defrag_sizes_a_pod(tmp_path: Path) -> None:
     """--largest grows the given pod, by moves and by restarts; more than one pod is refused."""
     for cpus in (1, 14):

@@ -16,6 +16,7 @@ NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 SMALL = "pack:1 numa:2(memory=16GB) core:4 pu:2"
 
 
+@pytest.mark.slow
 def test_draw_before_and_after(tmp_path: Path) -> None:
     """FILE's pods make a page with two pictures, an SVG with frames, and two maps in the terminal."""
     page, drawing = tmp_path / "node.html", tmp_path / "node.svg"

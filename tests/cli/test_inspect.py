@@ -119,6 +119,7 @@ def test_machine_and_configuration() -> None:
     assert "CFS quota is off for postgres (CPUs of their own) and so for the pod" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

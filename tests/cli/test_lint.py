@@ -123,6 +123,7 @@ def test_sarif(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_configuration_is_linted_with_the_machine(tmp_path: Path) -> None:
     """A configuration is checked as --config and as a file of its own, and --config turns on its rules about pods."""
     path = tmp_path / "kubelet.yaml"
@@ -144,6 +145,7 @@ def test_machine_alone_is_pointed_out() -> None:
     assert "PS305" in result.stdout
 
 
+@pytest.mark.slow
 def test_select_ignore_and_fail_on() -> None:
     """Rules are chosen by id, prefix or name; --fail-on says what is grave enough for exit code 1."""
     assert run("-", "--ignore", "PS3", stdin=POD).returncode == 0

@@ -104,6 +104,7 @@ def test_impossible_is_proven() -> None:
     assert plan.proven
 
 
+@pytest.mark.slow
 def test_pods_with_devices_stay() -> None:
     """A container that holds a device is never moved."""
     node, _ = fragmented(3, SMALL, pods=40, sizes="11", memory=False)
@@ -142,6 +143,7 @@ def test_large_nodes_get_a_plan() -> None:
     checked(node, wanted, plan)
 
 
+@pytest.mark.slow
 def test_several_large_containers_get_a_plan() -> None:
     """Three containers that need most of three NUMA nodes: the search makes room for all of them, not only for one."""
     node, _ = fragmented(4, LARGE, pods=80, sizes="2444", memory=False, leave=4)

@@ -54,6 +54,7 @@ def fits_with(setup: Setup, pod: Pod, uids: tuple[str, ...]) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3000, 3012))
 def test_plans_work_and_are_smallest(seed: int) -> None:
     """Plans can be carried out step by step; where restarting fewer pods is enough in any order, no plan has more."""

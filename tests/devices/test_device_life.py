@@ -130,6 +130,7 @@ pods = st.builds(lambda app, init, side: (app, init, side), *[st.lists(requests,
 steps = st.lists(st.tuples(st.integers(0, 5), pods, st.sampled_from([None, 1, 2, 3])), max_size=14)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(steps, st.sampled_from([PODSLICE, KUBELET_1_36]))
 def test_no_device_is_owned_twice(history, quirks):

@@ -15,6 +15,7 @@ from tests.explain.random_nodes import refusals
 replace = msgspec.structs.replace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3000, 3020))
 def test_what_was_learnt_changes_no_answer(seed: int) -> None:
     """Pods explained one after the other get the fixes that each gets alone, in the same order."""

@@ -52,6 +52,7 @@ def check_fixes(setup: Setup, pod: Pod) -> int:
     return len(fixes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_fix_admits_the_pod(seed: int) -> None:
     """Whatever is printed works when it is applied to a node built anew."""
@@ -215,6 +216,7 @@ def test_an_empty_node_needs_no_draining() -> None:
     assert not any("drained" in text for text in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2000, 2025))
 def test_a_fix_is_found_where_there_is_one(seed: int) -> None:
     """Compared with trying everything on small machines, no class of fixes misses one, and reductions are smallest."""

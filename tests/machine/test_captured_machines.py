@@ -52,6 +52,7 @@ def test_all_machines_are_there(shared: Path) -> None:
     assert len(INDEX) == 160
 
 
+@pytest.mark.slow
 @every_machine
 def test_kubelet_facts(name: str) -> None:
     """Core, socket, node and uncore cache of every CPU, and the counters, are those of Kubernetes' own discovery."""
@@ -154,6 +155,7 @@ def test_index_facts(name: str) -> None:
         assert machine.memory == entry["memory_total_bytes"]
 
 
+@pytest.mark.slow
 @every_machine
 def test_full_form_carries_everything(name: str) -> None:
     """A captured machine written as YAML or JSON and read again is the same machine."""
@@ -166,6 +168,7 @@ def _machineinfo_files() -> list[Path]:
     return sorted((SHARED / "machineinfo" / "generated").glob("*.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", _machineinfo_files(), ids=lambda path: path.stem)
 def test_discovery_is_cadvisors(path: Path) -> None:
     """Discovery gives the nodes, cores, threads, caches, memory and huge pages of cAdvisor's MachineInfo."""

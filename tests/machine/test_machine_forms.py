@@ -287,6 +287,7 @@ def machines(draw: st.DrawFn) -> Machine:
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(machines(), st.sampled_from(["yaml", "json"]))
 def test_full_form_round_trip(machine: Machine, form: Any) -> None:
@@ -294,6 +295,7 @@ def test_full_form_round_trip(machine: Machine, form: Any) -> None:
     assert parse_machine(dump_machine(machine, form)) == machine
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(machines())
 def test_machineinfo_round_trip(machine: Machine) -> None:
@@ -346,6 +348,7 @@ documents = with_keys("nodes", "sockets", "coresPerNuma", "hugepages", "topology
                       "memoryOnlyNodes", "coreKinds", "distances", "offline", "num_cores")  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(documents)
 def test_any_data_is_read_or_refused(data: dict[str, Any]) -> None:

@@ -90,6 +90,7 @@ def test_what_is_lost_is_said() -> None:
     assert "leaves out NUMA distances" in result.stderr
 
 
+@pytest.mark.slow
 def test_list() -> None:
     """`--list` names every ready-made machine, also as JSON."""
     assert all(name in run("--list").stdout for name in gallery_names())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -135,4 +136,4 @@ class MemoryLife(RuleBasedStateMachine):
 
 
 MemoryLife.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
-TestMemoryLife = MemoryLife.TestCase
+TestMemoryLife = pytest.mark.slow(MemoryLife.TestCase)

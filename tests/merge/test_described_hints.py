@@ -113,6 +113,7 @@ def test_random_resources(start: int) -> None:
         assert described == listed, seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("closest", [False, True])
 def test_every_pair_of_resources(nodes: int, closest: bool) -> None:

@@ -64,6 +64,7 @@ def problems(draw: st.DrawFn) -> tuple[int, list[list[int]], list[list[Hint]]]:
     return nodes, distances, draw(st.lists(hints, max_size=4))
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(problem=problems(), policy=st.sampled_from(POLICIES), closest=st.booleans())
 def test_equals_the_cross_product(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -230,7 +231,7 @@ class NodeMachine(RuleBasedStateMachine):
 
 
 NodeMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
-TestNode = NodeMachine.TestCase
+TestNode = pytest.mark.slow(NodeMachine.TestCase)
 
 
 def test_refusal_keeps_what_a_gone_pod_gave_back() -> None:

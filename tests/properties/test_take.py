@@ -46,6 +46,7 @@ LEGAL = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=800, deadline=None)
 @given(machine=machines(), data=st.data(), options=st.sampled_from(LEGAL))
 def test_exactly_as_many_and_only_available(machine: Machine, data: st.DataObject, options: CPUPolicyOptions) -> None:

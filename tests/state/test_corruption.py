@@ -109,6 +109,7 @@ def _owners(name: str, data: bytes, *, trust_zero: bool = True) -> Any:
     return state.default, state.assignments, state.bubbles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _FILES)
 def test_no_damage_changes_an_owner_unnoticed(name: str) -> None:
     """A damaged file is refused with a typed error, or has the same owners, or `verify` warns about it."""
@@ -138,6 +139,7 @@ def test_without_trust_in_zero_no_owner_changes_at_all(name: str) -> None:
         assert owners == intact, data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _FILES)
 def test_a_start_with_a_damaged_file_ends_in_a_verdict(name: str) -> None:
     """A kubelet's start with any damaged file is predicted without a failure of ours, for old and new kubelets."""
@@ -147,6 +149,7 @@ def test_a_start_with_a_damaged_file_ends_in_a_verdict(name: str) -> None:
         assert isinstance(start_error(data, kind, reader, _NODE), str)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in _FILES if not name.startswith("device")])
 def test_every_damaged_file_can_be_repaired(name: str) -> None:
     """What `repair` makes of a damaged file passes all checks and starts on the machine."""

@@ -104,6 +104,7 @@ def owners(directory: Path, running: dict[str, Pod]) -> dict[str, bytes]:
 SEEDS = range(36)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_kill_point(seed: int, tmp_path: Path) -> None:
     """Killed before or after every write, sync and rename, the node restarts with all its pods where they were."""
