@@ -220,3 +220,26 @@ def test_spreads_come_closest_first() -> None:
             assert sorted(found) == sorted((cost(way), way) for way in ways)
             assert [total for total, _ in found] == sorted(total for total, _ in found)
         assert spreads.number(size) == len(ways)
+
+
+def test_sockets_come_first() -> None:
+    """With `sockets_first`, sets of few sockets win wherever every resource prefers one, and nothing else changes."""
+    moved = 0
+    for seed in range(3000):
+        random = Random(seed)
+        n = random.randint(4, 6)
+        cpus = some_cpus(random, n, sockets=True)
+        if not isinstance(cpus, HintSet) or cpus.alignment is None:
+            continue
+        hints: list[ResourceHints] = [cpus, some_devices(random, n)] if random.random() < 0.3 else [cpus]
+        merger = Merger("best-effort", [(node, None) for node in range(n)])
+        usual = both_ways(merger, hints)[1]
+        span = cpus.alignment
+        assert span is not None
+        strict = [Hint(hint.mask, hint.preferred and span.holds(hint.mask or 0)) for hint in cpus]
+        lists = [None if one is None else strict if one is cpus else list(one) for one in hints]
+        aligned = merger.merge([{str(i): one for i, one in enumerate(lists)}])
+        cpus.sockets_first = True
+        assert both_ways(merger, hints)[0] == (aligned if aligned[0].preferred else usual), seed
+        moved += aligned[0].preferred and aligned != usual
+    assert moved > 5
