@@ -102,3 +102,28 @@ def test_documented_output_is_what_is_printed(
         place = next((at for at in range(place, len(printed)) if printed[at].startswith(begin)), len(printed))
         assert place < len(printed), f"{page} shows {wanted!r}, which is not printed there"
         place += 1
+
+
+OTHER_MEANINGS = {("--strict", "audit"), ("--devices", "topology")}
+"""Options that only have their name in common with those of the table."""
+
+
+def test_option_table_is_complete() -> None:
+    """docs/cli.md names, for each option that means the same everywhere, exactly the commands that have it."""
+    having: dict[str, set[str]] = {}
+    for path, command in all_commands(cli):
+        name = path.removeprefix("podslice ")
+        for param in command.params:
+            for option in (*param.opts, *param.secondary_opts) if isinstance(param, click.Option) else ():
+                if (option, name) not in OTHER_MEANINGS:
+                    having.setdefault(option, set()).add(name)
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`-.*?`) \| (`.*?`) \| ", text, re.MULTILINE)
+    documented = {
+        option: set(re.findall(r"`(.+?)`", commands))
+        for options, commands in rows
+        for option in re.findall(r"`(--?[a-z-]+)", options)
+    }
+    assert documented == {option: having[option] for option in documented}
+    shared = {option for option, commands in having.items() if len(commands) >= 5 and option.startswith("--")}
+    assert shared - {"--output", "--predicates", "--validate"} <= set(documented)

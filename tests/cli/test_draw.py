@@ -33,6 +33,15 @@ def test_draw_before_and_after(tmp_path: Path) -> None:
     assert "Before" not in text, "an empty node is no picture"
 
 
+def test_admit_writes_the_picture_too(tmp_path: Path) -> None:
+    """`admit --out` writes the node after, CPUs of the new pods framed; a name that tells no form admits nothing."""
+    drawing = tmp_path / "after.svg"
+    result = run("admit", "examples/pods.yaml", *NODE, "--out", str(drawing), "-o", "json")
+    assert (result.returncode, drawing.read_text().count('class="m"')) == (1, 28)
+    wrong = run("admit", "examples/pods.yaml", *NODE, "--out", str(tmp_path / "after.gif"))
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+
+
 def test_draw_evicts(tmp_path: Path) -> None:
     """--evict takes a running pod away by its name, and says which pods there are when it is unknown."""
     arguments = ("draw", *NODE, "--pods", "examples/pods.yaml", "--evict")

@@ -12,6 +12,7 @@ from podslice.core.lint.engine import lint_kubelet, lint_pod
 from podslice.core.lint.model import Finding
 from podslice.core.lint.registry import NODE_RULES, POD_RULES, RULES
 from podslice.core.lint.subject import NodeSubject, PodSubject
+from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.pod.unknown_fields import unknown_fields
@@ -54,6 +55,14 @@ def node(
     settings = {"eviction_hard": {}, **STATIC, **config}
     known = None if machine is None else from_synthetic(machine)
     return NodeSubject(KubeletConfig(**settings), known, unknown_fields=unknown, profile=profile)
+
+
+def assert_declared(findings: list[Finding]) -> None:
+    """Every severity is one that the rule says it can have."""
+    rules = {rule.id: rule for rule in RULES}
+    for finding in findings:
+        rule = rules[finding.id]
+        assert finding.severity in (rule.severity, *rule.others), rule.id
 
 
 def check(data: Stanza, subject: NodeSubject | None = None) -> list[Finding]:
@@ -425,6 +434,7 @@ def test_pod_rule(case: Case) -> None:
     found = [finding for finding in check(case.bad, case.node) if finding.id == case.rule]
     assert len(found) == 1, found
     assert (found[0].path, found[0].severity) == (case.path, case.severity)
+    assert_declared(found)
     assert case.says in found[0].message
     assert found[0].fix
     assert case.rule not in {finding.id for finding in check(case.good, case.node)}
@@ -592,6 +602,7 @@ def test_node_rule(case: NodeCase) -> None:
     found = [finding for finding in lint_kubelet(case.bad, ALL) if finding.id == case.rule]
     assert len(found) == 1, found
     assert (found[0].path, found[0].severity) == (case.path, case.severity)
+    assert_declared(found)
     assert case.says in found[0].message
     assert case.rule not in {finding.id for finding in lint_kubelet(case.good, ALL)}
 
@@ -692,3 +703,24 @@ def test_an_empty_pool_of_memory(resource: str, shown: str) -> None:
     assert f"the budget of {shown} goes to exclusive containers (c0 {shown}) and leaves none for c1" in found[0].message
     by_container = node(**{**config, "topology_manager_scope": "container"})
     assert not [finding for finding in check(data, by_container) if finding.id == "PS201"]
+
+
+def test_declared_severities_are_shown() -> None:
+    """A rule whose findings can be graver or milder says so in the list of rules."""
+    severities = {rule.id: rule.severities for rule in RULES}
+    assert severities["PS202"] == "warning (or info, error)"
+    assert severities["PS204"] == "error"
+
+
+def test_devices_count_on_the_empty_node() -> None:
+    """With the node's devices, a pod that asks for more of them than there are is refused on the empty node."""
+    inventory = inventory_from_data([{"resource": "x.io/gpu", "perNUMANode": {0: 1, 1: 1}}])
+    config = KubeletConfig(
+        cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="single-numa-node"
+    )
+    subject = NodeSubject(config, from_synthetic("pack:2 numa:1(memory=8GB) core:4 pu:1"), devices=inventory)
+    limits = {"cpu": "1", "memory": "1Gi", "x.io/gpu": "2"}
+    found = check(pod({"limits": limits}), subject)
+    assert "PS501" in [one.id for one in found]
+    limits["x.io/gpu"] = "1"
+    assert "PS501" not in [one.id for one in check(pod({"limits": limits}), subject)]

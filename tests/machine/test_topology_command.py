@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from podslice.cli.topology import topology
 from podslice.core.errors import InputError
+from podslice.core.machine.machineinfo import to_machineinfo
+from podslice.core.machine.model import Core, Machine, NUMANode
 from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import parse_machine
 from podslice.render.machine_table import cpus_text, to_text
@@ -33,7 +36,7 @@ def test_gallery_machine() -> None:
     assert lines[0] == "epyc-9654-nps4 (x86_64)"
     assert "CPUs        384 (0-383)" in lines
     assert "Cores       192, 2 threads each" in lines
-    assert "Uncore      24 caches of 16 CPUs" in lines
+    assert "Uncore      24 groups of 16 CPUs" in lines
     assert "7     1          24    48  168-191,360-383  192 GiB  3 × 32 MiB" in lines
     assert "7         32  32  32  32  12  12  12  10" in lines
 
@@ -142,3 +145,26 @@ def test_sizes_and_lists() -> None:
     ragged = strided | 1 << 200
     assert cpus_text(ragged).endswith(",…")
     assert len(cpus_text(ragged)) <= 36
+
+
+def test_uncore_groups_are_the_kubelets() -> None:
+    """A core without an uncore cache beside cores that have one is in the group of its socket's number."""
+    cores = (Core(0, 0, (0,), (0,)), Core(0, 1, (1,), (0,)), Core(0, 2, (2,)), Core(0, 3, (3,)))
+    text = to_text(Machine(nodes=(NUMANode(0, 1 << 30, cores=cores),)), wide=True)
+    assert "Uncore      1 group of 4 CPUs" in text
+    assert [line.split()[4] for line in text.splitlines() if line[:1].isdigit()][-4:] == ["0"] * 4
+
+
+def test_overlapping_nodes_are_said() -> None:
+    """Where NUMA nodes share CPUs, the number of CPUs is theirs and a sentence tells what the kubelet counts."""
+    shared = Core(0, 0, (0, 1))
+    machine = Machine(nodes=(NUMANode(0, 1, cores=(shared,)), NUMANode(1, 1, cores=(shared, Core(0, 1, (2,))))))
+    assert "CPUs        3 (0-2); NUMA nodes overlap: the kubelet counts 5" in to_text(machine)
+
+
+def test_physical_cores_are_counted_as_cadvisor_does(shared: Path) -> None:
+    """num_physical_cores is the number of core ids, as in recorded MachineInfo of two sockets."""
+    text = (shared / "machineinfo" / "generated" / "nto-master-bare-metal.json").read_text()
+    recorded = json.loads(text)
+    recorded = recorded.get("machineinfo", recorded)
+    assert to_machineinfo(parse_machine(text))["num_physical_cores"] == recorded["num_physical_cores"] == 28

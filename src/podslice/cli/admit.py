@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
+from podslice.cli.draw import picture_form, write_picture
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
@@ -18,17 +20,26 @@ from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
 from podslice.core.values.cpuset import CPUSet
 from podslice.render.ansi import echo, style
+from podslice.render.picture import picture_of
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @node_options
 @running_options
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a picture of the node after as well: .svg, .html or .txt.",
+)
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @only_refused_option
 @quiet_option
 @OUTPUT("table", "wide")
-def admit(files: tuple[str, ...], show_map: bool, only_refused: bool, output: str, **options: Any) -> None:
+def admit(
+    files: tuple[str, ...], out: Path | None, show_map: bool, only_refused: bool, output: str, **options: Any
+) -> None:
     """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
 
     FILE holds Pods, Lists or workloads (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet) as YAML or
@@ -42,11 +53,14 @@ def admit(files: tuple[str, ...], show_map: bool, only_refused: bool, output: st
       kubectl get pod db -o yaml | podslice admit - --machine xeon-6338-2s \\
           --set cpuManagerPolicy=static --set reservedSystemCPUs=0-1
       podslice admit new.yaml --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
+      podslice admit new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out after.html
       podslice admit pods.yaml --from 'pack:2 numa:2 core:8 pu:2' --profile kubelet-1.36 -o json
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
+    form = picture_form(None, out)
     node, _, warnings = start_node(**options)
+    before = None if out is None else picture_of(node.kubelet)
     read = read_pods(files, taken=set(node.kubelet.active), **options)
     print_warnings((*warnings, *read.warnings))
     profile = options["profile"]
@@ -54,6 +68,8 @@ def admit(files: tuple[str, ...], show_map: bool, only_refused: bool, output: st
     all_admitted = all(decision.admitted for decision in decisions)
     if only_refused:
         decisions = [decision for decision in decisions if not decision.admitted]
+    if out is not None:
+        write_picture(out, [("", picture_of(node.kubelet, before=before))], form)
     if output in ("table", "wide"):
         _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
     else:
@@ -199,7 +215,6 @@ def _cpu_columns(container: ContainerDecision, pool: CPUSet, wide: bool) -> list
 
 
 def _map(node: Node) -> str:
-    from podslice.render.picture import picture_of
     from podslice.render.terminal import to_text
 
     return to_text(picture_of(node.kubelet), width=shutil.get_terminal_size((120, 24)).columns)

@@ -70,19 +70,18 @@ def draw(
             raise InputError("needs a state directory to watch", path="--watch", remedy="--state /var/lib/kubelet")
         _watch(options, interval)
         return
-    form = _form(output, out)
+    form = picture_form(output, out)
     started = start_node(**options)
     read = read_pods(files, taken=set(started.node.kubelet.active), **options)
     print_warnings((*started.warnings, *read.warnings))
     pictures = _pictures(started.node, [one.pod for one in read.pods], evicted)
-    text = _drawn(pictures, form)
     if out is None:
-        echo(text)
+        echo(_drawn(pictures, form))
     else:
-        write_text(out, click.unstyle(text) if form == "text" else text)
+        write_picture(out, pictures, form)
 
 
-def _form(output: str | None, out: Path | None) -> str:
+def picture_form(output: str | None, out: Path | None) -> str:
     """The form asked for, or that of the file's name. Raises `InputError` for a name that says nothing."""
     if output is not None or out is None:
         return output or "text"
@@ -129,6 +128,12 @@ def _drawn(pictures: list[tuple[str, Picture]], form: str) -> str:
         heading, picture = pictures[-1]
         return to_svg(picture._replace(details=(*picture.details, heading)) if heading else picture)
     return "\n\n".join(_terminal(heading, picture) for heading, picture in pictures)
+
+
+def write_picture(out: Path, pictures: list[tuple[str, Picture]], form: str) -> None:
+    """Write pictures into a file, texts without colours. Raises `InputError`."""
+    text = _drawn(pictures, form)
+    write_text(out, click.unstyle(text) if form == "text" else text)
 
 
 def _terminal(heading: str, picture: Picture) -> str:

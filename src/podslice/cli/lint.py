@@ -12,7 +12,7 @@ import msgspec
 
 from podslice.cli.completion import complete_rule
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.node_option import load_config, profile_option, set_option
+from podslice.cli.node_option import load_config, load_devices, profile_option, set_option
 from podslice.cli.output import emit, print_data, print_error, quiet_option
 from podslice.contract.linting import LintReport, LintRuleList, described
 from podslice.core.errors import InputError
@@ -20,6 +20,7 @@ from podslice.core.lint.engine import lint_kubelet, lint_pod
 from podslice.core.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.core.lint.registry import RULES, choose, find_rule
 from podslice.core.lint.subject import NodeSubject, PodSubject
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.render.ansi import echo
 
@@ -33,6 +34,7 @@ class _Settings(NamedTuple):
     machine: Machine | None
     rules: frozenset[str]
     profile: str
+    devices: DeviceInventory | None
 
 
 class _Result(NamedTuple):
@@ -49,6 +51,7 @@ class _Result(NamedTuple):
 @set_option
 @machine_options
 @profile_option
+@click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md).")
 @click.option(
     "--select",
     metavar="RULES",
@@ -72,6 +75,7 @@ def lint(
     sysfs: str | None,
     source: str | None,
     profile: str,
+    devices_path: str | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     fail_on: str,
@@ -100,7 +104,8 @@ def lint(
     if not files and config_path is None:
         raise InputError("names no file", path="FILE", remedy="podslice lint pod.yaml")
     rules = choose(_split(select), _split(ignore))
-    settings = _settings(config_path, overrides, (machine, sysfs, source), rules, profile)
+    devices = load_devices(devices_path)
+    settings = _settings(config_path, overrides, (machine, sysfs, source), rules, profile, devices)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
     if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
@@ -144,16 +149,17 @@ def _settings(
     machine: tuple[str | None, str | None, str | None],
     rules: frozenset[str],
     profile: str,
+    devices: DeviceInventory | None,
 ) -> _Settings:
     chosen = resolve_machine(*machine) if any(value is not None for value in machine) else None
     if config_path is None and not overrides:
-        return _Settings(None, chosen, rules, profile)
+        return _Settings(None, chosen, rules, profile, devices)
     config, warnings = load_config(config_path, overrides)
-    node = NodeSubject(config, chosen, profile=profile, unknown_fields=warnings)
+    node = NodeSubject(config, chosen, profile=profile, unknown_fields=warnings, devices=devices)
     if overrides and node.gate_error:
         problem = f"a kubelet would not start: {node.gate_error}"
         raise InputError(problem, path="--set featureGates", remedy=node.gate_error.hint)
-    return _Settings(node, chosen, rules, profile)
+    return _Settings(node, chosen, rules, profile, devices)
 
 
 def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settings) -> tuple[list[_Result], bool]:
@@ -205,7 +211,16 @@ def _configurations(documents: list[Any], source: str, settings: _Settings) -> I
                 config, warnings = config_from_dict(document)
             except InputError as error:
                 raise error.at(source=source, document=index if len(documents) > 1 else None) from None
-            yield index, NodeSubject(config, settings.machine, profile=settings.profile, unknown_fields=warnings)
+            yield (
+                index,
+                NodeSubject(
+                    config,
+                    settings.machine,
+                    profile=settings.profile,
+                    unknown_fields=warnings,
+                    devices=settings.devices,
+                ),
+            )
 
 
 def _print(results: list[_Result], width: int) -> None:

@@ -15,8 +15,8 @@ class LintReport(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-class LintRule(msgspec.Struct, frozen=True):
-    """A rule. `severity` is the one of its findings unless a finding says another one, `needs` what it has to know:
+class LintRule(msgspec.Struct, frozen=True, rename="camel"):
+    """A rule. `severity` is the usual one of its findings, `other_severities` what they are in some cases. `needs`:
     `nothing` beside the object, a `config`, or a `machine` as well. `replaces` are rules that then say nothing."""
 
     id: str
@@ -26,6 +26,7 @@ class LintRule(msgspec.Struct, frozen=True):
     explanation: str
     needs: str
     replaces: tuple[str, ...]
+    other_severities: tuple[str, ...]
 
 
 class LintRuleList(msgspec.Struct, frozen=True):
@@ -36,4 +37,6 @@ class LintRuleList(msgspec.Struct, frozen=True):
 
 def described(rule: Rule[Any]) -> LintRule:
     """A rule without its function."""
-    return LintRule(rule.id, rule.name, rule.severity, rule.title, rule.explanation, rule.needs, rule.replaces)
+    return LintRule(
+        rule.id, rule.name, rule.severity, rule.title, rule.explanation, rule.needs, rule.replaces, rule.others
+    )

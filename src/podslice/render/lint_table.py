@@ -53,11 +53,11 @@ def _count(number: int, word: str) -> str:
 def rule_page(rule: Rule[Any], *, width: int) -> str:
     """What a rule means, for `--explain`."""
     needs = {"nothing": "nothing", "config": "--config", "machine": "--config and --machine"}[rule.needs]
-    head = f"{style(rule.id, bold=True)} {rule.name} ({rule.severity})\n{rule.title}\n"
+    head = f"{style(rule.id, bold=True)} {rule.name} ({rule.severities})\n{rule.title}\n"
     return "\n".join([head, *textwrap.wrap(rule.explanation, width), "", f"Needs: {needs}"])
 
 
 def rule_table(rules: Sequence[Rule[Any]]) -> str:
     """All rules, one line each."""
-    rows = [[rule.id, rule.name, rule.severity, rule.needs, rule.title] for rule in rules]
+    rows = [[rule.id, rule.name, rule.severities, rule.needs, rule.title] for rule in rules]
     return format_table(["ID", "NAME", "SEVERITY", "NEEDS", "TITLE"], rows, bold=True)

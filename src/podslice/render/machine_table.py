@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from podslice.core.machine.model import Cache, HugePages, KernelNode, Machine, NUMANode
+from podslice.core.machine.model import Cache, Core, HugePages, KernelNode, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits
 from podslice.render.ansi import style
 from podslice.render.prose import folded
@@ -130,6 +130,12 @@ def _cpu_fact(machine: Machine) -> str:
     cpus = machine.cpus.bits
     if not cpus:
         return "none that a kubelet can see" if machine.cpu_count == 0 else str(machine.cpu_count)
+    twice = machine.cpu_count - cpus.bit_count()
+    if (
+        twice > 0
+        and twice == sum(len(core.threads) for node in machine.nodes for core in node.cores) - cpus.bit_count()
+    ):
+        return f"{cpus.bit_count()} ({cpus_text(cpus)}); NUMA nodes overlap: the kubelet counts {machine.cpu_count}"
     return f"{machine.cpu_count} ({cpus_text(cpus)})"
 
 
@@ -187,15 +193,19 @@ def _unseen_fact(machine: Machine) -> str:
 def _uncore_fact(machine: Machine) -> str:
     """How the kubelet groups CPUs by uncore cache, where that is not simply by socket."""
     groups: dict[int, int] = {}
-    for node in machine.nodes:
-        for core in node.cores:
-            for cache in core.uncore_caches[:1]:
-                groups[cache] = groups.get(cache, 0) + len(core.threads)
-    if not groups:
+    cores = [core for node in machine.nodes for core in node.cores]
+    if not any(core.uncore_caches for core in cores):
         return ""
+    for core in cores:
+        groups[_uncore_group(core)] = groups.get(_uncore_group(core), 0) + len(core.threads)
     sizes = sorted(set(groups.values()))
     each = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    return f"{_plural(len(groups), 'cache')} of {each} CPUs"
+    return f"{_plural(len(groups), 'group')} of {each} CPUs"
+
+
+def _uncore_group(core: Core) -> int:
+    """The group the kubelet puts a core into: its first uncore cache, or the id of its socket where it has none."""
+    return core.uncore_caches[0] if core.uncore_caches else core.socket
 
 
 def _node_table(machine: Machine, nodes: Sequence[NUMANode], wide: bool, paint: _Paint) -> list[str]:
@@ -277,13 +287,14 @@ def _uniform_distance(nodes: Sequence[NUMANode]) -> int | None:
 
 def _core_table(nodes: Sequence[NUMANode], paint: _Paint) -> list[str]:
     cores = sorted(((min(core.threads), node, core) for node in nodes for core in node.cores), key=lambda c: c[0])
+    grouped = any(core.uncore_caches for _, _, core in cores)
     rows = [
         (
             str(first),
             str(core.core),
             str(core.socket),
             str(node.id),
-            ",".join(map(str, core.uncore_caches)) or "-",
+            ",".join(map(str, core.uncore_caches)) or (str(_uncore_group(core)) if grouped else "-"),
             format_bits(bits_of(core.threads)),
         )
         for first, node, core in cores

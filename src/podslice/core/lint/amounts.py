@@ -191,6 +191,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "the API server's own. Violations that have a rule of their own (PS204, PS205, PS303) are reported there. A "
         "pod that v1.36.2 accepts and a release with the fixes of KEP-2837 refuses is a warning.",
         _invalid,
+        others=(WARNING,),
     ),
     Rule(
         "PS301",
@@ -201,6 +202,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "100m a burst of a few milliseconds already waits for the next period, which shows as latency at low average "
         "use. Below 1 ms per period the kernel's smallest quota takes effect instead (a warning).",
         _tiny_cpu_limit,
+        others=(WARNING,),
     ),
     Rule(
         "PS302",

@@ -294,6 +294,7 @@ RULES: tuple[Rule[NodeSubject], ...] = (
         _refused_gates,
         CONFIG,
         ("PS402",),
+        others=(INFO, WARNING),
     ),
     Rule(
         "PS407",

@@ -33,7 +33,8 @@ class Problem(NamedTuple):
 
 
 class Rule(NamedTuple, Generic[Subject]):
-    """`replaces` names rules whose findings about the same object say less than this one's."""
+    """`replaces` names rules whose findings about the same object say less than this one's; `others` are severities
+    that its findings have in some cases, beside the usual one."""
 
     id: str
     name: str
@@ -43,6 +44,13 @@ class Rule(NamedTuple, Generic[Subject]):
     check: Callable[[Subject], Iterable[Problem]]
     needs: str = NOTHING
     replaces: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def severities(self) -> str:
+        """The usual severity, and the others it may have: `warning (or info, error)`."""
+        others = ", ".join(name for name in SEVERITIES if name in self.others)
+        return f"{self.severity} (or {others})" if others else self.severity
 
 
 class ObjectReference(msgspec.Struct, frozen=True):

@@ -153,6 +153,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         _over_numa_node,
         MACHINE,
         ("PS501",),
+        others=(INFO, ERROR),
     ),
     Rule(
         "PS501",

@@ -244,6 +244,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "pages. Without a configuration this is a warning.",
         _empty_shared_pool,
         replaces=("PS501",),
+        others=(WARNING,),
     ),
     Rule(
         "PS203",
@@ -272,6 +273,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "An app container's limit must not exceed the pod's. For init containers and sidecars the API server does not "
         "check it; the pod's cgroup wins, so the larger figure only misleads (a warning).",
         _limit_over_pod_limit,
+        others=(WARNING,),
     ),
     Rule(
         "PS206",

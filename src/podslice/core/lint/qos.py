@@ -202,6 +202,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "evicted earlier. Leaving out the CPU limit on purpose is common; then ignore this. It is a warning on a "
         "node with the static CPU manager when some container asks for whole CPUs with request equal to limit.",
         _nearly_guaranteed,
+        others=(WARNING,),
     ),
     Rule(
         "PS102",
@@ -212,6 +213,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "number. A container that asks for 1500m runs in the shared pool with everyone else. Without a kubelet "
         "configuration this is only an information; below one CPU nothing is reported.",
         _fractional_cpus,
+        others=(INFO,),
     ),
     Rule(
         "PS103",
@@ -223,6 +225,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "Without a kubelet configuration this is an information; pods with resource claims are passed over, because a "
         "DRA driver may give them CPUs.",
         _integral_cpus_other_memory,
+        others=(INFO,),
     ),
     Rule(
         "PS104",
@@ -233,6 +236,7 @@ RULES: tuple[Rule[PodSubject], ...] = (
         "that was added later) makes the whole pod Burstable. It is a warning on a "
         "node with the static CPU manager when a container asks for whole CPUs.",
         _spoiled_by_container,
+        others=(WARNING,),
     ),
     Rule(
         "PS105",

@@ -10,6 +10,7 @@ from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_optio
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.errors import StartError
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import ContainerManager
 from podslice.core.node import Node
@@ -35,7 +36,9 @@ class NodeSubject:
         *,
         profile: str = "podslice",
         unknown_fields: tuple[str, ...] = (),
+        devices: DeviceInventory | None = None,
     ) -> None:
+        self.devices = devices
         self.config = config
         self.machine = machine
         self.profile = profile
@@ -106,7 +109,7 @@ class NodeSubject:
     def new_node(self) -> Node:
         """An empty node. Raises `StartError`."""
         assert self.machine is not None
-        return Node(self.machine, self.config, profile=self.profile)
+        return Node(self.machine, self.config, profile=self.profile, devices=self.devices)
 
 
 class Place(NamedTuple):

@@ -116,10 +116,13 @@ class _Reader:
 
 
 def to_machineinfo(machine: Machine) -> Json:
-    """MachineInfo with everything a kubelet's managers read, and the caches as far as they are known."""
+    """MachineInfo with everything a kubelet's managers read, and the caches as far as they are known.
+
+    Like cAdvisor, `num_cores` counts logical CPUs and `num_physical_cores` core ids, which sockets have in common.
+    """
     return {
         "num_cores": machine.cpu_count,
-        "num_physical_cores": len({(core.socket, core.core) for node in machine.nodes for core in node.cores}),
+        "num_physical_cores": len({core.core for node in machine.nodes for core in node.cores}),
         "num_sockets": machine.socket_count,
         "memory_capacity": machine.memory,
         "hugepages": _hugepages(machine.all_hugepages),
