@@ -283,7 +283,7 @@ class _History:
         """True when a list of blocks in the memory state file has several members, whose order upstream leaves open."""
         memory = self.kubelet.manager.memory_manager
         if memory is None or not self.kubelet.running:
-            return _several_types(self.kubelet.files.get(STATE_FILES[1]))
+            return _several_types(self.kubelet.files.get(STATE_FILES[1]), pod_level=self.kubelet.manager.pod_level)
         lists = [*memory.pod_assignments.values()]
         lists += [blocks for named in memory.assignments.values() for blocks in named.values()]
         return any(len(blocks) > 1 for blocks in lists)
@@ -319,13 +319,13 @@ def pod_cgroup_to_json(cgroup: PodCgroup) -> Json:
     return shown
 
 
-def _several_types(data: bytes | None) -> bool:
-    """The same of a file that no manager holds."""
+def _several_types(data: bytes | None, *, pod_level: bool) -> bool:
+    """The same of a file that no manager holds; a kubelet without `pod_level` does not know its pod entries."""
     try:
         checkpoint = checkpoint_memory.decode(data or b"")
     except CheckpointError:
         return False
-    lists = [*(checkpoint.pod_entries or {}).values()]
+    lists = [*(checkpoint.pod_entries or {}).values()] if pod_level else []
     lists += [blocks for named in (checkpoint.entries or {}).values() for blocks in (named or {}).values()]
     return any(blocks is not None and len(blocks) > 1 for blocks in lists)
 
