@@ -139,7 +139,7 @@ class Kubelet:
             "name": f"{pod.metadata.name}-{NODE}",
             "uid": uid,
             "cgroup_parent": parent,
-            "annotations": pod.metadata.annotations or {},
+            "annotations": {**(pod.metadata.annotations or {}), **(_static(uid) if known else {})},
             "resources": _cri(sandbox(pod, self.gates, self.settings, KUBELET_1_36).resources),
         }
         return pod, data
@@ -193,6 +193,11 @@ class Kubelet:
         }
         for name, text in files.items():
             self.vm.call("write", path=f"/sys/fs/cgroup{parent}/{name}", text=text)
+
+
+def _static(uid: str) -> dict[str, str]:
+    """What a kubelet says of a pod of its own files."""
+    return {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": uid}
 
 
 def _cri(resources: LinuxResources) -> Json:

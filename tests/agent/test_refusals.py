@@ -147,6 +147,20 @@ def test_status_says_who_is_refused_and_why(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
+@pytest.mark.parametrize("amount", ["1e4096", "1e99", "9" * 80])
+def test_numbers_that_take_long_are_refused(tmp_path: Path, amount: str) -> None:
+    """Amounts whose sums are big-integer work are no amounts; what people write is."""
+
+    async def test(world: World) -> None:
+        world.source.add(make_pod("odd", ("app", "1"), memory=amount))
+        with pytest.raises(RPCError, match=r"PodTooLarge: .*the amount of memory is no amount"):
+            await world.fake.create_container(await world.fake.run_pod("odd"), "app")
+        for number, fine in enumerate(("1e9", "1E", "1500m", "123456789012345678", "0.5Gi", "1e-3", "0." + "1" * 100)):
+            await world.run(make_pod(f"p{number}", ("app", "100m"), memory=fine))
+
+    in_world(tmp_path, test)
+
+
 def test_too_large_a_pod_is_refused(tmp_path: Path) -> None:
     """What would take longer to decide than the runtime waits is refused at once, with the reason."""
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from podslice.core.pod.spec import Pod
+from podslice.core.values.quantity import Quantity
 
+MOST_BITS = 256
 MOST_CONTAINERS = 200
 MOST_RESOURCES = 32
 MOST_AMOUNTS = 2000
@@ -29,6 +31,9 @@ def too_large(pod: Pod) -> str:
         for quantities in (resources.requests or {}, resources.limits or {}):
             names.update(quantities)
             amounts += len(quantities)
+            odd = next((name for name, amount in quantities.items() if _is_odd(amount)), None)
+            if odd is not None:
+                return f"the amount of {odd[:80]} is no amount of anything"
     if len(names) > MOST_RESOURCES:
         return f"it names {len(names)} resources, at most {MOST_RESOURCES} are decided about"
     if amounts > MOST_AMOUNTS:
@@ -37,3 +42,8 @@ def too_large(pod: Pod) -> str:
     if size > LARGEST_SPECIFICATION:
         return f"what the managers read of it is {size} bytes, at most {LARGEST_SPECIFICATION} are decided about"
     return ""
+
+
+def _is_odd(amount: Quantity) -> bool:
+    """A number whose sums would take long: far beyond what fits into 64 bits."""
+    return amount.nano.bit_length() > MOST_BITS
