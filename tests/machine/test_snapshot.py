@@ -11,7 +11,7 @@ import pytest
 
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
-from podslice.host import snapshot
+from podslice.host import archive, snapshot
 from podslice.host.capture import capture_machine
 from podslice.host.discover import discover, discover_host, discover_snapshot
 from podslice.host.filesystem import DiskFileSystem, MemoryFileSystem
@@ -76,14 +76,14 @@ def test_names_that_climb_have_no_effect(tmp_path: Path) -> None:
 def test_absurd_sizes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Archives beyond the limits are refused with the limit in the message."""
     path = write_tar(tmp_path / "m.tar")
-    monkeypatch.setattr(snapshot, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(archive, "MAX_ENTRIES", 3)
     with pytest.raises(InputError, match="absurd size: more than 3 entries"):
         open_snapshot(path)
-    monkeypatch.setattr(snapshot, "MAX_ENTRIES", 100)
-    monkeypatch.setattr(snapshot, "MAX_TOTAL_BYTES", 30)
+    monkeypatch.setattr(archive, "MAX_ENTRIES", 100)
+    monkeypatch.setattr(archive, "MAX_TOTAL_BYTES", 30)
     with pytest.raises(InputError, match="absurd size"):
         open_snapshot(path)
-    monkeypatch.setattr(snapshot, "MAX_TOTAL_BYTES", 1 << 20)
+    monkeypatch.setattr(archive, "MAX_TOTAL_BYTES", 1 << 20)
     monkeypatch.setattr(snapshot, "MAX_FILE_BYTES", 10)
     with pytest.raises(InputError, match=r"meminfo has 26 bytes"):
         open_snapshot(path)

@@ -177,7 +177,8 @@ def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settin
 
 
 def _lint_file(path: str, settings: _Settings) -> _Result:
-    from podslice.k8s.manifest import pods_as_written, read_text
+    from podslice.k8s.files import read_text
+    from podslice.k8s.manifest import pods_as_written
     from podslice.k8s.yaml import Positions, load_documents
 
     source = "stdin" if path == "-" else path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -60,8 +59,9 @@ def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) 
         return discover_snapshot(sysfs)
     if source is not None:
         from podslice.host.machine_files import load_machine, parse_machine
+        from podslice.k8s.files import read_text
 
-        return parse_machine(sys.stdin.read(), source="stdin") if source == "-" else load_machine(source)
+        return parse_machine(read_text("-"), source="stdin") if source == "-" else load_machine(source)
     from podslice.host.discover import discover_host
 
     return discover_host()

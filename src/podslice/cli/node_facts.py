@@ -49,7 +49,7 @@ def _with_fact(view: NodeView, key: str, value: str) -> NodeView:
 
 
 def _with_node(view: NodeView, path: str) -> NodeView:
-    from podslice.k8s.manifest import read_text
+    from podslice.k8s.files import read_text
     from podslice.k8s.yaml import load_documents
 
     documents = load_documents(read_text(path), path)

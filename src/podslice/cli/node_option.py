@@ -237,7 +237,7 @@ def load_devices(path: str | None) -> DeviceInventory | None:
     if path is None:
         return None
     from podslice.core.machine.devices import inventory_from_data
-    from podslice.k8s.manifest import read_text
+    from podslice.k8s.files import read_text
     from podslice.k8s.yaml import load_documents
 
     documents = load_documents(read_text(path), path)

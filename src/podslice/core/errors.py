@@ -15,6 +15,14 @@ class PodsliceError(Exception):
     """Base of everything podslice raises on purpose."""
 
 
+_LONGEST = 600
+
+
+def _bounded(text: str) -> str:
+    """A part of a message that may quote an input of any length."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
 class InputError(PodsliceError):
     """Unusable input: where it is, what it says, and what would be valid.
 
@@ -25,10 +33,10 @@ class InputError(PodsliceError):
     def __init__(
         self, problem: str, *, source: str = "", document: int | None = None, path: str = "", remedy: str = ""
     ) -> None:
-        self.problem = problem
-        self.source = source
+        self.problem = _bounded(problem)
+        self.source = _bounded(source)
         self.document = document
-        self.path = path
+        self.path = _bounded(path)
         self.remedy = remedy
         super().__init__(str(self))
 

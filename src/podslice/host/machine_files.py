@@ -20,14 +20,15 @@ from podslice.core.machine.machineinfo import from_machineinfo, to_machineinfo
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, to_synthetic
 from podslice.host.discover import discover_snapshot
+from podslice.k8s.files import MAX_TEXT_BYTES, read_stream
 from podslice.k8s.yaml import Dumper, load_documents
 
 Format = Literal["auto", "snapshot", "yaml", "json", "machineinfo", "hwloc-xml", "synthetic"]
 DumpFormat = Literal["yaml", "json", "machineinfo", "synthetic"]
 
-MAX_TEXT_BYTES = 64 << 20
 _ARCHIVE_MAGIC = (b"\xfd7zXZ\x00", b"\x1f\x8b", b"BZh")
 _USTAR_OFFSET = 257
+_USTAR = b"ustar"
 _REMEDY = (
     "give a snapshot (folder or tar with sys/ and proc/), YAML, MachineInfo JSON, hwloc XML, "
     "or a synthetic description such as pack:2 core:8 pu:2"
@@ -93,13 +94,12 @@ def _load_path(path: Path, format: Format) -> Machine:
         return discover_snapshot(path)
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_TEXT_BYTES + 1)
+            start = file.read(_USTAR_OFFSET + len(_USTAR))
+            if format == "snapshot" or start.startswith(_ARCHIVE_MAGIC) or start.endswith(_USTAR):
+                return discover_snapshot(path)
+            content = start + read_stream(file, str(path), MAX_TEXT_BYTES, text=True)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path), remedy=_REMEDY) from None
-    if format == "snapshot" or content.startswith(_ARCHIVE_MAGIC) or content[_USTAR_OFFSET:].startswith(b"ustar"):
-        return discover_snapshot(path)
-    if len(content) > MAX_TEXT_BYTES:
-        raise InputError(f"is larger than {MAX_TEXT_BYTES >> 20} MiB", source=str(path), remedy=_REMEDY)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -115,11 +115,6 @@ def _sniff(text: str) -> Format:
 
 def _decode(text: str, source: str) -> Any:
     """Plain data of a JSON or YAML text."""
-    if text.lstrip()[:1] == "{":
-        try:
-            return json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            pass
     documents = load_documents(text, source)
     if not documents or isinstance(documents[0], str):
         raise InputError("describes no machine", source=source, remedy=_REMEDY)

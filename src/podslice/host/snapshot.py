@@ -1,7 +1,7 @@
 """Opening a captured machine: a directory or an archive that holds `sys/` and `proc/` as they were.
 
 Archives are read into memory and nothing is unpacked, so names that climb out of the archive have no effect.
-Only what discovery reads is kept, and the announced sizes are bounded before anything is decompressed further.
+Only what discovery reads is kept, and everything is bounded while it is read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import zlib
 from pathlib import Path
 
 from podslice.core.errors import InputError
+from podslice.host.archive import AbsurdArchiveError, members
 from podslice.host.filesystem import MAX_FILE_BYTES, DiskFileSystem, FileSystem, MemoryFileSystem
 
-MAX_ENTRIES = 2_000_000
-MAX_TOTAL_BYTES = 1 << 30
-_MAX_KEPT_BYTES = 256 << 20
+_MAX_KEPT_BYTES = 48 << 20
 
 _WANTED = re.compile(
     r"(?:^|.*/)((?:sys/devices/system/(?:cpu|node)/|sys/devices/cpu_|sys/kernel/mm/hugepages/|proc/).+"
@@ -39,27 +38,25 @@ def open_snapshot(path: str | Path) -> FileSystem:
             raise InputError(f"has no sys directory ({_NEEDED})", source=str(path), remedy=_REMEDY)
         return DiskFileSystem(path)
     try:
-        with tarfile.open(path, "r:*") as archive:
-            fs = _read_archive(archive, str(path))
+        fs = _read_archive(path)
     except FileNotFoundError:
         raise InputError("does not exist", source=str(path), remedy=_REMEDY) from None
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError) as error:
-        problem = "" if isinstance(error, tarfile.ReadError) else f": {error}"  # tarfile lists every format it tried
+    except AbsurdArchiveError as error:
+        raise InputError(f"absurd size: {error}", source=str(path), remedy=_REMEDY) from None
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError, MemoryError) as error:
+        problem = "" if isinstance(error, tarfile.ReadError) else f": {error}"
         raise InputError(f"is no readable tar archive{problem}", source=str(path), remedy=_REMEDY) from error
     if not fs.entries(_NEEDED):
         raise InputError(f"has no sys directory ({_NEEDED})", source=str(path), remedy=_REMEDY)
     return fs
 
 
-def _read_archive(archive: tarfile.TarFile, source: str) -> MemoryFileSystem:
+def _read_archive(path: Path) -> MemoryFileSystem:
     files: dict[str, str | bytes] = {}
     links: dict[str, str] = {}
     directories: list[str] = []
-    total = kept = 0
-    for count, member in enumerate(archive):
-        total += member.size
-        if count >= MAX_ENTRIES or total > MAX_TOTAL_BYTES:
-            raise _too_large(source, f"more than {MAX_ENTRIES} entries or {MAX_TOTAL_BYTES >> 20} MiB")
+    kept = 0
+    for member, archive in members(path):
         match = _WANTED.match(posixpath.normpath(member.name))
         if match is None or _UNUSED.search(match[1]):
             continue
@@ -69,14 +66,10 @@ def _read_archive(archive: tarfile.TarFile, source: str) -> MemoryFileSystem:
             directories.append(match[1])
         elif member.isfile():
             if member.size > MAX_FILE_BYTES:
-                raise _too_large(source, f"{match[1]} has {member.size} bytes, more than {MAX_FILE_BYTES >> 20} MiB")
+                raise AbsurdArchiveError(f"{match[1]} has {member.size} bytes, more than {MAX_FILE_BYTES >> 20} MiB")
             kept += member.size
             if kept > _MAX_KEPT_BYTES:
-                raise _too_large(source, f"more than {_MAX_KEPT_BYTES >> 20} MiB of files below sys/ and proc/")
+                raise AbsurdArchiveError(f"more than {_MAX_KEPT_BYTES >> 20} MiB of files below sys/ and proc/")
             content = archive.extractfile(member)
             files[match[1]] = content.read() if content is not None else b""
-    return MemoryFileSystem(files, links, directories=directories, label=source)
-
-
-def _too_large(source: str, why: str) -> InputError:
-    return InputError(f"absurd size: {why}", source=source, remedy=_REMEDY)
+    return MemoryFileSystem(files, links, directories=directories, label=str(path))

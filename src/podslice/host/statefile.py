@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from podslice.core.errors import InputError
+from podslice.k8s.files import read_limited
 
-_LARGEST = 256 << 20
+_LARGEST = 16 << 20
 
 
 class StateReadError(InputError):
@@ -79,9 +80,7 @@ def remove_temporaries(folder: Path, pattern: str) -> None:
 def read_state(path: Path) -> bytes | None:
     """Content of a state file, None if there is none. Raises `InputError`."""
     try:
-        if path.stat().st_size > _LARGEST:
-            raise InputError("is too large for a state file", source=str(path))
-        return path.read_bytes()
+        return read_limited(str(path), _LARGEST)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -90,8 +89,8 @@ def read_state(path: Path) -> bytes | None:
 
 def back_up(path: Path) -> Path:
     """Copy a file beside itself as `.bak`, or the first free of `.bak.2`, `.bak.3` …; never overwrites. Raises
-    `OSError`."""
-    data = path.read_bytes()
+    `OSError`, `InputError`."""
+    data = read_limited(str(path), _LARGEST)
     number = 1
     while True:
         backup = path.with_name(f"{path.name}.bak.{number}" if number > 1 else f"{path.name}.bak")

@@ -11,7 +11,7 @@ import msgspec
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, raise_all
 from podslice.core.values.decoding import decoding_problem
-from podslice.k8s.manifest import read_text
+from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"

@@ -7,10 +7,8 @@ refuses is an error, and all errors of a file are told at once.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +22,7 @@ from podslice.core.pod.spec import Pod, ResourceList, pod_from_dict
 from podslice.core.pod.unknown_fields import UnknownField, unknown_fields
 from podslice.core.pod.validate import validate_create, validate_pod
 from podslice.core.values.gates import FeatureGates
+from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
 
 MAX_CONTAINERS = 5000
@@ -82,18 +81,6 @@ class PodReading(NamedTuple):
     replicas: bool = False
     validate: bool = True
     strict: bool = False
-
-
-def read_text(path: str) -> str:
-    """Text of a file, or of standard input for `-`. Raises `InputError`."""
-    try:
-        if path == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InputError("is not UTF-8 text", source=path) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=path) from None
 
 
 def load_pods(path: str, *, replicas: bool = False, validate: bool = True, strict: bool = False) -> list[LoadedPod]:

@@ -9,7 +9,7 @@ from podslice.core.errors import InputError
 from podslice.core.state.checkpoint_memory import Block
 from podslice.core.state.repair import RunningContainer, RunningPods
 from podslice.core.values.cpuset import CPUSetError, parse_bits
-from podslice.k8s.manifest import read_text
+from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
 
 _PODS_REMEDY = "give kubectl's pods as YAML or JSON, or pods: [{uid: ..., containers: {name: {cpus: 2-3}}}]"

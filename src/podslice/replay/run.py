@@ -11,6 +11,7 @@ import gzip
 import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ Json = dict[str, Any]
 
 _MODULES = ("managers", "take", "hints", "merge", "checkpoint", "quantity", "cpuset", "api.run")
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, msgspec.ValidationError)
+_LONGEST_LINE = 8 << 20
 _RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {}
 
 
@@ -41,9 +43,17 @@ def read_cases(path: Path) -> Iterator[Json]:
     """The lines of a recording (`.jsonl` or `.jsonl.gz`). Raises `InputError` that names file and line."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            blank = 0
+            for number in count(1):
+                line = lines.readline(_LONGEST_LINE)
+                if not line:
+                    return
+                if len(line) == _LONGEST_LINE or blank > _LONGEST_LINE:
+                    raise InputError(f"line {number} is longer than {_LONGEST_LINE >> 20} MiB", source=str(path))
                 if line.strip():
                     yield _parse_line(line, path, number)
+                else:
+                    blank += len(line)
     except UnicodeDecodeError:
         raise InputError("is not UTF-8 text", source=str(path)) from None
     except (OSError, EOFError) as error:
@@ -54,7 +64,7 @@ def read_cases(path: Path) -> Iterator[Json]:
 def _parse_line(line: str, path: Path, number: int) -> Json:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"line {number} is not JSON: {error}", source=str(path)) from None
     if not isinstance(record, dict) or not isinstance(record.get("case"), dict):
         raise InputError(f"line {number} has no object `case`", source=str(path), remedy="see vectors/FORMAT.md")

@@ -8,17 +8,23 @@ with the form it was written in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Cache, Core, HugePages, Machine, NUMANode
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, iter_bits
 
 MAX_CPUS = 16384
 """Most CPUs a description may have; Linux supports 8192."""
+
+MAX_NODES, MAX_SOCKETS = 1024, 4096
+"""Most NUMA nodes (as many as Linux supports) and packages a description may have."""
+
+_MOST_SHARERS = 2_000_000
+"""Most CPUs that all L3 caches together may have; one CPU is in one or two."""
 
 MAX_NODE_ID = (1 << 20) - 1
 """Largest NUMA node id read. Linux has at most 1024 nodes, but without any a kubelet takes package ids for node ids."""
@@ -50,32 +56,47 @@ def build_nodes(
     by_node: dict[int, list[CPUFacts]] = {}
     for facts in cpus:
         by_node.setdefault(facts.node, []).append(facts)
+    caches = _caches_by_cpu(l3)
     return tuple(
         NUMANode(
             id=node.id,
             memory=node.memory,
             hugepages=node.hugepages,
             distances=node.distances,
-            cores=_cores(by_node.get(node.id, []), l3),
+            cores=_cores(by_node.get(node.id, []), caches),
         )
         for node in sorted(nodes, key=lambda node: str(node.id))
     )
 
 
-def _cores(members: list[CPUFacts], l3: Sequence[tuple[int, Bits]]) -> tuple[Core, ...]:
+_CachesByCPU = Mapping[int, Sequence[tuple[int, int]]]
+"""The kernel's id and the number of CPUs of each L3 cache, by CPU."""
+
+
+def _caches_by_cpu(l3: Sequence[tuple[int, Bits]]) -> _CachesByCPU:
+    if sum(cpus.bit_count() for _, cpus in l3) > _MOST_SHARERS:
+        raise InputError("has more L3 caches than any machine", remedy="list each cache once")
+    found: dict[int, list[tuple[int, int]]] = {}
+    for number, cpus in l3:
+        size = cpus.bit_count()
+        for cpu in iter_bits(cpus):
+            found.setdefault(cpu, []).append((number, size))
+    return found
+
+
+def _cores(members: list[CPUFacts], caches: _CachesByCPU) -> tuple[Core, ...]:
     threads: dict[tuple[int, int], list[int]] = {}
     for facts in sorted(members, key=lambda facts: str(facts.cpu)):
         threads.setdefault((facts.socket, facts.core), []).append(facts.cpu)
     return tuple(
-        Core(socket, core, tuple(group), _uncore(group, len(threads), l3)) for (socket, core), group in threads.items()
+        Core(socket, core, tuple(group), _uncore(group, len(threads), caches))
+        for (socket, core), group in threads.items()
     )
 
 
-def _uncore(threads: list[int], cores_in_node: int, l3: Sequence[tuple[int, Bits]]) -> tuple[int, ...]:
+def _uncore(threads: list[int], cores_in_node: int, caches: _CachesByCPU) -> tuple[int, ...]:
     node_sized = cores_in_node * len(threads)
-    return tuple(
-        dict.fromkeys(number for number, cpus in l3 if cpus >> threads[0] & 1 and cpus.bit_count() != node_sized)
-    )
+    return tuple(dict.fromkeys(number for number, size in caches.get(threads[0], ()) if size != node_sized))
 
 
 def l3_of(caches: Iterable[Cache]) -> list[tuple[int, Bits]]:
@@ -87,6 +108,10 @@ def check_machine(machine: Machine) -> Machine:
     """The machine itself when nothing about it is impossible. Raises `InputError` with the field's path."""
     if machine.cpu_count > MAX_CPUS:
         raise InputError(f"{machine.cpu_count} CPUs are more than Linux supports", remedy=f"at most {MAX_CPUS}")
+    if len(machine.nodes) > MAX_NODES:
+        raise InputError(f"{len(machine.nodes)} NUMA nodes are more than Linux supports", remedy=f"at most {MAX_NODES}")
+    if len({core.socket for node in machine.nodes for core in node.cores}) > MAX_SOCKETS:
+        raise InputError("has more packages than any machine", remedy=f"at most {MAX_SOCKETS}")
     node_ids: set[int] = set()
     for n, node in enumerate(machine.nodes):
         path = f"nodes[{n}]"

@@ -7,17 +7,19 @@ cases as a list of resources, for people in a shorter YAML form (`inventory_from
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from podslice.core.document import without_header
 from podslice.core.errors import InputError
+from podslice.core.values.decoding import shown
 
 HEALTHY = "Healthy"
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 _LABEL = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+_NODE_ID = re.compile(r"[0-9]{1,9}")
 _LARGEST_NODE = 63
 _MOST_DEVICES = 65536
 
@@ -84,11 +86,21 @@ def inventory_from_data(data: Any, *, source: str = "") -> DeviceInventory:
     """
     try:
         entries, place = _entries(data)
-        resources = tuple(_resource(entry, f"{place}[{i}]") for i, entry in enumerate(entries))
+        resources = tuple(_resources(entries, place))
         _refuse_repeats([resource.resource for resource in resources], place, "resource")
     except InputError as error:
         raise error.at(source=source) from None
     return DeviceInventory(resources)
+
+
+def _resources(entries: list[Any], place: str) -> Iterator[DeviceResource]:
+    total = 0
+    for i, entry in enumerate(entries):
+        resource = _resource(entry, f"{place}[{i}]")
+        total += len(resource.devices)
+        if total > _MOST_DEVICES:
+            raise InputError("too many devices on one node", path=f"{place}[{i}]", remedy=f"at most {_MOST_DEVICES}")
+        yield resource
 
 
 def _entries(data: Any) -> tuple[list[Any], str]:
@@ -154,8 +166,10 @@ def _per_node(value: Any, name: str, place: str) -> tuple[Device, ...]:
         raise _wrong(place, value, "a mapping of NUMA node to number of devices, such as {0: 4, 1: 4}")
     nodes: list[int] = []
     for key, number in value.items():
-        node = _node(int(key) if isinstance(key, str) and key.isdecimal() else key, place)
+        node = _node(int(key) if isinstance(key, str) and _NODE_ID.fullmatch(key) else key, place)
         nodes += [node] * _number(number, f"{place}[{key}]")
+        if len(nodes) > _MOST_DEVICES:
+            raise _wrong(place, len(nodes), f"at most {_MOST_DEVICES} devices")
     return tuple(Device(f"{name}-{i}", (node,)) for i, node in enumerate(nodes))
 
 
@@ -184,4 +198,4 @@ def _refuse_repeats(names: list[str], place: str, what: str) -> None:
 
 
 def _wrong(place: str, value: Any, remedy: str) -> InputError:
-    return InputError(f"{value!r} does not fit", path=place, remedy=f"write {remedy}")
+    return InputError(f"{shown(value)} does not fit", path=place, remedy=f"write {remedy}")

@@ -23,10 +23,10 @@ import msgspec
 
 from podslice.core.document import without_header
 from podslice.core.errors import InputError
-from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
+from podslice.core.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
 from podslice.core.machine.model import Cache, Core, CoreType, HugePages, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits, parse_bits
-from podslice.core.values.decoding import MAP_KEY, decoding_problem
+from podslice.core.values.decoding import MAP_KEY, decoding_problem, shown
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError
 
 Json = dict[str, Any]
@@ -108,7 +108,10 @@ def parse_bytes(value: object, path: str) -> int:
     try:
         quantity = Quantity.parse(value)
     except QuantityError as error:
-        raise InputError(f"{value!r} is no size: {error}", path=path, remedy="write a size such as 64Gi") from None
+        problem = f"{shown(value)} is no size: {error}"
+        raise InputError(problem, path=path, remedy="write a size such as 64Gi") from None
+    if quantity.overflows():
+        raise InputError(f"{shown(value)} is beyond 64 bits", path=path, remedy="write a size such as 64Gi")
     return quantity.value()
 
 
@@ -270,6 +273,9 @@ class _Expansion:
         cpus = form.sockets * form.numa_per_socket * sum(kind.cores * kind.threads_per_core for kind in self.kinds)
         if cpus > MAX_CPUS:
             raise InputError(f"{cpus} CPUs are more than Linux supports", path="sockets", remedy=f"at most {MAX_CPUS}")
+        if form.sockets * form.numa_per_socket > MAX_NODES:
+            problem = f"{form.sockets * form.numa_per_socket} NUMA nodes are more than Linux supports"
+            raise InputError(problem, path="sockets", remedy=f"at most {MAX_NODES}")
         if form.numbering not in NUMBERINGS:
             remedy = f"one of {', '.join(NUMBERINGS)}"
             raise InputError(f"unknown numbering {form.numbering!r}", path="numbering", remedy=remedy)
@@ -349,6 +355,10 @@ class _Expansion:
                 ids = parse_bits(str(extra.ids))
             except CPUSetError as error:
                 raise InputError(str(error), path=f"{path}.ids", remedy="write ids such as 2 or 2-9") from None
+            if len(nodes) + ids.bit_count() > MAX_NODES:
+                raise InputError(
+                    "more NUMA nodes than Linux supports", path=f"{path}.ids", remedy=f"at most {MAX_NODES}"
+                )
             nodes += [NodeFacts(number, parse_bytes(extra.memory, f"{path}.memory")) for number in iter_bits(ids)]
         rows = self._distances(sorted(node.id for node in nodes))
         return [msgspec.structs.replace(node, distances=rows[node.id]) for node in nodes]

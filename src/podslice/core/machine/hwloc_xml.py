@@ -8,20 +8,23 @@ matter: a CPU belongs to the smallest NUMA node that lists it, ordinary memory b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
 from podslice.core.errors import InputError
 from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nodes, check_machine
 from podslice.core.machine.model import Cache, CoreType, HugePages, Machine
 from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+from podslice.core.values.golang import GoSyntaxError, atoi
 
 _REMEDY = "give the output of lstopo --of xml"
 _CACHE = re.compile(r"L([1-5])i?Cache|Cache")
 _CACHE_TYPES = {"0": "Unified", "1": "Data", "2": "Instruction"}
 _SPECIAL_MEMORY = ("MCDRAM", "HBM", "GPUMemory", "NVM", "SPM", "CXL-DRAM")
 _LARGEST_INDEX = (1 << 32) - 1
-_LONGEST_BITMAP = 1 << 16
+_LONGEST_BITMAP = 8 << 10
+"""Characters of a set of `MAX_CPUS`, with room for a few words."""
+_MOST_TAGS, _MOST_ATTRIBUTES = 400_000, 3_000_000
 _WORD = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
@@ -29,6 +32,8 @@ def from_hwloc_xml(text: str, source: str = "") -> Machine:
     """The machine in hwloc's XML. Raises `InputError` for text that is not that, or describes no CPU."""
     if "<!ENTITY" in text:
         raise InputError("declares XML entities", source=source, remedy=_REMEDY)
+    if text.count("<") > _MOST_TAGS or text.count("=") > _MOST_ATTRIBUTES:
+        raise InputError("has more elements than any machine", source=source, remedy=_REMEDY)
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:
@@ -40,7 +45,7 @@ def from_hwloc_xml(text: str, source: str = "") -> Machine:
         return check_machine(_Reader(root, top).machine(source))
     except InputError as error:
         raise error.at(source=source) from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InputError(f"has a number hwloc would not write: {error}", source=source, remedy=_REMEDY) from None
 
 
@@ -50,7 +55,7 @@ class _Object:
     def __init__(self, element: ElementTree.Element) -> None:
         self.element = element
         self.kind = element.get("type", "")
-        self.index = int(element.get("os_index", "")) if element.get("os_index") else None
+        self.index = _whole(element.get("os_index", "")) if element.get("os_index") else None
         if self.index is not None and not 0 <= self.index <= _LARGEST_INDEX:
             raise InputError(f"os_index {self.index} of a {self.kind} is absurd", remedy=_REMEDY)
         self.cpus = parse_bitmap(element.get("cpuset"))
@@ -88,8 +93,8 @@ class _Reader:
         )
 
     def _cpus(self) -> Iterator[CPUFacts]:
-        core_of = {cpu: place for place, core in enumerate(self.cores) for cpu in iter_bits(core.cpus)}
-        package_of = {cpu: o.index or 0 for o in self.packages for cpu in iter_bits(o.cpus)}
+        core_of = self._owners((core.cpus, place) for place, core in enumerate(self.cores))
+        package_of = self._owners((o.cpus, o.index or 0) for o in self.packages)
         node_of = self._node_of()
         numbers = self._core_numbers()
         for cpu in self.pus:
@@ -99,8 +104,12 @@ class _Reader:
 
     def _core_numbers(self) -> list[int]:
         """The kernel's core ids where they tell cores of a package apart, else the order of the file."""
+        package_of = self._owners((package.cpus, place) for place, package in enumerate(self.packages))
+        firsts = [next(iter_bits(core.cpus & self.online), -1) for core in self.cores]
+        packages = [package_of.get(first) for first in firsts]
         kernel = [
-            (next((p.index for p in self.packages if p.cpus & core.cpus), None), core.index) for core in self.cores
+            (None if place is None else self.packages[place].index, core.index)
+            for place, core in zip(packages, self.cores, strict=True)
         ]
         if None not in [core.index for core in self.cores] and len(set(kernel)) == len(kernel):
             return [core.index or 0 for core in self.cores]
@@ -111,10 +120,15 @@ class _Reader:
             special = node.element.get("subtype") in _SPECIAL_MEMORY
             return special, node.cpus.bit_count(), node.index or 0
 
+        return self._owners((node.cpus, node.index or 0) for node in sorted(self.numa, key=rank))
+
+    def _owners(self, objects: Iterable[tuple[Bits, int]]) -> dict[int, int]:
+        """Who has each CPU; the first that names it where several do."""
         owner: dict[int, int] = {}
-        for node in sorted(self.numa, key=rank):
-            for cpu in iter_bits(node.cpus):
-                owner.setdefault(cpu, node.index or 0)
+        left = self.online
+        for cpus, number in objects:
+            owner.update(dict.fromkeys(iter_bits(cpus & left), number))
+            left &= ~cpus
         return owner
 
     def _nodes(self) -> list[NodeFacts]:
@@ -123,14 +137,14 @@ class _Reader:
         return nodes or [self._node(0, self.top, {})]
 
     def _node(self, number: int, element: ElementTree.Element, distances: dict[int, tuple[int, ...]]) -> NodeFacts:
-        pages = sorted((int(p.get("size", "0")), int(p.get("count", "0"))) for p in element.findall("page_type"))
+        pages = sorted((_whole(p.get("size", "0")), _whole(p.get("count", "0"))) for p in element.findall("page_type"))
         pools = tuple(HugePages(size // 1024, count) for size, count in pages[1:])
-        return NodeFacts(number, int(element.get("local_memory", "0")), pools, distances.get(number))
+        return NodeFacts(number, _whole(element.get("local_memory", "0")), pools, distances.get(number))
 
     def _l3(self) -> list[tuple[int, Bits]]:
         """L3 and above with the kernel's ids. hwloc 2 writes the ids the kernel has, so on Linux a cache without one is
         one a kubelet does not see either; other files never have ids, there the order of the file stands in."""
-        l3 = [o for o in self.caches if int(o.element.get("depth", "0")) > 2]
+        l3 = [o for o in self.caches if _whole(o.element.get("depth", "0")) > 2]
         infos = {info.get("name"): info.get("value") for info in self.top.findall("info")}
         if self.root.get("version", "").startswith("2") and infos.get("Backend") == "Linux":
             return [(o.index, o.cpus & self.online) for o in l3 if o.index is not None]
@@ -139,9 +153,9 @@ class _Reader:
     def _caches(self) -> list[Cache]:
         caches = [
             Cache(
-                level=int(o.element.get("depth", "0")),
+                level=_whole(o.element.get("depth", "0")),
                 type=_CACHE_TYPES.get(o.element.get("cache_type", "0"), "Unified"),
-                size=int(o.element.get("cache_size", "0")),
+                size=_whole(o.element.get("cache_size", "0")),
                 cpus=CPUSet.from_bits(o.cpus & self.online),
             )
             for o in self.caches
@@ -156,7 +170,7 @@ class _Reader:
         for rank, (cpus, kind) in enumerate(reversed(kinds)):
             infos = {info.get("name"): info.get("value", "") for info in kind.iter("info")}
             name = _CORE_TYPES.get(infos.get("CoreType", ""), f"rank-{rank}")
-            yield CoreType(name, CPUSet.from_bits(cpus & self.online), int(infos.get("LinuxCapacity", "0")))
+            yield CoreType(name, CPUSet.from_bits(cpus & self.online), _whole(infos.get("LinuxCapacity", "0")))
 
     def _distances(self) -> dict[int, tuple[int, ...]]:
         """Rows by node id, columns by ascending node id; empty when hwloc wrote no complete matrix."""
@@ -175,7 +189,7 @@ _CORE_TYPES = {"IntelCore": "performance", "IntelAtom": "efficiency"}
 
 def _numbers(element: ElementTree.Element, name: str) -> Iterator[int]:
     for part in element.findall(name):
-        yield from map(int, (part.text or "").split())
+        yield from map(_whole, (part.text or "").split())
 
 
 def _rows(order: list[int], values: list[int]) -> dict[int, tuple[int, ...]]:
@@ -189,11 +203,19 @@ def _rows(order: list[int], values: list[int]) -> dict[int, tuple[int, ...]]:
 def parse_bitmap(text: str | None) -> Bits:
     """hwloc's bitmap text (`0x00000003,0xffffffff`; an empty word is 0) as bits. Raises `ValueError`; infinite sets
     (`0xf...f`) have no place on a real machine and are refused."""
-    if text and len(text) > _LONGEST_BITMAP:
+    if not text:
+        return 0
+    if len(text) > _LONGEST_BITMAP:
         raise ValueError(f"a bitmap of {len(text)} characters")
-    bits = 0
-    for word in (text or "").split(","):
-        if word and not _WORD.fullmatch(word):
-            raise ValueError(f"bitmap {(text or '')[:40]!r}")
-        bits = bits << 32 | int(word or "0", 16)
-    return bits
+    words = text.split(",")
+    if not all(_WORD.fullmatch(word) for word in words if word):
+        raise ValueError(f"bitmap {text[:40]!r}")
+    return int("".join([word[2:].rjust(8, "0") for word in words]), 16)
+
+
+def _whole(text: str) -> int:
+    """A number of at most 64 bits as hwloc writes it. Raises `ValueError`."""
+    try:
+        return atoi(text.strip())
+    except GoSyntaxError:
+        raise ValueError(repr(text[:40])) from None

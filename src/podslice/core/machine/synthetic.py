@@ -17,14 +17,16 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.errors import InputError
-from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
+from podslice.core.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
 from podslice.core.machine.model import Cache, Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import Bits, CPUSet, iter_bits
 
 REMEDY = "write levels from the outside in, such as pack:2 numa:2 core:8 pu:2"
 
-_TOKEN = re.compile(r"\s*(?:(\[)\s*|)(?:([A-Za-z][\w-]*)\s*)?(?:(:)?\s*(\d+))?\s*(?:\(([^()]*)\))?\s*(\])?")
+_TOKEN = re.compile(
+    r"\s*(?:(\[)\s*|)(?:([A-Za-z][\w-]*)\s*)?(?:(:)?\s*([0-9]{1,9})(?![0-9]))?\s*(?:\(([^()]*)\))?\s*(\])?"
+)
 _WORD = re.compile(r"(?:\[[A-Za-z]\w*\])+|\[?[A-Za-z]\w*(?::\d+)?\]?")
 _TYPES = (
     ("machine", "machine"), ("package", "package"), ("socket", "package"), ("numanode", "numa"), ("node", "numa"),
@@ -43,10 +45,13 @@ _GUESSES = {
 }
 """What hwloc takes bare numbers for, by how many there are."""
 
-_MEMORY = re.compile(r"(\d+)\s*([kKMGTP]?)(i?)(?:B)?")
+_MEMORY = re.compile(r"([0-9]{1,18})\s*([kKMGTP]?)(i?)(?:B)?")
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _DEFAULT_MEMORY = 1 << 30
 _NOWHERE = -1
+_LONGEST_TEXT = 128 << 10
+"""A description that numbers `MAX_CPUS` CPUs one by one has 96 KiB."""
+_MOST_LEVELS, _MOST_LOOPS = 32, 16
 _DEFAULT_CACHE_SIZES = {1: 32 << 10, 2: 4 << 20, 3: 16 << 20}
 
 
@@ -66,7 +71,9 @@ class _Level(msgspec.Struct):
 
 def looks_synthetic(text: str) -> bool:
     """Whether text is meant as a synthetic description: words like `pack:2`, or bare numbers."""
-    words = re.sub(r"\s*\([^()]*\)", "", text).split()
+    if len(text) > _LONGEST_TEXT:
+        return False
+    words = re.sub(r"\([^()]*\)", "", text).split()
     typed = [word for word in words if _WORD.fullmatch(word)]
     bare = [word for word in words if word.isdigit()]
     return len(typed) + len(bare) == len(words) > 0 and (not typed or re.search(r"\w:\d|\[", text) is not None)
@@ -74,12 +81,12 @@ def looks_synthetic(text: str) -> bool:
 
 def from_synthetic(text: str) -> Machine:
     """The machine a synthetic description stands for. Raises `InputError` naming the word at fault."""
+    if len(text) > _LONGEST_TEXT:
+        raise InputError(f"a description of {len(text)} characters", remedy=f"at most {_LONGEST_TEXT}")
     root = _Level("machine", 1, _Attributes(), [])
     levels = [root, *_levels(text, root)]
     _check_levels(levels, text)
-    total = prod(level.arity for level in levels)
-    if total > MAX_CPUS:
-        raise InputError(f"{total} CPUs are more than Linux supports", source=text, remedy=f"at most {MAX_CPUS}")
+    _check_sizes(levels, text)
     if not any(level.type == "numa" or level.attached for level in levels):
         memory = root.attributes.memory
         root.attached.append(_Attributes(memory=_DEFAULT_MEMORY if memory is None else memory))
@@ -107,9 +114,10 @@ def _levels(text: str, root: _Level) -> Iterator[_Level]:
 
 
 def _words(text: str, root: _Level) -> Iterator[_Level]:
+    text = text.rstrip()
     position = 0
     last = root
-    while text[position:].strip():
+    while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None or match.end() == position:
             raise InputError(f"cannot read {text[position:].strip()[:20]!r}", source=text, remedy=REMEDY)
@@ -178,6 +186,21 @@ def _check_levels(levels: list[_Level], text: str) -> None:
         raise InputError("NUMA nodes inside a core", source=text, remedy=REMEDY)
 
 
+def _check_sizes(levels: list[_Level], text: str) -> None:
+    if len(levels) > _MOST_LEVELS:
+        raise InputError(f"{len(levels)} levels", source=text, remedy=f"at most {_MOST_LEVELS}")
+    total = nodes = 1
+    for level in levels:
+        total *= level.arity
+        nodes += total * (len(level.attached) + (level.type == "numa"))
+    if total > MAX_CPUS:
+        raise InputError(f"{total} CPUs are more than Linux supports", source=text, remedy=f"at most {MAX_CPUS}")
+    if nodes - 1 > MAX_NODES:
+        raise InputError(
+            f"{nodes - 1} NUMA nodes are more than Linux supports", source=text, remedy=f"at most {MAX_NODES}"
+        )
+
+
 class _Tree:
     """Walks the described tree once and collects its CPUs, NUMA nodes and caches."""
 
@@ -190,6 +213,7 @@ class _Tree:
         self._next = {level.type: count() for level in levels}
         self._indexes = {level.type: self._index_list(depth) for depth, level in enumerate(levels)}
         self._numa_ids = count()
+        self._homeless: list[int] = []
         self._inside: dict[str, int] = {}
 
     def _index_list(self, depth: int) -> list[int]:
@@ -206,6 +230,7 @@ class _Tree:
         self._inside[level.type] = number
         first = len(self.cpus)
         if level.type == "pu":
+            self._homeless.append(len(self.cpus))
             self.cpus.append(CPUFacts(number, self._core(), self._inside.get("package", 0), _NOWHERE))
         else:
             for _ in range(self.levels[depth + 1].arity):
@@ -225,9 +250,9 @@ class _Tree:
     def _add_node(self, number: int, memory: int, first: int) -> None:
         """A node with the CPUs from `first` on that are in no inner node."""
         self.nodes.append(NodeFacts(number, memory))
-        for place in range(first, len(self.cpus)):
-            if self.cpus[place].node == _NOWHERE:
-                self.cpus[place] = self.cpus[place]._replace(node=number)
+        while self._homeless and self._homeless[-1] >= first:
+            place = self._homeless.pop()
+            self.cpus[place] = self.cpus[place]._replace(node=number)
 
     def _add_cache(self, level: _Level, cpus: list[int]) -> None:
         depth = int(level.type[1])
@@ -237,11 +262,15 @@ class _Tree:
         self.caches.append(Cache(depth, _CACHE_NAMES[level.type[2]], size, CPUSet(cpus)))
 
 
+_LOOP = r"[0-9]{1,9}\*[0-9]{1,9}"
+_LOOPS = f"{_LOOP}(?::{_LOOP}){{0,{_MOST_LOOPS - 1}}}"
+
+
 def expand_indexes(text: str, total: int, whole: str) -> list[int]:
     """The OS index of each of `total` objects, from `0,2,1,3` or loops `step*count:step*count`."""
-    if re.fullmatch(r"\d+(?:,\d+)*", text):
+    if re.fullmatch(r"[0-9]{1,9}(?:,[0-9]{1,9})*", text):
         indexes = list(map(int, text.split(",")))
-    elif re.fullmatch(r"\d+\*\d+(?::\d+\*\d+)*", text):
+    elif re.fullmatch(_LOOPS, text):
         indexes = _expand_loops(_loops(text), total)
     else:
         raise InputError(f"cannot read indexes={text}", source=whole, remedy="write 0,2,1,3 or step*count:step*count")

@@ -63,7 +63,8 @@ def hugepage_size(name: str) -> int | None:
         size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX))
     except QuantityError:
         return None
-    return size.value() if size.sign() > 0 and size.milli_value() % 1000 == 0 else None
+    whole = size.sign() > 0 and size.milli_value() % 1000 == 0
+    return size.value() if whole and size.value() > 0 else None
 
 
 def name_problems(name: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from podslice.core.errors import InputError
-from podslice.core.values.decoding import MAP_KEY, decoding_problem
+from podslice.core.values.decoding import MAP_KEY, decoding_problem, shown
 from podslice.core.values.quantity import Quantity, QuantityError
 
 ResourceList = dict[str, Quantity]
@@ -214,11 +214,11 @@ def _decode_quantity(kind: type, value: Any) -> Any:
     if kind is not Quantity:
         raise NotImplementedError
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is not a quantity")
+        raise ValueError(f"{shown(value)} is not a quantity")
     try:
         return Quantity.parse(value.strip(" ") if isinstance(value, str) else str(value))
     except QuantityError as error:
-        raise ValueError(f"{value!r} is not a quantity: {error}") from None
+        raise ValueError(f"{shown(value)} is not a quantity: {error}") from None
 
 
 def _input_error(data: Any, text: str) -> InputError:

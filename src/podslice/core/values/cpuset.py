@@ -7,6 +7,7 @@ serve as NUMA node masks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
@@ -17,6 +18,11 @@ Bits: TypeAlias = int
 
 MAX_CPU_ID = (1 << 20) - 1
 """Largest CPU id a `CPUSet` holds; Linux supports at most 8192."""
+
+
+_FEW, _LONG = 64, 4096
+"""More ranges, or more bits, than these are handled as text: big integers take quadratic time bit by bit."""
+_RUN = re.compile("1+")
 
 
 class CPUSetError(ValueError):
@@ -59,16 +65,30 @@ def format_ranges(ranges: Iterable[tuple[int, int]]) -> str:
 
 def parse_bits(text: str) -> Bits:
     """CPU list text as bits. Raises `CPUSetError`, also for ids above `MAX_CPU_ID`."""
-    bits = 0
-    for low, high in parse_ranges(text):
+    ranges = parse_ranges(text)
+    for _, high in ranges:
         if high > MAX_CPU_ID:
             raise CPUSetError(f"CPU id {high} in {quote(text)} is larger than {MAX_CPU_ID}, the largest supported")
+    if len(ranges) > _FEW:
+        return _bits_of_many(merge_ranges(ranges))
+    bits = 0
+    for low, high in ranges:
         bits |= (1 << high + 1) - (1 << low)
     return bits
 
 
+def _bits_of_many(ranges: list[tuple[int, int]]) -> Bits:
+    """Bits of merged ranges in time linear in the largest id, where setting them one by one is quadratic."""
+    digits = bytearray(b"0" * (ranges[-1][1] + 1))
+    for low, high in ranges:
+        digits[low : high + 1] = b"1" * (high + 1 - low)
+    return int(digits[::-1], 2)
+
+
 def ranges_of(bits: Bits) -> list[tuple[int, int]]:
     """Maximal runs of consecutive members."""
+    if bits.bit_length() > _LONG:
+        return [(run.start(), run.end() - 1) for run in _RUN.finditer(f"{bits:b}"[::-1])]
     ranges = []
     offset = 0
     while bits:
@@ -107,6 +127,9 @@ def bits_of(ids: Iterable[int]) -> Bits:
 
 def iter_bits(bits: Bits) -> Iterator[int]:
     """Members in ascending order."""
+    if bits.bit_length() > _LONG:
+        yield from (place for place, digit in enumerate(f"{bits:b}"[::-1]) if digit == "1")
+        return
     while bits:
         low = bits & -bits
         yield low.bit_length() - 1

@@ -7,6 +7,7 @@ that translates them.
 from __future__ import annotations
 
 import re
+import reprlib
 from typing import NamedTuple
 
 MAP_KEY = "[...]"
@@ -49,3 +50,12 @@ def decoding_problem(text: str) -> DecodingProblem:
     elif "missing required field" in problem:
         remedy = "add the field"
     return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 80
+
+
+def shown(value: object) -> str:
+    """A value of an input for a message, never longer than a line."""
+    return _SHORT.repr(value)

@@ -51,11 +51,19 @@ def quote(text: str) -> str:
     return '"' + "".join(out) + '"'
 
 
+_INT64_DIGITS = 20
+
+
+def _significant(digits: str) -> str:
+    """A number without leading zeros, cut off where it is beyond 64 bits anyway."""
+    return digits[:1].strip("0123456789") + (digits.lstrip("+-0") or "0")[:_INT64_DIGITS]
+
+
 def atoi(text: str) -> int:
     """Decimal integer within signed 64 bits; raises `GoSyntaxError` with the text of `strconv.Atoi`."""
     if not _INTEGER.match(text):
         raise GoSyntaxError(f"strconv.Atoi: parsing {quote(text)}: invalid syntax")
-    value = int(text)
+    value = int(text) if len(text) <= _INT64_DIGITS else int(_significant(text))
     if not INT64_MIN <= value <= INT64_MAX:
         raise GoSyntaxError(f"strconv.Atoi: parsing {quote(text)}: value out of range")
     return value

@@ -20,11 +20,15 @@ _NANO = 10**9
 _FORMAT_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _SUFFIX_ERROR = "unable to parse quantity's suffix"
 _NUMERIC_ERROR = "unable to parse numeric part of quantity"
-_LARGEST_EXPONENT = 4096
+MAX_DIGITS = 1024
+"""Longer amounts are refused: big integers would take the time. 64 bits are 19 digits."""
+_TOO_LONG = f"amounts of more than {MAX_DIGITS} digits are not read"
 _POWERS: tuple[int, ...] = tuple(10**n for n in range(19))
 _FITS = {scale: INT64_MAX * 10 ** (9 + scale) for scale in range(-9, 1)}
 """The largest number of billionths that a small quantity of a scale holds."""
 _UNCHECKED_SCALES = (1, 2, 3, 6, 9)
+_HUGE = 10**60
+_STEPS = (384, 96, 24, 3)
 _GRAMMAR = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)\Z")
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -63,6 +67,8 @@ class Quantity:
         """Read a quantity as Kubernetes does. Raises `QuantityError`."""
         if not text:
             raise QuantityError(_FORMAT_ERROR)
+        if len(text) > MAX_DIGITS:
+            raise QuantityError(_TOO_LONG)
         match = _GRAMMAR.match(text)
         if match is None:
             raise QuantityError(_FORMAT_ERROR)
@@ -110,6 +116,11 @@ class Quantity:
             return None
         value = self.nano // _NANO
         return value if INT64_MIN <= value <= INT64_MAX else None
+
+    def overflows(self, exponent: int = 0) -> bool:
+        """Whether the amount, counted in `10**exponent`, is beyond 64 bits, so that `value` or `milli_value` is not
+        its value."""
+        return abs(self.nano) > INT64_MAX * _POWERS[exponent + 9]
 
     def is_zero(self) -> bool:
         """Whether the amount is 0."""
@@ -161,9 +172,11 @@ class Quantity:
                 power += 1
             return f"{number}{_BINARY_SUFFIX[power]}"
         mantissa, exponent = self.nano, -9
-        while mantissa % 1000 == 0:
-            mantissa //= 1000
-            exponent += 3
+        for step in _STEPS if abs(mantissa) > _HUGE else (3,):
+            power = _ten(step)
+            while mantissa % power == 0:
+                mantissa //= power
+                exponent += step
         if self.format == DECIMAL_EXPONENT:
             return f"{mantissa}e{exponent}" if exponent else str(mantissa)
         return f"{mantissa}{_DECIMAL_SUFFIX.get(exponent, '')}"
@@ -248,8 +261,8 @@ def _decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
     scale = exponent - len(number.fraction)
     if not digits.strip("0") and scale >= -9:
         return Quantity(0, fmt, min(scale, 0))
-    if scale > _LARGEST_EXPONENT:
-        raise QuantityError(_SUFFIX_ERROR)
+    if scale > MAX_DIGITS:
+        raise QuantityError(_TOO_LONG)
     if len(digits) <= _SMALL_DECIMAL_DIGITS and scale >= -9:
         nano = int(digits) * (_POWERS[9 + scale] if scale <= 9 else 10 ** (9 + scale))
         keep = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
@@ -258,7 +271,7 @@ def _decimal(number: _Number, exponent: int, fmt: str) -> Quantity:
         raise QuantityError(_NUMERIC_ERROR)
     nano = _nano_rounded_up(int(digits), scale)
     if not nano:
-        return Quantity(0, fmt, max(scale, -_LARGEST_EXPONENT), small=False)
+        return Quantity(0, fmt, max(scale, -MAX_DIGITS), small=False)
     return Quantity(-nano if number.negative else nano, fmt, -9, small=False)
 
 

@@ -1,0 +1,49 @@
+"""Runs code in a process of its own with little memory and processor time, so that a bomb ends it instead of the tests."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+CPU_SECONDS = 5
+"""A command needs about half a second of its own on a slow machine; a bomb that works needs minutes."""
+GROWTH = 64 << 20
+_COMMAND = """
+import resource, sys
+from podslice.cli.main import main
+import podslice.cli.{command}, podslice.k8s.manifest, podslice.host.machine_files
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + {growth}, used + {growth}))
+sys.argv = ["podslice", {command!r}, *sys.argv[1:]]
+main()
+"""
+
+
+class Outcome(NamedTuple):
+    code: int
+    err: str
+
+
+def podslice(command: str, *arguments: str | Path, stdin: object = subprocess.DEVNULL, growth: int = GROWTH) -> Outcome:
+    """Run a command that may use `growth` bytes more than it has after its imports."""
+    program = _COMMAND.format(command=command, growth=growth)
+    result = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdin=stdin,  # type: ignore[arg-type]
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS)),
+        check=False,
+    )
+    return Outcome(result.returncode, result.stderr)
+
+
+def refused(outcome: Outcome) -> str:
+    """The one line of a refusal; fails for everything else."""
+    assert outcome.code == 2, outcome
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("podslice: error: ")
+    return line
