@@ -1,4 +1,4 @@
-"""Runs code in a process of its own with little memory and processor time, so that a bomb ends it instead of the tests."""
+"""Runs code in a process of its own with little memory and processor time, so that a bomb ends it and not the tests."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import msgspec
 from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.qos import is_container_equivalent_guaranteed, pod_qos
 from podslice.core.pod.spec import Container, Pod, is_restartable_init
+from podslice.core.values.golang import wrap_int64
 from podslice.core.values.quantity import Quantity
 
 
@@ -85,12 +86,13 @@ class AdmissionPod(msgspec.Struct, frozen=True):
 
 
 def integral_cpus(quantity: Quantity | None) -> int:
-    """The quantity as a number of whole CPUs; 0 when missing or fractional (spec 5.1)."""
+    """The quantity as a number of whole CPUs; 0 when missing or fractional. The product wraps at 64 bits as
+    upstream's does; profile podslice refuses such pods first."""
     if quantity is None:
         return 0
     milli = quantity.milli_value()
     cpus = quantity.value()
-    return cpus if cpus * 1000 == milli else 0
+    return cpus if cpus * 1000 == milli or wrap_int64(cpus * 1000) == milli else 0
 
 
 def _container(container: Container, init: bool, pod_guaranteed: bool, managed: bool) -> AdmissionContainer:
