@@ -23,6 +23,7 @@ from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, 
 from podslice.core.managers.cpu import RunningContainer
 from podslice.core.managers.device_records import DeviceContent
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.overflow import AMOUNT_OVERFLOW, overflowing_amount
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
@@ -151,6 +152,7 @@ class Kubelet:
         self.manager.context.activate(admission)
         before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
         try:
+            self._refuse_overflow(admission)
             self.manager.topology.admit(admission)
             if self.predicates:
                 self._later_handlers(admission)
@@ -176,6 +178,7 @@ class Kubelet:
         before = manager.snapshot(uid)
         ended_early = context.ended_early
         try:
+            self._refuse_overflow(admission)
             manager.topology.admit(admission)
             if judged and self.predicates and self._later_verdict(admission, others).victims:
                 return False
@@ -202,6 +205,13 @@ class Kubelet:
         """The pods on the node but the one with this UID, as the predicates see them."""
         pods = [self._on_node(other) for known, other in self.active.items() if known != uid]
         return Others(pods, together(pods))
+
+    def _refuse_overflow(self, admission: AdmissionPod) -> None:
+        if self.quirks.amounts_wrap:
+            return
+        problem = overflowing_amount(admission.spec, self.manager.context.gates)
+        if problem:
+            raise AdmissionError(problem, AMOUNT_OVERFLOW)
 
     def _later_handlers(self, pod: AdmissionPod) -> None:
         verdict = self._later_verdict(pod)

@@ -153,6 +153,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """`distribute-cpus-across-cores` takes CPUs by id, which spreads only where siblings are far apart."""
     init_overlaps_sidecars: bool = False
     """A sidecar on the pod's shared pool keeps running on the CPUs that an init container owns meanwhile."""
+    amounts_wrap: bool = False
+    """An amount that 64 bits do not hold counts as another amount: `cpu: 8E` as 0."""
 
     @property
     def fix_gates(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from podslice.core.hints.hintset import HintSet
 from podslice.core.kubelet import Kubelet
 from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.overflow import overflows
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet, format_bits
@@ -175,7 +176,10 @@ def _pod_eligibility(kubelet: Kubelet, pod: AdmissionPod) -> str:
         return "by-container"
     if not pod.guaranteed:
         return "not-guaranteed"
-    return "exclusive" if pod.cpus else "fraction"
+    if pod.cpus:
+        return "exclusive"
+    requests = (pod.spec.spec.resources.requests if pod.spec.spec.resources else None) or {}
+    return "overflow" if "cpu" in requests and overflows("cpu", requests["cpu"]) else "fraction"
 
 
 def _requested(resources: ResourceRequirements) -> tuple[Requested, ...]:
@@ -205,7 +209,7 @@ def _eligibility(pod: AdmissionPod, container: AdmissionContainer, static: bool)
         return "no-cpu"
     if pod.managed and not container.guaranteed:
         return "container-not-guaranteed"
-    return "fraction"
+    return "overflow" if overflows("cpu", cpu) else "fraction"
 
 
 # Hints and merge

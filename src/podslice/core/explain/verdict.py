@@ -11,6 +11,7 @@ from podslice.core.managers.cpu import EMPTY_NODE_SHARED_POOL
 from podslice.core.managers.topology import TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION
 from podslice.core.merge.options import SINGLE_NUMA_NODE
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.overflow import AMOUNT_OVERFLOW
 from podslice.core.scheduling.predicates import Refusal
 
 UPSTREAM_DEFECT = "UpstreamDefect"
@@ -18,6 +19,7 @@ _REASONS = {
     EMPTY_POD_SHARED_POOL: "pod-pool-empty",
     EMPTY_NODE_SHARED_POOL: "node-pool-empty",
     "OutOfpods": "too-many-pods",
+    AMOUNT_OVERFLOW: "amount-too-large",
     UPSTREAM_DEFECT: "upstream-defect",
 }
 
