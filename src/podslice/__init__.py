@@ -3,47 +3,30 @@
     from podslice import KubeletConfig, Machine, Node, Pod
 
 `Node(machine, config).admit(pod)` returns a `Decision`. Everything that a signature of these names is importable from
-here as well. What reads files (`load_pods` and others) is imported on first use.
+here as well. Every name is imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
-from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
-from podslice.core.effects.cgroup import PodCgroup
-from podslice.core.effects.container_cgroup import LinuxResources
-from podslice.core.effects.pod_event import PodEvent
-from podslice.core.effects.sandbox import Sandbox
-from podslice.core.effects.tree import ContainerEffects, PodEffects
-from podslice.core.errors import AdmissionError, InputError, InputErrors, PodsliceError, StartError, UpstreamDefectError
-from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
-from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
-from podslice.core.machine.topology import CPUTopology
-from podslice.core.node import Node
-from podslice.core.pod.spec import (
-    Container,
-    ContainerState,
-    ContainerStatus,
-    ObjectMeta,
-    Pod,
-    PodCondition,
-    PodOS,
-    PodResourceClaim,
-    PodSpec,
-    PodStatus,
-    ResizePolicy,
-    ResourceRequirements,
-    pod_from_dict,
-)
-from podslice.core.pod.unknown_fields import UnknownField
-from podslice.core.resize.events import ResizeCondition
-from podslice.core.values.cpuset import CPUSet
-from podslice.core.values.quantity import Quantity
-
 if TYPE_CHECKING:
     from podslice.core.advice import defragment, explain, explain_all, inspect, lint, whatif
+    from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
+    from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
     from podslice.core.defrag.plan import ContainerMove, Move, Plan
     from podslice.core.defrag.restarts import RestartPlan, RestartStep
+    from podslice.core.effects.cgroup import PodCgroup
+    from podslice.core.effects.container_cgroup import LinuxResources
+    from podslice.core.effects.pod_event import PodEvent
+    from podslice.core.effects.sandbox import Sandbox
+    from podslice.core.effects.tree import ContainerEffects, PodEffects
+    from podslice.core.errors import (
+        AdmissionError,
+        InputError,
+        InputErrors,
+        PodsliceError,
+        StartError,
+        UpstreamDefectError,
+    )
     from podslice.core.explain.candidates import Candidate, Cell
     from podslice.core.explain.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
     from podslice.core.explain.explain import Explanation
@@ -52,6 +35,29 @@ if TYPE_CHECKING:
     from podslice.core.explain.trace import Answer, ContainerFacts, MergeStep, Pick, Requested, ShownHint, Trace, Write
     from podslice.core.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
     from podslice.core.lint.model import Finding, ObjectReference
+    from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
+    from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
+    from podslice.core.machine.topology import CPUTopology
+    from podslice.core.node import Node
+    from podslice.core.pod.spec import (
+        Container,
+        ContainerState,
+        ContainerStatus,
+        ObjectMeta,
+        Pod,
+        PodCondition,
+        PodOS,
+        PodResourceClaim,
+        PodSpec,
+        PodStatus,
+        ResizePolicy,
+        ResourceRequirements,
+        pod_from_dict,
+    )
+    from podslice.core.pod.unknown_fields import UnknownField
+    from podslice.core.resize.events import ResizeCondition
+    from podslice.core.values.cpuset import CPUSet
+    from podslice.core.values.quantity import Quantity
     from podslice.core.whatif import Outcome, PodVerdict, Scenario
     from podslice.gallery import gallery_names, load_gallery
     from podslice.host.discover import discover_host
@@ -164,15 +170,31 @@ __all__ = [
 ]
 
 _ON_USE = {
+    "AdmissionError": "podslice.core.errors",
     "Amounts": "podslice.core.inspect.page",
     "Answer": "podslice.core.explain.trace",
+    "CPUGroup": "podslice.core.machine.model",
+    "CPUSet": "podslice.core.values.cpuset",
+    "CPUTopology": "podslice.core.machine.topology",
+    "Cache": "podslice.core.machine.model",
     "Candidate": "podslice.core.explain.candidates",
     "Cell": "podslice.core.explain.candidates",
     "Cgroup": "podslice.core.inspect.page",
     "ChangeMachine": "podslice.core.explain.changes",
+    "Container": "podslice.core.pod.spec",
+    "ContainerDecision": "podslice.core.decision",
+    "ContainerEffects": "podslice.core.effects.tree",
     "ContainerFacts": "podslice.core.explain.trace",
     "ContainerMove": "podslice.core.defrag.plan",
+    "ContainerState": "podslice.core.pod.spec",
+    "ContainerStatus": "podslice.core.pod.spec",
+    "Core": "podslice.core.machine.model",
+    "CoreType": "podslice.core.machine.model",
     "Count": "podslice.core.inspect.page",
+    "Decision": "podslice.core.decision",
+    "Device": "podslice.core.machine.devices",
+    "DeviceInventory": "podslice.core.machine.devices",
+    "DeviceResource": "podslice.core.machine.devices",
     "Edit": "podslice.core.explain.fix",
     "EditPod": "podslice.core.explain.changes",
     "Effective": "podslice.core.inspect.page",
@@ -180,29 +202,59 @@ _ON_USE = {
     "Explanation": "podslice.core.explain.explain",
     "Finding": "podslice.core.lint.model",
     "Fix": "podslice.core.explain.fix",
+    "HugePages": "podslice.core.machine.model",
+    "InputError": "podslice.core.errors",
+    "InputErrors": "podslice.core.errors",
+    "KernelNode": "podslice.core.machine.model",
+    "KubeletConfig": "podslice.core.config.kubelet",
+    "LinuxResources": "podslice.core.effects.container_cgroup",
     "LoadedConfig": "podslice.k8s.kubeletconfig",
     "LoadedPod": "podslice.k8s.manifest",
+    "Machine": "podslice.core.machine.model",
+    "MemoryReservation": "podslice.core.config.kubelet",
     "MergeStep": "podslice.core.explain.trace",
     "Move": "podslice.core.defrag.plan",
+    "NUMANode": "podslice.core.machine.model",
+    "Node": "podslice.core.node",
     "NodeStore": "podslice.host.store",
+    "ObjectMeta": "podslice.core.pod.spec",
     "ObjectReference": "podslice.core.lint.model",
     "Outcome": "podslice.core.whatif",
     "Page": "podslice.core.inspect.page",
     "Pick": "podslice.core.explain.trace",
     "Placement": "podslice.core.inspect.page",
     "Plan": "podslice.core.defrag.plan",
+    "Pod": "podslice.core.pod.spec",
+    "PodCgroup": "podslice.core.effects.cgroup",
+    "PodCondition": "podslice.core.pod.spec",
+    "PodEffects": "podslice.core.effects.tree",
+    "PodEvent": "podslice.core.effects.pod_event",
+    "PodOS": "podslice.core.pod.spec",
+    "PodResourceClaim": "podslice.core.pod.spec",
+    "PodSpec": "podslice.core.pod.spec",
+    "PodStatus": "podslice.core.pod.spec",
     "PodVerdict": "podslice.core.whatif",
+    "PodsliceError": "podslice.core.errors",
     "QOS": "podslice.core.inspect.page",
+    "Quantity": "podslice.core.values.quantity",
     "Reconfigure": "podslice.core.explain.changes",
     "Remove": "podslice.core.explain.changes",
     "Requested": "podslice.core.explain.trace",
+    "ResizeCondition": "podslice.core.resize.events",
+    "ResizeDecision": "podslice.core.decision",
+    "ResizePolicy": "podslice.core.pod.spec",
+    "ResourceRequirements": "podslice.core.pod.spec",
     "RestartPlan": "podslice.core.defrag.restarts",
     "RestartStep": "podslice.core.defrag.restarts",
+    "Sandbox": "podslice.core.effects.sandbox",
     "Scenario": "podslice.core.whatif",
     "ShownHint": "podslice.core.explain.trace",
+    "StartError": "podslice.core.errors",
     "StateWriteError": "podslice.host.store",
     "Trace": "podslice.core.explain.trace",
     "Unit": "podslice.core.explain.picks",
+    "UnknownField": "podslice.core.pod.unknown_fields",
+    "UpstreamDefectError": "podslice.core.errors",
     "Value": "podslice.core.inspect.page",
     "Write": "podslice.core.explain.trace",
     "defragment": "podslice.core.advice",
@@ -216,9 +268,10 @@ _ON_USE = {
     "load_kubelet_config": "podslice.k8s.kubeletconfig",
     "load_machine": "podslice.host.machine_files",
     "load_pods": "podslice.k8s.manifest",
+    "pod_from_dict": "podslice.core.pod.spec",
     "whatif": "podslice.core.advice",
 }
-"""Names that need files, YAML, the operating system or many modules, and where they are."""
+"""Where each public name is; it is imported on first use, so that `podslice.entry` starts at once."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """`python -m podslice` is the command line."""
 
-from podslice.cli.main import main
+from podslice.entry import main
 
 if __name__ == "__main__":
     main()

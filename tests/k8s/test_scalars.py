@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from podslice.agent.settings import load_settings
 from podslice.core.errors import InputError
+from podslice.k8s.kubeletconfig import load_kubelet_config
 from podslice.k8s.scalars import plain_scalar
 from podslice.k8s.yaml import dump, load_documents
 
@@ -84,3 +88,22 @@ def test_json_is_read_as_yaml_reads_it() -> None:
     """JSON keeps the spelling of its numbers, and halves of characters become U+FFFD as in Go."""
     (document,) = load_documents('{"a": 1.50, "b": "\\ud83d\\ude00", "c": "\\ud800"}')
     assert (str(document["a"]), document["b"], document["c"]) == ("1.50", "😀", "\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[1]", "holds a list, not an object of kind {0}"),
+        ("hello", "holds only 'hello', not an object of kind {0}"),
+        ("", "holds nothing, not one {0}"),
+        ("a: 1\n---\nb: 1", "holds 2 documents, not one {0}"),
+    ],
+)
+def test_configurations_of_another_shape(tmp_path: Path, text: str, problem: str) -> None:
+    """A file that is no configuration is said to be none of the kind that was asked for."""
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    for load, kind in ((load_kubelet_config, "KubeletConfiguration"), (load_settings, "AgentConfiguration")):
+        with pytest.raises(InputError) as caught:
+            load(str(file))
+        assert problem.format(kind) in str(caught.value)

@@ -132,7 +132,7 @@ class LoadedSettings(msgspec.Struct, frozen=True):
 def load_settings(path: str) -> LoadedSettings:
     """Read an AgentConfiguration file. Raises `InputError` in one line with the place."""
     try:
-        return settings_from_dict(load_config_data(path))
+        return settings_from_dict(load_config_data(path, KIND))
     except InputError as error:
         raise error.at(source=path) from None
 

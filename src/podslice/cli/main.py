@@ -12,6 +12,7 @@ from podslice.cli.completion import completing_files, register
 from podslice.cli.group import Group
 from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
+from podslice.entry import INTERRUPTED, interruptible, uninterruptible_import
 from podslice.render.ansi import echo
 
 _COMMANDS = {
@@ -44,7 +45,8 @@ class _LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"podslice.cli.{cmd_name}")
+        with uninterruptible_import():
+            module = importlib.import_module(f"podslice.cli.{cmd_name}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return completing_files(command)
@@ -86,15 +88,16 @@ def main() -> None:
     if "_PODSLICE_COMPLETE" in os.environ:
         register()
     try:
-        cli(prog_name="podslice", standalone_mode=False, color=None if coloured() else False)
-        sys.stdout.flush()
+        with interruptible():
+            cli(prog_name="podslice", standalone_mode=False, color=None if coloured() else False)
+            sys.stdout.flush()
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "podslice"
         _fail(f"{_plain(error.format_message())}; {where} --help says more")
     except click.ClickException as error:
         _fail(error.format_message())
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except PodsliceError as error:
         _fail(str(error))
     except BrokenPipeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -120,8 +121,12 @@ def _map(function: Any, records: list[dict[str, Any]], quirks: Quirks, jobs: int
         for batch in batches:
             yield function(batch, quirks)
         return
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
-        yield from pool.map(function, batches, [quirks] * len(batches))
+    with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+        try:
+            yield from pool.map(function, batches, [quirks] * len(batches))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _progress(batches: Iterable[list[T]], total: int, title: str) -> Iterator[list[T]]:

@@ -10,11 +10,12 @@ import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, raise_all
-from podslice.core.values.decoding import decoding_problem
+from podslice.core.values.decoding import decoding_problem, shown
 from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
+KIND = "KubeletConfiguration"
 _IRRELEVANT = frozenset(
     """address allowedUnsafeSysctls authentication authorization cgroupDriver cgroupRoot clusterDNS clusterDomain
     configMapAndSecretChangeDetectionStrategy containerLogMaxFiles containerLogMaxSize containerLogMaxWorkers
@@ -55,12 +56,17 @@ def load_kubelet_config(path: str) -> LoadedConfig:
         raise error.at(source=path) from None
 
 
-def load_config_data(path: str) -> dict[str, Any]:
-    """The plain data of a file that holds one object. Raises `InputError`."""
+def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
+    """The plain data of a file that holds one object of a kind. Raises `InputError`."""
     documents = load_documents(read_text(path), path)
-    if len(documents) != 1 or not isinstance(documents[0], dict):
-        raise InputError(f"holds {len(documents)} documents, not one KubeletConfiguration", source=path)
-    return documents[0]
+    if len(documents) != 1:
+        found = f"{len(documents)} documents" if documents else "nothing"
+        raise InputError(f"holds {found}, not one {kind}", source=path)
+    (document,) = documents
+    if not isinstance(document, dict):
+        found = "a list" if isinstance(document, list) else f"only {shown(document)}"
+        raise InputError(f"holds {found}, not an object of kind {kind}", source=path)
+    return document
 
 
 def config_from_dict(data: dict[str, Any]) -> LoadedConfig:

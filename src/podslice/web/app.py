@@ -8,6 +8,7 @@ page's form cannot send it), and with a token everybody who does not know it.
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -18,11 +19,13 @@ from podslice.core.node import Node
 from podslice.k8s.manifest import PodReading, load_pods_text, unique
 from podslice.web.pages import answer_fragment, explained, node_fragment, problem_fragment, shell
 
-LARGEST_BODY = 1 << 20
+LARGEST_BODY = 256 << 10
 MOST_PODS = 20
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+MOST_CONTAINERS = 200
+_LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{0,5})?")
 _COOKIE = "podslice_token"
 _OWN_HEADER = "x-podslice"
+_METHODS = {"/": "GET", "/node": "GET", "/explain": "POST"}
 
 
 class Request(NamedTuple):
@@ -61,26 +64,34 @@ class App:
 
     def respond(self, request: Request) -> Response:
         """Answer one request; never raises for what a client sends."""
-        refusal = self._refused(request)
+        refusal = self.refused(request)
         if refusal is not None:
             return refusal
         if request.method == "GET" and request.path == "/":
             return self._shell(request)
         if request.method == "GET" and request.path == "/node":
             return self._node(request)
-        if request.method == "POST" and request.path == "/explain":
-            return self._explain(request)
-        if request.path in ("/", "/node", "/explain"):
-            return _plain(405, "method not allowed")
-        return _plain(404, "not found")
+        return self._explain(request)
 
     # Who may ask
 
-    def _refused(self, request: Request) -> Response | None:
+    def refused(self, request: Request) -> Response | None:
+        """The refusal of a request that is not answered whatever its body says, None for the others."""
+        stranger = self._stranger(request)
+        if stranger is not None:
+            return stranger
+        if request.path not in _METHODS:
+            return _plain(404, "not found")
+        if request.method != _METHODS[request.path]:
+            return _plain(405, "method not allowed")
+        if request.method == "POST" and _OWN_HEADER not in request.headers:
+            return _plain(403, "only this page may ask")
+        return None
+
+    def _stranger(self, request: Request) -> Response | None:
         if not self._token:
-            host = request.headers.get("host", "").lower()
-            name = host[: host.rindex(":")] if ":" in host.rpartition("]")[2] else host
-            return None if name in LOOPBACK_NAMES else _plain(403, "this page answers only to localhost")
+            local = _LOOPBACK.fullmatch(request.headers.get("host", "").lower())
+            return None if local else _plain(403, "this page answers only to localhost")
         given = parse_qs(request.query).get("token", [""])[0] if request.path == "/" else ""
         if hmac.compare_digest((given or self._cookie(request)).encode(), self._token.encode()):
             return None
@@ -119,8 +130,6 @@ class App:
         return _html(200, body, (("ETag", tag),))
 
     def _explain(self, request: Request) -> Response:
-        if _OWN_HEADER not in request.headers:
-            return _plain(403, "only this page may ask")
         if len(request.body) > LARGEST_BODY:
             return _plain(413, f"more than {LARGEST_BODY} bytes")
         try:
@@ -129,6 +138,9 @@ class App:
             pods = unique(loaded, taken=set(node.kubelet.active))
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")
+            containers = sum(len(one.pod.spec.init_containers) + len(one.pod.spec.containers) for one in pods)
+            if containers > MOST_CONTAINERS:
+                raise InputError(f"{containers} containers at once", remedy=f"give at most {MOST_CONTAINERS}")
             warnings = [warning for one in pods for warning in one.warnings]
             fragment = answer_fragment(explained(node, [one.pod for one in pods]), warnings)
             return _html(200, fragment)

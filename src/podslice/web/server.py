@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import re
 import socket
+import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from podslice.core.errors import InputError
 from podslice.web.app import LARGEST_BODY, App, Request, Response
 
 _SHORTEST_TOKEN = 16
+_LENGTH = re.compile(r"[0-9]+")
+_MOST_CONNECTIONS = 64
+_CONNECTION_SECONDS = 60.0
+"""What a connection may last, however slowly the other side sends or reads."""
+_PATIENCE_SECONDS = 20.0
+"""What a request waits for the one before it."""
 _SECURITY = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
@@ -42,20 +53,48 @@ def is_loopback(address: str) -> bool:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves an `App`. Answers are made one at a time, because they share a node."""
+    """Serves an `App`. Answers are made one at a time, because they share a node. Connections are limited in number
+    and time."""
 
     daemon_threads = True
     block_on_close = False
+    connection_seconds = _CONNECTION_SECONDS
+    patience_seconds = _PATIENCE_SECONDS
 
     def __init__(self, address: str, port: int, app: App) -> None:
         self.app = app
         self.lock = threading.Lock()
+        self._connections: dict[socket.socket, float] = {}
         if ":" in address:
             self.address_family = socket.AF_INET6
         try:
             super().__init__((address, port), _Handler)
         except OSError as error:
             raise InputError(f"cannot listen: {error.strerror}", path=f"{address}:{port}") from None
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self._connections[request] = time.monotonic() + self.connection_seconds
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called between connections: hang up on those that last too long."""
+        now = time.monotonic()
+        for connection, end in list(self._connections.items()):
+            if now > end:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever hangs up is no error of ours."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
@@ -75,18 +114,39 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(b"")
 
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > LARGEST_BODY:
+        """Nothing of a body is read for those who may not ask."""
+        refusal = self.server.app.refused(self._request(b"")) or self._length_refused()
+        if refusal is not None:
             self.close_connection = True
-            self._send(Response(411 if not length.isdecimal() else 413))
+            self._send(refusal)
             return
-        self._answer(self.rfile.read(int(length)))
+        wanted = int(self.headers["Content-Length"])
+        body = self.rfile.read(wanted)
+        if len(body) == wanted:
+            self._answer(body)
+        else:
+            self.close_connection = True
 
-    def _answer(self, body: bytes) -> None:
+    def _length_refused(self) -> Response | None:
+        length = self.headers.get("Content-Length", "")
+        if not _LENGTH.fullmatch(length):
+            return Response(411)
+        return Response(413) if len(length) > len(str(LARGEST_BODY)) or int(length) > LARGEST_BODY else None
+
+    def _request(self, body: bytes) -> Request:
         path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
-        with self.server.lock:
-            response = self.server.app.respond(Request(self.command, path, query, headers, body))
+        return Request(self.command, path, query, headers, body)
+
+    def _answer(self, body: bytes) -> None:
+        if not self.server.lock.acquire(timeout=self.server.patience_seconds):
+            self.close_connection = True
+            self._send(Response(503, b"busy with another request\n"))
+            return
+        try:
+            response = self.server.app.respond(self._request(body))
+        finally:
+            self.server.lock.release()
         self._send(response)
 
     def _send(self, response: Response) -> None:
