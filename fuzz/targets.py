@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
 
-from podslice import KubeletConfig, PodsliceError
+from fuzz.readers import CONFIG, MACHINE, READERS
+from podslice import PodsliceError
 from podslice.agent.derived import pod_from_annotation, pod_from_container
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.translate import applied_of, claimed_of, limits_of, variables_of
 from podslice.core.errors import InputError
-from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
 from podslice.core.state.releases import Release
@@ -34,15 +34,7 @@ from podslice.wire.mux import FrameDecoder, WireError
 from podslice.wire.proto import nri_pb2
 from podslice.wire.ttrpc import MessageDecoder, RPCError, decode_request, decode_response
 
-MACHINE = from_synthetic("pack:2 numa:1(memory=8GiB) core:4 pu:2")
 TOPOLOGY = CPUTopology(MACHINE)
-CONFIG = KubeletConfig(
-    cpu_manager_policy="static",
-    reserved_system_cpus="0",
-    topology_manager_policy="restricted",
-    feature_gates={"PodLevelResourceManagers": True},
-    eviction_hard={},
-)
 
 
 def state(data: bytes) -> None:
@@ -141,4 +133,4 @@ def api(data: bytes) -> None:
     assert (len(known), known.size) == (0, 0)
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods, "wire": wire, "api": api}
+TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods, "wire": wire, "api": api, **READERS}

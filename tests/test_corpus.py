@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fuzz.campaign import campaign
 from fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -15,3 +16,21 @@ INPUTS = sorted(path for name in TARGETS for path in (CORPUS / name).iterdir())
 def test_input(path: Path) -> None:
     """No untyped error and no hang on a kept input."""
     TARGETS[path.parent.name](path.read_bytes())
+
+
+def test_campaign(tmp_path: Path) -> None:
+    """A short campaign over all targets finds nothing, and runs the seeds of every one."""
+    tallies = campaign(TARGETS, CORPUS, tmp_path, inputs=3000, seed=7)
+    assert [str(path) for path in tmp_path.rglob("*")] == []
+    assert all(tally.inputs >= len(list((CORPUS / name).iterdir())) for name, tally in tallies.items())
+
+
+def test_a_campaign_keeps_what_fails(tmp_path: Path) -> None:
+    """Inputs that end in an untyped error are kept and counted."""
+
+    def broken(data: bytes) -> None:
+        raise KeyError(data)
+
+    tallies = campaign({"wire": broken}, CORPUS, tmp_path, inputs=100, seed=1)
+    assert tallies["wire"].failures == tallies["wire"].inputs
+    assert list((tmp_path / "wire").iterdir())

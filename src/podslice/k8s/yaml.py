@@ -167,15 +167,21 @@ def _is_empty(node: yaml.Node) -> bool:
 
 
 class Positions:
-    """Where the fields of a text stand. For a text that `load_documents` could read."""
+    """Where the fields of a text stand. For a text that `load_documents` could read. JSON that is no YAML (half a
+    character escaped at a time) has one place, its beginning."""
 
     def __init__(self, text: str) -> None:
-        roots = yaml.compose_all(text, Loader=_Loader)
+        try:
+            roots = list(yaml.compose_all(text, Loader=_Loader))
+        except yaml.YAMLError:
+            roots = []
         self._documents = [root for root in roots if root is not None and not _is_empty(root)]
 
     def find(self, document: int, path: str) -> Place:
         """The place of a field such as `spec.containers[0].resources.limits[cpu]`, or of its nearest parent that is
         written there; a key's place is the key."""
+        if not self._documents:
+            return 1, 1
         node = self._documents[document]
         mark = node.start_mark
         for name, bracketed in _STEP.findall(path):

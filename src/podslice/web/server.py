@@ -68,7 +68,7 @@ class Server(ThreadingHTTPServer):
         if ":" in address:
             self.address_family = socket.AF_INET6
         try:
-            super().__init__((address, port), _Handler)
+            super().__init__((address, port), Handler)
         except OSError as error:
             raise InputError(f"cannot listen: {error.strerror}", path=f"{address}:{port}") from None
 
@@ -103,7 +103,9 @@ class Server(ThreadingHTTPServer):
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
     server: Server
     protocol_version = "HTTP/1.1"
     server_version = "podslice"

@@ -1,0 +1,201 @@
+"""Readers that are fuzzed: text and bytes from files, archives, annotations and HTTP clients."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from io import BytesIO
+from typing import Any
+
+from podslice import KubeletConfig, PodsliceError
+from podslice.agent.derived import pod_from_annotation, with_annotation
+from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
+from podslice.agent.settings import settings_from_dict
+from podslice.core.config.validation import validate
+from podslice.core.effects.huge_pages import page_size_of
+from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.hwloc_xml import from_hwloc_xml
+from podslice.core.machine.machineinfo import from_machineinfo
+from podslice.core.machine.model import Machine
+from podslice.core.machine.synthetic import from_synthetic, looks_synthetic
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.node import Node
+from podslice.core.pod.resource_names import container_name_problems, hugepage_size
+from podslice.core.pod.spec import pod_from_dict
+from podslice.core.values.quantity import Quantity, QuantityError
+from podslice.host.discover import discover_snapshot
+from podslice.host.machine_files import parse_machine
+from podslice.k8s.kubeletconfig import config_from_dict
+from podslice.k8s.yaml import Positions, load_documents
+from podslice.web.app import App
+from podslice.web.server import Handler
+
+MACHINE = from_synthetic("pack:2 numa:1(memory=8GiB) core:4 pu:2")
+CONFIG = KubeletConfig(
+    cpu_manager_policy="static",
+    reserved_system_cpus="0",
+    topology_manager_policy="restricted",
+    feature_gates={"PodLevelResourceManagers": True},
+    eviction_hard={},
+)
+TOKEN = "0123456789abcdef"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def _documents(data: bytes) -> list[Any]:
+    with contextlib.suppress(PodsliceError):
+        return load_documents(_text(data), "fuzz")
+    return []
+
+
+def yaml(data: bytes) -> None:
+    """Any YAML or JSON, and the places of what was read."""
+    documents = _documents(data)
+    if documents:
+        positions = Positions(_text(data).removeprefix("\ufeff"))
+        positions.find(0, "spec.containers[0].name")
+
+
+def config(data: bytes) -> None:
+    """Kubelet and agent configurations."""
+    for document in _documents(data):
+        if isinstance(document, dict):
+            with contextlib.suppress(PodsliceError):
+                validate(config_from_dict(document).config)
+            with contextlib.suppress(PodsliceError):
+                settings_from_dict(document)
+
+
+def devices(data: bytes) -> None:
+    """A file of `--devices`."""
+    for document in _documents(data):
+        with contextlib.suppress(PodsliceError):
+            inventory_from_data(document, source="fuzz")
+
+
+def _use(machine: Machine) -> None:
+    CPUTopology(machine)
+
+
+def machine(data: bytes) -> None:
+    """A machine as text in any form."""
+    with contextlib.suppress(PodsliceError):
+        _use(parse_machine(_text(data), source="fuzz"))
+
+
+def machineinfo(data: bytes) -> None:
+    """cAdvisor's MachineInfo."""
+    for document in _documents(data):
+        if isinstance(document, dict):
+            with contextlib.suppress(PodsliceError):
+                _use(from_machineinfo(document, "fuzz"))
+
+
+def hwloc(data: bytes) -> None:
+    """hwloc's XML."""
+    with contextlib.suppress(PodsliceError):
+        _use(from_hwloc_xml(_text(data), "fuzz"))
+
+
+def synthetic(data: bytes) -> None:
+    """A synthetic description."""
+    text = _text(data)
+    looks_synthetic(text)
+    with contextlib.suppress(PodsliceError):
+        _use(from_synthetic(text))
+
+
+def snapshot(data: bytes) -> None:
+    """A captured machine as an archive."""
+    descriptor = os.memfd_create("fuzz")
+    try:
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        with contextlib.suppress(PodsliceError):
+            _use(discover_snapshot(f"/proc/self/fd/{descriptor}"))
+    finally:
+        os.close(descriptor)
+
+
+def quantity(data: bytes) -> None:
+    """Two amounts and a resource name: everything that is done with them."""
+    first, _, second = _text(data).partition("\n")
+    amounts = []
+    for text in (first, second):
+        page_size_of(f"hugepages-{text}")
+        hugepage_size(f"hugepages-{text}")
+        container_name_problems(text)
+        with contextlib.suppress(QuantityError):
+            amounts.append(Quantity.parse(text))
+    for one in amounts:
+        one.value(), one.milli_value(), one.as_int64(), one.overflows(-3)
+        str(one), one.decimal_text(), one.round_up_milli().canonical()
+        if not one.overflows():
+            assert Quantity.parse(one.canonical()) == one
+        for other in amounts:
+            assert one.add(other).sub(other) == one
+            one < other  # noqa: B015
+
+
+def annotation(data: bytes) -> None:
+    """The annotation of a pod, and the admission of what it describes."""
+    identity = Identity("u", "ns", "p", {RESOURCES_ANNOTATION: _text(data)}, "")
+    with contextlib.suppress(PodsliceError):
+        with_annotation(pod_from_dict({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c"}]}}), identity)
+        pod = pod_from_annotation(identity)
+        if pod is not None:
+            Node(MACHINE, CONFIG, predicates=False).admit(pod)
+
+
+class _Connection:
+    """What the HTTP handler needs of a socket."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def makefile(self, mode: str, _: int = -1) -> BytesIO:
+        return BytesIO(self.data)
+
+    def settimeout(self, _: float) -> None: ...
+
+    def sendall(self, _: bytes) -> None: ...
+
+
+class _Server:
+    """What the HTTP handler needs of the server."""
+
+    def __init__(self, token: str) -> None:
+        node = Node(MACHINE, CONFIG)
+        self.app = App(lambda: node, lambda: "fixed", token=token)
+        self.lock = threading.Lock()
+        self.patience_seconds = 0.0
+
+
+_SERVERS = [_Server(""), _Server(TOKEN)]
+
+
+def request(data: bytes) -> None:
+    """Bytes of an HTTP client, with and without a token."""
+    for server in _SERVERS:
+        with contextlib.suppress(OSError):
+            Handler(_Connection(data), ("127.0.0.1", 1), server)  # type: ignore[arg-type]
+        assert not server.lock.locked()
+
+
+READERS = {
+    "annotation": annotation,
+    "config": config,
+    "devices": devices,
+    "hwloc": hwloc,
+    "machine": machine,
+    "machineinfo": machineinfo,
+    "quantity": quantity,
+    "request": request,
+    "snapshot": snapshot,
+    "synthetic": synthetic,
+    "yaml": yaml,
+}
