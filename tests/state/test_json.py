@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.state import checkpoint_cpu, checkpoint_memory
+from podslice.core.state import checkpoint_cpu, checkpoint_memory, gojson
 from podslice.core.state.gojson import CheckpointError, dump_string, dump_value, parse, syntax_error
 
 _JSON = st.recursive(
@@ -122,3 +123,25 @@ def test_go_is_tolerant_when_reading() -> None:
     assert checkpoint.policy_name == "static"
     assert checkpoint.entries == {"p": {"a": "1"}, "q": None}
     assert checkpoint_cpu.decode(b'{"entries":null}', "v2").entries is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'"' + b"\\\\" * 200_000, b'"' + b"\\u0041" * 100_000, b"[" * 9000 + b"]" * 8999, b"[" + b"[]," * 160_000],
+    ids=["escapes", "code points", "open", "many"],
+)
+def test_faults_are_found_in_few_steps(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken text of any kind is refused after few steps of the slow scanner, many values before any."""
+    steps = 0
+    slow = gojson._match
+
+    def counted(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+        nonlocal steps
+        steps += 1
+        return slow(pattern, data, at)
+
+    monkeypatch.setattr(gojson, "_match", counted)
+    monkeypatch.setattr(gojson, "MOST_VALUES", 150_000)
+    with pytest.raises(CheckpointError):
+        parse(text)
+    assert steps < 60_000

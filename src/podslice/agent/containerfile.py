@@ -53,7 +53,7 @@ class ContainerFiles:
             return variables_of(message)
         try:
             data = msgspec.json.decode((self._folder / message.id / FILE_NAME).read_bytes(), type=dict[str, str])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, RecursionError):
             return {}
         return {CPUS_ENV: data.get("cpus", ""), ISOLATION_ENV: data.get("isolation", "")}
 

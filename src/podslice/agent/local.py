@@ -90,7 +90,7 @@ def read_status(path: str) -> AgentStatus:
         ) from None
     try:
         return msgspec.json.decode(b"".join(chunks), type=AgentStatus)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise InputError("what answers is no podslice agent of this version", source=path) from None
 
 

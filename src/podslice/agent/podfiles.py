@@ -38,7 +38,7 @@ class PodFiles:
                     raise InputError("is too large")
                 pod = pod_from_dict(msgspec.json.decode(path.read_bytes()))
                 pods[pod.metadata.uid] = pod
-            except (msgspec.DecodeError, InputError) as error:
+            except (msgspec.DecodeError, RecursionError, InputError) as error:
                 problems.append(f"{path}: cannot be read: {error}")
         return pods, problems
 

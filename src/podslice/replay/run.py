@@ -64,7 +64,9 @@ def read_cases(path: Path) -> Iterator[Json]:
 def _parse_line(line: str, path: Path, number: int) -> Json:
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InputError(f"line {number} is nested too deeply", source=str(path)) from None
+    except ValueError as error:
         raise InputError(f"line {number} is not JSON: {error}", source=str(path)) from None
     if not isinstance(record, dict) or not isinstance(record.get("case"), dict):
         raise InputError(f"line {number} has no object `case`", source=str(path), remedy="see vectors/FORMAT.md")

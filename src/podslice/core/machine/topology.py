@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
-from podslice.core.values.cpuset import Bits, bits_of
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
 class TopologyError(PodsliceError):
@@ -170,9 +170,10 @@ def whole_objects(objects: Mapping[int, Bits], cpus: Bits) -> Bits:
     return whole
 
 
-def _nest(objects: Mapping[int, Bits], parents: Mapping[int, Bits]) -> bool:
-    """True when every object lies within one parent."""
-    return all(any(not cpus & ~parent for parent in parents.values()) for cpus in objects.values())
+def _nest(inner: Mapping[int, Bits], outer: Mapping[int, Bits]) -> bool:
+    """True when every inner object lies within one outer object. No two outer objects share a CPU."""
+    owner = {cpu: cpus for cpus in outer.values() for cpu in iter_bits(cpus)}
+    return all(not cpus & ~owner.get((cpus & -cpus).bit_length() - 1, 0) for cpus in inner.values())
 
 
 def _group(object_of: dict[int, int]) -> dict[int, Bits]:

@@ -20,7 +20,7 @@ MAX_CPU_ID = (1 << 20) - 1
 """Largest CPU id a `CPUSet` holds; Linux supports at most 8192."""
 
 
-_FEW, _LONG = 64, 4096
+_FEW, _LONG, _SPARSE = 64, 4096, 16
 """More ranges, or more bits, than these are handled as text: big integers take quadratic time bit by bit."""
 _RUN = re.compile("1+")
 
@@ -127,8 +127,12 @@ def bits_of(ids: Iterable[int]) -> Bits:
 
 def iter_bits(bits: Bits) -> Iterator[int]:
     """Members in ascending order."""
-    if bits.bit_length() > _LONG:
-        yield from (place for place, digit in enumerate(f"{bits:b}"[::-1]) if digit == "1")
+    if bits.bit_length() > _LONG and bits.bit_count() > _SPARSE:
+        digits = f"{bits:b}"[::-1]
+        place = digits.find("1")
+        while place >= 0:
+            yield place
+            place = digits.find("1", place + 1)
         return
     while bits:
         low = bits & -bits
