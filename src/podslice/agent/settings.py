@@ -165,8 +165,8 @@ def _unknown(fields: dict[str, Any]) -> Iterator[InputError]:
     known = [field.encode_name for field in msgspec.structs.fields(AgentSettings)]
     for name in fields:
         if name not in known:
-            close = get_close_matches(name, known, 1)
-            yield InputError("unknown field", path=name, remedy=f"did you mean {close[0]}?" if close else "")
+            close = get_close_matches(str(name), known, 1)
+            yield InputError("unknown field", path=str(name), remedy=f"did you mean {close[0]}?" if close else "")
 
 
 def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _warnings(data: dict[str, Any], known: set[str]) -> list[str]:
     for name in data:
         if name in known or name in _IRRELEVANT or name in ("kind", "apiVersion", "metadata"):
             continue
-        close = get_close_matches(name, [*known, *_IRRELEVANT], 1)
+        close = get_close_matches(str(name), [*known, *_IRRELEVANT], 1)
         hint = f"; did you mean {close[0]}?" if close else ""
         warnings.append(f"unknown field {name} is ignored{hint}")
     return warnings

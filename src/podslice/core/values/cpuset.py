@@ -104,6 +104,8 @@ def ranges_of(bits: Bits) -> list[tuple[int, int]]:
 
 def format_bits(bits: Bits) -> str:
     """Canonical CPU list text of `bits`."""
+    if bits.bit_length() > _LONG:
+        return format_ranges(ranges_of(bits))
     pieces = []
     offset = 0
     while bits:
