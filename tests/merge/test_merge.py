@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import ProviderHints
+from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.options import TopologyManagerOptions, check_machine, parse_options
@@ -139,6 +139,14 @@ def test_walk_equals_the_cross_product(
         assert near[0].mask is not None
         assert found[1] == near[1]
         assert found[0].mask.bit_count() == near[0].mask.bit_count()
+
+
+def test_nodes_that_are_not_there() -> None:
+    """What is held on a NUMA node the machine lacks is on no node; beside it, what is there counts."""
+    for policy in ("best-effort", "restricted"):
+        merger = Merger(policy, [(0, None), (1, None)])
+        assert merger.merge([{"memory": HintSet.only(0b100)}]) == (Hint(0b11, False), policy == "best-effort")
+        assert merger.merge([{"memory": HintSet.only(0b110)}]) == (Hint(0b10, True), True)
 
 
 def test_crash_depends_on_the_comparisons() -> None:

@@ -85,7 +85,12 @@ class Merger:
         for answer in providers:
             for hints in answer.values() if answer else ():
                 if isinstance(hints, HintSet):
-                    sets.append(hints)
+                    if (
+                        not hints.nodes and hints.support & ~self.all_nodes
+                    ):  # held on a node that is not there (any more)
+                        lists.append(list(hints))
+                    else:
+                        sets.append(hints)
                 elif hints is not None:
                     lists.append(hints or [_IMPOSSIBLE])
         impossible = any(hints == [_IMPOSSIBLE] for hints in lists)
