@@ -1,4 +1,4 @@
-"""What explaining and inspecting cost: `python -m benchmarks.explain [MANIFESTS]`.
+"""What explaining and inspecting cost: `python -m benchmarks.explain [MANIFESTS]`; part of `python -m benchmarks`.
 
 CPU time for each refused pod of 400, on two machines that are full or full of holes, with all fixes; the same where no
 two pods are alike; what recording adds to an admission; what a page of `inspect` costs for each pod of a manifest.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from random import Random
 
+from benchmarks.measure import Result
 from podslice import KubeletConfig, Node, Pod, load_gallery, load_pods
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.explain.explain import Explainer
@@ -27,6 +29,13 @@ REFUSED = 400
 _SHAPES: tuple[tuple[str, ...], ...] = (("8",), ("16",), ("4", "4"), ("3", "500m"), ("12",), ("24",), ("40",))
 _SIZES = ("1Gi", "4Gi", "16Gi")
 _RUNS = 40
+_PAGES = 10
+GROUP = "explaining"
+EXPLAINED = "explain, each refused pod, average"
+INSPECTED = "inspect, each pod"
+EXPLAIN_LIMIT, INSPECT_LIMIT = 5.0, 2.0
+"""Milliseconds of CPU time."""
+MANIFESTS = "examples/pods.yaml"
 
 
 def _pod(uid: str, cpus: Sequence[str], memory: str = "1Gi") -> Pod:
@@ -62,18 +71,20 @@ def nodes() -> dict[str, tuple[Machine, KubeletConfig]]:
     }
 
 
-def refused_pods(machine: Machine, config: KubeletConfig, *, holes: bool, alike: bool) -> tuple[Node, list[Pod]]:
-    """A node filled with small pods, a fifth of them gone again with `holes`, and pods that it refuses."""
-    node, random, number = Node(machine, config), Random(1), 0
-    while node.admit(_pod(f"p{number}", (str(random.choice((2, 3, 4, 6))),))).admitted:
-        number += 1
+def refused_pods(
+    machine: Machine, config: KubeletConfig, *, holes: bool, alike: bool, number: int = REFUSED
+) -> tuple[Node, list[Pod]]:
+    """A node filled with small pods, a fifth of them gone again with `holes`, and so many pods that it refuses."""
+    node, random, count = Node(machine, config), Random(1), 0
+    while node.admit(_pod(f"p{count}", (str(random.choice((2, 3, 4, 6))),))).admitted:
+        count += 1
     for uid in node.pods[::5] if holes else ():
         node.remove(uid)
     refused: list[Pod] = []
-    while len(refused) < REFUSED:
+    while len(refused) < number:
         memory = random.choice(_SIZES) if alike else f"{random.randrange(256, 20_000)}Mi"
-        pod = _pod(f"q{number}-{len(refused)}", random.choice(_SHAPES), memory)
-        number += 1
+        pod = _pod(f"q{count}-{len(refused)}", random.choice(_SHAPES), memory)
+        count += 1
         if node.admit(pod).admitted:
             node.remove(pod.metadata.uid)
         else:
@@ -81,19 +92,21 @@ def refused_pods(machine: Machine, config: KubeletConfig, *, holes: bool, alike:
     return node, refused
 
 
-def explaining() -> None:
-    """One line for each machine and kind of pods."""
+def explaining(refused: int = REFUSED) -> Iterator[Result]:
+    """CPU time for each of so many refused pods, on each machine and with each kind of pods, and the average."""
+    times = []
     for name, (machine, config) in nodes().items():
         for alike in (True, False):
             for holes in (False, True):
-                node, pods = refused_pods(machine, config, holes=holes, alike=alike)
+                node, pods = refused_pods(machine, config, holes=holes, alike=alike, number=refused)
                 start = time.process_time()
                 explainer = Explainer(node.kubelet)
                 fixes = sum(len(explainer.explain(pod).fixes) for pod in pods)
-                spent = (time.process_time() - start) / len(pods)
-                kinds = f"{len(_SHAPES) * len(_SIZES)} kinds of pods" if alike else "no two pods alike"
-                what = f"{name}, {len(node.pods)} pods{' and holes' if holes else ''}, {kinds}"
-                print(f"explain {what}: {spent * 1e3:.1f} ms for each refused pod, {fixes / len(pods):.1f} fixes")
+                times.append((time.process_time() - start) / len(pods) * 1e3)
+                kinds = f"{len(_SHAPES) * len(_SIZES)} kinds" if alike else "all different"
+                what = f"{name}{', holes' if holes else ''}, {kinds}, {fixes / len(pods):.1f} fixes"
+                yield Result(GROUP, what, round(times[-1], 2), unit="ms")
+    yield Result(GROUP, EXPLAINED, round(sum(times) / len(times), 2), target=EXPLAIN_LIMIT, unit="ms")
 
 
 def _admissions(recorded: bool) -> float:
@@ -111,28 +124,36 @@ def _admissions(recorded: bool) -> float:
     return (time.process_time() - start) / len(pods)
 
 
-def recording_overhead() -> None:
-    """Admissions with and without a record."""
+def recording_overhead() -> Result:
+    """How much longer an admission takes that is recorded."""
     runs = [(_admissions(False), _admissions(True)) for _ in range(_RUNS)]
     off, on = (min(times) for times in zip(*runs, strict=True))
-    print(f"admission {off * 1e6:.0f} µs, recorded {on * 1e6:.0f} µs: {100 * (on / off - 1):+.1f} %")
+    return Result(GROUP, "a recorded admission takes longer by", round(100 * (on / off - 1), 1), unit="%")
 
 
-def inspecting(path: str) -> None:
-    """Pages of every pod of a manifest, made and printed, without and with a node to admit it on."""
+def inspecting(path: str = MANIFESTS) -> Iterator[Result]:
+    """CPU time for the page of each pod of a manifest, made and printed, without and with a node to admit it on."""
     quirks = PROFILES["podslice"]
     gates = FeatureGates.from_overrides({}, fixes=quirks.fix_gates)
     loaded = load_pods(path)
     machine, config = nodes()["2 sockets, 128 CPUs, restricted"]
     for node in (None, Node(machine, config)):
         start = time.process_time()
-        for one in loaded:
-            page_text(inspect_pod(one.pod, gates, quirks, data=one.data, node=node), width=100, coloured=False)
-        spent = (time.process_time() - start) / len(loaded)
-        print(f"inspect {len(loaded)} pods{', placed' if node else ''}: {spent * 1e3:.2f} ms for each")
+        for _ in range(_PAGES):
+            for one in loaded:
+                page_text(inspect_pod(one.pod, gates, quirks, data=one.data, node=node), width=100, coloured=False)
+        spent = (time.process_time() - start) / len(loaded) / _PAGES
+        what = f"{INSPECTED}{', placed' if node else ''}"
+        yield Result(GROUP, what, round(spent * 1e3, 2), target=INSPECT_LIMIT, unit="ms")
+
+
+def results() -> Iterator[Result]:
+    """All of them."""
+    yield from explaining()
+    yield recording_overhead()
+    yield from inspecting()
 
 
 if __name__ == "__main__":
-    explaining()
-    recording_overhead()
-    inspecting(sys.argv[1] if len(sys.argv) > 1 else "examples/pods.yaml")
+    for result in chain(explaining(), [recording_overhead()], inspecting(*sys.argv[1:2])):
+        print(f"{result.group} {result.name}: {result.median:g} {result.unit}", flush=True)

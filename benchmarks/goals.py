@@ -7,6 +7,7 @@ from math import log
 
 import msgspec
 
+from benchmarks import explain
 from benchmarks.measure import Result
 
 
@@ -61,6 +62,10 @@ GOALS = (
          prefix="64 NUMA x 512 CPUs, CPU + memory + 2 devices"),
     Goal("growth of an admission from 8 to 64 NUMA, exponent", 2, "growth", prefix="8 to 64", unit="power"),
     Goal("admit + remove, 2 NUMA, 64 CPUs, CPU + memory", 6000, "cycles", prefix="admit + remove", unit="/s"),
+    Goal("explain, CPU for each refused pod, average over 8 nodes and mixes", explain.EXPLAIN_LIMIT, explain.GROUP,
+         (explain.EXPLAINED,), unit="ms"),
+    Goal("inspect, CPU for each pod, without and with a node", explain.INSPECT_LIMIT, explain.GROUP,
+         prefix=explain.INSPECTED, unit="ms"),
     Goal("memory per idle node, machine shared", 20, "figures", prefix="idle node", unit="KiB"),
 )  # fmt: skip
 

@@ -21,13 +21,15 @@ NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_terminal(*arguments: str, columns: int = 40, **environment: str) -> str:
-    """What the command writes to a terminal on standard output; warnings go elsewhere."""
+def on_terminal(*arguments: str, columns: int = 40, errors: bool = False, **environment: str) -> str:
+    """What the command writes to a terminal on standard output, or with `errors` on standard error; the other one goes
+    elsewhere."""
     master, slave = pty.openpty()
     variables = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **environment}
     variables.pop("NO_COLOR", None) if "NO_COLOR" not in environment else None
     command = [sys.executable, "-m", "podslice", *arguments]
-    with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, cwd=ROOT, env=variables):
+    out, err = (subprocess.DEVNULL, slave) if errors else (slave, subprocess.DEVNULL)
+    with subprocess.Popen(command, stdout=out, stderr=err, cwd=ROOT, env=variables):
         os.close(slave)
         parts = []
         while True:
@@ -47,6 +49,8 @@ def on_terminal(*arguments: str, columns: int = 40, **environment: str) -> str:
     [
         ("admit", "examples/pods.yaml", *NODE, "-o", "wide"),
         ("explain", "examples/pods.yaml", *NODE, "--no-fixes"),
+        ("inspect", "examples/pods.yaml"),
+        ("inspect", "examples/pod-level.yaml", *NODE),
         ("topology", "--machine", "epyc-9654-nps4", "-o", "wide"),
         ("topology", "--list"),
         ("whatif", "examples/pods.yaml", *NODE),
@@ -62,6 +66,14 @@ def test_nothing_is_wider_than_the_terminal(arguments: tuple[str, ...]) -> None:
     lines = ESCAPE.sub("", on_terminal(*arguments)).splitlines()
     assert len(lines) > 1
     assert [line for line in lines if len(line) > 40] == []
+
+
+def test_warnings_break_at_the_width_of_standard_error() -> None:
+    """A long warning is several lines of at most 40 columns, the words of which are all there."""
+    lines = ESCAPE.sub("", on_terminal("admit", "examples/pods.yaml", *NODE, errors=True)).splitlines()
+    whole = " ".join(line.strip() for line in lines)
+    assert "warning: examples/pods.yaml: Deployment" in whole and "--replicas counts all" in whole
+    assert len(lines) > 1 and max(map(len, lines)) <= 40
 
 
 def test_simple_terminals_get_no_escapes() -> None:

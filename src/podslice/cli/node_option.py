@@ -11,7 +11,7 @@ import click
 
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.output import is_quiet
+from podslice.cli.output import error_width, is_quiet
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
@@ -25,6 +25,7 @@ from podslice.core.quirks import PROFILES
 from podslice.core.state.checkpoint_allocation import ALLOCATED_STATE_FILE
 from podslice.core.values.gate_table import gate_warnings
 from podslice.render.ansi import echo, style, visible
+from podslice.render.prose import folded
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -258,6 +259,9 @@ def started(make: Callable[[], Node], config: KubeletConfig) -> Node:
 
 
 def print_warnings(warnings: tuple[str, ...]) -> None:
-    """Tell a person, on standard error."""
+    """Tell a person, on standard error, in lines that a terminal has room for."""
+    width = error_width()
     for warning in () if is_quiet() else warnings:
-        echo(style(f"warning: {visible(warning)}", fg="yellow"), err=True)
+        text = visible(f"warning: {warning}")
+        for line in [text] if width is None else folded(text, width, indent=2):
+            echo(style(line, fg="yellow"), err=True)

@@ -69,6 +69,19 @@ def prose_width() -> int | None:
     return min(shutil.get_terminal_size().columns, 120) if sys.stdout.isatty() else None
 
 
+def error_width() -> int | None:
+    """As `prose_width`, of standard error, which may be a terminal where standard output is none."""
+    if not sys.stderr.isatty():
+        return None
+    try:
+        columns = int(os.environ.get("COLUMNS", ""))
+    except ValueError:
+        columns = 0
+    if columns <= 0:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    return min(columns or 80, 120)
+
+
 def emit(answer: msgspec.Struct, output: str) -> None:
     """Print a document of the kinds in `podslice.contract` as JSON or YAML."""
     from podslice.core.document import document

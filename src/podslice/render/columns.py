@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from podslice.render.ansi import style as styled
 from podslice.render.ansi import visible
+from podslice.render.table import paragraphs
 
 Span: TypeAlias = str | tuple[str, str]
 """A piece of text, or one with its style: `bold`, `dim`, `underline` and a colour, in any order."""
@@ -48,7 +49,8 @@ def paragraph(spans: Sequence[Span], width: int, *, indent: int = 0, coloured: b
 
 class Table:
     """Headings and rows. Column `wrap` breaks where the table would be too wide, down to `least` columns; `right` is
-    aligned to the right. Rows may be shorter than the headings."""
+    aligned to the right. Rows may be shorter than the headings. Where even that is too wide, every row is a
+    paragraph."""
 
     def __init__(self, *headings: str, wrap: int, right: int | None = None, least: int = 1) -> None:
         self._headings = headings
@@ -65,6 +67,11 @@ class Table:
     def lines(self, width: int, *, coloured: bool = False) -> list[str]:
         """The table in lines without blanks at their ends."""
         widths = self._widths(width)
+        if sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+            rows = [
+                ["".join(painted(_text(s), _style(s), coloured) for s in cell) for cell in row] for row in self._rows
+            ]
+            return paragraphs(self._headings, rows, width, bold=coloured).split("\n")
         lines = self._row([((heading, "dim"),) for heading in self._headings], widths, coloured)
         for row in self._rows:
             lines += self._row(row, widths, coloured)

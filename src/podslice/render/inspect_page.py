@@ -36,8 +36,13 @@ def page_text(page: Page, *, width: int, coloured: bool) -> str:
 
 def _head(page: Page, width: int, coloured: bool) -> Iterator[str]:
     name = "/".join(part for part in (page.namespace, page.name) if part)
-    where = painted(f"  {page.source}", "dim", coloured) if page.source else ""
-    yield painted(f"{page.kind} {name}".rstrip(), "bold", coloured) + where
+    what = f"{page.kind} {name}".rstrip()
+    if len(f"{what}  {page.source}") <= width:
+        where = painted(f"  {page.source}", "dim", coloured) if page.source else ""
+        yield painted(what, "bold", coloured) + where
+    else:
+        yield from paragraph(((what, "bold"),), width, coloured=coloured)
+        yield from paragraph(((page.source, "dim"),), width, indent=2, coloured=coloured)
     style = f"bold {_CLASSES[page.qos.qos_class]}"
     yield from paragraph(("QoS ", (page.qos.qos_class, style), f": {page.qos.why}"), width, coloured=coloured)
     verdict = ("accepts its resources", "green") if page.accepted else ("refuses it", "bold red")

@@ -41,7 +41,7 @@ def format_table(
     width = terminal_width() if width is None else width
     widths = [max([len(heading), *(_length(row[i]) for row in rows)]) for i, heading in enumerate(headings)]
     if width is not None and not _fit(widths, headings, width):
-        return _paragraphs(headings, rows, width, bold=bold)
+        return paragraphs(headings, rows, width, bold=bold)
     lines = [_GAP.join(_pad(h, widths[i], i in right) for i, h in enumerate(headings)).rstrip()]
     if bold:
         lines[0] = style(lines[0], bold=True)
@@ -64,8 +64,8 @@ def _fit(widths: list[int], headings: Sequence[str], width: int) -> bool:
     return True
 
 
-def _paragraphs(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, bold: bool) -> str:
-    """A paragraph for each row, a line for each of its cells."""
+def paragraphs(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, bold: bool) -> str:
+    """A paragraph for each row, a line for each of its cells; what is too long goes on in lines of its own."""
     label = max(map(len, headings))
     lines = []
     for row in rows:

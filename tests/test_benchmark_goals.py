@@ -1,0 +1,27 @@
+"""The figures to reach for explaining and inspecting are measured and compared by `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import explain
+from benchmarks.goals import reached
+from benchmarks.measure import Result
+
+
+@pytest.mark.slow
+def test_explaining_and_inspecting_are_measured() -> None:
+    """What the benchmark measures is what the goals ask for: an average over all mixes, and both kinds of pages."""
+    found = [*explain.explaining(refused=2), *explain.inspecting()]
+    *mixes, average = found[:-2]
+    assert average.median == pytest.approx(sum(one.median for one in mixes) / len(mixes), abs=0.01)
+    assert [one.goal.unit for one in reached(found)] == ["ms", "ms"]
+    assert all(0 < one.ours[0] for one in reached(found))
+
+
+def test_a_slow_page_misses_the_goal() -> None:
+    """One of the two kinds of pages above 2 ms is a miss."""
+    pages = [Result(explain.GROUP, name, time, unit="ms") for name, time in ((explain.INSPECTED, 1.0),)]
+    assert [one.ok for one in reached(pages)] == [True]
+    pages.append(Result(explain.GROUP, f"{explain.INSPECTED}, placed", 2.1, unit="ms"))
+    assert [one.ok for one in reached(pages)] == [False]
