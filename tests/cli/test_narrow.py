@@ -72,8 +72,10 @@ def test_warnings_break_at_the_width_of_standard_error() -> None:
     """A long warning is several lines of at most 40 columns, the words of which are all there."""
     lines = ESCAPE.sub("", on_terminal("admit", "examples/pods.yaml", *NODE, errors=True)).splitlines()
     whole = " ".join(line.strip() for line in lines)
-    assert "warning: examples/pods.yaml: Deployment" in whole and "--replicas counts all" in whole
-    assert len(lines) > 1 and max(map(len, lines)) <= 40
+    assert "warning: examples/pods.yaml: Deployment" in whole
+    assert "--replicas counts all" in whole
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 40
 
 
 def test_simple_terminals_get_no_escapes() -> None:
