@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_cli import run
 from tests.documents import read_document
 from tests.render.test_pictures import Validator
@@ -86,6 +88,24 @@ def test_explain_mistakes_are_one_line(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert "holds no state file" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["admit", "explain"])
+@pytest.mark.parametrize(
+    ("name", "content"), [("cpu_manager_state", "garbage"), ("memory_manager_state", "{"), ("cpu_manager_state", "{}")]
+)
+def test_a_damaged_copy_is_named(tmp_path: Path, command: str, name: str, content: str) -> None:
+    """What a kubelet says about its own file is said of the file that was given, with a remedy that fits a copy."""
+    (tmp_path / name).write_text(content)
+    settings = ("--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")
+    result = run(command, "examples/small.yaml", *NODE[:2], *settings, "--state", str(tmp_path))
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"podslice: error: {tmp_path / name}: a kubelet would not start with it: ")
+    assert "podslice state repair" in result.stderr
+    assert "/var/lib/kubelet" not in result.stderr
+    assert "delete" not in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert len(result.stderr) - len(str(tmp_path)) < 300
 
 
 def test_pods_as_kubectl_lists_them(tmp_path: Path) -> None:

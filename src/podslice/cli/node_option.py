@@ -18,7 +18,7 @@ from podslice.core.config.validation import validate
 from podslice.core.errors import InputError, StartError, raise_all
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.managers.container import DEVICE_STATE_FILE
+from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
@@ -124,7 +124,9 @@ def start_node(
     warnings += (*given.warnings, *_several_nodes(listed))
     files = read_state_directory(state_path) if state_path else {}
     node = started(
-        lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=files), config
+        lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=files),
+        config,
+        state=state_path,
     )
     if state_path is None:
         decisions = [node.admit(pod) for pod in listed]
@@ -247,15 +249,31 @@ def load_devices(path: str | None) -> DeviceInventory | None:
     return inventory_from_data(documents[0], source=path)
 
 
-def started(make: Callable[[], Node], config: KubeletConfig) -> Node:
-    """The node, or an `InputError` that says why a kubelet would not start."""
+def started(make: Callable[[], Node], config: KubeletConfig, *, state: Path | None = None) -> Node:
+    """The node, or an `InputError` that says why a kubelet would not start; of state files below `state`, which one."""
     raise_all(InputError(error, path="kubelet configuration") for error in validate(config))
     try:
         return make()
     except StartError as error:
+        if state is not None and error.stage in _STATE_STAGES:
+            raise _unusable_state(error, state) from None
         raise InputError(
             f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}", remedy=error.remedy
         ) from None
+
+
+_STATE_STAGES = {"startCPUManager": CPU_STATE_FILE, "startMemoryManager": MEMORY_STATE_FILE}
+
+
+def _unusable_state(error: StartError, directory: Path) -> InputError:
+    """The kubelet's message tells to delete its own file; what was given may be a copy, and can be mended."""
+    problem = error.message.partition(", please drain this node")[0]
+    problem = problem.partition("manager error: ")[2] or problem
+    return InputError(
+        f"a kubelet would not start with it: {problem.removeprefix('could not restore state from checkpoint: ')}",
+        source=str(directory / _STATE_STAGES[error.stage]),
+        remedy=error.remedy,
+    )
 
 
 def print_warnings(warnings: tuple[str, ...]) -> None:
