@@ -158,3 +158,62 @@ def test_the_present_row_is_shown(pods_file: Path) -> None:
                "reservedSystemCPUs=0", "--set", "topologyManagerPolicy=single-numa-node", "--set",
                "cpuManagerPolicyOptions.full-pcpus-only=true", "--recommend").stdout  # fmt: skip
     assert "as it is: single-numa-node/container +full-pcpus-only" in text
+
+
+def test_running_pods_count_before() -> None:
+    """What runs takes its CPUs first; a configuration that refuses it says so, and what it left is free for others."""
+    running = (make_pod("old", ("c", "10")),)
+    pods = [make_pod("new", ("c", "5")), make_pod("late", ("c", "6"))]
+    with_old = msgspec.structs.replace(scenario(), running=running)
+    outcome = evaluate(with_old, pods)
+    assert (outcome.admitted, outcome.exclusive_cpus, outcome.displaced) == (1, 15, ())
+    strict = msgspec.structs.replace(scenario(topology_manager_policy="single-numa-node"), running=running)
+    outcome = evaluate(strict, pods)
+    assert (outcome.admitted, outcome.exclusive_cpus) == (2, 11)
+    assert [(verdict.pod, verdict.reason) for verdict in outcome.displaced] == [
+        ("default/old", "TopologyAffinityError")
+    ]
+
+
+def test_state_files_count_before() -> None:
+    """Owners in state files keep their CPUs; a kubelet of another policy does not start with the files."""
+    node = Node(MACHINE, scenario().config)
+    old = make_pod("old", ("c", "10"))
+    node.admit(old)
+    on_files = msgspec.structs.replace(scenario(), running=(old,), files=node.files)
+    outcome = evaluate(on_files, [make_pod("new", ("c", "5")), make_pod("late", ("c", "6"))])
+    assert (outcome.problem, outcome.admitted, outcome.exclusive_cpus) == ("", 1, 15)
+    none = msgspec.structs.replace(on_files, config=KubeletConfig())
+    assert 'configured policy "none" differs from state checkpoint policy "static"' in evaluate(none, []).problem
+
+
+def test_command_knows_what_runs(tmp_path: Path) -> None:
+    """`--pods`, `--state` and `--no-predicates` mean what they mean to `admit`."""
+    description = "pack:1 numa:2(memory=32GB) core:4 pu:2"
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
+    node = Node(from_synthetic(description), config)
+    node.admit(make_pod("old", ("c", "10")))
+    for name, data in node.files.items():
+        (tmp_path / name).write_bytes(data)
+
+    def pod_file(name: str, cpu: str, memory: str) -> str:
+        limits = {"cpu": cpu, "memory": memory}
+        spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
+        data = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}, "spec": spec}
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(data))
+        return str(path)
+
+    def exclusive(pod: str, *more: str) -> int:
+        result = run(
+            "whatif", pod, "--from", description, "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0",
+            *more, "-o", "json",
+        )  # fmt: skip
+        exclusive_cpus: int = read_document(result.stdout, "Comparison")["scenarios"][0]["exclusiveCpus"]
+        return exclusive_cpus
+
+    new, huge = pod_file("new", "5", "1Gi"), pod_file("huge", "5", "500Gi")
+    assert exclusive(new) == 5
+    assert exclusive(new, "--pods", pod_file("running", "8", "1Gi")) == 13
+    assert exclusive(new, "--state", str(tmp_path)) == 15
+    assert (exclusive(huge), exclusive(huge, "--no-predicates")) == (0, 5)

@@ -3,7 +3,7 @@ already runs there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ from podslice.cli.output import error_width, is_quiet
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
+from podslice.core.decision import Decision
 from podslice.core.errors import InputError, StartError, raise_all
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
@@ -45,6 +46,9 @@ profile_option = click.option(
     show_default=True,
     help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).",
 )
+predicates_option = click.option(
+    "--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like."
+)
 
 
 def node_options(command: F) -> F:
@@ -57,9 +61,7 @@ def node_options(command: F) -> F:
         set_option,
         profile_option,
         click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."),
-        click.option(
-            "--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like."
-        ),
+        predicates_option,
     )
     for option in reversed(options):
         command = option(command)
@@ -89,6 +91,41 @@ def running_options(command: F) -> F:
     return command
 
 
+class Running(NamedTuple):
+    """What runs on a node already: the `listed` pods of `--pods`, the state files of `--state` by name (empty without
+    it), and what a person should know."""
+
+    listed: tuple[Pod, ...]
+    files: dict[str, bytes]
+    warnings: tuple[str, ...]
+
+    def owners(self) -> list[Pod]:
+        """Stand-ins for owners in the files that nobody lists. Raises `InputError`."""
+        return _owners(self.files, self.listed)
+
+    def refused(self, decisions: Iterable[Decision]) -> tuple[str, ...]:
+        """Warnings about those of them that the node does not take."""
+        return tuple(f"{d.namespace}/{d.name} runs, but this node refuses it: {d.reason}" for d in decisions)
+
+
+def read_running(
+    *,
+    pods_path: str | None = None,
+    state_path: Path | None = None,
+    replicas: bool = False,
+    strict: bool = False,
+    validate: bool = True,
+    **_: Any,
+) -> Running:
+    """What the `running_options` name; other options are passed over. Raises `InputError`."""
+    from podslice.k8s.running import ENDED
+
+    given = read_pods((pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate)
+    listed = tuple(one.pod for one in given.pods if one.pod.status.phase not in ENDED)
+    files = read_state_directory(state_path) if state_path else {}
+    return Running(listed, files, (*given.warnings, *_several_nodes(listed)))
+
+
 class StartedNode(NamedTuple):
     """A node ready to work with. `warnings` are for people; `running` are the pods on it."""
 
@@ -114,32 +151,22 @@ def start_node(
     validate: bool = True,
 ) -> StartedNode:
     """The node the options describe, with its running pods on it. Raises `InputError`."""
-    from podslice.k8s.running import ENDED
-
     config, warnings = load_config_and_gates(config_path, overrides, strict=strict)
     chosen = resolve_machine(machine, sysfs, source)
     devices = load_devices(devices_path)
-    given = read_pods((pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate)
-    listed = tuple(one.pod for one in given.pods if one.pod.status.phase not in ENDED)
-    warnings += (*given.warnings, *_several_nodes(listed))
-    files = read_state_directory(state_path) if state_path else {}
+    there = read_running(
+        pods_path=pods_path, state_path=state_path, replicas=replicas, strict=strict, validate=validate
+    )
     node = started(
-        lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=files),
+        lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=there.files),
         config,
         state=state_path,
     )
-    if state_path is None:
-        decisions = [node.admit(pod) for pod in listed]
-        running = tuple(pod for pod, decision in zip(listed, decisions, strict=True) if decision.admitted)
-    else:
-        running = (*listed, *_owners(files, listed))
-        decisions = node.readmit(running)
-        gone = {decision.uid for decision in decisions}
-        running = tuple(pod for pod in running if pod.metadata.uid not in gone)
-    refused = [
-        f"{d.namespace}/{d.name} runs, but this node refuses it: {d.reason}" for d in decisions if not d.admitted
-    ]
-    return StartedNode(node, running, (*warnings, *refused))
+    pods = (*there.listed, *there.owners())
+    refused = node.settle(pods, restored=bool(there.files))
+    gone = {decision.uid for decision in refused}
+    running = tuple(pod for pod in pods if pod.metadata.uid not in gone)
+    return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)))
 
 
 def _several_nodes(pods: tuple[Pod, ...]) -> tuple[str, ...]:

@@ -11,16 +11,25 @@ import msgspec
 
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import complete_machine, resolve_machine
-from podslice.cli.node_option import load_config_and_gates, load_devices, print_warnings
-from podslice.cli.output import OUTPUT, emit, quiet_option, write_text
-from podslice.cli.pods_option import pod_options, read_pods
+from podslice.cli.node_option import (
+    load_config_and_gates,
+    load_devices,
+    predicates_option,
+    print_warnings,
+    profile_option,
+    read_running,
+    running_options,
+)
+from podslice.cli.output import OUTPUT, emit, prose_width, quiet_option, write_text
+from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.comparison import compared
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
-from podslice.core.quirks import PROFILES
 from podslice.core.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
 from podslice.render.ansi import echo
+from podslice.render.prose import wrapped
 
 _MOST_PICTURES = 6
 _MOST_ROWS = 12
@@ -48,9 +57,9 @@ _MOST_ROWS = 12
     help="Override a field in all of them.",
 )
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
-@click.option("--profile", type=click.Choice(list(PROFILES)), default="podslice", show_default=True,
-              help="kubelet-1.36 reproduces upstream's defects as well.")  # fmt: skip
-@pod_options
+@profile_option
+@predicates_option
+@running_options
 @click.option(
     "--recommend", is_flag=True, help="Try every policy, scope and set of options, and say which wins on what."
 )
@@ -75,23 +84,26 @@ def whatif(
 ) -> None:
     """Admit the pods of FILE... in order under every combination of --machine and --config, and compare: admitted,
     refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by owners,
-    fragmentation of each NUMA node.
+    fragmentation of each NUMA node. --pods and --state say what runs there before.
 
     \b
     Examples:
       podslice whatif pods.yaml --machine epyc-9654-nps4 --machine xeon-8480-2s --config now.yaml --config new.yaml
       podslice whatif pods.yaml --replicas --machine epyc-9654-nps4 --config now.yaml --recommend --out report.html
+      podslice whatif new.yaml --pods running.yaml --machine epyc-9654-nps4 --config now.yaml --config new.yaml
 
     Exit codes: 0 done, 2 bad input.
     """
     from podslice.render.comparison import comparison_page
     from podslice.render.picture import picture_of
 
-    read = read_pods(files, **options)
+    there = read_running(**options)
+    running = (*there.listed, *there.owners())
+    read = read_pods(files, taken={pod.metadata.uid for pod in running}, **options)
     pods = [one.pod for one in read.pods]
-    machines = {name: options[name] for name in ("machines", "captures", "sources")}
-    scenarios, warnings = _scenarios(machines, configs, overrides, devices_path, strict=options["strict"])
-    print_warnings((*read.warnings, *warnings))
+    scenarios, warnings = _scenarios(configs, overrides, devices_path, options)
+    scenarios = [msgspec.structs.replace(one, running=running, files=there.files) for one in scenarios]
+    print_warnings((*there.warnings, *read.warnings, *warnings))
     if recommend:
         scenarios = [
             msgspec.structs.replace(variant, name=_joined(scenario.name, variant.name, len(scenarios) > 1))
@@ -125,24 +137,27 @@ def _joined(scenario: str, variant: str, several: bool) -> str:
 
 
 def _scenarios(
-    machines: dict[str, tuple[str, ...]],
     configs: tuple[str, ...],
     overrides: tuple[str, ...],
     devices_path: str | None,
-    *,
-    strict: bool = False,
+    options: dict[str, Any],
 ) -> tuple[list[Scenario], tuple[str, ...]]:
-    devices = load_devices(devices_path)
+    devices = load_devices(devices_path) or DeviceInventory()
     loaded = [
-        (Path(path).stem if path else "defaults", *load_config_and_gates(path, overrides, strict=strict))
+        (Path(path).stem if path else "defaults", *load_config_and_gates(path, overrides, strict=options["strict"]))
         for path in configs or (None,)
     ]
-    scenarios = []
-    for name, machine in _machines(machines):
-        for label, config, _ in loaded:
-            parts = [name] if len(loaded) == 1 else [name, label]
-            scenario = Scenario(" / ".join(parts), machine, config)
-            scenarios.append(scenario if devices is None else msgspec.structs.replace(scenario, devices=devices))
+    scenarios = [
+        Scenario(
+            name if len(loaded) == 1 else f"{name} / {label}",
+            machine,
+            config,
+            devices,
+            predicates=options["predicates"],
+        )
+        for name, machine in _machines({name: options[name] for name in ("machines", "captures", "sources")})
+        for label, config, _ in loaded
+    ]
     return scenarios, tuple(dict.fromkeys(warning for _, _, warnings in loaded for warning in warnings))
 
 
@@ -172,13 +187,15 @@ def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
 
 
 def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], recommend: bool, *, wide: bool) -> None:
-    from podslice.render.comparison import bars, best_text, matrix, verdicts
+    from podslice.render.comparison import bars, best_text, displaced_text, matrix, verdicts
 
     echo(f"{len(pods)} pods\n")
     some = shown if wide or not recommend else _best_and_present(shown)
     echo(matrix(some))
     if len(shown) > len(some):
         echo(f"… {len(shown) - len(some)} more (-o wide shows them)")
+    if wide and (displaced := displaced_text(some)):
+        echo("\n" + wrapped(displaced, prose_width()))
     if not recommend:
         echo("\n" + bars(shown, len(pods)))
     if wide and not recommend:

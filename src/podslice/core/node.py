@@ -203,6 +203,13 @@ class Node:
         held = (state.default, assignments, dict(state.bubbles), dict(manager.memory.machine_state))
         return id(manager), tuple(self.kubelet.active.items()), *held, manager.device.assignments()
 
+    def settle(self, pods: Iterable[Pod], *, restored: bool) -> list[Decision]:
+        """Pods that run already: on the state files the node began with (`restored`), else admitted one after the
+        other. Returns the refused ones."""
+        if restored:
+            return self.readmit(pods)
+        return [decision for pod in pods if not (decision := self.admit(pod)).admitted]
+
     def readmit(self, pods: Iterable[Pod]) -> list[Decision]:
         """Admit pods that run already, on state files they are in, before anything counts as gone.
 

@@ -6,7 +6,7 @@ over is found by filling the node up with more of the same pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,13 +40,20 @@ OPTION_SETS: tuple[tuple[str, ...], ...] = (
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A machine with a kubelet configuration, under a name. `present`: the configuration it is an alternative to."""
+    """A machine with a kubelet configuration, under a name. `present`: the configuration it is an alternative to.
+
+    `running` are pods that are on the node before, owners in the state files `files` (by name) if there are any.
+    `predicates` as of `Node`.
+    """
 
     name: str
     machine: Machine
     config: KubeletConfig
     devices: DeviceInventory = DeviceInventory()
     present: KubeletConfig | None = None
+    running: tuple[Pod, ...] = ()
+    files: Mapping[str, bytes] = {}
+    predicates: bool = True
 
 
 class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,7 +69,8 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
     `problem` says why a kubelet would not start; then nothing else counts. `exclusive_cpus` are owned by containers
     and pods. `stranded_cpus` could be owned but are of no use to any further pod of the mix. `shared_cores` counts
-    cores whose threads belong to different pods, or to a pod and the shared pool. `fragmentation` has a score
+    cores whose threads belong to different pods, or to a pod and the shared pool. `displaced` are pods that run on the
+    node now and are refused in this scenario. `fragmentation` has a score
     for each NUMA node with free CPUs: 0 when they all lie in wholly free L3 groups, 1 when each is a lone thread.
 
     Of an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, and the
@@ -84,6 +92,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     changes: int = 0
     losses: tuple[str, ...] = ()
     strength: int = 0
+    displaced: tuple[PodVerdict, ...] = ()
 
     @property
     def mean_fragmentation(self) -> float:
@@ -110,7 +119,7 @@ def _beside_present(scenario: Scenario) -> dict[str, Any]:
 
 
 def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
-    node, problem = _started(scenario, profile)
+    node, displaced, problem = _started(scenario, profile)
     if node is None:
         return Outcome(scenario.name, problem=problem)
     verdicts = [_verdict(node, pod) for pod in pods]
@@ -129,28 +138,40 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
         shared_cores=_shared_cores(cpu.topology, owners),
         fragmentation=_fragmentation(cpu.topology, cpu.state.default & ~cpu.reserved) if cpu.static else {},
         pods=tuple(verdicts),
+        displaced=displaced,
     )
     return replace(outcome, stranded_cpus=_stranded(node, pods) if cpu.static else 0)
 
 
 def populated(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Node | None:
     """The scenario's node with the pods it admits on it, for a look at it; None where a kubelet would not start."""
-    node, _ = _started(scenario, profile)
+    node, _, _ = _started(scenario, profile)
     if node is not None:
         for pod in pods:
             _verdict(node, pod)
     return node
 
 
-def _started(scenario: Scenario, profile: str) -> tuple[Node | None, str]:
-    """The scenario's empty node, or why there is none."""
+def _started(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVerdict, ...], str]:
+    """The scenario's node with what runs on it and what of that it refuses, or why there is none."""
     problems = validate(scenario.config)
     if problems:
-        return None, "; ".join(problems)
+        return None, (), "; ".join(problems)
     try:
-        return Node(scenario.machine, scenario.config, profile=profile, devices=scenario.devices), ""
+        node = Node(
+            scenario.machine,
+            scenario.config,
+            profile=profile,
+            devices=scenario.devices,
+            predicates=scenario.predicates,
+            files=scenario.files,
+        )
+        refused = node.settle(scenario.running, restored=bool(scenario.files))
     except StartError as error:
-        return None, error.message
+        return None, (), error.message
+    except UpstreamDefectError as defect:
+        return None, (), defect.name
+    return node, tuple(PodVerdict(f"{one.namespace}/{one.name}", one.reason, False) for one in refused), ""
 
 
 def _verdict(node: Node, pod: Pod) -> PodVerdict:

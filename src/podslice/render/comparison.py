@@ -37,6 +37,8 @@ def row(outcome: Outcome) -> list[str]:
     if outcome.problem:
         return [outcome.scenario, "-", f"does not start: {outcome.problem}", "-", "-", "-", "-", "-"]
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.refused.items())) or "none"
+    if outcome.displaced:
+        refused += f"; {len(outcome.displaced)} of those that run"
     scores = " ".join(f"{node}:{score:.2f}" for node, score in outcome.fragmentation.items()) or "-"
     return [
         outcome.scenario,
@@ -100,6 +102,15 @@ def verdicts(outcomes: Sequence[Outcome]) -> str:
         for i, name in enumerate(names)
     ]
     return format_table(("POD", *(outcome.scenario for outcome in running)), rows, bold=True)
+
+
+def displaced_text(outcomes: Sequence[Outcome]) -> str:
+    """Pods that run on the node now and that a scenario refuses, a line for each; empty where there are none."""
+    return "\n".join(
+        f"{outcome.scenario}: {verdict.pod} runs, but is refused: {verdict.reason}"
+        for outcome in outcomes
+        for verdict in outcome.displaced
+    )
 
 
 def best_text(ranking: Recommendation) -> str:
