@@ -22,6 +22,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
 from podslice.core.managers.cpu import RunningContainer
 from podslice.core.managers.device_records import DeviceContent
+from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.overflow import AMOUNT_OVERFLOW, overflowing_amount
 from podslice.core.pod.spec import Pod
@@ -109,6 +110,8 @@ class Kubelet:
         self.config = config
         self.files: dict[str, bytes] = dict(files or {})
         self.statuses: dict[str, dict[str, ContainerStatus]] = {}
+        self.unmanaged: set[str] = set()
+        """UIDs of pods that run since before the gate PodLevelResourceManagers was turned on."""
         self.running = False
         self._device_content: DeviceContent | None = None
         self.manager = ContainerManager(machine, config, quirks, self.devices)
@@ -311,6 +314,7 @@ class Kubelet:
         self.manager.context.deactivate(uid)
         self._seen.pop(uid, None)
         self.statuses.pop(uid, None)
+        self.unmanaged.discard(uid)
         self.resizes.drop(uid)
 
     # Containers
@@ -333,7 +337,21 @@ class Kubelet:
 
     def admission(self, pod: Pod) -> AdmissionPod:
         """The managers' view of a pod."""
-        return AdmissionPod.of(pod, self.manager.context.gates)
+        gates: Mapping[str, bool] = self.manager.context.gates
+        if pod.metadata.uid in self.unmanaged:
+            gates = {**gates, "PodLevelResourceManagers": False}
+        return AdmissionPod.of(pod, gates)
+
+    def take_running(self, pods: Iterable[Pod]) -> None:
+        """These pods run since before the kubelet started; they count as active, and are to be admitted again."""
+        for pod in pods:
+            admission = self.admission(pod)
+            if not self.quirks.gate_moves_running_pods and ran_unmanaged(admission, self.manager):
+                self.unmanaged.add(admission.uid)
+                admission = self.admission(pod)
+            elif not self.quirks.pod_entries_stay_lost:
+                bring_back_pod_entries(admission, self.manager)
+            self.manager.context.activate(admission)
 
     def start_container(self, uid: str, name: str) -> StartedContainer:
         """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""
@@ -455,7 +473,9 @@ class Kubelet:
 
     def readmit(self) -> list[Admitted]:
         """Admit every active pod again, as after a restart, before anything counts as gone."""
-        return [Admitted(uid, self.admit(pod.spec)) for uid, pod in list(self.active.items())]
+        running = list(self.active.items())
+        self.take_running(pod.spec for _, pod in running)
+        return [Admitted(uid, self.admit(pod.spec)) for uid, pod in running]
 
     def sources_ready(self) -> None:
         """All sources have reported and the device plugins are back: what is not active from now on is gone."""

@@ -221,8 +221,7 @@ class Node:
         context.sources_ready = False
         wanted = [default_pod(identified(pod), context.gates) for pod in pods]
         defaulted = [self._as_granted(pod) for pod in wanted]
-        for pod in defaulted:
-            context.activate(self.kubelet.admission(pod))
+        self.kubelet.take_running(defaulted)
         refused = []
         for pod in defaulted:
             refusal = self.kubelet.admit(pod)

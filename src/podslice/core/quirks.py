@@ -153,6 +153,10 @@ class Quirks(msgspec.Struct, frozen=True):
     """`distribute-cpus-across-cores` takes CPUs by id, which spreads only where siblings are far apart."""
     init_overlaps_sidecars: bool = False
     """A sidecar on the pod's shared pool keeps running on the CPUs that an init container owns meanwhile."""
+    gate_moves_running_pods: bool = False
+    """Turning the gate PodLevelResourceManagers on gives running pods CPUs and memory that they did not have."""
+    pod_entries_stay_lost: bool = False
+    """Running pods whose pod entries a state file could not hold are allocated or refused anew."""
     amounts_wrap: bool = False
     """An amount that 64 bits do not hold counts as another amount: `cpu: 8E` as 0."""
 

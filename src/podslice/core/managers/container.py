@@ -72,6 +72,8 @@ class ContainerManager:
         self.device = DeviceManager((), self.context)
         self.cpu_manager: CPUManager | None = None
         self.memory_manager: MemoryManager | None = None
+        self.restored: frozenset[str] = frozenset()
+        """State files that were there at the start."""
         self._saved: dict[str, int] = {}
         self._cpu_encoder = CPUStateEncoder()
 
@@ -112,6 +114,7 @@ class ContainerManager:
         Raises `StartError`.
         """
         containers = containers or {}
+        self.restored = frozenset(files)
         self.context.gates = self._gates()
         reservations = prepare_reservations(self.config, self.machine)
         self.reservation = reservations.total

@@ -232,6 +232,19 @@ class CPUManager(CPUBooks):
         held = self.state.assignments.get(pod.uid, {})
         return bubble if all(container.name in held for container in pod.containers) else None
 
+    def bring_back_bubble(self, pod: AdmissionPod) -> None:
+        """Give a running pod its bubble back, if what its containers own is what the pod asks for."""
+        held = self.state.assignments.get(pod.uid, {})
+        if not self.static or pod.uid in self.state.bubbles or any(one.name not in held for one in pod.containers):
+            return
+        bubble = 0
+        for container in pod.containers:
+            if container.exclusive_cpus not in (0, held[container.name].bit_count()):
+                return
+            bubble |= held[container.name]
+        if bubble.bit_count() == pod.cpus:
+            self.state.set_bubble(pod.uid, bubble)
+
     # Release
 
     def remove_stale(self) -> None:

@@ -21,7 +21,7 @@ from podslice.core.managers.memory_books import MemoryBooks
 from podslice.core.managers.memory_held import Snapshot, held_blocks_as_hints, held_by_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 _REQUESTS = "memory_manager_pinning_requests_total"
 _ERRORS = "memory_manager_pinning_errors_total"
@@ -257,16 +257,43 @@ class MemoryManager(MemoryBooks):
             memory_pod.check_budget(pod, request, own)
         mask = self._resolve(affinity, request, self._reusable.get(pod.uid, {}))
         slices = memory_pod.partition(pod, request, own, self._count_slice)
-        nodes = tuple(iter_bits(mask))
+        self._book_pod(pod, request, tuple(iter_bits(mask)), slices)
+        for _ in pod.containers:
+            self._count(_ALLOCATIONS % "pod")
+
+    def bring_back_pod(self, pod: AdmissionPod) -> None:
+        """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
+        held = self.assignments.get(pod.uid, {})
+        gone = [one for one in pod.containers if one.name not in held and not one.plain_init]
+        if not self.static or not held or gone or self.pod_assignments.get(pod.uid):
+            return
+        request = self._pod_request(pod)
+        blocks = [block for own in held.values() for block in own]
+        masks = {bits_of(block.numa_affinity or ()) for block in blocks}
+        if len(masks) != 1 or not {block.type for block in blocks} <= set(request):
+            return
+        nodes = tuple(iter_bits(masks.pop()))
+        if any(self._free(nodes, name) + _booked(blocks, name) < size for name, size in request.items()):
+            return
+        self._give_back(blocks)
+        slices = memory_pod.partition(pod, request, lambda container: self._request(pod, container), lambda event: None)
+        self._book_pod(pod, request, nodes, slices)
+
+    def _free(self, nodes: tuple[int, ...], name: str) -> int:
+        tables = [(self.machine_state[node].memory_map or {}).get(name) for node in nodes]
+        return sum(table.free for table in tables if table is not None)
+
+    def _book_pod(
+        self, pod: AdmissionPod, request: Amounts, nodes: tuple[int, ...], slices: Mapping[str, Amounts]
+    ) -> None:
         self.pod_assignments[pod.uid] = [Block(nodes, name, size) for name, size in sorted(request.items())]
         for name, size in sorted(request.items()):
-            charge(self.machine_state, mask, name, size)
+            charge(self.machine_state, bits_of(nodes), name, size)
         entries = self.assignments.setdefault(pod.uid, {})
         for container in pod.containers:
             entries[container.name] = [
                 Block(nodes, name, size) for name, size in sorted(slices[container.name].items()) if size
             ]
-            self._count(_ALLOCATIONS % "pod")
         self.revision += 1
 
     def _count_slice(self, event: str) -> None:
@@ -347,3 +374,7 @@ class MemoryManager(MemoryBooks):
             return True
         held = self.assignments.get(pod.uid, {})
         return container.name in held or (pod.managed and not container.guaranteed)
+
+
+def _booked(blocks: list[Block], name: str) -> int:
+    return sum(block.size for block in blocks if block.type == name)

@@ -1,0 +1,116 @@
+"""The gate PodLevelResourceManagers goes on and off while pods with pod-level resources run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from podslice import KubeletConfig, Node
+from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.pod.spec import Pod
+from podslice.core.state.content import read_content
+from podslice.core.state.convert import convert
+from podslice.core.state.releases import release as release_of
+from tests.conftest import make_pod
+
+ON = {"PodLevelResourceManagers": True}
+
+
+def node(gates: dict[str, bool], files: dict[str, bytes] | None = None, **settings: str) -> Node:
+    """A node with both static managers."""
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        memory_manager_policy="Static",
+        reserved_system_cpus="0",
+        topology_manager_policy="single-numa-node",
+        topology_manager_scope=settings.get("scope", "pod"),
+        reserved_memory=(MemoryReservation(0, {"memory": "100Mi"}),),
+        feature_gates=gates,
+    )
+    machine = from_synthetic("pack:1 numa:1(memory=32GiB) core:8 pu:1")
+    return Node(machine, config, files=files, profile=settings.get("profile", "podslice"))
+
+
+def pods() -> list[Pod]:
+    """One with a shared pool, one without pod-level resources."""
+    return [make_pod("p", ("a", "2"), ("b", None), ("c", None), budget="4"), make_pod("std", ("a", "1"))]
+
+
+def sets(one: Node) -> dict[tuple[str, str], tuple[str, str]]:
+    """CPUs and isolation of every container."""
+    kubelet = one.kubelet
+    found = {}
+    for uid, pod in kubelet.active.items():
+        for container in pod.containers:
+            got = kubelet.inspect(pod, container, True)
+            found[uid, container.name] = (bin(got.cpus), got.isolation)
+    return found
+
+
+def converted(files: dict[str, bytes], release: str, *, pod_level: bool) -> dict[str, bytes]:
+    """The managers' files as another kubelet writes them."""
+    target = release_of(release, pod_level=pod_level)
+    return {
+        name: convert(read_content(data), target, {}).data if "manager" in name else data
+        for name, data in files.items()
+    }
+
+
+@pytest.mark.parametrize("scope", ["pod", "container"])
+def test_the_gate_moves_no_running_pod(scope: str) -> None:
+    """A pod that came without the gate stays on shared resources, over further restarts, until it ends; the next one
+    under its UID is managed."""
+    before = node({}, scope=scope)
+    for pod in pods():
+        assert before.admit(pod).admitted
+    files, had = dict(before.files), sets(before)
+    for _ in range(2):
+        after = node(ON, files, scope=scope)
+        assert after.readmit(pods()) == []
+        assert sets(after) == had
+        files = dict(after.files)
+        assert "podEntries" not in json.loads(files["cpu_manager_state"])
+    after.remove("p")
+    assert after.admit(pods()[0]).containers[0].exclusive
+
+
+def test_upstream_moves_it() -> None:
+    """Profile kubelet-1.36 gives the running pod CPUs, as v1.36.2 does."""
+    before = node({}, profile="kubelet-1.36")
+    assert before.admit(pods()[0]).admitted
+    after = node(ON, dict(before.files), profile="kubelet-1.36")
+    after.readmit(pods()[:1])
+    assert sets(after) != sets(before)
+
+
+def test_pod_entries_come_back() -> None:
+    """Down to a format without pod entries and up again: files, sets and isolation are what they were."""
+    before = node(ON)
+    for pod in pods():
+        assert before.admit(pod).admitted
+    files, had = dict(before.files), sets(before)
+    old = node({}, converted(files, "1.35", pod_level=False))
+    assert old.readmit(pods()) == []
+    again = node(ON, converted(dict(old.files), "1.36", pod_level=True))
+    assert again.readmit(pods()) == []
+    assert sets(again) == had
+    for name in ("cpu_manager_state", "memory_manager_state"):
+        assert json.loads(again.files[name]) == json.loads(files[name])
+    again.remove("p")
+    again.remove("std")
+    empty = json.loads(again.files["memory_manager_state"])["machineState"]["0"]
+    assert (len(again.shared_cpus), empty["numberOfAssignments"]) == (8, 0)
+
+
+def test_entries_that_do_not_fit_stay_as_they_are() -> None:
+    """Where containers own other CPUs than the specification asks for, no pod entry is invented."""
+    before = node(ON)
+    assert before.admit(pods()[0]).admitted
+    old = converted(dict(before.files), "1.35", pod_level=False)
+    files = converted(old, "1.36", pod_level=True)
+    del files["allocated_pods_state"]
+    again = node(ON, files)
+    again.readmit([make_pod("p", ("a", "2"), ("b", None), ("c", None), budget="5")])
+    assert "podEntries" not in json.loads(again.files["cpu_manager_state"])
