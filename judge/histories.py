@@ -198,7 +198,9 @@ class _Writer:
         elif how == "fewer" and len(devices) > 1:
             devices.pop(r.randrange(len(devices)))
         else:
-            devices.append({"id": f"x{len(devices)}", "numa": [self._machine["nodes"][0]["id"]]})
+            ids = {device["id"] for device in devices}
+            new = next(name for name in map("x{}".format, range(len(devices) + 1)) if name not in ids)
+            devices.append({"id": new, "numa": [self._machine["nodes"][0]["id"]]})
         return changed
 
 

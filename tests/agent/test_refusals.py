@@ -147,7 +147,7 @@ def test_status_says_who_is_refused_and_why(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
-@pytest.mark.parametrize("amount", ["1e4096", "1e99", "9" * 80])
+@pytest.mark.parametrize("amount", ["1e1000", "1e99", "9" * 80])
 def test_numbers_that_take_long_are_refused(tmp_path: Path, amount: str) -> None:
     """Amounts whose sums are big-integer work are no amounts; what people write is."""
 

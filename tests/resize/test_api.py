@@ -74,9 +74,12 @@ PLAIN = burstable("1", "1Gi")
             pod(PLAIN, init=[{**PLAIN_INIT, **burstable("2"), "resizePolicy": [
                 {"resourceName": "cpu", "restartPolicy": "RestartContainer"}]}]),
             [
+                'spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: "RestartContainer": must not be '
+                "set to 'RestartContainer' for non-sidecar initContainers",
                 "spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of "
                 "RestartContainer cannot be resized",
-                "spec: Forbidden: only cpu and memory resources are mutable",
+                "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are "
+                "mutable",
             ],
             id="init container that would restart",
         ),

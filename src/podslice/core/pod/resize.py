@@ -141,7 +141,7 @@ def _init_errors(path: str, new: Container, old: Container, gates: Mapping[str, 
     changed = _comparable(new.resources) != _comparable(old.resources)
     if changed and not sidecar and not gates[INIT_RESIZE]:
         errors.append(forbidden("spec", "resources for non-sidecar init containers are immutable"))
-    elif _fixed_part(new.resources) != _fixed_part(old.resources):
+    elif _fixed_part(new.resources) != _fixed_part(old.resources) or new.resize_policy != old.resize_policy:
         text = "only cpu and memory resources for init or sidecar containers are mutable"
         errors.append(forbidden(path, text))
     if changed and not sidecar and any(restarts_for(new, resource) for resource in _RESIZABLE):
@@ -178,7 +178,8 @@ def _without_cpu_and_memory(amounts: ResourceList) -> ResourceList:
 
 
 def _without_resources(new: Pod, old: Pod) -> Pod:
-    """The new pod with the old one's resources: what then differs is no resize."""
+    """The new pod with the old one's resources: what then differs is no resize. An init container's resizePolicy has
+    an error of its own."""
 
     def containers(mine: Sequence[Container], theirs: Sequence[Container]) -> tuple[Container, ...]:
         return tuple(replace(one, resources=other.resources) for one, other in zip(mine, theirs, strict=True))
@@ -186,7 +187,10 @@ def _without_resources(new: Pod, old: Pod) -> Pod:
     spec = replace(
         new.spec,
         containers=containers(new.spec.containers, old.spec.containers),
-        init_containers=containers(new.spec.init_containers, old.spec.init_containers),
+        init_containers=tuple(
+            replace(one, resources=other.resources, resize_policy=other.resize_policy)
+            for one, other in zip(new.spec.init_containers, old.spec.init_containers, strict=True)
+        ),
         resources=old.spec.resources,
     )
     return replace(new, spec=spec)
