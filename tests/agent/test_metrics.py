@@ -6,6 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from podslice.agent.contract import PodFailure
@@ -13,6 +14,8 @@ from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
 from podslice.agent.report import AgentReporter
 from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Node
 from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import World, pod_level
 from tests.conftest import make_pod
@@ -36,7 +39,7 @@ KUBELET = {
     "kubelet_pod_topology_manager_pinning_errors_total": ("counter", ""),
     "resource_manager_allocations_total": ("counter", "resource_name source"),
     "resource_manager_allocation_errors_total": ("counter", "resource_name source"),
-    "resource_manager_container_assignments": ("counter", "assignment_type resource_name"),
+    "resource_manager_container_assignments": ("gauge", "assignment_type resource_name"),
     "kubelet_admission_rejections_total": ("counter", "reason"),
     "kubelet_device_plugin_registration_total": ("counter", "resource_name"),
     "kubelet_device_plugin_alloc_duration_seconds": ("histogram", "le resource_name"),
@@ -103,6 +106,13 @@ def labels_of(values: dict[str, float], family: str, kind: str) -> str:
     return found.pop()
 
 
+def assignments(values: dict[str, float], resource: str) -> tuple[float, ...]:
+    """Running containers with CPUs or memory of the node, of their pod, and of their pod's shared pool."""
+    name = "resource_manager_container_assignments"
+    kinds = ("exclusive_from_node", "exclusive_from_pod", "shared_from_pod")
+    return tuple(values[f'{name}{{assignment_type="{kind}",resource_name="{resource}"}}'] for kind in kinds)
+
+
 CONFIG = pod_level(
     topology_manager_policy="single-numa-node",
     memory_manager_policy="Static",
@@ -144,14 +154,17 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
         assert values["kubelet_cpu_manager_shared_pool_size_millicores"] == (32 - 1 - 8) * 1000
         assert values['kubelet_admission_rejections_total{reason="TopologyAffinityError"}'] == 1
         assert values['kubelet_admission_rejections_total{reason="Other"}'] == 1
-        assert values['resource_manager_container_assignments{assignment_type="pod_shared",resource_name="cpu"}'] == 1
-        assert values['resource_manager_allocations_total{resource_name="cpu",source="pod"}'] == 2
+        for resource in ("cpu", "memory"):
+            assert values[f'resource_manager_allocations_total{{resource_name="{resource}",source="pod"}}'] == 1
+            assert values[f'resource_manager_allocations_total{{resource_name="{resource}",source="node"}}'] == 1
+            assert assignments(values, resource) == (1, 1, 1)
         buckets = [s for s in values if s.startswith("kubelet_device_plugin_alloc_duration_seconds_bucket")]
         assert len(buckets) == 12
         assert values['podslice_containers{isolation="pod"}'] == 1
         assert values['podslice_troubles_total{kind="apiServer"}'] == 1
         await world.end("a")
         _, values = world.page()
+        assert assignments(values, "cpu") == assignments(values, "memory") == (0, 1, 1)
         timed = {
             series.split('hook="')[1][:-2]
             for series in values
@@ -162,6 +175,19 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
         await world.kill()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("profile_metrics", [("podslice", 0), ("kubelet-1.36", 2)])
+def test_a_refused_pod_is_not_counted(profile_metrics: tuple[str, int]) -> None:
+    """CPUs taken for a pod whose memory fits nowhere are given back and not counted; upstream counts them."""
+    profile, counted = profile_metrics
+    config = msgspec.structs.replace(CONFIG, topology_manager_policy="best-effort", cpu_manager_policy_options={})
+    machine = from_synthetic("pack:1 numa:1(memory=8GB) core:8 pu:1")
+    node = Node(machine, config, profile=profile, predicates=False)
+    pod = make_pod("p", ("x", "2"), ("y", None), budget="4")
+    assert not node.admit(pod).admitted
+    key = "resource_manager_allocations_total{resource_name=cpu,source=pod}"
+    assert node.kubelet.manager.context.metrics.get(key, 0) == counted
 
 
 def test_no_managers_metrics_without_the_gate(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import time
+from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import prometheus_client
@@ -17,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from podslice.agent.owner import Owner
 from podslice.core.node import Node
+from podslice.core.pod.memory_demand import container_memory
 from podslice.core.values.cpuset import bits_of
 
 _NAMED = re.compile(r"(?P<name>[a-z_0-9]+)(?:\{(?P<labels>.*)\})?\Z")
@@ -37,6 +39,7 @@ _REASONS = frozenset(
     OutOfmemory OutOfephemeral-storage OutOfpods PodLevelResourcesNotSupported PodFeatureUnsupported Evicted
     SysctlForbidden TopologyAffinityError NodeShutdown VolumeAttachmentLimitExceeded""".split()
 )
+_ASSIGNMENTS = "resource_manager_container_assignments"
 _ALWAYS = (
     "cpu_manager_pinning_requests_total",
     "cpu_manager_pinning_errors_total",
@@ -154,7 +157,8 @@ class Metrics:
     def text(self) -> bytes:
         """The whole page."""
         node = self._owner.node
-        texts = [manager_metrics(node)] if node is not None else []
+        running = ((record.unit, record.member) for record in self._owner.containers.values())
+        texts = [manager_metrics(node, running)] if node is not None else []
         served: dict[str, dict[str, float]] = {}
         for key, value in self.pod_resources.items():
             name, _, version = key.partition("/")
@@ -175,8 +179,8 @@ _POD_RESOURCES = (
 )
 
 
-def manager_metrics(node: Node) -> str:
-    """What the managers counted, as Prometheus text."""
+def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
+    """What the managers counted, as Prometheus text; `running` are the containers by pod UID and name."""
     counted: dict[str, dict[str, float]] = {}
     metrics = node.kubelet.manager.context.metrics
     for key, value in (*((name, 0) for name in (*_ALWAYS, *_initial(node))), *metrics.items()):
@@ -185,7 +189,38 @@ def manager_metrics(node: Node) -> str:
         counted.setdefault(match["name"], {})[_labels(match["labels"])] = value
     if node.kubelet.manager.cpu.static:
         counted["cpu_manager_allocation_per_numa"] = dict(_per_numa(node))
-    return "".join(_family(_full_name(name), _kind(name), counted[name]) for name in sorted(counted))
+    gauges = _GAUGES
+    if node.kubelet.manager.pod_level and not node.kubelet.quirks.assignment_metrics_drift:
+        gauges |= {_ASSIGNMENTS}
+        counted[_ASSIGNMENTS] = dict(_assignments(node, running))
+    kinds = {name: "gauge" if name in gauges else "counter" for name in counted}
+    return "".join(_family(_full_name(name), kinds[name], counted[name]) for name in sorted(counted))
+
+
+def _assignments(node: Node, running: Iterable[tuple[str, str]]) -> Iterable[tuple[str, float]]:
+    """Running containers by what they have, as KEP-5526 names it."""
+    found: Counted[tuple[str, str]] = Counted()
+    manager = node.kubelet.manager
+    for uid, name in set(running):
+        pod = node.kubelet.active.get(uid)
+        container = next((one for one in pod.containers if one.name == name), None) if pod is not None else None
+        if pod is None or container is None:
+            continue
+        if manager.cpu.static and manager.cpu.state.assignment(uid, name) is not None:
+            own = manager.cpu.isolation(pod, container) == "container"
+            found["cpu", _assignment(own=own, of_pod=uid in manager.cpu.state.bubbles)] += 1
+        if manager.memory.static and manager.memory.blocks(uid, name):
+            own = bool(container_memory(pod, container, exact_text=False))
+            found["memory", _assignment(own=own, of_pod=bool(manager.memory.pod_blocks(uid)))] += 1
+    for resource, static in (("cpu", manager.cpu.static), ("memory", manager.memory.static)):
+        for kind in ("exclusive_from_node", "exclusive_from_pod", "shared_from_pod") if static else ():
+            yield f'{{assignment_type="{kind}",resource_name="{resource}"}}', float(found[resource, kind])
+
+
+def _assignment(*, own: bool, of_pod: bool) -> str:
+    if not of_pod:
+        return "exclusive_from_node"
+    return "exclusive_from_pod" if own else "shared_from_pod"
 
 
 def _initial(node: Node) -> Iterator[str]:
@@ -217,10 +252,6 @@ def _labels(text: str | None) -> str:
 
 def _full_name(name: str) -> str:
     return name if name.startswith("resource_manager_") else f"kubelet_{name}"
-
-
-def _kind(name: str) -> str:
-    return "gauge" if name in _GAUGES else "counter"
 
 
 def _family(full: str, kind: str, series: Mapping[str, float]) -> str:

@@ -154,6 +154,7 @@ class Kubelet:
         `forget` as for `restore`, and `put_back` makes the active pods what they were."""
         self.manager.context.activate(admission)
         before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
+        counted = self.manager.context.allocations()
         try:
             self._refuse_overflow(admission)
             self.manager.topology.admit(admission)
@@ -162,6 +163,7 @@ class Kubelet:
         except AdmissionError as refusal:
             if before is not None:
                 self.manager.restore(admission.uid, before, forget=forget)
+                self.manager.context.uncount(counted)
             put_back()
             return Refusal(refusal.reason, refusal.message)
         except UpstreamDefectError:

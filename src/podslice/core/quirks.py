@@ -157,6 +157,9 @@ class Quirks(msgspec.Struct, frozen=True):
     """Turning the gate PodLevelResourceManagers on gives running pods CPUs and memory that they did not have."""
     pod_entries_stay_lost: bool = False
     """Running pods whose pod entries a state file could not hold are allocated or refused anew."""
+    assignment_metrics_drift: bool = False
+    """`resource_manager_allocations_total` counts containers that share and pods that are refused, and
+    `resource_manager_container_assignments` is a counter that never falls, under other names than the KEP's."""
     amounts_wrap: bool = False
     """An amount that 64 bits do not hold counts as another amount: `cpu: 8E` as 0."""
 

@@ -15,6 +15,7 @@ from podslice.core.hints.search import Purse
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
 
+_ALLOCATIONS = "resource_manager_allocations_total"
 _REMEMBERED = 64
 _FEW_NODES = 8
 T = TypeVar("T")
@@ -105,6 +106,16 @@ class NodeContext:
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to a counter or gauge, named `name{label=value,…}` with sorted labels."""
         self.metrics[metric] = self.metrics.get(metric, 0) + amount
+
+    def allocations(self) -> dict[str, int]:
+        """What was counted as allocated so far."""
+        return {name: count for name, count in self.metrics.items() if name.startswith(_ALLOCATIONS)}
+
+    def uncount(self, before: Mapping[str, int]) -> None:
+        """What was allocated since `before` was taken back, and upstream alone goes on counting it."""
+        if not self.quirks.assignment_metrics_drift:
+            for name in self.allocations():
+                self.metrics[name] = before.get(name, 0)
 
 
 class ContainerMap:

@@ -199,7 +199,8 @@ class CPUManager(CPUBooks):
         for part in slices:
             self.state.assign(pod.uid, part.container, part.cpus)
         if self._pod_metrics:
-            self.context.count(_ALLOCATIONS % "pod", len(slices))
+            shared_too = self.context.quirks.assignment_metrics_drift
+            self.context.count(_ALLOCATIONS % "pod", sum(part.exclusive or shared_too for part in slices))
 
     def _check_shared_pool(self, pod: AdmissionPod) -> None:
         pod_level.check_shared_pool(pod, init_overlaps=self.context.quirks.init_overlaps_sidecars)

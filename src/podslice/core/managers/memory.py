@@ -258,8 +258,9 @@ class MemoryManager(MemoryBooks):
         mask = self._resolve(affinity, request, self._reusable.get(pod.uid, {}))
         slices = memory_pod.partition(pod, request, own, self._count_slice)
         self._book_pod(pod, request, tuple(iter_bits(mask)), slices)
-        for _ in pod.containers:
-            self._count(_ALLOCATIONS % "pod")
+        for container in pod.containers:
+            if own(container) or self.context.quirks.assignment_metrics_drift:
+                self._count(_ALLOCATIONS % "pod")
 
     def bring_back_pod(self, pod: AdmissionPod) -> None:
         """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
