@@ -117,12 +117,14 @@ def test_option_table_is_complete() -> None:
             for option in (*param.opts, *param.secondary_opts) if isinstance(param, click.Option) else ():
                 if (option, name) not in OTHER_MEANINGS:
                     having.setdefault(option, set()).add(name)
+            if param.name == "output" and isinstance(param.type, click.Choice) and "wide" in param.type.choices:
+                having.setdefault("-o wide", set()).add(name)
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`-.*?`) \| (`.*?`) \| ", text, re.MULTILINE)
     documented = {
         option: set(re.findall(r"`(.+?)`", commands))
         for options, commands in rows
-        for option in re.findall(r"`(--?[a-z-]+)", options)
+        for option in re.findall(r"`(-o wide|--?[a-z-]+)", options)
     }
     assert documented == {option: having[option] for option in documented}
     shared = {option for option, commands in having.items() if len(commands) >= 5 and option.startswith("--")}

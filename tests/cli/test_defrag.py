@@ -50,6 +50,20 @@ def test_defrag_prints_a_plan(tmp_path: Path) -> None:
     ]
 
 
+def test_wide_plans_have_counts_and_numa_nodes(tmp_path: Path) -> None:
+    """`-o wide` says how many CPUs of which NUMA nodes every set has, of moves and of restarts."""
+    big, running = _files(tmp_path, 14)
+    moves = run("defrag", big, "--pods", running, *NODE, "-o", "wide").stdout.splitlines()
+    assert [" ".join(line.split()) for line in moves[1:]] == [
+        "STEP POD CONTAINER CPUS NOW COUNT NUMA NOW CPUS THEN COUNT NUMA THEN",
+        "1 default/web app 2-5 4 NUMA 0 28-31 4 NUMA 1",
+        "2 default/big is admitted - - - 2-15 14 NUMA 0",
+    ]
+    restarts = run("defrag", big, "--pods", running, *NODE, "--restarts", "-o", "wide").stdout
+    assert "COUNT" in restarts
+    assert "NUMA 1" in restarts
+
+
 def test_defrag_of_an_impossible_pod(tmp_path: Path) -> None:
     """A pod that no moves make room for is exit code 1."""
     big, running = _files(tmp_path, 17)

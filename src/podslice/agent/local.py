@@ -130,6 +130,7 @@ def _pods(owner: Owner) -> Iterator[PodStatus]:
                 isolation=record.applied.isolation,
                 quota="off" if record.applied.quota_off else "on",
                 stranger=record.stranger,
+                cgroup_path=record.cgroups_path,
             )
             for record in owner.containers.values()
             if record.pod_uid == uid

@@ -17,7 +17,7 @@ class Pools(msgspec.Struct, frozen=True):
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What a container was given: CPU and memory node lists (empty: not pinned), isolation, and whether its CFS quota
-    is `on` or `off`. `stranger`: it runs without the agent having placed it."""
+    is `on` or `off`. `stranger`: it runs without the agent having placed it. `cgroup_path` as the runtime names it."""
 
     name: str
     id: str
@@ -26,6 +26,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     isolation: str
     quota: str
     stranger: bool
+    cgroup_path: str = ""
 
 
 class RefusalStatus(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from podslice.core.defrag.search import MOST_STATES
 from podslice.core.errors import InputError
 from podslice.core.explain.changes import lands
 from podslice.core.kubelet import Kubelet
+from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.spec import Pod
 from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.render.ansi import echo
@@ -56,7 +57,7 @@ _MOST_RESTARTS = 3
 )
 @only_refused_option
 @quiet_option
-@OUTPUT("table")
+@OUTPUT("table", "wide")
 def defrag(
     files: tuple[str, ...],
     restarts: bool,
@@ -129,17 +130,18 @@ def _fit_pods(kubelet: Kubelet, pods: list[Pod], mode: _Mode, output: str, *, on
     from podslice.render.defrag_table import plan_text
 
     data, fits = list[PodPlan](), True
+    topology = _topology(kubelet, output)
     for plan, pod in progress(_planned(kubelet, pods, mode), total=len(pods), what="pods planned"):
         fits = fits and plan.fits
         if only_refused and plan.fits:
             continue
         who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
-        if output == "table":
-            text = wrapped(plan_text(plan, who, most=mode.bound), prose_width())
+        if output in ("table", "wide"):
+            text = wrapped(plan_text(plan, who, most=mode.bound, topology=topology), prose_width())
             echo(f"\n{text}" if data else text)
             sys.stdout.flush()
         data.append(PodPlan(who, plan))
-    if output != "table":
+    if output not in ("table", "wide"):
         emit(DefragmentationPlanList(tuple(data)), output)
     sys.exit(0 if fits else 1)
 
@@ -164,12 +166,17 @@ def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _M
     if not kubelet.manager.cpu.static:
         raise InputError("the CPU Manager policy is none: nobody owns CPUs", remedy="--set cpuManagerPolicy=static")
     found = largest_pod(kubelet, shape or probe(memory), mode.planner(kubelet))
-    _show(largest_text(found), LargestPod(**msgspec.structs.asdict(found)), output)
+    _show(largest_text(found, topology=_topology(kubelet, output)), LargestPod(**msgspec.structs.asdict(found)), output)
     sys.exit(0 if found.after else 1)
 
 
+def _topology(kubelet: Kubelet, output: str) -> CPUTopology | None:
+    """With `-o wide`: how many CPUs of which NUMA nodes is part of the answer."""
+    return kubelet.manager.cpu.topology if output == "wide" else None
+
+
 def _show(text: str, answer: msgspec.Struct, output: str) -> None:
-    if output == "table":
+    if output in ("table", "wide"):
         echo(wrapped(text, prose_width()))
     else:
         emit(answer, output)

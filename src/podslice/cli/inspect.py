@@ -43,7 +43,7 @@ _WIDEST = 140
 @strict_option
 @only_refused_option
 @quiet_option
-@OUTPUT("table")
+@OUTPUT("table", "wide")
 def inspect(
     files: tuple[str, ...],
     limit_range_paths: tuple[str, ...],
@@ -88,7 +88,7 @@ def inspect(
     pages: list[Page] = []
     failed = refused = False
     node = _node(chosen, config, profile)
-    printer = _Printer()
+    printer = _Printer(wide=output == "wide")
     for file in files:
         try:
             loaded = load_pods(file, validate=False, strict=strict)
@@ -107,11 +107,11 @@ def inspect(
             refused = refused or not page.accepted
             if only_refused and page.accepted and (page.placement is None or page.placement.admitted):
                 continue
-            if output == "table":
+            if output in ("table", "wide"):
                 printer.show(page)
             else:
                 pages.append(page)
-    if output != "table":
+    if output not in ("table", "wide"):
         emit(InspectionList(tuple(pages)), output)
     if failed or refused:
         sys.exit(2 if failed else 1)
@@ -154,7 +154,8 @@ def _view(config: KubeletConfig, machine: Machine | None, facts: tuple[str, ...]
 class _Printer:
     """Prints one page after the other, each at once, with a rule in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wide: bool) -> None:
+        self._wide = wide
         self._width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
         self._printed = False
 
@@ -162,6 +163,6 @@ class _Printer:
         from podslice.render.inspect_page import page_text
 
         rule = f"\n{'─' * self._width}\n" if self._printed else ""
-        echo(rule + page_text(page, width=self._width, coloured=coloured()), nl=False)
+        echo(rule + page_text(page, width=self._width, coloured=coloured(), wide=self._wide), nl=False)
         sys.stdout.flush()
         self._printed = True

@@ -65,7 +65,7 @@ class _Result(NamedTuple):
 @click.option("--explain", metavar="RULE", shell_complete=complete_rule, help="Print what a rule means, and stop.")
 @click.option("--rules", "list_rules", is_flag=True, help="List all rules, and stop.")
 @quiet_option
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "sarif"]), default="table",
+@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "sarif"]), default="table",
               show_default=True, help="Form of the output.")  # fmt: skip
 def lint(
     files: tuple[str, ...],
@@ -117,10 +117,10 @@ def lint(
 
         chosen = [rule for rule in RULES if rule.id in settings.rules]
         print_data(to_sarif(findings, chosen, version("podslice")), "json")
-    elif output != "table":
+    elif output not in ("table", "wide"):
         emit(LintReport(tuple(findings)), output)
     elif results:
-        _print(results, width)
+        _print(results, width, wide=output == "wide")
     if failed:
         sys.exit(2)
     if fail_on != "never" and any(at_least(finding.severity, fail_on) for finding in findings):
@@ -133,7 +133,7 @@ def _show_rules(rule: Rule[Any] | None, output: str, width: int) -> None:
 
     if output == "sarif":
         raise InputError("carries findings, not rules alone", path="-o sarif", remedy="-o json")
-    if output == "table":
+    if output in ("table", "wide"):
         echo(rule_table(RULES) if rule is None else rule_page(rule, width=width))
     else:
         emit(LintRuleList(tuple(map(described, RULES))) if rule is None else described(rule), output)
@@ -224,10 +224,10 @@ def _configurations(documents: list[Any], source: str, settings: _Settings) -> I
             )
 
 
-def _print(results: list[_Result], width: int) -> None:
-    from podslice.render.lint_table import format_findings, summary
+def _print(results: list[_Result], width: int, *, wide: bool) -> None:
+    from podslice.render.lint_table import finding_table, format_findings, summary
 
     findings = [finding for result in results for finding in result.findings]
     if findings:
-        echo(format_findings(findings, width=width))
+        echo(f"{finding_table(findings)}\n" if wide else format_findings(findings, width=width))
     echo(summary(findings, sum(r.pods for r in results), sum(r.configurations for r in results)))

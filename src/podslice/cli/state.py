@@ -40,7 +40,7 @@ from podslice.core.values.cpuset import CPUSetError, parse_bits
 from podslice.core.values.gate_table import NEWEST, OLDEST
 from podslice.host.statefile import back_up, read_state, write_atomically
 from podslice.render.ansi import echo, style
-from podslice.render.state_table import content_text
+from podslice.render.state_table import content_text, identity_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
@@ -196,7 +196,7 @@ _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Pat
 
 @state.command()
 @_PATH
-@OUTPUT("table")
+@OUTPUT("table", "wide")
 def show(path: Path, output: str) -> None:
     """Who owns what, in files of every version.
 
@@ -215,9 +215,11 @@ def show(path: Path, output: str) -> None:
             raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
         problems = problems or not content.intact
         shown.append((file, content))
-    if output == "table":
+    if output in ("table", "wide"):
         for place, (file, content) in enumerate(shown):
             echo(f"{'' if place == 0 else chr(10)}{style(str(file.path), bold=True)}: {_title(content)}")
+            if output == "wide":
+                echo(identity_text(file.data, content))
             echo(content_text(content))
     else:
         emit(StateFileList(tuple(state_file(str(file.path), content) for file, content in shown)), output)
@@ -239,7 +241,7 @@ def _title(content: Any) -> str:
 @_PATH
 @_node_options
 @_release_options("--kubelet-version", "The kubelet that would start with the files.")
-@OUTPUT("table")
+@OUTPUT("table", "wide")
 def verify(path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
     """What is wrong with the files, and what a kubelet would do with them at its start.
 
@@ -262,9 +264,9 @@ def verify(path: Path, version: str, pod_level: bool, output: str, **options: An
         kind = file.kind or (content.kind if content is not None else None)
         start = start_consequence(file.data, kind, reader, facts, _kubelet_path(file)) if kind else ""
         results.append((file, content, findings, start))
-    if output == "table":
+    if output in ("table", "wide"):
         for result in results:
-            _print_verdict(*result)
+            _print_verdict(*result, wide=output == "wide")
     else:
         emit(StateVerificationList(tuple(_verdict(*result) for result in results)), output)
     bad = any(finding.level != "note" for _, _, findings, _ in results for finding in findings)
@@ -275,8 +277,10 @@ def _kubelet_path(file: StateFile) -> str:
     return str(file.path) if file.path.is_absolute() else ""
 
 
-def _print_verdict(file: StateFile, content: Any, findings: list[Finding], start: str) -> None:
+def _print_verdict(file: StateFile, content: Any, findings: list[Finding], start: str, *, wide: bool) -> None:
     echo(f"{style(str(file.path), bold=True)}: {'unreadable' if content is None else _title(content)}")
+    if wide and content is not None:
+        echo(identity_text(file.data, content))
     for finding in findings:
         level = style(finding.level, fg=_COLOURS[finding.level])
         echo(f"  {level} {finding.code}: {finding.path + ': ' if finding.path else ''}{finding.text}")

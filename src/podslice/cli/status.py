@@ -19,7 +19,7 @@ from podslice.render.ansi import echo, style
 @click.option("--socket", "path", default="/run/podslice/agent.sock", show_default=True, help="The agent's socket.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, whether the agent comes or goes.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
-@OUTPUT("table")
+@OUTPUT("table", "wide")
 def status(path: str, watch: bool, show_map: bool, output: str) -> None:
     """Show pods, sets, pools, drift and the CPU map of the agent on this node.
 
@@ -35,7 +35,7 @@ def status(path: str, watch: bool, show_map: bool, output: str) -> None:
         _show(read_status(path), output, show_map)
         return
     while True:
-        if output == "table":
+        if output in ("table", "wide"):
             click.clear() if coloured() else echo("")
         try:
             _show(read_status(path), output, show_map)
@@ -45,7 +45,7 @@ def status(path: str, watch: bool, show_map: bool, output: str) -> None:
 
 
 def _show(status: AgentStatus, output: str, show_map: bool) -> None:
-    if output != "table":
+    if output not in ("table", "wide"):
         emit(status, output)
         return
     from podslice.render.table import print_table
@@ -57,8 +57,10 @@ def _show(status: AgentStatus, output: str, show_map: bool) -> None:
         echo(style(f"warning: {warning}", fg="yellow"))
     pools = {} if status.pools is None else msgspec.structs.asdict(status.pools)
     echo(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()) + "\n")
-    rows = [row for pod in status.pods for row in _rows(pod)]
-    print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", ""], rows)
+    wide = output == "wide"
+    rows = [row for pod in status.pods for row in _rows(pod, wide=wide)]
+    more = ["POD UID", "CONTAINER ID", "CGROUP"] * wide
+    print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", "", *more], rows)
     _show_refusals(status.pods)
     if status.drift:
         echo("")
@@ -88,16 +90,17 @@ def _headline(status: AgentStatus) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _rows(pod: PodStatus) -> list[list[str]]:
+def _rows(pod: PodStatus, *, wide: bool) -> list[list[str]]:
     name = f"{pod.namespace}/{pod.name}"
     note = style("refused", fg="red") if pod.refused else ""
     if not pod.containers:
-        return [[name, "-", "-", "-", "-", "-", note]]
+        return [[name, "-", "-", "-", "-", "-", note, *[pod.uid, "-", "-"] * wide]]
     rows = []
     for container in pod.containers:
         remark = note or ("stranger" if container.stranger else "")
         sets = [container.cpus or "unpinned", container.memory_nodes or "any"]
-        rows.append([name, container.name, *sets, container.isolation, container.quota, remark])
+        more = [pod.uid, container.id, container.cgroup_path or "-"] * wide
+        rows.append([name, container.name, *sets, container.isolation, container.quota, remark, *more])
         name = ""
     return rows
 

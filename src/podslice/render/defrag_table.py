@@ -5,6 +5,7 @@ from __future__ import annotations
 from podslice.core.defrag.largest import Largest
 from podslice.core.defrag.plan import ContainerMove, Move, Plan
 from podslice.core.defrag.restarts import RestartPlan
+from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import CPUSet
 from podslice.render.ansi import style
 from podslice.render.table import format_table
@@ -12,8 +13,11 @@ from podslice.render.table import format_table
 _MEANING = {"stop": "ends", "start": "starts again", "place": "is admitted"}
 
 
-def plan_text(plan: Plan | RestartPlan, who: str, *, most: int | None = None) -> str:
-    """The plan in words and as a table; `who` names what should fit, `most` is how many moves were allowed."""
+def plan_text(
+    plan: Plan | RestartPlan, who: str, *, most: int | None = None, topology: CPUTopology | None = None
+) -> str:
+    """The plan in words and as a table; `who` names what should fit, `most` is how many moves were allowed. With a
+    `topology` sets come with their number of CPUs and their NUMA nodes."""
     if not plan.fits:
         return style(f"{who} does not fit: ", fg="red", bold=True) + _why_not(plan, most)
     count = plan.container_moves if isinstance(plan, Plan) else len(plan.restarted)
@@ -23,11 +27,11 @@ def plan_text(plan: Plan | RestartPlan, who: str, *, most: int | None = None) ->
         return style(f"{who} fits as it is; nothing needs to move.", fg="green", bold=True) + where
     unit = "container move" if isinstance(plan, Plan) else "pod restart"
     headline = style(f"{who} fits after {count} {unit}{'s' if count != 1 else ''}", fg="green", bold=True)
-    table = _move_table(plan, who) if isinstance(plan, Plan) else _restart_table(plan, who)
+    table = _move_table(plan, who, topology) if isinstance(plan, Plan) else _restart_table(plan, who, topology)
     return f"{headline} ({_certainty(plan)}).\n{table}"
 
 
-def largest_text(found: Largest) -> str:
+def largest_text(found: Largest, *, topology: CPUTopology | None = None) -> str:
     """What fits now and after the plan, and the plan."""
     if not found.after:
         return "No such pod with CPUs of its own fits, and no plan was found that makes room for one."
@@ -37,7 +41,7 @@ def largest_text(found: Largest) -> str:
     how = "these moves" if isinstance(found.plan, Plan) else "these restarts"
     text = f"The largest pod that fits now has {found.now} CPUs, after {how} {found.after}"
     text += ", the most there can be.\n" if found.proven else "; there may be room for more (try a higher --limit).\n"
-    return text + plan_text(found.plan, f"A pod with {found.after} CPUs")
+    return text + plan_text(found.plan, f"A pod with {found.after} CPUs", topology=topology)
 
 
 def _certainty(plan: Plan | RestartPlan) -> str:
@@ -63,42 +67,59 @@ def _bounded(most: int | None) -> str:
     return "" if most is None else f", at most {most},"
 
 
-def _restart_table(plan: RestartPlan, who: str) -> str:
+def _restart_table(plan: RestartPlan, who: str, topology: CPUTopology | None) -> str:
     rows = [
-        (
+        [
             str(number),
             who if step.action == "place" else step.pod,
             _MEANING[step.action],
-            _set(step.before),
-            _set(step.after),
-        )
+            *_sets(step.before, step.after, topology),
+        ]
         for number, step in enumerate(plan.steps, 1)
     ]
-    return format_table(("STEP", "POD", "WHAT", "CPUS NOW", "CPUS THEN"), rows, right=(0,), bold=True)
+    return format_table(("STEP", "POD", "WHAT", *_headings(topology)), rows, right=(0,), bold=True)
 
 
-def _move_table(plan: Plan, who: str) -> str:
+def _move_table(plan: Plan, who: str, topology: CPUTopology | None) -> str:
     memory = any(c.memory_nodes_before or c.memory_nodes_after for move in plan.moves for c in move.containers)
-    rows = [row for step, move in enumerate(plan.moves, 1) for row in _rows(step, move, memory)]
-    rows.append([str(len(plan.moves) + 1), who, "is admitted", "-", _set(plan.placed), *["-", "-"] * memory])
-    headings = ["STEP", "POD", "CONTAINER", "CPUS NOW", "CPUS THEN"] + ["MEMORY NOW", "MEMORY THEN"] * memory
+    rows = [row for step, move in enumerate(plan.moves, 1) for row in _rows(step, move, memory, topology)]
+    last = _sets(CPUSet(), plan.placed, topology)
+    rows.append([str(len(plan.moves) + 1), who, "is admitted", *last, *["-", "-"] * memory])
+    headings = ["STEP", "POD", "CONTAINER", *_headings(topology)] + ["MEMORY NOW", "MEMORY THEN"] * memory
     return format_table(headings, rows, right=(0,), bold=True)
 
 
-def _rows(step: int, move: Move, memory: bool) -> list[list[str]]:
-    rows = [_row(container, memory) for container in move.containers]
+def _rows(step: int, move: Move, memory: bool, topology: CPUTopology | None) -> list[list[str]]:
+    rows = [_row(container, memory, topology) for container in move.containers]
     if move.pod_cpus_before is not None and move.pod_cpus_after is not None:
-        sets = move.pod_cpus_before, move.pod_cpus_after
-        rows.insert(0, ["(pod)", *map(str, sets), *["-", "-"] * memory])
+        sets = _sets(move.pod_cpus_before, move.pod_cpus_after, topology)
+        rows.insert(0, ["(pod)", *sets, *["-", "-"] * memory])
     pod = f"{move.namespace}/{move.name}"
     return [[str(step) if i == 0 else "", pod if i == 0 else "", *row] for i, row in enumerate(rows)]
 
 
-def _row(container: ContainerMove, memory: bool) -> list[str]:
-    row = [container.name, _set(container.cpus_before), _set(container.cpus_after)]
+def _row(container: ContainerMove, memory: bool, topology: CPUTopology | None) -> list[str]:
+    row = [container.name, *_sets(container.cpus_before, container.cpus_after, topology)]
     if memory:
         row += [_nodes(container.memory_nodes_before), _nodes(container.memory_nodes_after)]
     return row
+
+
+def _headings(topology: CPUTopology | None) -> list[str]:
+    if topology is None:
+        return ["CPUS NOW", "CPUS THEN"]
+    return ["CPUS NOW", "COUNT", "NUMA NOW", "CPUS THEN", "COUNT", "NUMA THEN"]
+
+
+def _sets(before: CPUSet, after: CPUSet, topology: CPUTopology | None) -> list[str]:
+    """Both sets; with a topology each with its number of CPUs and its NUMA nodes."""
+    if topology is None:
+        return [_set(before), _set(after)]
+    cells = []
+    for cpus in (before, after):
+        nodes = [node for node, there in topology.numa_nodes.items() if there & cpus.bits]
+        cells += [_set(cpus), str(len(cpus)) if cpus else "-", _nodes(CPUSet(nodes))]
+    return cells
 
 
 def _set(cpus: CPUSet) -> str:

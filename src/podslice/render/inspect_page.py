@@ -22,10 +22,11 @@ _OWNER_WIDTH = 16
 _CLASSES = {"Guaranteed": "green", "Burstable": "yellow", "BestEffort": "red"}
 
 
-def page_text(page: Page, *, width: int, coloured: bool) -> str:
-    """One page as text, with terminal colours if `coloured`."""
+def page_text(page: Page, *, width: int, coloured: bool, wide: bool = False) -> str:
+    """One page as text, with terminal colours if `coloured`; `wide` adds field paths, cgroup paths, bytes in full and
+    the formulas of OOM scores."""
     lines = list(_head(page, width, coloured))
-    for title, tables, notes in _sections(page, width):
+    for title, tables, notes in _sections(page, width, wide):
         lines += ["", painted(title, "bold underline", coloured)]
         for table in tables:
             lines += table.lines(width, coloured=coloured)
@@ -67,17 +68,27 @@ def _placement(page: Page) -> tuple[Span, ...]:
     return "Kubelet: ", ("admits it", "green"), where
 
 
-def _sections(page: Page, width: int) -> Iterator[tuple[str, Iterable[Table], Iterable[str]]]:
+def _sections(page: Page, width: int, wide: bool) -> Iterator[tuple[str, Iterable[Table], Iterable[str]]]:
     """Titles with their tables and the notes below them."""
-    yield "What you wrote, and what it becomes", [_amounts(page.amounts)], _legend(page.amounts)
+    yield "What you wrote, and what it becomes", [_amounts(page.amounts, wide)], _legend(page.amounts)
     if page.effective:
         yield "What the pod counts as a whole", [_effective(page)], ()
-    yield "Cgroups", _cgroups(page.cgroups, width >= _WIDE), _cgroup_notes(page)
+    yield "Cgroups", _cgroups(page.cgroups, wide or width >= _WIDE), _cgroup_notes(page)
+    if wide:
+        yield "Where and why", [_origins(page.cgroups)], ()
     yield "What others count", [_counts(page.counts)], ()
 
 
-def _amounts(rows: Sequence[Amounts]) -> Table:
-    table = Table("OWNER", "KIND", "RESOURCE", "REQUEST", "LIMIT", wrap=0)
+def _origins(cgroups: Sequence[Cgroup]) -> Table:
+    """Each cgroup's path below /sys/fs/cgroup, and the formula of its OOM score."""
+    table = Table("OWNER", "PATH", "OOM SCORE BY", wrap=1)
+    for cgroup in cgroups:
+        table.add(cgroup.owner, cgroup.path, cgroup.oom_formula)
+    return table
+
+
+def _amounts(rows: Sequence[Amounts], wide: bool) -> Table:
+    table = Table("OWNER", "KIND", "RESOURCE", "REQUEST", "LIMIT", *(["FIELD"] if wide else []), wrap=0)
     before = ""
     for row in rows:
         same = row.path == before
@@ -85,7 +96,8 @@ def _amounts(rows: Sequence[Amounts]) -> Table:
         owner, kind = ("", "") if same else (row.owner, row.kind)
         kind = "" if kind == owner else kind
         if row.resource:
-            table.add(owner, kind, row.resource, _value(row.request), _value(row.limit))
+            field = (row.path,) if wide else ()
+            table.add(owner, kind, row.resource, _value(row.request), _value(row.limit), *field)
         else:
             table.add(owner, kind, ("nothing", "dim"))
     return table

@@ -19,6 +19,25 @@ def format_findings(findings: Sequence[Finding], *, width: int) -> str:
     return "\n".join(_finding(finding, width) for finding in findings)
 
 
+def finding_table(findings: Sequence[Finding]) -> str:
+    """All findings, one row each, with rule, field and fix."""
+    headings = ["PLACE", "SEVERITY", "RULE", "NAME", "OBJECT", "FIELD", "MESSAGE", "FIX"]
+    rows = [
+        [
+            ":".join(str(part) for part in (one.source, one.line, one.column) if part),
+            style(one.severity, fg=_COLOURS[one.severity], bold=True),
+            one.id,
+            one.name,
+            str(one.object),
+            one.path,
+            one.message,
+            one.fix,
+        ]
+        for one in findings
+    ]
+    return format_table(headings, rows, bold=True)
+
+
 def _finding(finding: Finding, width: int) -> str:
     place = f"{finding.source}:{finding.line}" if finding.line else finding.source
     severity = style(finding.severity, fg=_COLOURS[finding.severity], bold=True)

@@ -26,6 +26,14 @@ def content_text(content: Content) -> str:
     return _device_text(content.device)
 
 
+def identity_text(data: bytes, content: Content) -> str:
+    """What the file is: size, version, the checksum it states and those of the formats it can be read as."""
+    computed = ", ".join(f"{name} {value}" for name, value in sorted(content.identity.computed.items()))
+    stated = "none" if content.identity.stated is None else str(content.identity.stated)
+    rows = [(content.kind, content.version, str(len(data)), stated, computed or "-")]
+    return format_table(("KIND", "VERSION", "BYTES", "CHECKSUM", "IT WOULD NEED"), rows, right=(2,)) + "\n"
+
+
 def _cpu_text(checkpoint: CPUCheckpoint) -> str:
     rows = [("(node's shared pool)", "", checkpoint.default_cpuset, _count(checkpoint.default_cpuset))]
     for pod in sorted({*(checkpoint.pod_entries or {}), *(checkpoint.entries or {})}):
