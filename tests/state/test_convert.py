@@ -6,11 +6,13 @@ import pytest
 
 from podslice.core.errors import InputError
 from podslice.core.state import checkpoint_memory
+from podslice.core.state.checkpoint_cpu import CPUCheckpoint, encode
 from podslice.core.state.content import read_content
 from podslice.core.state.convert import convert
 from podslice.core.state.releases import Release, release
 from podslice.core.state.start import NodeFacts, start_error
 from podslice.core.state.verify import verify
+from podslice.core.values.cpuset import parse_bits
 from tests.state import samples
 
 _NODE = NodeFacts(machine=samples.machine(), containers=samples.CONTAINERS)
@@ -55,7 +57,21 @@ def test_what_the_older_cpu_format_loses_is_said() -> None:
         'members of the newer format that the older one does not have: "originals":{"pod-a":{"app":"4-5"}}',
         "pod pod-b: that CPUs 6-11 belong to the pod as a whole; its containers keep theirs, "
         "CPUs 10-11 go back to the node's shared pool",
+        "pod pod-b: which containers share; a kubelet takes all their CPUs for exclusive and lifts the CPU limits, "
+        "also of three, two",
     ]
+
+
+def test_limits_of_sharing_containers_are_said() -> None:
+    """Converting names the containers that share and lose their CPU limit, and verifying the result names them too."""
+    entries = {"p": {"own": "1-2", "b": "3-5", "c": "3-5"}}
+    source = CPUCheckpoint("static", "0,6-7", entries, pod_entries={"p": parse_bits("1-5")})
+    conversion = convert(read_content(encode(source, "v3")), Release(35), {})
+    assert conversion.lost[1].endswith("takes all their CPUs for exclusive and lifts the CPU limits, also of b, c")
+    _, findings = verify(conversion.data, NodeFacts())
+    assert [(one.level, one.code, one.path) for one in findings] == [("note", "shared-set", "entries.p")]
+    assert findings[0].text.startswith("b, c have the same CPUs")
+    assert verify(encode(source, "v3"), NodeFacts())[1] == []
 
 
 def test_memory_of_a_pod_is_booked_once_by_its_containers() -> None:

@@ -9,6 +9,8 @@ once. No running container is moved.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from podslice.core.errors import InputError
@@ -122,15 +124,29 @@ def _without_bubbles(source: CPUCheckpoint) -> tuple[CPUCheckpoint, list[str]]:
     lost = []
     default = _parsed(source.default_cpuset, "defaultCpuSet")
     for pod, bubble in sorted((source.pod_entries or {}).items()):
-        used = 0
-        for name, text in ((source.entries or {}).get(pod) or {}).items():
-            used |= _parsed(text, f"entries.{pod}.{name}")
+        named = {
+            name: _parsed(text, f"entries.{pod}.{name}")
+            for name, text in ((source.entries or {}).get(pod) or {}).items()
+        }
+        used = reduce(or_, named.values(), 0)
         idle = bubble & ~used
         default |= idle
         text = f"pod {pod}: that CPUs {format_bits(bubble)} belong to the pod as a whole; its containers keep theirs"
         lost.append(f"{text}, CPUs {format_bits(idle)} go back to the node's shared pool" if idle else text)
+        lost.append(f"pod {pod}: which containers share; a kubelet takes all their CPUs for exclusive{_sharing(named)}")
     checkpoint = CPUCheckpoint(source.policy_name, format_bits(default), dict(source.entries or {}))
     return (checkpoint, lost) if lost else (source, lost)
+
+
+def _sharing(named: Mapping[str, int]) -> str:
+    """What that means for the containers' CPU limits."""
+    twins = same_cpus(named)
+    return f" and lifts the CPU limits, also of {', '.join(twins)}" if twins else " and lifts the CPU limits"
+
+
+def same_cpus(named: Mapping[str, int]) -> list[str]:
+    """Containers of a pod that have the same CPUs as another one: they share, or one is an init container."""
+    return [name for name, cpus in named.items() if cpus and list(named.values()).count(cpus) > 1]
 
 
 def _parsed(text: str, path: str) -> int:

@@ -20,6 +20,7 @@ from podslice.core.state.checkpoint_cpu import CPUCheckpoint
 from podslice.core.state.checkpoint_devices import DeviceCheckpoint
 from podslice.core.state.checkpoint_memory import MachineState, MemoryCheckpoint
 from podslice.core.state.content import Content, read_content
+from podslice.core.state.convert import same_cpus
 from podslice.core.state.gojson import CheckpointError
 from podslice.core.state.releases import FileKind
 from podslice.core.state.start import NodeFacts
@@ -119,6 +120,7 @@ def _cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Itera
     if default is None:
         return
     yield from _overlaps(default, owners, pods)
+    yield from _shared_without_pods(checkpoint, owners)
     if checkpoint.policy_name == "static" and not broken:
         yield from _coverage(default, owners + pods, facts)
 
@@ -158,6 +160,16 @@ def _overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> Iterat
         if outside:
             yield Finding("error", "outside-pod", owner.path, f"CPUs {format_bits(outside)} are not the pod's")
         held.append(owner)
+
+
+def _shared_without_pods(checkpoint: CPUCheckpoint, owners: list[_Owner]) -> Iterator[Finding]:
+    """What a conversion from pod entries leaves: sets of several containers that look exclusive."""
+    for pod in sorted({owner.pod for owner in owners if owner.container} - set(checkpoint.pod_entries or {})):
+        twins = same_cpus({owner.container: owner.cpus for owner in owners if owner.pod == pod})
+        if twins:
+            text = f"{', '.join(twins)} have the same CPUs, and a kubelet takes them for exclusive"
+            text += ": it lifts the CPU limits of containers that share their pod's pool"
+            yield Finding("note", "shared-set", f"entries.{pod}", text)
 
 
 def _coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator[Finding]:
