@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import structlog
 from click.testing import CliRunner
+from structlog.testing import LogCapture
 
+from podslice.agent.admitting import refusal_of
 from podslice.agent.books import Refusal
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics
@@ -14,6 +17,7 @@ from podslice.agent.owner import Owner
 from podslice.agent.report import AgentReporter
 from podslice.cli.main import cli
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Node
 from tests.agent.helpers import MACHINE, World, agent_config, in_world, pod_level
 from tests.conftest import make_pod
 
@@ -95,3 +99,46 @@ def test_downgraded_pods_keep_their_limits(tmp_path: Path) -> None:
         assert (wanted["x"].quota_off, wanted["y"].quota_off, wanted["y"].isolation) == (True, False, "pod")
 
     in_world(tmp_path, test, pod_level())
+
+
+@pytest.mark.parametrize(
+    ("policy", "taken", "asked", "told"),
+    [
+        ("single-numa-node", "5", "4", "cpu: no NUMA node has enough free alone"),
+        ("restricted", "5", "4", "cpu: free only on more NUMA nodes than it needs"),
+        ("single-numa-node", "5", "40", "cpu: no set of NUMA nodes has enough free"),
+    ],
+)
+def test_the_resource_whose_hints_failed(policy: str, taken: str, asked: str, told: str) -> None:
+    """The refusal's event names it, at no cost beside the decision's."""
+    texts: list[str] = []
+
+    class Texts(Events):
+        def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
+            texts.append(message)
+
+    node = Node(
+        from_synthetic("pack:2 numa:1(memory=64GB) core:8 pu:1"),
+        agent_config(topology_manager_policy=policy),
+        predicates=False,
+    )
+    for uid in ("a", "b"):
+        assert node.admit(make_pod(uid, ("x", taken))).admitted
+    decision = node.admit(make_pod("p", ("x", asked)))
+    AgentReporter(Texts()).refused(Identity("p", "default", "p", {}), refusal_of(decision))
+    assert texts == [f"{decision.message}; {decision.why}"]
+    assert f"Not aligned: container x: {told}." in texts[0]
+
+
+def test_who_could_own_cpus_is_logged() -> None:
+    """At level debug: who owns CPUs, and what the others of the pod share."""
+    logged = LogCapture()
+    reporter = AgentReporter()
+    reporter.log = structlog.wrap_logger(None, processors=[logged], wrapper_class=structlog.stdlib.BoundLogger)
+    node = Node(from_synthetic(MACHINE), pod_level(), predicates=False)
+    decision = node.admit(make_pod("p", ("x", "2"), ("y", None), budget="4"))
+    reporter.admitted(Identity("p", "default", "p", {}), decision)
+    (entry,) = [one for one in logged.entries if one["event"] == "eligibility"]
+    assert entry["log_level"] == "debug"
+    assert (entry["qos"], entry["exclusive"], entry["shared"]) == ("Guaranteed", ["x"], {"y": "pod"})
+    assert entry["pod_cpus"] == str(decision.pod_cpus)

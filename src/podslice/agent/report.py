@@ -134,9 +134,22 @@ class AgentReporter:
     def admitted(self, identity: Identity, decision: Decision) -> None:
         containers = {c.name: f"{c.isolation} {c.cpus}" for c in decision.containers}
         self.log.info("admitted", pod=str(identity), uid=identity.uid, qos=decision.qos, containers=containers)
+        self._eligibility(identity, decision)
         for event in decision.events:
             self.log.warning("event", pod=str(identity), uid=identity.uid, reason=event.reason, message=event.message)
             self.events.emit(identity, event.type, event.reason, event.message)
+
+    def _eligibility(self, identity: Identity, decision: Decision) -> None:
+        """Who could own CPUs, and what became of it."""
+        self.log.debug(
+            "eligibility",
+            pod=str(identity),
+            uid=identity.uid,
+            qos=decision.qos,
+            pod_cpus=None if decision.pod_cpus is None else str(decision.pod_cpus),
+            exclusive=[one.name for one in decision.containers if one.exclusive],
+            shared={one.name: one.isolation for one in decision.containers if not one.exclusive},
+        )
 
     def refused(self, identity: Identity, refusal: Refusal) -> None:
         reason, message, why = refusal.reason, refusal.message, refusal.why

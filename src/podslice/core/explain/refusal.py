@@ -28,7 +28,8 @@ def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refus
         text = str(pool)
         return f"{text[:1].upper()}{text[1:]}; raise spec.resources or make one container share."
     if refusal.reason == TOPOLOGY_AFFINITY:
-        return f"{_asked(manager, pod)} {_free_cpus(manager)}.{_free_memory(manager)} {_policy_demand(manager)}"
+        free = f"{_free_cpus(manager)}.{_free_memory(manager)}"
+        return f"{_asked(manager, pod)} {free} {_policy_demand(manager)}{_failed(manager)}"
     if refusal.reason == SMT_ALIGNMENT:
         return (
             f"{_asked(manager, pod)} The option full-pcpus-only gives whole cores of "
@@ -54,6 +55,12 @@ def places_whole(manager: ContainerManager, pod: AdmissionPod) -> bool:
     """True where a pod's budget is given to it as a whole and divided: pod-level resources, pod scope, some policy."""
     topology = manager.topology
     return pod.managed and not pod.ignored and topology.merger is not None and topology.scope == "pod"
+
+
+def _failed(manager: ContainerManager) -> str:
+    """The resources whose hints failed."""
+    unaligned = manager.context.unaligned
+    return f" Not aligned: {'; '.join(unaligned)}." if unaligned else ""
 
 
 def _asked(manager: ContainerManager, pod: AdmissionPod) -> str:

@@ -39,6 +39,7 @@ class NodeContext:
         "purse",
         "quirks",
         "sources_ready",
+        "unaligned",
     )
 
     def __init__(self, gates: Mapping[str, bool], quirks: Quirks) -> None:
@@ -50,6 +51,8 @@ class NodeContext:
         self.metrics: dict[str, int] = {}
         self.purse = Purse()
         self.ended_early: tuple[str, ...] = ()
+        self.unaligned: tuple[str, ...] = ()
+        """What kept the latest pod from being aligned, a clause for each resource."""
         self._members: dict[str, frozenset[str]] = {}
         self._changed: dict[int, str] = {}
 
@@ -96,6 +99,7 @@ class NodeContext:
     def begin(self) -> None:
         """An admission begins."""
         self.ended_early = ()
+        self.unaligned = ()
         self.purse = Purse() if self.quirks.searches_take_any_time else Purse(exact_nodes=_FEW_NODES)
 
     def end_early(self, search: str) -> None:

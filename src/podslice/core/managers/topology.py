@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import NO_AFFINITY, Hint
-from podslice.core.hints.hintset import ProviderHints
+from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -51,6 +51,35 @@ class AskedHints:
         self.provider = provider
         self.container = container
         self.hints = hints
+
+
+def failed_hints(hints: Sequence[ProviderHints], container: str | None, *, single: bool) -> tuple[str, ...]:
+    """The resources whose hints no merge can satisfy, each with what is wrong; all of them where each by itself could
+    be aligned. Reads what the merge has asked of the hints already."""
+    named = {name: answer for given in hints for name, answer in (given or {}).items() if answer is not None}
+    found = []
+    for name, answer in named.items():
+        if not answer:
+            found.append(f"{name}: no set of NUMA nodes has enough free")
+        elif single and _nodes_needed(answer) > 1:
+            found.append(f"{name}: no NUMA node has enough free alone")
+        elif not single and not _has_preferred(answer):
+            found.append(f"{name}: free only on more NUMA nodes than it needs")
+    if not found and named:
+        found.append(f"{' and '.join(named)}: enough, but not on the same NUMA nodes")
+    return tuple(found if container is None else (f"container {container}: {text}" for text in found))
+
+
+def _nodes_needed(answer: HintSet | list[Hint]) -> int:
+    if isinstance(answer, HintSet):
+        return 1 if answer.singles else 2
+    return min((hint.mask or 0).bit_count() for hint in answer)
+
+
+def _has_preferred(answer: HintSet | list[Hint]) -> bool:
+    if isinstance(answer, HintSet):
+        return answer.alignment is not None or answer.narrowest <= answer.smallest
+    return any(hint.preferred for hint in answer)
 
 
 class TopologyManager:
@@ -126,6 +155,7 @@ class TopologyManager:
         if not admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:
                 self.context.count(_MISALIGNED % self.scope)
+            self.context.unaligned = failed_hints(hints, container, single=merger.single_numa_node)
             message = _POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED
             raise AdmissionError(message, TOPOLOGY_AFFINITY)
         return affinity
