@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import accumulate, product
+from operator import itemgetter
 
 from podslice.core.hints.search import Effort
 
 _GROUPS_PER_STEP = 16
 """A step over more groups counts as several."""
+_Chosen = tuple[tuple[int, int], ...]
 Way = tuple[int, tuple[int, ...]]
 """The distance sum, and how many nodes come from each group."""
 
@@ -41,17 +43,29 @@ class Spreads:
 
     def listed(self, size: int) -> Iterator[Way]:
         """Every way in the order of the constructor's groups, closest first, after listing all of them."""
-        partial: list[tuple[int, int, tuple[int, ...]]] = [(0, size, ())]
-        room = sum(self.sizes)
-        for index in range(len(self.sizes)):
-            room -= self.sizes[index]
-            partial = [
-                (cost + self._added(counts, count), missing - count, (*counts, count))
-                for cost, missing, counts in partial
-                for count in range(max(0, missing - room), self._most(index, counts, missing) + 1)
-            ]
-        for cost, _, counts in sorted(partial):
-            yield from self._exchanged(cost, counts)
+        rooms = [*accumulate(reversed(self.sizes), initial=0)][::-1]
+        found: list[tuple[int, _Chosen]] = []
+
+        def extend(start: int, cost: int, missing: int, chosen: _Chosen) -> None:
+            if not missing:
+                found.append((cost, chosen))
+                return
+            for index in range(start, len(self.sizes)):
+                if rooms[index] < missing:
+                    return
+                before = chosen[-1][1] if chosen and chosen[-1][0] == index - 1 else 0
+                most = min(self.sizes[index], missing, before if self._follows[index] else missing)
+                row, inner = self.cross[index], self.inner[index]
+                far = self.own[index] + sum([count * row[other] for other, count in chosen])
+                for count in range(max(1, missing - rooms[index + 1]), most + 1):
+                    added = count * far + count * (count - 1) // 2 * inner
+                    extend(index + 1, cost + added, missing - count, (*chosen, (index, count)))
+
+        extend(0, 0, size, ())
+        found.sort(key=itemgetter(0))
+        for cost, chosen in found:
+            counts = dict(chosen)
+            yield from self._exchanged(cost, tuple([counts.get(index, 0) for index in range(len(self.sizes))]))
 
     def walk(self, size: int, most: int, effort: Effort) -> Iterator[Way]:
         """The ways with a distance sum up to `most`, closest first, without listing the others; as far as the effort
