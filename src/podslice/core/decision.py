@@ -48,7 +48,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
 
     `pod_cpus` is the bubble of a pod with pod-level resources, None otherwise. `preempted` are the UIDs of pods that a
     critical pod pushed off the node. `events` are what an admitted pod's owner should know. `ended_early` names what
-    was searched for and not proven to be the best there is, on machines with more than 16 NUMA nodes (docs/merge.md).
+    was searched for and not proven to be the best there is, on machines with more than 8 NUMA nodes (docs/merge.md).
     """
 
     name: str
