@@ -4,7 +4,7 @@ refused. Programs may rely on them; docs/explain.md lists them, and a test compa
 from __future__ import annotations
 
 ELIGIBILITY = {
-    "exclusive": "whole CPUs in a Guaranteed pod: it owns them",
+    "exclusive": "whole CPUs in a Guaranteed pod: exclusive",
     "policy-none": "the CPU Manager policy is none: nobody owns CPUs",
     "not-guaranteed": "the pod is not Guaranteed: it shares",
     "no-cpu": "it asks for no CPU: it shares",
