@@ -13,7 +13,7 @@ from podslice.core.hints.needs import Need, enough
 from podslice.core.hints.search import Effort, Purse, Span, fewest, lowest
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
-from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.cpuset import iter_bits
 
 
@@ -29,18 +29,24 @@ def machine(nodes: int) -> Machine:
     return msgspec.structs.replace(made, nodes=tuple(listed))
 
 
-def decide(nodes: int, cpus: int) -> Decision:
+def node_of(nodes: int) -> Node:
     config = KubeletConfig(
         cpu_manager_policy="static",
         reserved_system_cpus="0",
         topology_manager_policy="restricted",
         topology_manager_policy_options={"prefer-closest-numa-nodes": "true"},
     )
+    return Node(machine(nodes), config, predicates=False)
+
+
+def pod_of(cpus: int) -> Pod:
     amounts = {"cpu": str(cpus), "memory": "1Mi"}
     one = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
-    return Node(machine(nodes), config, predicates=False).admit(
-        pod_from_dict({"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"containers": [one]}})
-    )
+    return pod_from_dict({"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"containers": [one]}})
+
+
+def decide(nodes: int, cpus: int) -> Decision:
+    return node_of(nodes).admit(pod_of(cpus))
 
 
 def test_a_decision_says_that_a_better_one_may_exist() -> None:
@@ -56,6 +62,17 @@ def test_a_proven_decision_says_nothing() -> None:
     """The same on 16 nodes is searched to its end, and so is a small pod on 40."""
     assert decide(16, 31).ended_early == ()
     assert decide(40, 4).ended_early == ()
+
+
+def test_every_rehearsal_may_search_as_long() -> None:
+    """What one try of a pod spends on searches is not taken from the next."""
+    kubelet = node_of(40).kubelet
+    left = set()
+    for _ in range(3):
+        assert kubelet.rehearse(kubelet.admission(pod_of(79)))
+        left.add(kubelet.manager.context.purse.left)
+    assert len(left) == 1
+    assert kubelet.manager.context.ended_early == ()
 
 
 def test_the_command_line_prints_it() -> None:

@@ -70,15 +70,8 @@ class HTTPApiServer:
 
     async def _page(self, node: str, more: str) -> Page:
         parameters = {"fieldSelector": _selector(node), "limit": str(PAGE)} | ({"continue": more} if more else {})
-        reader = PageReader(node)
-        size = 0
-        async with contextlib.aclosing(self._pieces("/api/v1/pods", parameters, timeout=REQUEST_SECONDS)) as pieces:
-            async for piece in pieces:
-                size += len(piece)
-                if size > LARGEST_PAGE:
-                    raise ApiError(f"/api/v1/pods: a page is larger than {LARGEST_PAGE} bytes")
-                reader.feed(piece)
-        return reader.finish()
+        pieces = self._pieces("/api/v1/pods", parameters, timeout=REQUEST_SECONDS)
+        return await read_page(pieces, node, LARGEST_PAGE, "/api/v1/pods: a page")
 
     async def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
         """Raises `ApiError`, `GoneError`."""
@@ -129,6 +122,18 @@ async def pieces_of(response: Any, path: str) -> AsyncGenerator[bytes, None]:
         for start in range(0, len(chunk), _PIECE):
             yield chunk[start : start + _PIECE]
             await asyncio.sleep(0)
+
+
+async def read_page(pieces: AsyncGenerator[bytes, None], node: str, most: int, what: str) -> Page:
+    """The pods of `node` in an answer of at most so many bytes; `what` it is called in errors. Raises `ApiError`."""
+    reader, size = PageReader(node), 0
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            size += len(piece)
+            if size > most:
+                raise ApiError(f"{what} is larger than {most} bytes")
+            reader.feed(piece)
+    return reader.finish()
 
 
 def trust_as_go(context: ssl.SSLContext) -> None:

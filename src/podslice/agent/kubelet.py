@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from podslice.agent.apiclient import PLAIN, pieces_of, trust_as_go
+from podslice.agent.apiclient import PLAIN, pieces_of, read_page, trust_as_go
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.settings import KubeletSettings
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
-from podslice.k8s.podlist import ApiError, Page, PageReader
+from podslice.k8s.podlist import ApiError, Page
 from podslice.wire.nri import BackOff
 
 LARGEST_ANSWER = 1 << 30
@@ -158,15 +158,9 @@ class HTTPKubelet:
 
     async def _read(self, token: str) -> Page:
         headers = PLAIN | {"Authorization": f"Bearer {token}"}
-        reader, size = PageReader(self._node), 0
-        request = self._client.stream("GET", self._url, headers=headers, extensions=self._options)
-        async with request as response, contextlib.aclosing(pieces_of(response, self._url)) as pieces:
-            async for piece in pieces:
-                size += len(piece)
-                if size > LARGEST_ANSWER:
-                    raise ApiError(f"{self._url}: the answer is larger than {LARGEST_ANSWER} bytes")
-                reader.feed(piece)
-        return reader.finish()
+        async with self._client.stream("GET", self._url, headers=headers, extensions=self._options) as response:
+            pieces = pieces_of(response, self._url)
+            return await read_page(pieces, self._node, LARGEST_ANSWER, f"{self._url}: the answer")
 
     def _token(self) -> str:
         """Read each time: a service account's token is replaced every hour or so. Raises `ApiError`, `OSError`."""

@@ -145,16 +145,16 @@ class Kubelet:
 
     def decide(self, admission: AdmissionPod) -> Refusal | None:
         """`admit`, for a pod in the managers' view."""
-        self.manager.context.begin()
         known = admission.uid in self.active
         return self._try(admission, forget=not known, put_back=lambda: self._leave(admission.uid))
 
     def _try(self, admission: AdmissionPod, *, forget: bool, put_back: Callable[[], None]) -> Refusal | None:
         """The admission chain. When the pod is refused, what it was given is taken back unless upstream leaves it,
         `forget` as for `restore`, and `put_back` makes the active pods what they were."""
+        self.manager.context.begin()
         self.manager.context.activate(admission)
         before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
-        counted = self.manager.context.allocations()
+        counted = {} if before is None else self.manager.context.allocations()
         try:
             self._refuse_overflow(admission)
             self.manager.topology.admit(admission)
@@ -181,7 +181,8 @@ class Kubelet:
         context, manager, uid = self.manager.context, self.manager, admission.uid
         context.activate(admission)
         before = manager.snapshot(uid)
-        ended_early = context.ended_early
+        told = context.ended_early, context.unaligned
+        context.begin()
         try:
             self._refuse_overflow(admission)
             manager.topology.admit(admission)
@@ -195,7 +196,7 @@ class Kubelet:
         finally:
             manager.restore(uid, before, forget=True)
             context.deactivate(uid)
-            context.ended_early = ended_early
+            context.ended_early, context.unaligned = told
             self._seen.pop(uid, None)
 
     def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
