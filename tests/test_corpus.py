@@ -18,6 +18,7 @@ def test_input(path: Path) -> None:
     TARGETS[path.parent.name](path.read_bytes())
 
 
+@pytest.mark.slow
 def test_campaign(tmp_path: Path) -> None:
     """A short campaign over all targets finds nothing, and runs the seeds of every one."""
     tallies = campaign(TARGETS, CORPUS, tmp_path, inputs=3000, seed=7)

@@ -120,6 +120,7 @@ def pods_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_command_compares_and_recommends(pods_file: Path, tmp_path: Path) -> None:
     """A row for each machine, JSON with the same numbers, and a valid page with a bar chart."""
     arguments = ("whatif", str(pods_file), "--machine", "laptop-i5-8250u", "--machine", "epyc-9654-nps4",
@@ -152,6 +153,7 @@ def test_ties_keep_guarantees() -> None:
     assert "it gives up: cores may have CPUs of several owners" in best_text(ranking)
 
 
+@pytest.mark.slow
 def test_the_present_row_is_shown(pods_file: Path) -> None:
     """The configuration as it is has its row in the terminal however badly it does."""
     text = run("whatif", str(pods_file), "--machine", "laptop-i5-8250u", "--set", "cpuManagerPolicy=static", "--set",
@@ -187,6 +189,7 @@ def test_state_files_count_before() -> None:
     assert 'configured policy "none" differs from state checkpoint policy "static"' in evaluate(none, []).problem
 
 
+@pytest.mark.slow
 def test_command_knows_what_runs(tmp_path: Path) -> None:
     """`--pods`, `--state` and `--no-predicates` mean what they mean to `admit`."""
     description = "pack:1 numa:2(memory=32GB) core:4 pu:2"

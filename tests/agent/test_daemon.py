@@ -256,6 +256,7 @@ def test_containers_without_a_cgroup_wait_for_an_answer(tmp_path: Path) -> None:
     with_agent(tmp_path, test, reconcileSeconds=60)
 
 
+@pytest.mark.slow
 def test_drift_is_repaired_in_the_background(tmp_path: Path) -> None:
     """The reconcile loop runs on its own, and counts."""
 

@@ -115,6 +115,7 @@ def test_no_list_is_a_typed_error(body: bytes) -> None:
     assert len(str(caught.value)) < 700
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["spec", "annotations", "ownerReferences"])
 def test_size_is_judged_before_anything_is_made_of_it(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too large is neither decoded into objects nor into amounts."""

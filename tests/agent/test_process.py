@@ -254,6 +254,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["grpc", "lightkube", "google.protobuf", "structlog", "prometheus_client"])
 def test_other_commands_do_not_load_the_agents_libraries(module: str) -> None:
     """`podslice admit` stays fast: nothing of the agent is imported."""

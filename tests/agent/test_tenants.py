@@ -94,6 +94,7 @@ hostile_metadata = st.fixed_dictionaries({}, optional={
 })  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(hostile_metadata, json_values, st.booleans()), max_size=6))
 def test_hostile_pods_change_no_answer_about_others(pods: list[tuple[dict[str, Any], Any, bool]]) -> None:

@@ -40,6 +40,7 @@ def fragmented(topology: CPUTopology, random: Random) -> Bits:
     return available
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_machines(shape: str) -> None:
     """In any state of up to ten NUMA nodes, and for groups of one and two CPUs, both searches agree."""

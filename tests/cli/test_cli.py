@@ -35,6 +35,7 @@ def test_admit_example() -> None:
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.slow
 def test_admit_json_and_yaml_agree() -> None:
     """Machine-readable outputs carry the same decisions."""
     as_json = read_document(admit_example("-o", "json").stdout, "AdmissionReport")
@@ -76,6 +77,7 @@ def test_topology_converts() -> None:
     )
 
 
+@pytest.mark.slow
 def test_help_and_version() -> None:
     """Every command explains itself with an example."""
     assert read_document(run("version", "-o", "json").stdout, "Version")["kubernetes"] == "1.36.2"
@@ -206,6 +208,7 @@ def test_bad_options_are_one_line(options: tuple[str, ...], problem: str) -> Non
     assert problem in line
 
 
+@pytest.mark.slow
 def test_unknown_configuration_fields_are_reported(tmp_path: Path) -> None:
     """A misspelt field of the configuration is a warning, not silence."""
     config = tmp_path / "kubelet.yaml"

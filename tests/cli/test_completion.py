@@ -83,6 +83,7 @@ def test_bash_gets_what_follows_the_equals_sign() -> None:
         assert "plain,static" in answers("bash", COMP_WORDS=words, COMP_CWORD=str(place)), words
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_really_completes(tmp_path: Path) -> None:
     """The function that bash is given offers the values, and no space after a field that wants a value."""

@@ -36,6 +36,7 @@ def _files(folder: Path, pending: int) -> tuple[str, str]:
     return str(folder / "big.yaml"), str(folder / "running.yaml")
 
 
+@pytest.mark.slow
 def test_defrag_prints_a_plan(tmp_path: Path) -> None:
     """The table has a row for the container that moves, and says that no plan is shorter."""
     big, running = _files(tmp_path, 14)
@@ -50,6 +51,7 @@ def test_defrag_prints_a_plan(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_wide_plans_have_counts_and_numa_nodes(tmp_path: Path) -> None:
     """`-o wide` says how many CPUs of which NUMA nodes every set has, of moves and of restarts."""
     big, running = _files(tmp_path, 14)
@@ -64,6 +66,7 @@ def test_wide_plans_have_counts_and_numa_nodes(tmp_path: Path) -> None:
     assert "NUMA 1" in restarts
 
 
+@pytest.mark.slow
 def test_defrag_of_an_impossible_pod(tmp_path: Path) -> None:
     """A pod that no moves make room for is exit code 1."""
     big, running = _files(tmp_path, 17)
@@ -72,6 +75,7 @@ def test_defrag_of_an_impossible_pod(tmp_path: Path) -> None:
     assert "no moves of running containers make room for it (proven)" in result.stdout
 
 
+@pytest.mark.slow
 def test_defrag_largest(tmp_path: Path) -> None:
     """Without a pod the answer is the largest one that fits now and after moves."""
     _, running = _files(tmp_path, 14)
@@ -80,6 +84,7 @@ def test_defrag_largest(tmp_path: Path) -> None:
     assert data["plan"]["moves"][0]["containers"][0]["cpusAfter"] == "28-31"
 
 
+@pytest.mark.slow
 def test_defrag_by_restarts(tmp_path: Path) -> None:
     """The same question for a node without an agent: who ends when, and where they start again."""
     big, running = _files(tmp_path, 14)
@@ -121,6 +126,7 @@ def test_defrag_with_fewer_moves_than_needed(tmp_path: Path) -> None:
     assert "no moves of running containers, at most 0, make room for it (proven)" in result.stdout
 
 
+@pytest.mark.slow
 def test_defrag_of_several_pods(tmp_path: Path) -> None:
     """Each plan starts where the one before ended, its pod included."""
     big, running = _files(tmp_path, 14)
@@ -132,6 +138,7 @@ def test_defrag_of_several_pods(tmp_path: Path) -> None:
         assert {answer["plan"]["type"] for answer in answers} == {"restarts" if mode else "moves"}
 
 
+@pytest.mark.slow
 def test_defrag_of_a_state_directory(tmp_path: Path) -> None:
     """Owners in the kubelet's files move as well, and the files stay as they are."""
     node: Node = make_node(MACHINE, topology_manager_policy="single-numa-node")

@@ -33,6 +33,7 @@ def test_draw_before_and_after(tmp_path: Path) -> None:
     assert "Before" not in text, "an empty node is no picture"
 
 
+@pytest.mark.slow
 def test_admit_writes_the_picture_too(tmp_path: Path) -> None:
     """`admit --out` writes the node after, CPUs of the new pods framed; a name that tells no form admits nothing."""
     drawing = tmp_path / "after.svg"
@@ -42,6 +43,7 @@ def test_admit_writes_the_picture_too(tmp_path: Path) -> None:
     assert (wrong.returncode, wrong.stdout) == (2, "")
 
 
+@pytest.mark.slow
 def test_draw_evicts(tmp_path: Path) -> None:
     """--evict takes a running pod away by its name, and says which pods there are when it is unknown."""
     arguments = ("draw", *NODE, "--pods", "examples/pods.yaml", "--evict")
@@ -51,6 +53,7 @@ def test_draw_evicts(tmp_path: Path) -> None:
     assert "default/database" in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_file_names_say_the_form(tmp_path: Path) -> None:
     """A text file has no colours, and a name that says nothing is refused before anything is drawn."""
     text = tmp_path / "node.txt"

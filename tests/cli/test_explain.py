@@ -13,6 +13,7 @@ from tests.render.test_pictures import Validator
 NODE = ("--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")
 
 
+@pytest.mark.slow
 def test_explain_example() -> None:
     """The example tells the story, shows the table and lists fixes that name the fields to change."""
     result = run("explain", "examples/pods.yaml", *NODE, "-o", "wide")
@@ -29,6 +30,7 @@ def test_explain_example() -> None:
         assert part in result.stdout
 
 
+@pytest.mark.slow
 def test_explain_json_names_codes() -> None:
     """Machine-readable output carries codes, hints and fixes."""
     out = run("explain", "examples/pods.yaml", *NODE, "-o", "json").stdout
@@ -44,6 +46,7 @@ def test_explain_json_names_codes() -> None:
     assert [pod["fixes"] for pod in data[:-1]] == [[]] * 3
 
 
+@pytest.mark.slow
 def test_explain_on_a_state_directory(tmp_path: Path) -> None:
     """Owners in the kubelet's files count, with and without the pods they belong to."""
     from podslice import KubeletConfig, Node
@@ -70,6 +73,7 @@ def test_explain_on_a_state_directory(tmp_path: Path) -> None:
     assert "0   4/2" in " ".join(result.stdout.split("  "))
 
 
+@pytest.mark.slow
 def test_explain_page(tmp_path: Path) -> None:
     """--out writes a valid page with verdicts, fixes and a picture for each admitted pod."""
     page = tmp_path / "why.html"
@@ -90,6 +94,7 @@ def test_explain_mistakes_are_one_line(tmp_path: Path) -> None:
     assert "holds no state file" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["admit", "explain"])
 @pytest.mark.parametrize(
     ("name", "content"), [("cpu_manager_state", "garbage"), ("memory_manager_state", "{"), ("cpu_manager_state", "{}")]
@@ -108,6 +113,7 @@ def test_a_damaged_copy_is_named(tmp_path: Path, command: str, name: str, conten
     assert len(result.stderr) - len(str(tmp_path)) < 300
 
 
+@pytest.mark.slow
 def test_pods_as_kubectl_lists_them(tmp_path: Path) -> None:
     """Ended pods hold nothing; pods of several nodes are counted, with a warning that names the nodes."""
 

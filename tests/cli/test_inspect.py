@@ -45,6 +45,7 @@ def run(*arguments: str, stdin: str = POD, columns: int = 100) -> subprocess.Com
     )
 
 
+@pytest.mark.slow
 def test_page() -> None:
     """The page has every section; what was filled in is marked; no colours go into a pipe."""
     result = run("-", "--node", "memory=16Gi")
@@ -68,6 +69,7 @@ def test_page() -> None:
     assert all(line == line.rstrip() for line in result.stdout.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 100, 120])
 def test_page_fits(columns: int) -> None:
     """The page stays within the terminal and loses nothing: every name and score is still there."""
@@ -78,6 +80,7 @@ def test_page_fits(columns: int) -> None:
         assert part in joined
 
 
+@pytest.mark.slow
 def test_json_and_yaml() -> None:
     """Machine-readable pages carry the same facts."""
     as_json = read_document(run("-", "-o", "json").stdout, "InspectionList")
@@ -88,6 +91,7 @@ def test_json_and_yaml() -> None:
     assert page["cgroups"][1]["oomScoreAdj"] is None
 
 
+@pytest.mark.slow
 def test_limit_range(tmp_path: Path) -> None:
     """LimitRange objects fill in defaults and refuse; then the exit code is 1."""
     path = tmp_path / "limits.yaml"
@@ -100,6 +104,7 @@ def test_limit_range(tmp_path: Path) -> None:
     assert "small: maximum cpu usage per Container is 1, but limit is 2" in refused.stdout
 
 
+@pytest.mark.slow
 def test_node_object_and_gates(tmp_path: Path) -> None:
     """A Node object gives memory and allocatable; gates change what is computed."""
     path = tmp_path / "node.yaml"
@@ -111,6 +116,7 @@ def test_node_object_and_gates(tmp_path: Path) -> None:
     assert page["counts"][0]["note"] == "does not fit the empty node: Insufficient hugepages-2Mi (4Mi of 0)"
 
 
+@pytest.mark.slow
 def test_machine_and_configuration() -> None:
     """With a machine the kubelet's managers have their say, and exclusive CPUs have no quota."""
     result = run("examples/pods.yaml", "--machine", "epyc-9654-nps4", "--config", "examples/kubelet.yaml")

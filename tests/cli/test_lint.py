@@ -80,6 +80,7 @@ def test_table_fits(columns: int) -> None:
     assert all(len(line) <= columns for line in result.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_json_and_yaml() -> None:
     """Machine-readable findings carry the same facts in every form."""
     as_json = read_document(run("-", "-o", "json", stdin=POD).stdout, "LintReport")
@@ -94,6 +95,7 @@ def sarif(*arguments: str) -> dict[str, Any]:
     return log
 
 
+@pytest.mark.slow
 def test_sarif(tmp_path: Path) -> None:
     """The SARIF log has what version 2.1.0 requires: rules by index, levels, messages, artifacts and regions."""
     pod, kubelet = tmp_path / "a pod.yaml", tmp_path / "kubelet.yaml"
@@ -160,6 +162,7 @@ def test_select_ignore_and_fail_on() -> None:
     )
 
 
+@pytest.mark.slow
 def test_explain_and_list() -> None:
     """A rule's page can be printed by id or name, and all rules be listed."""
     page = run("--explain", "PS101").stdout
@@ -217,6 +220,7 @@ def test_positions() -> None:
     assert positions.find(0, "spec.missing[3].x") == (3, 1)
 
 
+@pytest.mark.slow
 def test_shared_manifests(shared: Path) -> None:
     """Real manifests give no error but pods that v1.36.2 indeed refuses, and fields it does not know."""
     files = sorted(str(path) for path in (shared / "manifests" / "files").rglob("*.yaml"))

@@ -200,6 +200,7 @@ def test_full_disk_and_closed_pipe() -> None:
     assert (closed.returncode != 0, closed.stderr) == (True, "")
 
 
+@pytest.mark.slow
 def test_shell_completion() -> None:
     """The shell completes commands, options and the names of machines."""
 

@@ -44,6 +44,7 @@ def on_terminal(*arguments: str, columns: int = 40, errors: bool = False, **envi
     return b"".join(parts).decode().replace("\r\n", "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -78,6 +79,7 @@ def test_warnings_break_at_the_width_of_standard_error() -> None:
     assert max(map(len, lines)) <= 40
 
 
+@pytest.mark.slow
 def test_simple_terminals_get_no_escapes() -> None:
     """TERM=dumb and NO_COLOR print plain text; other terminals get colours."""
     command = ("admit", "examples/small.yaml", "--machine", "raspberry-pi-5")

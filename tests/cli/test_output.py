@@ -71,6 +71,7 @@ def test_explanations_are_printed_as_they_come(monkeypatch: pytest.MonkeyPatch, 
     assert all(" is " in text and ("was admitted" in text or "was refused" in text) for text in outputs)
 
 
+@pytest.mark.slow
 def test_only_refused_pods() -> None:
     """--only-refused leaves admitted pods out, in every form; exit codes and decisions are the same."""
     whole = json.loads(run("explain", "examples/pods.yaml", *NODE, "-o", "json").stdout)
@@ -85,6 +86,7 @@ def test_only_refused_pods() -> None:
     assert run("inspect", "examples/pods.yaml", "--only-refused").stdout == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

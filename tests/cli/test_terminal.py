@@ -97,6 +97,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(map(visible, arguments[:8])))
 def test_no_command_prints_control_characters(arguments: tuple[str, ...], files: dict[str, str]) -> None:
     """Names of pods, namespaces, containers, resources, devices, files, gates and values come out visible."""
@@ -108,6 +109,7 @@ def test_no_command_prints_control_characters(arguments: tuple[str, ...], files:
         assert "pwn" in result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_machine_forms_keep_the_value(files: dict[str, str]) -> None:
     """JSON and YAML escape what they carry: a program reads the very name."""
     for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):

@@ -14,6 +14,7 @@ from tests.cli.test_cli import run
 from tests.conftest import make_pod
 
 
+@pytest.mark.slow
 def test_state_files_show_version_and_checksums(tmp_path: Path) -> None:
     """`state show` and `verify` print size, version, the stated checksum and what formats would need; not otherwise."""
     node = Node(from_synthetic("core:8 pu:1"), KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))

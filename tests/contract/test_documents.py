@@ -67,6 +67,7 @@ def state(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "command"), COMMANDS, ids=lambda value: value if isinstance(value, str) else None)
 def test_every_document_agrees_with_its_schema(
     podslice: Shell, monkeypatch: pytest.MonkeyPatch, state: Path, kind: str, command: tuple[str, ...]
@@ -140,6 +141,7 @@ def test_wrong_documents_are_found() -> None:
         check_document([good])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", gallery_names())
 def test_machines_come_back(name: str) -> None:
     """Every ready-made machine is a valid document that reads back as the same machine."""

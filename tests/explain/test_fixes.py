@@ -60,6 +60,7 @@ def test_every_fix_admits_the_pod(seed: int) -> None:
         check_fixes(setup, pod)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1010))
 def test_fixes_work_with_upstream_defects(seed: int) -> None:
     """In profile kubelet-1.36, where refused pods leave traces, fixes work as well."""

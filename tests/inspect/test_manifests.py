@@ -73,6 +73,7 @@ def workloads(shared: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, lines)
 
 
+@pytest.mark.slow
 def test_all_workloads(shared: Path, profile: str) -> None:
     """All 459 workloads have a page, valid ones with the class of the index; errors are only where they belong."""
     seen = 0
@@ -96,6 +97,7 @@ def test_all_workloads(shared: Path, profile: str) -> None:
     assert (seen, len(refused)) == (459, len(REFUSED))
 
 
+@pytest.mark.slow
 def test_all_files(shared: Path) -> None:
     """The manifests themselves are read and rendered; names of all containers are on the page."""
     quirks = PROFILES["podslice"]

@@ -47,6 +47,7 @@ def test_cases_are_drawn_again(kind: str) -> None:
         assert run_case(case, KUBELET_1_36)
 
 
+@pytest.mark.slow
 def test_most_pods_are_admitted() -> None:
     """Histories have many restarts, and at least half of their admissions succeed."""
     counts: Counter[str] = Counter()
@@ -56,6 +57,7 @@ def test_most_pods_are_admitted() -> None:
     assert counts["restarts"] > counts["admissions"] / 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRAW)
 def test_agreement(judge: Path, kind: str) -> None:
     """Where both say the same nothing is found."""
@@ -71,6 +73,7 @@ def named(monkeypatch: pytest.MonkeyPatch, name: str) -> Batch:
     return Batch("merge", 2, 4, 1)
 
 
+@pytest.mark.slow
 def test_difference(judge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A firm difference is reported with a smaller case that still shows it."""
     batch = named(monkeypatch, "lie")
@@ -137,6 +140,7 @@ def test_finding_the_judge(tmp_path: Path) -> None:
         find({"PODSLICE_JUDGE": str(tmp_path / "nothing")})
 
 
+@pytest.mark.slow
 def test_command(judge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command prints its seed and one line of counts, and writes differences to a file."""
     monkeypatch.setenv("PODSLICE_JUDGE", str(judge))

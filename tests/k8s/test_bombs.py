@@ -52,6 +52,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_bombs(tmp_path: Path, bomb: str) -> None:
     """Depth, aliases and merge keys are refused while a file is read, within seconds and 64 MiB."""
@@ -60,6 +61,7 @@ def test_bombs(tmp_path: Path, bomb: str) -> None:
     refused(podslice("admit", file, *MACHINE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -85,12 +87,14 @@ def test_every_option(tmp_path: Path, command: tuple[str, ...], bomb: str) -> No
     refused(podslice(*command, file))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("admit", *MACHINE), ("topology", "--from"), ("lint",), ("state", "show")])
 def test_endless_files(command: tuple[str, ...]) -> None:
     """A device that never ends is no file."""
     refused(podslice(*command, "/dev/zero"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("admit", *MACHINE), ("topology", "--from"), ("lint",)])
 def test_endless_input(command: tuple[str, ...]) -> None:
     """A standard input that never ends is read up to a limit."""

@@ -83,6 +83,7 @@ def test_library_tells_and_refuses(tmp_path: Path) -> None:
     assert [error.problem for error in caught.value.errors] == [f'{place}.limit"', f'{place}.request"']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", DECIDING)
 def test_commands_warn_of_unknown_fields(command: str, tmp_path: Path) -> None:
     """Every command that decides about pods warns, with a suggestion; --strict makes it exit 2."""
@@ -95,6 +96,7 @@ def test_commands_warn_of_unknown_fields(command: str, tmp_path: Path) -> None:
     assert strict.stderr.count("podslice: error: ") == 2
 
 
+@pytest.mark.slow
 def test_inspect_and_lint_tell_as_well(tmp_path: Path) -> None:
     """inspect warns, lint finds errors at the lines, in templates too; running pods of --pods are looked at."""
     path = written(tmp_path, POD % ("p", MISSPELT))
@@ -106,6 +108,7 @@ def test_inspect_and_lint_tell_as_well(tmp_path: Path) -> None:
     assert "did you mean limits?" in run("admit", "examples/small.yaml", "--pods", path, *NODE).stderr
 
 
+@pytest.mark.slow
 def test_all_errors_of_all_documents(tmp_path: Path) -> None:
     """Three wrong documents give three lines and exit code 2; nothing is decided about the good one."""
     bad = [POD % ("Web", "{}"), POD % ("b", "{limits: {cpu: '-1'}, requests: {cpu: '0'}}"), "kind: Pod\n"]
@@ -127,6 +130,7 @@ def test_errors_of_several_files(tmp_path: Path) -> None:
     assert [line.split(": ")[2] for line in result.stderr.splitlines()] == paths
 
 
+@pytest.mark.slow
 def test_all_errors_of_a_configuration(tmp_path: Path) -> None:
     """Wrong values of two fields are two lines."""
     config = written(
@@ -151,6 +155,7 @@ spec:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", DECIDING)
 def test_pods_the_api_server_refuses(command: str, tmp_path: Path) -> None:
     """A pod that cannot exist is an error of one line in the API server's words; --no-validate decides about it."""
@@ -180,6 +185,7 @@ spec:
 """
 
 
+@pytest.mark.slow
 def test_replicas_are_not_silent(tmp_path: Path) -> None:
     """A workload counts as one pod with a warning, and as all of them with --replicas, also where pods run."""
     path = written(tmp_path, WORKLOAD)
@@ -192,6 +198,7 @@ def test_replicas_are_not_silent(tmp_path: Path) -> None:
     assert run("defrag", new, "--pods", path, *NODE, "--replicas").returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("", "holds nothing"), ("hello", "expected an object, got str"), ("3", "got int"), ("kind: pod", "mean Pod?")],
@@ -203,6 +210,7 @@ def test_lint_refuses_what_holds_nothing(text: str, problem: str, tmp_path: Path
     assert problem in result.stderr
 
 
+@pytest.mark.slow
 def test_lint_passes_over_yaml_of_other_programs(tmp_path: Path) -> None:
     """A mapping or a list without kind is somebody else's."""
     assert run("lint", written(tmp_path, "on: push\njobs: {}\n")).returncode == 0
@@ -264,6 +272,7 @@ status: {phase: Running, qosClass: BestEffort, podIP: 10.0.0.1}
 """
 
 
+@pytest.mark.slow
 def test_live_pod_is_read_as_one(tmp_path: Path) -> None:
     """What only a create request may not have is no error in a pod as kubectl prints it."""
     path = written(tmp_path, LIVE)

@@ -36,6 +36,7 @@ def header(name: str, size: int, kind: bytes) -> bytes:
     return member.tobuf(tarfile.GNU_FORMAT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
 def test_extended_headers(tmp_path: Path, form: str, kind: bytes) -> None:
@@ -48,6 +49,7 @@ def test_extended_headers(tmp_path: Path, form: str, kind: bytes) -> None:
     assert "an extended header of 2147483648 bytes" in refused(podslice("topology", "--sysfs", path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tar.xz", "tar.gz"])
 def test_unpacked_bytes(tmp_path: Path, form: str) -> None:
     """Members that nobody wants count as well, while they are unpacked."""
@@ -59,6 +61,7 @@ def test_unpacked_bytes(tmp_path: Path, form: str) -> None:
     assert "more than 256 MiB unpacked" in refused(podslice("topology", "--from", path))
 
 
+@pytest.mark.slow
 def test_many_members(tmp_path: Path) -> None:
     """Members are counted, and forgotten once they were looked at."""
     path = tmp_path / "bomb.tar.gz"

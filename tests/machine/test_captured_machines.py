@@ -83,6 +83,7 @@ def test_kubelet_facts(name: str) -> None:
     }
 
 
+@pytest.mark.slow
 @every_machine
 def test_cpu_facts(name: str) -> None:
     """Online state, core, socket, node, L3, die, book, drawer and the kernel's ids of every CPU are those of hwloc and
@@ -122,6 +123,7 @@ def _reported(expected: dict[str, Any], field: str, value: Any) -> bool:
     return value is not None or field not in ("core_id", "package_id")
 
 
+@pytest.mark.slow
 @every_machine
 def test_node_facts(name: str) -> None:
     """Ids, CPUs, memory, distances and huge pages of every NUMA node are those of the tools."""
@@ -142,6 +144,7 @@ def test_node_facts(name: str) -> None:
         assert pages == (node["hugepages_kb"] or {})
 
 
+@pytest.mark.slow
 @every_machine
 def test_index_facts(name: str) -> None:
     """Offline and isolated CPUs, core types and the memory of the machine are those of the index."""

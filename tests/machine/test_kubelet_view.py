@@ -255,6 +255,7 @@ WHOLE = merged(
 ODD = ["", "\0", "x", "-1", "0-", "9" * 30, "0-99999999999", "f" * 70000, "10  20", "٣", "(null)", "ffff,x", "1e3"]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.dictionaries(st.sampled_from(sorted(WHOLE)), st.sampled_from(ODD), max_size=4), st.booleans())
 def test_any_content_is_survived(odd: Files, system_z: bool) -> None:

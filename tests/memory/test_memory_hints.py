@@ -111,6 +111,7 @@ def states(draw) -> MachineState:
     return state
 
 
+@pytest.mark.slow
 @given(states(), st.integers(0, 14), st.integers(0, 6) | st.none(), st.data())
 def test_hints_equal_the_specification(state, amount, pages, data):
     """Any state, request and reuse give exactly the masks of the step-by-step algorithm, in its order."""
@@ -124,6 +125,7 @@ def test_hints_equal_the_specification(state, amount, pages, data):
     )
 
 
+@pytest.mark.slow
 @given(states(), st.integers(0, 14), st.data())
 def test_hints_of_sums_that_do_not_wrap(state, amount, data):
     """Looking at every set, as where sums may wrap, gives the same hints where they do not."""

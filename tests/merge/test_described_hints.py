@@ -222,6 +222,7 @@ def test_spreads_come_closest_first() -> None:
         assert spreads.number(size) == len(ways)
 
 
+@pytest.mark.slow
 def test_sockets_come_first() -> None:
     """With `sockets_first`, sets of few sockets win wherever every resource prefers one, and nothing else changes."""
     moved = 0

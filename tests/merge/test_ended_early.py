@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from podslice import KubeletConfig, Machine, Node
@@ -49,6 +50,7 @@ def decide(nodes: int, cpus: int) -> Decision:
     return node_of(nodes).admit(pod_of(cpus))
 
 
+@pytest.mark.slow
 def test_a_decision_says_that_a_better_one_may_exist() -> None:
     """The closest 20 of 40 nodes without any order in their distances: a set of 20, always the same, marked."""
     decision = decide(40, 79)
@@ -64,6 +66,7 @@ def test_a_proven_decision_says_nothing() -> None:
     assert decide(40, 4).ended_early == ()
 
 
+@pytest.mark.slow
 def test_every_rehearsal_may_search_as_long() -> None:
     """What one try of a pod spends on searches is not taken from the next."""
     kubelet = node_of(40).kubelet

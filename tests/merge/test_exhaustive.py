@@ -7,6 +7,7 @@ import pytest
 from tests.merge.exhaustive import differences, random_differences
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "resources"), [(1, 3), (2, 3), (3, 2)])
 def test_every_state(nodes: int, resources: int) -> None:
     """Whatever is free and asked for, the searched merge is the best of all combinations."""

@@ -41,6 +41,7 @@ def test_running_pods_stay_when_the_gate_goes_off(profile: str, refused: list[st
     assert after.admit(pod("new")).reason == "PodLevelResourcesNotSupported"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["windows", "plan9"])
 def test_windows_node_refuses(system: str, tmp_path: Path) -> None:
     """A Node object that runs something else than Linux refuses the pod, by its report or its label."""

@@ -181,6 +181,7 @@ def test_the_remembering_cpu_encoder_writes_the_same_bytes(
         assert encoder.encode(state, "static", version) == checkpoint_cpu.encode_state(state, "static", version)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 1 << 40)), max_size=25))
 def test_the_remembering_memory_encoder_writes_the_same_bytes(changes: list[tuple[int, str, int]]) -> None:
     """Books that are replaced and blocks that are changed in place are noticed."""

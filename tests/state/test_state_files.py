@@ -83,6 +83,7 @@ def damage(choose: random.Random, data: bytes) -> bytes:
     return data[:position] + str(choose.randrange(10)).encode() + data[position + 1 :]
 
 
+@pytest.mark.slow
 def test_damage_is_never_silent() -> None:
     """5 000 bit flips, truncations, cuts and field edits: a typed refusal, or exactly the owners that were there."""
     choose = random.Random(1)

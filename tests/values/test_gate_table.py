@@ -74,6 +74,7 @@ def test_library_does_not_start() -> None:
     assert caught.value.remedy == "did you mean PodLevelResourceManagers?"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
@@ -100,6 +101,7 @@ def test_commands_say_what_the_kubelet_says(setting: str, told: str, tmp_path: P
     assert "PS406" in linted.stdout
 
 
+@pytest.mark.slow
 def test_gates_that_go_are_told() -> None:
     """The kubelet's log lines about GA and deprecated gates are warnings."""
     ga = 'Warning: setting GA feature gate. It will be removed in a future release. featureGate="{}" value={}'
@@ -112,6 +114,7 @@ def test_gates_that_go_are_told() -> None:
     assert "setting deprecated feature gate" in run(*ON, "--set", old).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "settings", "told"),
     [

@@ -148,6 +148,7 @@ def test_only_loopback_without_token(address: str) -> None:
     check_binding("::1", "")
 
 
+@pytest.mark.slow
 def test_command_refuses_other_addresses() -> None:
     """The command says in one line why it does not start."""
     result = run("serve", "--machine", "laptop-i5-8250u", "--address", "0.0.0.0")

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 OVERRIDES = ("cpuManagerPolicy=static", "reservedSystemCPUs=0", "topologyManagerPolicy=restricted")
 
 
+@pytest.mark.slow
 def test_page_in_chromium(tmp_path: Path) -> None:
     """The node appears and follows its files; Ctrl+Enter and a dropped file get answers; Tab reaches everything in
     order; picking an owner dims the others; nothing in the console is an error. PODSLICE_SHOTS keeps screenshots."""

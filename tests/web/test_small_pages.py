@@ -21,6 +21,7 @@ COMMANDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_pages_do_not_scroll_sideways(tmp_path: Path) -> None:
     """At 420 pixels every page is as wide as the window, tables opened, in both themes. PODSLICE_SHOTS keeps
     screenshots."""
