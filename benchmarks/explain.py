@@ -14,10 +14,10 @@ from random import Random
 
 from benchmarks.measure import Result
 from podslice import KubeletConfig, Node, Pod, load_gallery, load_pods
+from podslice.advise.explain.explain import Explainer
+from podslice.advise.explain.record import recording
+from podslice.advise.inspect.build import inspect_pod
 from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.explain.explain import Explainer
-from podslice.core.explain.record import recording
-from podslice.core.inspect.build import inspect_pod
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict

@@ -8,11 +8,11 @@ from functools import partial
 from benchmarks.measure import Case
 from benchmarks.nodes import CURVE_NODES, GIB, Prepare, machine
 from podslice.core.allocate.cpu_take import take_by_topology
-from podslice.core.allocate.memory_static import default_machine_state
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hintset import ResourceHints
 from podslice.core.hints.memory import memory_hints
+from podslice.core.machine.memory_accounts import default_machine_state
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology

@@ -20,16 +20,16 @@ from podslice.agent.translate import applied_of, claimed_of, limits_of, variable
 from podslice.core.errors import InputError
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
-from podslice.core.state.releases import Release
-from podslice.core.state.repair import repair_cpu
-from podslice.core.state.repair_memory import repair_memory
-from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
-from podslice.core.state.restore_memory import restore_memory_state
-from podslice.core.state.start import NodeFacts, start_consequence
-from podslice.core.state.verify import verify
 from podslice.host.cgroup2 import cgroup_path
 from podslice.k8s.manifest import load_pods_text
 from podslice.k8s.podlist import ApiError, ChangeReader, GoneError, decode_list, known_pod
+from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
+from podslice.statefiles.formats.restore_memory import restore_memory_state
+from podslice.statefiles.tools.repair import repair_cpu
+from podslice.statefiles.tools.repair_memory import repair_memory
+from podslice.statefiles.tools.start import NodeFacts, start_consequence
+from podslice.statefiles.tools.verify import verify
 from podslice.wire.mux import FrameDecoder, WireError
 from podslice.wire.proto import nri_pb2
 from podslice.wire.ttrpc import MessageDecoder, RPCError, decode_request, decode_response

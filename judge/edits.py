@@ -11,10 +11,10 @@ from judge.histories import draw_history
 from judge.kubelets import spare_lists
 from judge.pods import PodDrawer
 from podslice.core.quirks import KUBELET_1_36
-from podslice.core.state import checkpoint_cpu, checkpoint_memory
-from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import CPUSet, CPUSetError
 from podslice.replay.run import run_case
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
+from podslice.statefiles.go.gojson import CheckpointError
 
 _PIECES = (
     "{",

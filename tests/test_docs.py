@@ -53,8 +53,8 @@ def test_changelog_names_the_version() -> None:
 
 def test_explain_codes_are_documented() -> None:
     """docs/explain.md has every stable code and every class of fixes, and no others."""
-    from podslice.core.explain.codes import CANDIDATES, ELIGIBILITY, REFUSALS
-    from podslice.core.explain.fix import COSTS
+    from podslice.advise.explain.codes import CANDIDATES, ELIGIBILITY, REFUSALS
+    from podslice.advise.explain.fix import COSTS
 
     text = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE)

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from podslice import KubeletConfig, Node, Pod
+from podslice.advise.whatif import CRITERIA, Outcome, Scenario, evaluate, rank, variants
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
-from podslice.core.whatif import CRITERIA, Outcome, Scenario, evaluate, rank, variants
 from podslice.render.comparison import best_text
 from tests.cli.test_cli import run
 from tests.conftest import make_pod

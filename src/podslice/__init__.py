@@ -9,11 +9,29 @@ here as well. Every name is imported on first use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from podslice.core.advice import defragment, explain, explain_all, inspect, lint, whatif
+    from podslice.advise.advice import defragment, explain, explain_all, inspect, lint, whatif
+    from podslice.advise.defrag.plan import ContainerMove, Move, Plan
+    from podslice.advise.defrag.restarts import RestartPlan, RestartStep
+    from podslice.advise.explain.candidates import Candidate, Cell
+    from podslice.advise.explain.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
+    from podslice.advise.explain.explain import Explanation
+    from podslice.advise.explain.fix import Edit, Fix
+    from podslice.advise.explain.picks import Unit
+    from podslice.advise.explain.trace import (
+        Answer,
+        ContainerFacts,
+        MergeStep,
+        Pick,
+        Requested,
+        ShownHint,
+        Trace,
+        Write,
+    )
+    from podslice.advise.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
+    from podslice.advise.lint.model import Finding, ObjectReference
+    from podslice.advise.whatif import Outcome, PodVerdict, Scenario
     from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
     from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
-    from podslice.core.defrag.plan import ContainerMove, Move, Plan
-    from podslice.core.defrag.restarts import RestartPlan, RestartStep
     from podslice.core.effects.cgroup import PodCgroup
     from podslice.core.effects.container_cgroup import LinuxResources
     from podslice.core.effects.pod_event import PodEvent
@@ -27,14 +45,6 @@ if TYPE_CHECKING:
         StartError,
         UpstreamDefectError,
     )
-    from podslice.core.explain.candidates import Candidate, Cell
-    from podslice.core.explain.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
-    from podslice.core.explain.explain import Explanation
-    from podslice.core.explain.fix import Edit, Fix
-    from podslice.core.explain.picks import Unit
-    from podslice.core.explain.trace import Answer, ContainerFacts, MergeStep, Pick, Requested, ShownHint, Trace, Write
-    from podslice.core.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
-    from podslice.core.lint.model import Finding, ObjectReference
     from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
     from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
     from podslice.core.machine.topology import CPUTopology
@@ -58,7 +68,6 @@ if TYPE_CHECKING:
     from podslice.core.resize.events import ResizeCondition
     from podslice.core.values.cpuset import CPUSet
     from podslice.core.values.quantity import Quantity
-    from podslice.core.whatif import Outcome, PodVerdict, Scenario
     from podslice.gallery import gallery_names, load_gallery
     from podslice.host.discover import discover_host
     from podslice.host.machine_files import load_machine
@@ -171,37 +180,37 @@ __all__ = [
 
 _ON_USE = {
     "AdmissionError": "podslice.core.errors",
-    "Amounts": "podslice.core.inspect.page",
-    "Answer": "podslice.core.explain.trace",
+    "Amounts": "podslice.advise.inspect.page",
+    "Answer": "podslice.advise.explain.trace",
     "CPUGroup": "podslice.core.machine.model",
     "CPUSet": "podslice.core.values.cpuset",
     "CPUTopology": "podslice.core.machine.topology",
     "Cache": "podslice.core.machine.model",
-    "Candidate": "podslice.core.explain.candidates",
-    "Cell": "podslice.core.explain.candidates",
-    "Cgroup": "podslice.core.inspect.page",
-    "ChangeMachine": "podslice.core.explain.changes",
+    "Candidate": "podslice.advise.explain.candidates",
+    "Cell": "podslice.advise.explain.candidates",
+    "Cgroup": "podslice.advise.inspect.page",
+    "ChangeMachine": "podslice.advise.explain.changes",
     "Container": "podslice.core.pod.spec",
     "ContainerDecision": "podslice.core.decision",
     "ContainerEffects": "podslice.core.effects.tree",
-    "ContainerFacts": "podslice.core.explain.trace",
-    "ContainerMove": "podslice.core.defrag.plan",
+    "ContainerFacts": "podslice.advise.explain.trace",
+    "ContainerMove": "podslice.advise.defrag.plan",
     "ContainerState": "podslice.core.pod.spec",
     "ContainerStatus": "podslice.core.pod.spec",
     "Core": "podslice.core.machine.model",
     "CoreType": "podslice.core.machine.model",
-    "Count": "podslice.core.inspect.page",
+    "Count": "podslice.advise.inspect.page",
     "Decision": "podslice.core.decision",
     "Device": "podslice.core.machine.devices",
     "DeviceInventory": "podslice.core.machine.devices",
     "DeviceResource": "podslice.core.machine.devices",
-    "Edit": "podslice.core.explain.fix",
-    "EditPod": "podslice.core.explain.changes",
-    "Effective": "podslice.core.inspect.page",
-    "EmptyNode": "podslice.core.explain.changes",
-    "Explanation": "podslice.core.explain.explain",
-    "Finding": "podslice.core.lint.model",
-    "Fix": "podslice.core.explain.fix",
+    "Edit": "podslice.advise.explain.fix",
+    "EditPod": "podslice.advise.explain.changes",
+    "Effective": "podslice.advise.inspect.page",
+    "EmptyNode": "podslice.advise.explain.changes",
+    "Explanation": "podslice.advise.explain.explain",
+    "Finding": "podslice.advise.lint.model",
+    "Fix": "podslice.advise.explain.fix",
     "HugePages": "podslice.core.machine.model",
     "InputError": "podslice.core.errors",
     "InputErrors": "podslice.core.errors",
@@ -212,18 +221,18 @@ _ON_USE = {
     "LoadedPod": "podslice.k8s.manifest",
     "Machine": "podslice.core.machine.model",
     "MemoryReservation": "podslice.core.config.kubelet",
-    "MergeStep": "podslice.core.explain.trace",
-    "Move": "podslice.core.defrag.plan",
+    "MergeStep": "podslice.advise.explain.trace",
+    "Move": "podslice.advise.defrag.plan",
     "NUMANode": "podslice.core.machine.model",
     "Node": "podslice.core.node",
     "NodeStore": "podslice.host.store",
     "ObjectMeta": "podslice.core.pod.spec",
-    "ObjectReference": "podslice.core.lint.model",
-    "Outcome": "podslice.core.whatif",
-    "Page": "podslice.core.inspect.page",
-    "Pick": "podslice.core.explain.trace",
-    "Placement": "podslice.core.inspect.page",
-    "Plan": "podslice.core.defrag.plan",
+    "ObjectReference": "podslice.advise.lint.model",
+    "Outcome": "podslice.advise.whatif",
+    "Page": "podslice.advise.inspect.page",
+    "Pick": "podslice.advise.explain.trace",
+    "Placement": "podslice.advise.inspect.page",
+    "Plan": "podslice.advise.defrag.plan",
     "Pod": "podslice.core.pod.spec",
     "PodCgroup": "podslice.core.effects.cgroup",
     "PodCondition": "podslice.core.pod.spec",
@@ -233,43 +242,43 @@ _ON_USE = {
     "PodResourceClaim": "podslice.core.pod.spec",
     "PodSpec": "podslice.core.pod.spec",
     "PodStatus": "podslice.core.pod.spec",
-    "PodVerdict": "podslice.core.whatif",
+    "PodVerdict": "podslice.advise.whatif",
     "PodsliceError": "podslice.core.errors",
-    "QOS": "podslice.core.inspect.page",
+    "QOS": "podslice.advise.inspect.page",
     "Quantity": "podslice.core.values.quantity",
-    "Reconfigure": "podslice.core.explain.changes",
-    "Remove": "podslice.core.explain.changes",
-    "Requested": "podslice.core.explain.trace",
+    "Reconfigure": "podslice.advise.explain.changes",
+    "Remove": "podslice.advise.explain.changes",
+    "Requested": "podslice.advise.explain.trace",
     "ResizeCondition": "podslice.core.resize.events",
     "ResizeDecision": "podslice.core.decision",
     "ResizePolicy": "podslice.core.pod.spec",
     "ResourceRequirements": "podslice.core.pod.spec",
-    "RestartPlan": "podslice.core.defrag.restarts",
-    "RestartStep": "podslice.core.defrag.restarts",
+    "RestartPlan": "podslice.advise.defrag.restarts",
+    "RestartStep": "podslice.advise.defrag.restarts",
     "Sandbox": "podslice.core.effects.sandbox",
-    "Scenario": "podslice.core.whatif",
-    "ShownHint": "podslice.core.explain.trace",
+    "Scenario": "podslice.advise.whatif",
+    "ShownHint": "podslice.advise.explain.trace",
     "StartError": "podslice.core.errors",
     "StateWriteError": "podslice.host.store",
-    "Trace": "podslice.core.explain.trace",
-    "Unit": "podslice.core.explain.picks",
+    "Trace": "podslice.advise.explain.trace",
+    "Unit": "podslice.advise.explain.picks",
     "UnknownField": "podslice.core.pod.unknown_fields",
     "UpstreamDefectError": "podslice.core.errors",
-    "Value": "podslice.core.inspect.page",
-    "Write": "podslice.core.explain.trace",
-    "defragment": "podslice.core.advice",
+    "Value": "podslice.advise.inspect.page",
+    "Write": "podslice.advise.explain.trace",
+    "defragment": "podslice.advise.advice",
     "discover_host": "podslice.host.discover",
-    "explain": "podslice.core.advice",
-    "explain_all": "podslice.core.advice",
+    "explain": "podslice.advise.advice",
+    "explain_all": "podslice.advise.advice",
     "gallery_names": "podslice.gallery",
-    "inspect": "podslice.core.advice",
-    "lint": "podslice.core.advice",
+    "inspect": "podslice.advise.advice",
+    "lint": "podslice.advise.advice",
     "load_gallery": "podslice.gallery",
     "load_kubelet_config": "podslice.k8s.kubeletconfig",
     "load_machine": "podslice.host.machine_files",
     "load_pods": "podslice.k8s.manifest",
     "pod_from_dict": "podslice.core.pod.spec",
-    "whatif": "podslice.core.advice",
+    "whatif": "podslice.advise.advice",
 }
 """Where each public name is; it is imported on first use, so that `podslice.entry` starts at once."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from podslice.core.lint.registry import RULES
+from podslice.advise.lint.registry import RULES
 from podslice.k8s.yaml import Positions
 from tests.documents import read_document
 

@@ -54,7 +54,7 @@ def test_no_bar_without_a_terminal() -> None:
 
 def test_explanations_are_printed_as_they_come(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """The first pod's text is out before the second pod is looked at."""
-    from podslice.core.explain import explain as module
+    from podslice.advise.explain import explain as module
 
     outputs = []
     original = module.explain_each

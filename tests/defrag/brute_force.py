@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from podslice import Pod
-from podslice.core.defrag.groups import Group, movable_groups
-from podslice.core.defrag.space import put
-from podslice.core.explain.changes import EditPod, admits
-from podslice.core.explain.fork import fork
+from podslice.advise.defrag.groups import Group, movable_groups
+from podslice.advise.defrag.space import put
+from podslice.advise.explain.changes import EditPod, admits
+from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet
-from podslice.core.state.books import rebuilt
-from podslice.core.state.checkpoint_memory import MemoryCheckpoint
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+from podslice.statefiles.formats.held_memory import rebuilt
 
 Layout = tuple[tuple[Bits, Bits], ...]
 """CPUs and memory nodes of every group."""

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from podslice import Node
-from podslice.core.defrag.groups import movable_groups
-from podslice.core.defrag.largest import largest_pod, probe
-from podslice.core.defrag.plan import Plan, apply_move, defragment, problem_with
-from podslice.core.explain.fork import fork
+from podslice.advise.defrag.groups import movable_groups
+from podslice.advise.defrag.largest import largest_pod, probe
+from podslice.advise.defrag.plan import Plan, apply_move, defragment, problem_with
+from podslice.core.fork import fork
 from podslice.core.managers.container import DEVICE_STATE_FILE
-from podslice.core.state.start import NodeFacts
-from podslice.core.state.verify import verify
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import Quantity
+from podslice.statefiles.tools.start import NodeFacts
+from podslice.statefiles.tools.verify import verify
 from tests.conftest import make_node
 from tests.defrag.brute_force import fewest_by_force
 from tests.defrag.nodes import fragmented, pod

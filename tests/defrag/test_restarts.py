@@ -7,8 +7,8 @@ from itertools import combinations, permutations
 import pytest
 
 from podslice import Node, Pod
-from podslice.core.defrag.largest import Largest, largest_pod
-from podslice.core.defrag.restarts import RestartPlan, carry_out, plan_restarts
+from podslice.advise.defrag.largest import Largest, largest_pod
+from podslice.advise.defrag.restarts import RestartPlan, carry_out, plan_restarts
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import Setup, refusals
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from podslice import Node, Pod
-from podslice.core.explain.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
-from podslice.core.explain.fix import Fix
+from podslice.advise.explain.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
+from podslice.advise.explain.fix import Fix
 from tests.explain.random_nodes import Setup
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from podslice.core.explain.bench import Asking, Bench
-from podslice.core.explain.changes import EditPod, lands
-from podslice.core.explain.explain import Explainer, explain, explain_each
-from podslice.core.explain.fork import fork
+from podslice.advise.explain.bench import Asking, Bench
+from podslice.advise.explain.changes import EditPod, lands
+from podslice.advise.explain.explain import Explainer, explain, explain_each
+from podslice.core.fork import fork
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import refusals
 

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from podslice import CPUSet, KubeletConfig, Node, Pod, StartError
+from podslice.advise.explain.changes import EditPod
+from podslice.advise.explain.edits import is_valid, places, with_amounts
+from podslice.advise.explain.explain import find_fixes
+from podslice.advise.explain.pod_fixes import differences
 from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.explain.changes import EditPod
-from podslice.core.explain.edits import is_valid, places, with_amounts
-from podslice.core.explain.explain import find_fixes
-from podslice.core.explain.pod_fixes import differences
+from podslice.core.config.topology_options import POLICIES, SCOPES
 from podslice.core.machine.model import HugePages, Machine
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.merge.options import POLICIES, SCOPES
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.validate import validate_pod
 from podslice.core.values.quantity import Quantity

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from podslice import CPUSet, KubeletConfig, MemoryReservation, Node, Pod
-from podslice.core.explain.candidates import Candidate, Cell
-from podslice.core.explain.codes import REFUSALS
-from podslice.core.explain.explain import Explanation, explain
-from podslice.core.explain.fork import fork
-from podslice.core.explain.record import recording
-from podslice.core.explain.verdict import refusal_code
+from podslice.advise.explain.candidates import Candidate, Cell
+from podslice.advise.explain.codes import REFUSALS
+from podslice.advise.explain.explain import Explanation, explain
+from podslice.advise.explain.record import recording
+from podslice.advise.explain.verdict import refusal_code
+from podslice.core.fork import fork
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.model import HugePages
 from podslice.core.machine.synthetic import from_synthetic

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from podslice import InputError
-from podslice.core.inspect.build import inspect_pod
-from podslice.core.inspect.page import Page
+from podslice.advise.inspect.build import inspect_pod
+from podslice.advise.inspect.page import Page
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import PROFILES
 from podslice.core.values.gates import FeatureGates

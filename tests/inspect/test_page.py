@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from podslice import KubeletConfig, Node
-from podslice.core.inspect.build import inspect_pod
-from podslice.core.inspect.facts import NodeView
-from podslice.core.inspect.page import Cgroup, Page
+from podslice.advise.inspect.build import inspect_pod
+from podslice.advise.inspect.facts import NodeView
+from podslice.advise.inspect.page import Cgroup, Page
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.limitrange import limit_range_from_dict
 from podslice.core.pod.spec import pod_from_dict

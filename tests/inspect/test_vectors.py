@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from podslice import InputError
-from podslice.core.inspect.build import inspect_pod
-from podslice.core.inspect.facts import NodeView
-from podslice.core.lint.engine import lint_pod
-from podslice.core.lint.registry import RULES
-from podslice.core.lint.subject import PodSubject
+from podslice.advise.inspect.build import inspect_pod
+from podslice.advise.inspect.facts import NodeView
+from podslice.advise.lint.engine import lint_pod
+from podslice.advise.lint.registry import RULES
+from podslice.advise.lint.subject import PodSubject
 from podslice.core.pod.limitrange import limit_range_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.gates import GateError

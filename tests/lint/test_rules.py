@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from podslice import KubeletConfig
+from podslice.advise.lint.engine import lint_kubelet, lint_pod
+from podslice.advise.lint.model import Finding
+from podslice.advise.lint.registry import NODE_RULES, POD_RULES, RULES
+from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.lint.engine import lint_kubelet, lint_pod
-from podslice.core.lint.model import Finding
-from podslice.core.lint.registry import NODE_RULES, POD_RULES, RULES
-from podslice.core.lint.subject import NodeSubject, PodSubject
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict

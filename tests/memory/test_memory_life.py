@@ -10,7 +10,7 @@ from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.state.checkpoint_memory import MemoryCheckpoint, encode, load
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint, encode, load
 from tests.memory.helpers import (
     ANYWHERE,
     HUGE,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podslice.core.config.topology_options import TopologyManagerOptions, check_machine, parse_options
 from podslice.core.errors import StartError, UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.merge.merge import Merger
-from podslice.core.merge.options import TopologyManagerOptions, check_machine, parse_options
 
 POLICIES = ("best-effort", "restricted", "single-numa-node")
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from podslice.core.lint.model import SEVERITIES, Finding, ObjectReference
-from podslice.core.lint.registry import RULES
+from podslice.advise.lint.model import SEVERITIES, Finding, ObjectReference
+from podslice.advise.lint.registry import RULES
 from podslice.render.sarif import to_sarif
 
 _OBJECTS = {

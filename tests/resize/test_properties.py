@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.core.pod.spec import Pod
-from podslice.core.state.checkpoint_allocation import encode as encode_allocations
-from podslice.core.state.checkpoint_allocation import load
 from podslice.core.values.quantity import Quantity
+from podslice.statefiles.formats.checkpoint_allocation import encode as encode_allocations
+from podslice.statefiles.formats.checkpoint_allocation import load
 from tests.resize.helpers import burstable, pod, resources
 from tests.resize.test_node import node
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.core.state import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
-from podslice.core.state.books import rebuilt
-from podslice.core.state.checkpoint_cpu import CPUCheckpoint
-from podslice.core.state.checkpoint_devices import DeviceEntry
-from podslice.core.state.checkpoint_memory import Block, MemoryCheckpoint, MemoryTable, NUMANodeState
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.checkpoint_devices import DeviceEntry
+from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint, MemoryTable, NUMANodeState
+from podslice.statefiles.formats.held_memory import rebuilt
 
 GIB = 1 << 30
 CONTAINERS = {"id-a": ("pod-a", "app"), "id-b": ("pod-b", "one"), "id-c": ("pod-b", "two"), "id-d": ("pod-b", "three")}

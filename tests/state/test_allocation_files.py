@@ -6,12 +6,13 @@ import json
 
 import pytest
 
+from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import ResourceRequirements
-from podslice.core.state import checkpoint_allocation
-from podslice.core.state.checkpoint_allocation import PodAllocation, dump_data, encode, load, restore_failure
-from podslice.core.state.checkpoint_data import data_checksum
-from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.quantity import Quantity
+from podslice.statefiles.formats import checkpoint_allocation
+from podslice.statefiles.formats.checkpoint_allocation import dump_data, encode, load, restore_failure
+from podslice.statefiles.formats.checkpoint_data import data_checksum
+from podslice.statefiles.go.gojson import CheckpointError
 
 TWO_PODS = {
     "u2": PodAllocation(),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from podslice.core.errors import InputError
-from podslice.core.state import checkpoint_memory
-from podslice.core.state.checkpoint_cpu import CPUCheckpoint, encode
-from podslice.core.state.content import read_content
-from podslice.core.state.convert import convert
-from podslice.core.state.releases import Release, release
-from podslice.core.state.start import NodeFacts, start_error
-from podslice.core.state.verify import verify
 from podslice.core.values.cpuset import parse_bits
+from podslice.statefiles.formats import checkpoint_memory
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode
+from podslice.statefiles.formats.content import read_content
+from podslice.statefiles.formats.releases import Release, release
+from podslice.statefiles.tools.convert import convert
+from podslice.statefiles.tools.start import NodeFacts, start_error
+from podslice.statefiles.tools.verify import verify
 from tests.state import samples
 
 _NODE = NodeFacts(machine=samples.machine(), containers=samples.CONTAINERS)

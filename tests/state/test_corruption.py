@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from podslice.core.state import checkpoint_cpu, checkpoint_devices, restore
-from podslice.core.state.gojson import CheckpointError
-from podslice.core.state.releases import Release, load_cpu, load_memory
-from podslice.core.state.repair import repair_cpu
-from podslice.core.state.repair_memory import repair_memory
-from podslice.core.state.start import NodeFacts, start_error
-from podslice.core.state.verify import verify
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, restore
+from podslice.statefiles.formats.releases import Release, load_cpu, load_memory
+from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.tools.repair import repair_cpu
+from podslice.statefiles.tools.repair_memory import repair_memory
+from podslice.statefiles.tools.start import NodeFacts, start_error
+from podslice.statefiles.tools.verify import verify
 from tests.state import samples
 
 _PER_FILE = 1200

@@ -10,18 +10,18 @@ from podslice.core.machine.devices import HEALTHY, Device
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_records import DeviceRecords, DeviceStateEncoder, Held
-from podslice.core.state import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
-from podslice.core.state.checkpoint_cpu import CPUCheckpoint, CPUStateEncoder
-from podslice.core.state.checkpoint_devices import DeviceCheckpoint, DeviceEntry
-from podslice.core.state.checkpoint_memory import (
+from podslice.core.state.model import CPUState
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, CPUStateEncoder
+from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint, DeviceEntry
+from podslice.statefiles.formats.checkpoint_memory import (
     Block,
     MemoryCheckpoint,
     MemoryStateEncoder,
     MemoryTable,
     NUMANodeState,
 )
-from podslice.core.state.godump import Checksum, fnv1a
-from podslice.core.state.model import CPUState
+from podslice.statefiles.go.godump import Checksum, fnv1a
 from tests.state import samples
 
 _CPU = {

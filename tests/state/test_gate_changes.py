@@ -10,9 +10,9 @@ from podslice import KubeletConfig, Node
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import Pod
-from podslice.core.state.content import read_content
-from podslice.core.state.convert import convert
-from podslice.core.state.releases import release as release_of
+from podslice.statefiles.formats.content import read_content
+from podslice.statefiles.formats.releases import release as release_of
+from podslice.statefiles.tools.convert import convert
 from tests.conftest import make_pod
 
 ON = {"PodLevelResourceManagers": True}

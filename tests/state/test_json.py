@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.core.state import checkpoint_cpu, checkpoint_memory, gojson
-from podslice.core.state.gojson import CheckpointError, dump_string, dump_value, parse, syntax_error
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
+from podslice.statefiles.go import gojson
+from podslice.statefiles.go.gojson import CheckpointError, dump_string, dump_value, parse, syntax_error
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

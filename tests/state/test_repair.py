@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from podslice.core.errors import InputError
-from podslice.core.state import checkpoint_cpu, checkpoint_memory
-from podslice.core.state.checkpoint_cpu import CPUCheckpoint
-from podslice.core.state.releases import Release
-from podslice.core.state.repair import RunningContainer, repair_cpu
-from podslice.core.state.repair_memory import repair_memory
-from podslice.core.state.start import NodeFacts
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.tools.repair import RunningContainer, repair_cpu
+from podslice.statefiles.tools.repair_memory import repair_memory
+from podslice.statefiles.tools.start import NodeFacts
 from tests.state import samples
 
 _NODE = NodeFacts(machine=samples.machine())

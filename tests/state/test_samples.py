@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podslice.core.state.identify import Identity, identify
+from podslice.statefiles.formats.identify import Identity, identify
 
 _SAMPLES = 117
 

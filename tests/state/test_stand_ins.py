@@ -9,8 +9,8 @@ import pytest
 from podslice import Node, StartError
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import inventory_from_data
-from podslice.core.state.content import read_content
-from podslice.core.state.stand_ins import stand_ins
+from podslice.statefiles.formats.content import read_content
+from podslice.statefiles.tools.stand_ins import stand_ins
 from tests.explain.random_nodes import GPU, Setup, random_config, random_machine, random_pod
 
 

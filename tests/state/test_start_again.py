@@ -12,8 +12,8 @@ from podslice.core.errors import StartError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod, pod_from_dict
-from podslice.core.state.releases import Release
-from podslice.core.state.start import NodeFacts, start_consequence
+from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.tools.start import NodeFacts, start_consequence
 
 MACHINE = msgspec.convert(
     {

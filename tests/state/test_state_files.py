@@ -8,16 +8,16 @@ import random
 import pytest
 
 from podslice import Node, StartError
-from podslice.core.allocate.memory_static import default_machine_state
+from podslice.core.machine.memory_accounts import default_machine_state
 from podslice.core.machine.topology import CPUTopology
-from podslice.core.state.checkpoint_cpu import CPUCheckpoint, encode, load
-from podslice.core.state.checkpoint_data import decode_v4, encode_v4, load_v4
-from podslice.core.state.gojson import CheckpointError
-from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
-from podslice.core.state.restore_memory import restore_memory_state, validate_memory_state
-from podslice.core.state.start import NodeFacts
-from podslice.core.state.verify import verify
 from podslice.core.values.cpuset import parse_bits
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode, load
+from podslice.statefiles.formats.checkpoint_data import decode_v4, encode_v4, load_v4
+from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
+from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
+from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.tools.start import NodeFacts
+from podslice.statefiles.tools.verify import verify
 from tests.conftest import make_pod
 from tests.state.test_crash import CONFIG, MACHINE
 

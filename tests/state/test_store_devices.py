@@ -7,8 +7,8 @@ from pathlib import Path
 from podslice import Pod
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.pod.spec import pod_from_dict
-from podslice.core.state.identify import identify
 from podslice.host.store import NodeStore
+from podslice.statefiles.formats.identify import identify
 from tests.state.test_crash import CONFIG, MACHINE
 
 DEVICES = inventory_from_data(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.state import checkpoint_cpu, checkpoint_devices, checkpoint_memory
-from podslice.core.state.checkpoint_cpu import CPUCheckpoint, Entries
-from podslice.core.state.checkpoint_devices import DeviceEntry
-from podslice.core.state.releases import Release
-from podslice.core.state.start import NodeFacts, start_consequence, start_error
-from podslice.core.state.verify import verify
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, checkpoint_memory
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, Entries
+from podslice.statefiles.formats.checkpoint_devices import DeviceEntry
+from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.tools.start import NodeFacts, start_consequence, start_error
+from podslice.statefiles.tools.verify import verify
 from tests.state import samples
 
 _NODE = NodeFacts(machine=samples.machine(), containers=samples.CONTAINERS)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from podslice import KubeletConfig, Node
+from podslice.advise.explain.explain import explain
 from podslice.agent.derived import pod_from_annotation
 from podslice.agent.identity import Identity
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.errors import InputError
-from podslice.core.explain.explain import explain
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.resource_names import hugepage_size
 from podslice.core.pod.spec import Pod, pod_from_dict

@@ -15,12 +15,12 @@ import msgspec
 from podslice.agent.resizes import cpus_text
 from podslice.core.errors import InputError
 from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
-from podslice.core.state.content import Content, read_content
-from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, format_bits, parse_bits
 from podslice.host.cgroup2 import CgroupTree, CgroupValues
 from podslice.host.filesystem import FileSystem
 from podslice.host.statefile import read_state
+from podslice.statefiles.formats.content import Content, read_content
+from podslice.statefiles.go.gojson import CheckpointError
 
 _POD = re.compile(r"(?:^|[-/])pod([0-9a-fA-F][0-9a-fA-F_-]{7,63}?)(?:\.slice)?$")
 _CONTAINER = re.compile(r"^(?:[a-z0-9-]+?-)?([0-9a-f]{64})(?:\.scope)?$")

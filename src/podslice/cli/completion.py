@@ -21,7 +21,7 @@ def _settings() -> Iterator[str]:
     import msgspec
 
     from podslice.core.config.kubelet import KubeletConfig
-    from podslice.core.merge.options import POLICIES, SCOPES, TopologyManagerOptions
+    from podslice.core.config.topology_options import POLICIES, SCOPES, TopologyManagerOptions
     from podslice.core.values.cpu_policy_options import CPUPolicyOptions
     from podslice.core.values.gates import GATES
 
@@ -52,7 +52,7 @@ def _dashed(options: type[Any]) -> list[str]:
 
 def complete_rule(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`--explain`, `--select`, `--ignore`: ids of lint rules with their titles, names where one is begun."""
-    from podslice.core.lint.registry import RULES
+    from podslice.advise.lint.registry import RULES
 
     before, comma, last = incomplete.rpartition(",")
     wanted = last.lower()

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from podslice.advise.defrag.plan import Plan, apply_move, defragment
+from podslice.advise.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
+from podslice.advise.defrag.search import MOST_STATES
+from podslice.advise.explain.changes import lands
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
-from podslice.core.defrag.plan import Plan, apply_move, defragment
-from podslice.core.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
-from podslice.core.defrag.search import MOST_STATES
 from podslice.core.errors import InputError
-from podslice.core.explain.changes import lands
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.spec import Pod
@@ -160,7 +160,7 @@ def _planned(kubelet: Kubelet, pods: list[Pod], mode: _Mode) -> Iterator[tuple[P
 
 
 def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:
-    from podslice.core.defrag.largest import largest_pod, probe
+    from podslice.advise.defrag.largest import largest_pod, probe
     from podslice.render.defrag_table import largest_text
 
     if not kubelet.manager.cpu.static:

@@ -14,7 +14,7 @@ from podslice.cli.pods_option import read_pods
 from podslice.render.ansi import echo
 
 if TYPE_CHECKING:
-    from podslice.core.explain.explain import Explained, Explanation
+    from podslice.advise.explain.explain import Explained, Explanation
 
 
 @click.command()
@@ -45,9 +45,9 @@ def explain(
 
     Exit codes: 0 all admitted, 1 some refused, 2 bad input.
     """
+    from podslice.advise.explain.explain import explain_each
     from podslice.cli.progress import progress
     from podslice.contract.explanation import ExplanationList, explained
-    from podslice.core.explain.explain import explain_each
     from podslice.web.pages import answer_of, answer_page
 
     node, _, warnings = start_node(**options)

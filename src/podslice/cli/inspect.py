@@ -8,6 +8,9 @@ import sys
 import click
 import msgspec
 
+from podslice.advise.inspect.build import inspect_pod
+from podslice.advise.inspect.facts import NodeView
+from podslice.advise.inspect.page import Page
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config_and_gates, print_warnings, profile_option, set_option, started
 from podslice.cli.output import OUTPUT, coloured, emit, only_refused_option, print_error, quiet_option
@@ -16,9 +19,6 @@ from podslice.cli.progress import progress
 from podslice.contract.inspection import InspectionList
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
-from podslice.core.inspect.build import inspect_pod
-from podslice.core.inspect.facts import NodeView
-from podslice.core.inspect.page import Page
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.quirks import PROFILES

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from podslice.advise.lint.engine import lint_kubelet, lint_pod
+from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
+from podslice.advise.lint.registry import RULES, choose, find_rule
+from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.cli.completion import complete_rule
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, load_devices, profile_option, set_option
 from podslice.cli.output import emit, print_data, print_error, quiet_option
 from podslice.contract.linting import LintReport, LintRuleList, described
 from podslice.core.errors import InputError
-from podslice.core.lint.engine import lint_kubelet, lint_pod
-from podslice.core.lint.model import SEVERITIES, Finding, Rule, at_least
-from podslice.core.lint.registry import RULES, choose, find_rule
-from podslice.core.lint.subject import NodeSubject, PodSubject
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.render.ansi import echo

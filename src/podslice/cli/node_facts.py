@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from podslice.advise.inspect.facts import NodeView
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.errors import InputError
-from podslice.core.inspect.facts import NodeView
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.demand import HUGEPAGES_PREFIX

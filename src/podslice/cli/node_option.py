@@ -23,10 +23,10 @@ from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, 
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
-from podslice.core.state.checkpoint_allocation import ALLOCATED_STATE_FILE
 from podslice.core.values.gate_table import gate_warnings
 from podslice.render.ansi import echo, style, visible
 from podslice.render.prose import folded
+from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -178,9 +178,9 @@ def _several_nodes(pods: tuple[Pod, ...]) -> tuple[str, ...]:
 
 
 def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
-    from podslice.core.state.content import read_content
-    from podslice.core.state.gojson import CheckpointError
-    from podslice.core.state.stand_ins import stand_ins
+    from podslice.statefiles.formats.content import read_content
+    from podslice.statefiles.go.gojson import CheckpointError
+    from podslice.statefiles.tools.stand_ins import stand_ins
 
     contents = {}
     for name, data in files.items():

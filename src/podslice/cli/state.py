@@ -26,21 +26,21 @@ from podslice.contract.state import (
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
-from podslice.core.state.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE
-from podslice.core.state.content import Content, read_content
-from podslice.core.state.convert import convert as convert_content
-from podslice.core.state.gojson import CheckpointError
-from podslice.core.state.releases import FileKind, Release, release
-from podslice.core.state.repair import Repaired, RunningPods, repair_cpu
-from podslice.core.state.repair_memory import repair_memory
-from podslice.core.state.start import NodeFacts, start_consequence
-from podslice.core.state.verify import Finding, kind_of_name
-from podslice.core.state.verify import verify as verify_file
 from podslice.core.values.cpuset import CPUSetError, parse_bits
 from podslice.core.values.gate_table import NEWEST, OLDEST
 from podslice.host.statefile import back_up, read_state, write_atomically
 from podslice.render.ansi import echo, style
 from podslice.render.state_table import content_text, identity_text
+from podslice.statefiles.formats.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE
+from podslice.statefiles.formats.content import Content, read_content
+from podslice.statefiles.formats.releases import FileKind, Release, release
+from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.tools.convert import convert as convert_content
+from podslice.statefiles.tools.repair import Repaired, RunningPods, repair_cpu
+from podslice.statefiles.tools.repair_memory import repair_memory
+from podslice.statefiles.tools.start import NodeFacts, start_consequence
+from podslice.statefiles.tools.verify import Finding, kind_of_name
+from podslice.statefiles.tools.verify import verify as verify_file
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
@@ -146,7 +146,7 @@ def _configured_facts(
     containers: Mapping[str, tuple[str, str]],
     minor: int,
 ) -> NodeFacts:
-    from podslice.core.managers.facts import node_facts
+    from podslice.advise.state_facts import node_facts
 
     if machine is None:
         raise InputError("needs a machine", path="--config", remedy="--here, --machine, --sysfs or --from")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from podslice.advise.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import complete_machine, resolve_machine
 from podslice.cli.node_option import (
@@ -27,7 +28,6 @@ from podslice.contract.comparison import compared
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
-from podslice.core.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
 from podslice.render.ansi import echo
 from podslice.render.prose import wrapped
 

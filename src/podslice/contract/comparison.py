@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from podslice.core.whatif import CRITERIA, Outcome, Recommendation
+from podslice.advise.whatif import CRITERIA, Outcome, Recommendation
 
 
 class ComparedScenario(Outcome, frozen=True, rename="camel", kw_only=True):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from podslice.core.defrag.largest import Largest
-from podslice.core.defrag.plan import Plan
-from podslice.core.defrag.restarts import RestartPlan
+from podslice.advise.defrag.largest import Largest
+from podslice.advise.defrag.plan import Plan
+from podslice.advise.defrag.restarts import RestartPlan
 
 
 class PodPlan(msgspec.Struct, frozen=True):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from podslice.core.explain.explain import Explanation
-from podslice.core.explain.fix import Edit, Fix
-from podslice.core.explain.trace import Trace
+from podslice.advise.explain.explain import Explanation
+from podslice.advise.explain.fix import Edit, Fix
+from podslice.advise.explain.trace import Trace
 
 
 class ShownFix(msgspec.Struct, frozen=True):

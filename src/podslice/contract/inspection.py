@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from podslice.core.inspect.page import Page
+from podslice.advise.inspect.page import Page
 
 
 class InspectionList(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from podslice.core.lint.model import Finding, Rule
+from podslice.advise.lint.model import Finding, Rule
 
 
 class LintReport(msgspec.Struct, frozen=True):

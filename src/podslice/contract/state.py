@@ -6,12 +6,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
-from podslice.core.state.checkpoint_allocation import PodAllocation
-from podslice.core.state.checkpoint_memory import Block, MemoryCheckpoint, NUMANodeState
-from podslice.core.state.content import Content
-from podslice.core.state.verify import Finding
 from podslice.core.values.cpuset import format_bits
+from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint, NUMANodeState
+from podslice.statefiles.formats.content import Content
+from podslice.statefiles.tools.verify import Finding
 
 FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation"]
 

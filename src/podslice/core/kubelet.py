@@ -25,6 +25,7 @@ from podslice.core.managers.device_records import DeviceContent
 from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.overflow import AMOUNT_OVERFLOW, overflowing_amount
+from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
@@ -40,7 +41,6 @@ from podslice.core.scheduling.predicates import (
     pod_on_node,
     together,
 )
-from podslice.core.state.checkpoint_allocation import PodAllocation
 from podslice.core.values.cpuset import Bits
 
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)

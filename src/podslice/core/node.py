@@ -18,9 +18,7 @@ from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
 from podslice.core.errors import InputError, StartError, UpstreamDefectError
-from podslice.core.explain.explain import Explainer, Explanation
-from podslice.core.explain.fork import fork
-from podslice.core.explain.refusal import explain_refusal
+from podslice.core.fork import fork
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.machine.devices import DeviceInventory
@@ -28,9 +26,11 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.resize import prepare_for_resize, validate_resize
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
+from podslice.core.refusal import explain_refusal
 from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.events import (
     ResizeCondition,
@@ -43,16 +43,10 @@ from podslice.core.resize.events import (
 from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.scheduling.predicates import Refusal
-from podslice.core.state.checkpoint_allocation import (
-    ALLOCATED_STATE_FILE,
-    PodAllocation,
-    encode,
-    load,
-    restore_failure,
-)
-from podslice.core.state.gojson import CheckpointError
-from podslice.core.state.stand_ins import STAND_IN_NAMESPACE
 from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE, encode, load, restore_failure
+from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.tools.stand_ins import STAND_IN_NAMESPACE
 
 __all__ = ["ContainerDecision", "Decision", "Node", "ResizeDecision"]
 
@@ -96,7 +90,6 @@ class Node:
         except UpstreamDefectError as defect:
             raise StartError("startMemoryManager", f"a v1.36.2 kubelet crashes here: {defect}") from defect
         self._resize_conditions: dict[str, ResizeCondition] = {}
-        self._explained: tuple[tuple[object, ...], Explainer] | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.machine.name or 'machine'}: {self.machine.cpu_count} CPUs, pods: {len(self.pods)}>"
@@ -181,21 +174,9 @@ class Node:
         other.kubelet = fork(self.kubelet)
         other._granted = dict(self._granted)
         other._resize_conditions = dict(self._resize_conditions)
-        other._explained = None
         return other
 
-    def explain(self, pod: Pod, *, fixes: bool = True) -> Explanation:
-        """Why this node admits or refuses a pod: the trace of the decision, its story in sentences, and for a refused
-        pod the changes that make it fit, the best first, each of them tried. The node stays as it is.
-
-        What is learnt of the node serves the next pod, until the node changes. `fixes` False leaves the search out.
-        """
-        now = self._fingerprint()
-        if self._explained is None or self._explained[0] != now:
-            self._explained = now, Explainer(self.kubelet)
-        return self._explained[1].explain(identified(pod), fixes=fixes)
-
-    def _fingerprint(self) -> tuple[object, ...]:
+    def fingerprint(self) -> tuple[object, ...]:
         """Equal as long as no pod comes or goes and nobody holds anything else."""
         manager = self.kubelet.manager
         state = manager.cpu.state

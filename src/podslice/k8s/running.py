@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from podslice.core.errors import InputError
-from podslice.core.state.checkpoint_memory import Block
-from podslice.core.state.repair import RunningContainer, RunningPods
 from podslice.core.values.cpuset import CPUSetError, parse_bits
 from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
+from podslice.statefiles.formats.checkpoint_memory import Block
+from podslice.statefiles.tools.repair import RunningContainer, RunningPods
 
 _PODS_REMEDY = "give kubectl's pods as YAML or JSON, or pods: [{uid: ..., containers: {name: {cpus: 2-3}}}]"
 _CONTAINERS_REMEDY = "give the output of crictl ps -a -o json, or id: {pod: UID, name: NAME}"

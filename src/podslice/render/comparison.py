@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import htpy as h
 
-from podslice.core.explain.losses import LOSSES
-from podslice.core.whatif import CRITERIA, Outcome, Recommendation
+from podslice.advise.explain.losses import LOSSES
+from podslice.advise.whatif import CRITERIA, Outcome, Recommendation
 from podslice.render.ansi import style
 from podslice.render.picture import Picture
 from podslice.render.prose import folded

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podslice.core.defrag.largest import Largest
-from podslice.core.defrag.plan import ContainerMove, Move, Plan
-from podslice.core.defrag.restarts import RestartPlan
+from podslice.advise.defrag.largest import Largest
+from podslice.advise.defrag.plan import ContainerMove, Move, Plan
+from podslice.advise.defrag.restarts import RestartPlan
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import CPUSet
 from podslice.render.ansi import style

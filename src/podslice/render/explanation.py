@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.core.explain.candidates import MOST_CANDIDATES, Candidate, Cell
-from podslice.core.explain.codes import CANDIDATES
-from podslice.core.explain.explain import Explanation
-from podslice.core.explain.fix import Fix
-from podslice.core.explain.losses import LOSSES
-from podslice.core.explain.story import amount_text
-from podslice.core.explain.trace import MergeStep
-from podslice.core.merge.options import SINGLE_NUMA_NODE
+from podslice.advise.explain.candidates import MOST_CANDIDATES, Candidate, Cell
+from podslice.advise.explain.codes import CANDIDATES
+from podslice.advise.explain.explain import Explanation
+from podslice.advise.explain.fix import Fix
+from podslice.advise.explain.losses import LOSSES
+from podslice.advise.explain.story import amount_text
+from podslice.advise.explain.trace import MergeStep
+from podslice.core.config.topology_options import SINGLE_NUMA_NODE
 from podslice.render.ansi import style
 from podslice.render.prose import wrapped
 from podslice.render.table import format_table

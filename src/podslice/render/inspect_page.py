@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from podslice.core.inspect.page import Amounts, Cgroup, Count, Page, Value
-from podslice.core.inspect.written import DEFAULTING, GATE, LIMIT_RANGE
+from podslice.advise.inspect.page import Amounts, Cgroup, Count, Page, Value
+from podslice.advise.inspect.written import DEFAULTING, GATE, LIMIT_RANGE
 from podslice.core.values.quantity import BINARY_SI, Quantity
 from podslice.render.columns import Span, Table, painted, paragraph
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from podslice.core.lint.model import SEVERITIES, Finding, Rule
+from podslice.advise.lint.model import SEVERITIES, Finding, Rule
 from podslice.render.ansi import style
 from podslice.render.table import format_table
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import ResourceList
-from podslice.core.state.checkpoint_allocation import PodAllocation
-from podslice.core.state.checkpoint_cpu import CPUCheckpoint
-from podslice.core.state.checkpoint_devices import DeviceCheckpoint
-from podslice.core.state.checkpoint_memory import Block, MemoryCheckpoint
-from podslice.core.state.content import Content
 from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
 from podslice.render.table import format_bytes, format_table
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
+from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint
+from podslice.statefiles.formats.content import Content
 
 
 def content_text(content: Content) -> str:

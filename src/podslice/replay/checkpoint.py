@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from podslice.core.quirks import Quirks
-from podslice.core.state import checkpoint_cpu, checkpoint_memory
-from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.gates import FeatureGates
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
+from podslice.statefiles.go.gojson import CheckpointError
 
 TYPES = ("checkpoint", "verifyCheckpoint")
 Json = dict[str, Any]

@@ -22,12 +22,12 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import Quirks
-from podslice.core.state import checkpoint_memory
-from podslice.core.state.convert import Containers, rewrite
-from podslice.core.state.gojson import CheckpointError
 from podslice.core.values.cpuset import format_bits, iter_bits
 from podslice.core.values.gate_table import gate_states
 from podslice.replay.hints import hint_to_json
+from podslice.statefiles.formats import checkpoint_memory
+from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.tools.convert import Containers, rewrite
 
 TYPES = ("managers",)
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from podslice.core.config.topology_options import parse_options
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints
 from podslice.core.merge.merge import Merger
-from podslice.core.merge.options import parse_options
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import bits_of
 from podslice.replay.hints import hint_to_json

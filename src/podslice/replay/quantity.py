@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from podslice.core.quirks import Quirks
-from podslice.core.state.gojson import syntax_error
 from podslice.core.values.quantity import Quantity, QuantityError
+from podslice.statefiles.go.gojson import syntax_error
 
 TYPES = ("quantity", "quantityJSON", "quantityOp")
 Json = dict[str, Any]

@@ -8,9 +8,9 @@ from typing import TypeAlias
 import htpy as h
 from markupsafe import Markup
 
-from podslice.core.explain.explain import Explained, Explanation, explain_each
-from podslice.core.explain.story import amount_text
-from podslice.core.explain.trace import MergeStep
+from podslice.advise.explain.explain import Explained, Explanation, explain_each
+from podslice.advise.explain.story import amount_text
+from podslice.advise.explain.trace import MergeStep
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.render.explanation import losses_text

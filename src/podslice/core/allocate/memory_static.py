@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from podslice.core.config.reservation import hugepage_resource
 from podslice.core.errors import AdmissionError, StartError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.memory import Groups, Request, is_short
-from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
+from podslice.core.machine.memory import MachineState
 from podslice.core.machine.model import Machine
-from podslice.core.pod.memory_demand import U64
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.core.values.cpuset import Bits
+from podslice.core.values.quantity import hugepage_resource
 
 
 def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:
@@ -31,26 +30,6 @@ def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]
                     f"reservedMemory: {size} bytes of {name} cannot be reserved on NUMA node {node.id}, which has "
                     f"{max(room, 0)} (reserve between 0 and that many, huge pages do not count as memory)",
                 )
-
-
-def default_machine_state(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> MachineState:
-    """The books of an empty machine; subtractions wrap at 64 bits as upstream's do (spec 1.4)."""
-    state: MachineState = {}
-    for node in machine.nodes:
-        kept = reserved.get(node.id, {})
-        tables: dict[str, MemoryTable] = {}
-        for pool in node.hugepages:
-            name = hugepage_resource(pool.page_size_ki)
-            tables[name] = _table(pool.bytes, kept.get(name, 0), 0)
-        pages = sum(pool.bytes for pool in node.hugepages)
-        tables["memory"] = _table(node.memory, kept.get("memory", 0), pages)
-        state[node.id] = NUMANodeState(0, tables, [node.id])
-    return state
-
-
-def _table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
-    allocatable = (total - reserved - elsewhere) & U64
-    return MemoryTable(total, reserved & U64, allocatable, 0, allocatable)
 
 
 def resolve(
@@ -99,79 +78,3 @@ def _checked(found: Hint | None, preferred: bool, none: str, worse: str) -> Hint
     if preferred and not found.preferred:
         raise AdmissionError(worse)
     return found
-
-
-def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
-    """Book `size` bytes on the nodes of a mask, lower ids first; what does not fit is lost (spec 1.9).
-
-    The nodes' records are replaced, not changed, so a copy of `machine` stays what it is.
-    """
-    cells = list(iter_bits(mask))
-    for node in cells:
-        state = machine[node]
-        taken = min(_table_of(state, name).free, max(0, size))
-        size -= taken
-        machine[node] = NUMANodeState(state.number_of_assignments + 1, _moved(state, name, taken), list(cells))
-
-
-def release(machine: MachineState, blocks: Iterable[Block]) -> None:
-    """Give back what blocks hold, in their stored node order (spec 1.9); records are replaced as in `charge`."""
-    for block in blocks:
-        remaining = block.size
-        for node in block.numa_affinity or ():
-            state = machine.get(node)
-            if state is None:
-                continue
-            given = min(_table_of(state, block.type).reserved, remaining)
-            remaining -= given
-            left = state.number_of_assignments - 1
-            machine[node] = NUMANodeState(left, _moved(state, block.type, -given), state.cells if left else [node])
-
-
-def settle(machine: MachineState) -> None:
-    """Book what every group of nodes holds on its lower ids first, as if its blocks had just been charged.
-
-    Only a group as a whole counts for admission. Without this, what `release` leaves on each of its nodes depends on
-    the order in which pods came and went.
-    """
-    for node, state in list(machine.items()):
-        cells = tuple(state.cells or ())
-        if len(cells) > 1 and node == min(cells) and all(tuple(machine[cell].cells or ()) == cells for cell in cells):
-            for name in state.memory_map or {}:
-                _settle(machine, sorted(cells), name)
-
-
-def _settle(machine: MachineState, cells: list[int], name: str) -> None:
-    left = sum(_table_of(machine[cell], name).reserved for cell in cells)
-    for cell in cells:
-        table = _table_of(machine[cell], name)
-        here = min(left, table.reserved + table.free)
-        left -= here
-        if here != table.reserved:
-            state = machine[cell]
-            tables = _moved(state, name, here - table.reserved)
-            machine[cell] = NUMANodeState(state.number_of_assignments, tables, state.cells)
-
-
-def rebook(machine: MachineState, blocks: Iterable[Block], mask: Bits) -> None:
-    """Book blocks on the nodes of another mask."""
-    blocks = tuple(blocks)
-    release(machine, blocks)
-    for block in blocks:
-        charge(machine, mask, block.type, block.size)
-
-
-_NO_TABLE = MemoryTable()
-
-
-def _table_of(state: NUMANodeState, name: str) -> MemoryTable:
-    return (state.memory_map or {}).get(name, _NO_TABLE)
-
-
-def _moved(state: NUMANodeState, name: str, size: int) -> dict[str, MemoryTable] | None:
-    """The tables of a node after `size` bytes went from free to reserved."""
-    tables = state.memory_map
-    if not size or not tables:
-        return tables
-    t = tables[name]
-    return {**tables, name: MemoryTable(t.total, t.system_reserved, t.allocatable, t.reserved + size, t.free - size)}

@@ -13,7 +13,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
 from podslice.core.values.golang import quote
-from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity, QuantityError
+from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity, QuantityError, hugepage_resource
 
 _RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 Amounts = dict[str, Quantity]
@@ -92,11 +92,6 @@ def node_capacity(machine: Machine) -> Amounts:
     for size, amount in pages.items():
         capacity[hugepage_resource(size)] = Quantity.of(amount, BINARY_SI)
     return capacity
-
-
-def hugepage_resource(page_size_ki: int) -> str:
-    """Resource name of a huge page size, e.g. `hugepages-2Mi`."""
-    return f"hugepages-{Quantity.of(page_size_ki * 1024, BINARY_SI).canonical()}"
 
 
 def _hard_eviction(thresholds: Mapping[str, str], capacity: Amounts) -> Amounts:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.spec import ResourceList
+from podslice.core.values.golang import U64
 from podslice.core.values.quantity import Quantity, QuantityError
 
-_U64 = (1 << 64) - 1
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
@@ -50,9 +50,9 @@ def applied(limits: dict[int, int], sizes: Iterable[int]) -> dict[int, int]:
 
     The interface below is unsigned, so a negative amount becomes a huge one.
     """
-    return {size: limit & _U64 for size, limit in {**dict.fromkeys(sizes, 0), **limits}.items()}
+    return {size: limit & U64 for size, limit in {**dict.fromkeys(sizes, 0), **limits}.items()}
 
 
 def on_machine(limits: dict[int, int], sizes: Iterable[int]) -> dict[int, int]:
     """Limits as a container gets them: one for every page size of the machine, 0 by default, and no others."""
-    return {size: limits.get(size, 0) & _U64 for size in sizes}
+    return {size: limits.get(size, 0) & U64 for size in sizes}

@@ -15,8 +15,8 @@ from podslice.core.hints.masks import enumerate_masks
 from podslice.core.hints.needs import Need
 from podslice.core.hints.search import Effort, Purse, fewest
 from podslice.core.machine.memory import MachineState
-from podslice.core.pod.memory_demand import U64
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.golang import U64
 
 Request = Mapping[str, int]
 """Bytes by resource: `memory` and huge page resources."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.config import topology_options as topology_options
 from podslice.core.config.cpu_options import (
     OptionError,
     check_cpu_policy_options,
@@ -30,19 +31,18 @@ from podslice.core.managers.device_records import DeviceContent, content_from
 from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.topology import HintProvider, TopologyManager
-from podslice.core.merge import options as topology_options
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
-from podslice.core.state.checkpoint_cpu import CPUStateEncoder
-from podslice.core.state.checkpoint_devices import load as load_devices
-from podslice.core.state.gojson import CheckpointError
-from podslice.core.state.restore import restore_cpu_state, validate_cpu_state
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.core.values.gates import FeatureGates, GateError
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
+from podslice.statefiles.formats.checkpoint_cpu import CPUStateEncoder
+from podslice.statefiles.formats.checkpoint_devices import load as load_devices
+from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
+from podslice.statefiles.go.gojson import CheckpointError
 
 CPU_STATE_FILE = "cpu_manager_state"
 MEMORY_STATE_FILE = "memory_manager_state"

@@ -319,7 +319,7 @@ class CPUManager(CPUBooks):
     def relocate(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> None:
         """Give containers of a pod other CPUs, as many as they have, and its bubble too if it has one.
 
-        No upstream kubelet does this; whoever calls it has checked that the new CPUs are free (core.defrag).
+        No upstream kubelet does this; whoever calls it has checked that the new CPUs are free (advise.defrag).
         """
         state = self.state
         old = state.bubbles.get(uid, 0) if bubble is not None else 0

@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeAlias
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_response import encode_response
-from podslice.core.state import checkpoint_devices
-from podslice.core.state.godump import Checksum
-from podslice.core.state.members import Member, renew
 from podslice.core.values.cpuset import Bits
+from podslice.statefiles.formats import checkpoint_devices
+from podslice.statefiles.formats.members import Member, renew
+from podslice.statefiles.go.godump import Checksum
 
 
 class Held(NamedTuple):

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from podslice.core.allocate import memory_pod
-from podslice.core.allocate.memory_static import charge, release, resolve, settle
+from podslice.core.allocate.memory_static import resolve
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints, ResourceHints
 from podslice.core.hints.memory import memory_hints
 from podslice.core.machine.memory import Block
+from podslice.core.machine.memory_accounts import charge, release, settle
 from podslice.core.managers import memory_reuse
 from podslice.core.managers.memory_books import MemoryBooks
 from podslice.core.managers.memory_held import Snapshot, held_blocks_as_hints, held_by_pod

@@ -6,21 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from podslice.core.allocate.memory_static import check_reservation, default_machine_state, rebook, settle
+from podslice.core.allocate.memory_static import check_reservation
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.errors import StartError
 from podslice.core.hints.memory import sums_wrap
 from podslice.core.machine.memory import Block, MachineState
+from podslice.core.machine.memory_accounts import default_machine_state, rebook, settle
 from podslice.core.machine.model import Machine
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.managers.memory_held import copy_of
 from podslice.core.pod.memory_demand import Amounts
-from podslice.core.state.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
-from podslice.core.state.restore_memory import restore_memory_state, validate_memory_state
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
+from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
 
 MAX_NODE_ID = 63
 
@@ -159,7 +160,7 @@ class MemoryBooks:
     def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
         """Book the memory of containers of a pod on other NUMA nodes, the pod's as a whole if it has pod-level memory.
 
-        No upstream kubelet does this; whoever calls it has checked that it fits there (core.defrag).
+        No upstream kubelet does this; whoever calls it has checked that it fits there (advise.defrag).
         """
         containers = tuple(containers)
         rebook(self.machine_state, self.booked(uid, containers), nodes)

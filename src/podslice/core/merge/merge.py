@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from podslice.core.config.topology_options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
 from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.hints.search import Effort, Purse, Span
 from podslice.core.merge import fold, intersect
 from podslice.core.merge.fit import ClosestFit, Fit
-from podslice.core.merge.options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
 from podslice.core.merge.walk import TooLongError, Walk
 from podslice.core.values.cpuset import Bits, bits_of
 

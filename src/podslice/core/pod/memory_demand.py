@@ -9,10 +9,10 @@ from podslice.core.errors import AdmissionError
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList
+from podslice.core.values.golang import U64
 
 Amounts = dict[str, int]
 """Bytes by resource."""
-U64 = (1 << 64) - 1
 _INT64 = 1 << 63
 _NANO = 10**9
 _NOT_INT64 = "[memorymanager] failed to represent quantity as int64"

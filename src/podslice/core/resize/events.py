@@ -11,9 +11,9 @@ from podslice.core.effects.pod_event import PodEvent
 from podslice.core.pod.resizable import resizable_containers
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.core.quirks import Quirks
-from podslice.core.state.checkpoint_allocation import dump_requirements
-from podslice.core.state.gojson import dump_string
 from podslice.core.values.quantity import Quantity
+from podslice.statefiles.formats.checkpoint_allocation import dump_requirements
+from podslice.statefiles.go.gojson import dump_string
 
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"

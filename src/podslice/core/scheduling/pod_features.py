@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.topology_options import NONE
 from podslice.core.effects.pod_event import PodEvent
-from podslice.core.merge.options import NONE
 from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod

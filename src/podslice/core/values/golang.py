@@ -10,6 +10,7 @@ import re
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
+U64 = (1 << 64) - 1
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})

@@ -306,3 +306,8 @@ def _binary(number: _Number, power: int) -> Quantity:
 def bytes_text(amount: int) -> str:
     """An amount of bytes as a manifest would say it, for people: 8Gi."""
     return Quantity.of(amount, BINARY_SI).canonical()
+
+
+def hugepage_resource(page_size_ki: int) -> str:
+    """Resource name of a huge page size, e.g. `hugepages-2Mi`."""
+    return f"hugepages-{Quantity.of(page_size_ki * 1024, BINARY_SI).canonical()}"

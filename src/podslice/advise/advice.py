@@ -1,0 +1,93 @@
+"""What a program asks about a node or a pod besides "may it run?": why not, what would help, what becomes of it.
+
+Nothing here changes a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from weakref import WeakKeyDictionary
+
+from podslice.advise.defrag.plan import Plan
+from podslice.advise.defrag.plan import defragment as plan_moves
+from podslice.advise.defrag.restarts import RestartPlan, plan_restarts
+from podslice.advise.explain.explain import Explainer, Explanation, explain_each
+from podslice.advise.inspect.build import inspect_pod
+from podslice.advise.inspect.facts import NodeView
+from podslice.advise.inspect.page import Page
+from podslice.advise.lint.engine import lint_kubelet, lint_pod
+from podslice.advise.lint.model import Finding
+from podslice.advise.lint.registry import choose
+from podslice.advise.lint.subject import NodeSubject, PodSubject, default_gates
+from podslice.advise.whatif import Outcome, Scenario, evaluate
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.machine.model import Machine
+from podslice.core.node import Node, identified
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import profile as quirks_of
+
+_FEW_RESTARTS = 3
+_explainers: WeakKeyDictionary[Node, tuple[tuple[object, ...], Explainer]] = WeakKeyDictionary()
+
+
+def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
+    """Why a node admits or refuses a pod: the trace of the decision, its story in sentences, and for a refused pod the
+    changes that make it fit, the best first, each of them tried. The node stays as it is.
+
+    What is learnt of the node serves the next pod, until the node changes. `fixes` False leaves the search out. Raises
+    `InputError` for a pod with neither UID nor name.
+    """
+    now = node.fingerprint()
+    known = _explainers.get(node)
+    if known is None or known[0] != now:
+        known = _explainers[node] = now, Explainer(node.kubelet)
+    return known[1].explain(identified(pod), fixes=fixes)
+
+
+def explain_all(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explanation]:
+    """One explanation after the other, each as soon as it is known; admitted pods are there for those after them, on a
+    copy of the node."""
+    for one in explain_each(node.kubelet, map(identified, pods), fixes=fixes):
+        yield one.explanation
+
+
+def defragment(node: Node, pod: Pod, *, restarts: bool = False, most: int | None = None) -> Plan | RestartPlan:
+    """The fewest moves of running containers after which the node admits the pod, or with `restarts` the fewest pods
+    that end and start again; at most so many. Every plan was carried out on a copy of the node."""
+    pod = identified(pod)
+    if restarts:
+        return plan_restarts(node.kubelet, pod, most=_FEW_RESTARTS if most is None else most)
+    return plan_moves(node.kubelet, pod, most=most)
+
+
+def whatif(pods: Sequence[Pod], scenarios: Iterable[Scenario], *, profile: str = "podslice") -> list[Outcome]:
+    """The same pods, in order, on an empty node of each scenario, in numbers that can be compared."""
+    return [evaluate(scenario, [identified(pod) for pod in pods], profile=profile) for scenario in scenarios]
+
+
+def lint(
+    subject: Pod | KubeletConfig,
+    *,
+    config: KubeletConfig | None = None,
+    machine: Machine | None = None,
+    profile: str = "podslice",
+) -> list[Finding]:
+    """Findings about a pod, on a node with this configuration and machine where they are given, or about a kubelet's
+    configuration."""
+    rules = choose([], [])
+    if isinstance(subject, KubeletConfig):
+        return lint_kubelet(NodeSubject(subject, machine, profile=profile), rules)
+    node = None if config is None else NodeSubject(config, machine, profile=profile)
+    return lint_pod(PodSubject(subject, node, profile=profile), rules)
+
+
+def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") -> Page:
+    """What Kubernetes makes of a pod's resources: defaults, validation, QoS class, effective amounts, cgroup files, OOM
+    scores, what scheduler, quota and autoscalers count. With a node, also what becomes of the pod there."""
+    if node is None:
+        return inspect_pod(pod, default_gates(profile), quirks_of(profile))
+    kubelet = node.kubelet
+    allocatable = kubelet.node_resources().allocatable
+    view = NodeView(kubelet.config, memory_capacity=node.machine.memory, allocatable=allocatable)
+    gates = kubelet.manager.context.gates
+    return inspect_pod(identified(pod), gates, kubelet.quirks, view=view, node=node.copy())

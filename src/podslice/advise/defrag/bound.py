@@ -1,0 +1,158 @@
+"""How many container moves a pod needs at least: what is missing on the best set of NUMA nodes, over what moves free.
+
+Under the Topology Manager policies that refuse, what must be aligned must find its CPUs on a set of NUMA nodes of the
+preferred size, and its memory on the same node where one is enough. To get there, groups must leave those nodes; the
+fewest are those that free most per container. Room at the other end is ignored, so the bound is never too high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from podslice.advise.defrag.groups import Group
+from podslice.advise.defrag.space import State
+from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
+from podslice.core.errors import AdmissionError
+from podslice.core.kubelet import Kubelet
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
+
+IMPOSSIBLE = 1 << 30
+_MOST_SETS = 300
+
+
+class _Need(NamedTuple):
+    """CPUs and memory that must be together, and the sets of NUMA nodes (by position) that would do."""
+
+    cpus: int
+    memory: Amounts
+    sets: tuple[tuple[int, ...], ...]
+
+
+class Bound:
+    """Lower bounds for one pod on one node.
+
+    `one_need`: the pod is placed at once, so that the more is free the better. With several containers what is free
+    decides where the first one goes, and that can spoil the place of the second.
+    """
+
+    def __init__(self, kubelet: Kubelet, pod: AdmissionPod, groups: Sequence[Group]) -> None:
+        self._groups = groups
+        self._ids = tuple(kubelet.manager.cpu.topology.numa_nodes)
+        self._needs = tuple(_needs(kubelet, pod))
+        self.one_need = len(pod.containers) == 1 or kubelet.manager.topology.scope == "pod"
+        self._total = _total(kubelet, pod)
+
+    def of(self, state: State) -> tuple[int, int]:
+        """(containers that must still move at least, CPUs missing); for the need that is furthest from being met."""
+        if self._total > sum(state.free):
+            return IMPOSSIBLE, self._total
+        return max((self._of_need(state, need) for need in self._needs), default=(0, 0))
+
+    def guess(self, state: State) -> tuple[int, int]:
+        """As `of`, but for all needs together, the largest first, each where it costs least beside those before it:
+        nearer to the truth, and not always a lower bound. Both are 0 only if every need finds room."""
+        free = list(state.free)
+        moves = missing = 0
+        for need in sorted(self._needs, key=lambda need: -need.cpus):
+            room = state._replace(free=tuple(free))
+            (more, lacking), nodes = min((self._on(room, need, nodes), nodes) for nodes in need.sets)
+            moves, missing = moves + more, missing + lacking
+            left = need.cpus
+            for node in nodes:
+                taken = min(left, max(0, free[node]))
+                free[node] -= taken
+                left -= taken
+            free[nodes[0]] -= left
+        return moves, missing
+
+    def _of_need(self, state: State, need: _Need) -> tuple[int, int]:
+        return min((self._on(state, need, nodes) for nodes in need.sets), default=(IMPOSSIBLE, 0))
+
+    def _on(self, state: State, need: _Need, nodes: tuple[int, ...]) -> tuple[int, int]:
+        missing = max(0, need.cpus - sum(state.free[node] for node in nodes))
+        moves = self._moves(missing, [sum(place.counts[node] for node in nodes) for place in state.places])
+        if need.memory and len(nodes) == 1:
+            node = self._ids[nodes[0]]
+            tables = state.books[node].memory_map or {}
+            for name, amount in need.memory.items():
+                lacking = amount - (tables[name].free if name in tables else 0)
+                moves = max(
+                    moves, self._moves(lacking, [_memory_on(state, g, p, name, node) for g, p in self._pairs()])
+                )
+        return moves, missing
+
+    def _pairs(self) -> Iterator[tuple[int, Group]]:
+        return iter(enumerate(self._groups))
+
+    def _moves(self, missing: int, gains: Sequence[int]) -> int:
+        """Fewest containers that free `missing` when a group frees at most what `gains` says; parts of groups count."""
+        if missing <= 0:
+            return 0
+        useful = [(gain, group.weight) for gain, group in zip(gains, self._groups, strict=True) if gain > 0]
+        useful.sort(key=lambda one: one[1] / one[0])
+        moved = 0
+        for gain, weight in useful:
+            if missing <= gain:
+                return moved - (-missing * weight // gain)
+            missing -= gain
+            moved += weight
+        return IMPOSSIBLE
+
+
+def _total(kubelet: Kubelet, pod: AdmissionPod) -> int:
+    """CPUs that containers of the pod own at the same time; moves do not change how many are free."""
+    if not kubelet.manager.cpu.static or pod.ignored:
+        return 0
+    return sum(container.exclusive_cpus for container in pod.containers if not container.plain_init)
+
+
+def _memory_on(state: State, index: int, group: Group, name: str, node: int) -> int:
+    """What a group holds on a NUMA node at most."""
+    if not state.places[index].nodes >> node & 1:
+        return 0
+    return sum(block.size for block in group.blocks if block.type == name)
+
+
+def _needs(kubelet: Kubelet, pod: AdmissionPod) -> Iterator[_Need]:
+    """What the pod needs together: the pod's total, or each container's own."""
+    manager = kubelet.manager
+    topology = manager.topology
+    refusing = kubelet.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE)
+    if topology.merger is None or not refusing or manager.cpu.options.align_by_socket or pod.ignored:
+        return
+    exact = kubelet.quirks.inexact_memory_is_refused
+    memory = manager.memory.static and pod.guaranteed
+    try:
+        if topology.scope == "pod":
+            asked = [(pod.cpus, pod_memory(pod, exact_text=exact) if memory else {})]
+        elif pod.managed:
+            return
+        else:
+            asked = [
+                (c.exclusive_cpus, container_memory(pod, c, exact_text=exact) if memory else {}) for c in pod.containers
+            ]
+    except AdmissionError:
+        return
+    for cpus, amounts in asked:
+        need = _need(kubelet, cpus if manager.cpu.static else 0, amounts)
+        if need is not None:
+            yield need
+
+
+def _need(kubelet: Kubelet, cpus: int, amounts: Amounts) -> _Need | None:
+    topology = kubelet.manager.cpu.topology
+    width = topology.fewest_numa_nodes(cpus) if cpus else 1
+    if kubelet.config.topology_manager_policy == SINGLE_NUMA_NODE:
+        width = 1
+    tables = [state.memory_map or {} for state in kubelet.manager.memory.machine_state.values()]
+    one_node = any(
+        all(name in table and table[name].allocatable >= amount for name, amount in amounts.items()) for table in tables
+    )
+    memory = amounts if width == 1 and one_node else {}
+    if not cpus and not memory:
+        return None
+    sets = tuple(combinations(range(len(topology.numa_nodes)), width))
+    return _Need(cpus, memory, sets) if len(sets) <= _MOST_SETS else None

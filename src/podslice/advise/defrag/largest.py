@@ -1,0 +1,69 @@
+"""The largest pod a node could take if containers moved or pods restarted, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from podslice.advise.defrag.plan import Plan
+from podslice.advise.defrag.restarts import RestartPlan
+from podslice.advise.explain.bench import Asking, Bench
+from podslice.advise.explain.edits import POD, with_amounts
+from podslice.core.fork import fork
+from podslice.core.kubelet import Kubelet
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
+from podslice.core.values.quantity import Quantity
+
+PROBE = "largest-pod"
+
+
+class Largest(msgspec.Struct, frozen=True, rename="camel"):
+    """CPUs of the largest pod that is admitted now, and after `plan`, which is None where nothing larger fits.
+
+    `proven`: every larger size was ruled out, not just not found.
+    """
+
+    now: int
+    after: int
+    plan: Plan | RestartPlan | None
+    proven: bool
+
+
+def largest_pod(kubelet: Kubelet, shape: Pod, planned: Callable[[Pod], Plan | RestartPlan]) -> Largest:
+    """How many CPUs the first container of `shape` can ask for, as the node is and after the plan that `planned` makes.
+
+    With pod-level resources the pod as a whole is sized; memory and devices stay as they are in `shape`. Sizes are
+    tried from the largest down, whole cores under full-pcpus-only.
+    """
+    cpu = kubelet.manager.cpu
+    step = cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1
+    free = (cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else 0
+    sizes = list(range(free // step * step, 0, -step))
+    bench = Bench(fork(kubelet))
+    shape = default_pod(shape, kubelet.manager.context.gates)
+    now = next((size for size in sizes if bench.admits(Asking.of(sized(shape, size), kubelet))), 0)
+    proven = True
+    for size in sizes:
+        if size <= now:
+            break
+        plan = planned(sized(shape, size))
+        if plan.fits:
+            return Largest(now, size, plan, proven)
+        proven = proven and (plan.proven if isinstance(plan, Plan) else plan.exhaustive)
+    return Largest(now, now, None, proven)
+
+
+def sized(shape: Pod, cpus: int) -> Pod:
+    """The pod, with its defaults, with so many CPUs for its first container, or for itself if it has pod-level
+    resources."""
+    place = POD if shape.spec.resources is not None else shape.spec.containers[0].name
+    return with_amounts(shape, {(place, "cpu"): Quantity.of(cpus)})
+
+
+def probe(memory: Quantity) -> Pod:
+    """A Guaranteed pod with one container, to be sized."""
+    amounts: ResourceList = {"cpu": Quantity.of(1), "memory": memory}
+    container = Container(name="app", resources=ResourceRequirements(requests=amounts, limits=amounts))
+    return Pod(spec=PodSpec(containers=(container,)), metadata=ObjectMeta(name=PROBE, namespace="default", uid=PROBE))

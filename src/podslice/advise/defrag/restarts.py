@@ -1,0 +1,225 @@
+"""Making room by restarting pods: what a node without an agent can do.
+
+A kubelet never moves a running container to other CPUs; a pod moves by ending and being admitted again. So a plan is a
+list of steps in which chosen pods end and start again once each, and after each step the node is a state a kubelet can
+be in: whatever starts was really admitted, with everything else in place. No plan leaves a pod behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TypeAlias
+
+import msgspec
+
+from podslice.advise.defrag.groups import owned
+from podslice.advise.explain.alternatives import Alternatives
+from podslice.advise.explain.changes import lands
+from podslice.advise.explain.removals import FEW_PODS, Removals
+from podslice.core.fork import fork
+from podslice.core.kubelet import Kubelet
+from podslice.core.pod.critical import is_critical
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import CPUSet
+
+MOST_TRIES = 1500
+
+
+class RestartStep(msgspec.Struct, frozen=True, rename="camel"):
+    """One step of a plan. `action`: `stop` (the pod ends), `start` (it is admitted again), `place` (the new pod).
+
+    `before` and `after` are the CPUs the pod owns before and after.
+    """
+
+    action: str
+    pod: str
+    uid: str
+    before: CPUSet = CPUSet()
+    after: CPUSet = CPUSet()
+
+
+Steps: TypeAlias = tuple[RestartStep, ...]
+
+
+class RestartPlan(msgspec.Struct, frozen=True, rename="camel", tag_field="type", tag="restarts"):
+    """Ordered steps; `restarted` pods end and start once each, none when the pod fits as it is.
+
+    `fits`: there is a plan. `exhaustive`: every smaller set of pods was tried, and without a plan every set.
+    """
+
+    fits: bool
+    steps: tuple[RestartStep, ...]
+    restarted: tuple[str, ...]
+    exhaustive: bool
+
+
+def plan_restarts(kubelet: Kubelet, pod: Pod, *, most: int = 3, limit: int = MOST_TRIES) -> RestartPlan:
+    """The plan with the fewest restarted pods, at most `most`, after which `pod` is admitted.
+
+    Every plan was carried out on a copy of the node, which stays as it is. `limit` bounds the sets of pods and the
+    steps that are tried. Critical pods, and those with many containers, are tried last.
+    """
+    pod = default_pod(pod, kubelet.manager.context.gates)
+    movable = sorted(
+        (uid for uid, other in kubelet.active.items() if _owns(kubelet, uid) and uid != pod.metadata.uid),
+        key=lambda uid: _disruption(kubelet, uid),
+    )
+    return _Search(kubelet, pod, movable, limit).plan(most)
+
+
+def carry_out(kubelet: Kubelet, plan: RestartPlan, pod: Pod) -> None:
+    """Take the steps on the node itself."""
+    pod = default_pod(pod, kubelet.manager.context.gates)
+    specs = {uid: other.spec for uid, other in kubelet.active.items()}
+    for step in plan.steps:
+        if step.action == "stop":
+            _stop(kubelet, step.uid)
+        else:
+            assert lands(kubelet, specs.get(step.uid, pod)), "the plan was tried"
+
+
+class _Search:
+    """Looks through sets of pods, the smallest first, and for each through the orders of their steps.
+
+    Only pods without which the new one fits are worth a try. Pods that ask for the same and hold it on the same NUMA
+    nodes are as good as each other, so with many pods only one set of each composition is looked at. When the tries are
+    used up, a set that cannot be made smaller by leaving out one pod is taken instead of the smallest.
+    """
+
+    def __init__(self, kubelet: Kubelet, pod: Pod, movable: Sequence[str], limit: int) -> None:
+        self.kubelet = kubelet
+        self.pod = pod
+        self.movable = tuple(movable)
+        self.nodes = Alternatives(kubelet)
+        self.removals = Removals(self.nodes, self.nodes.asking(pod), limit=limit)
+        self.exhaustive = len(movable) <= FEW_PODS
+        self.likeness = {uid: (uid,) if self.exhaustive else _likeness(kubelet, uid) for uid in movable}
+        self.specs = {uid: other.spec for uid, other in kubelet.active.items()}
+        self.tries = limit
+
+    def plan(self, most: int) -> RestartPlan:
+        steps, uids = self._found(most)
+        return RestartPlan(steps is not None, steps or (), uids, self.exhaustive)
+
+    def _found(self, most: int) -> tuple[Steps | None, tuple[str, ...]]:
+        if not self.exhaustive and not self.removals.help(self.movable):
+            return None, ()
+        for count in range(min(most, len(self.movable)) + 1):
+            for uids in self._sets(count):
+                steps = self._steps(fork(self.kubelet), (), uids, (), placed=False)
+                if steps is not None:
+                    self.exhaustive = self.exhaustive or count <= 1
+                    return steps, uids
+        if self.exhaustive:
+            return None, ()
+        uids = Removals(self.nodes, self.nodes.asking(self.pod)).several(self.movable)
+        self.tries = max(self.tries, FEW_PODS**2)
+        steps = self._steps(fork(self.kubelet), (), uids, (), placed=False) if 0 < len(uids) <= most else None
+        return steps, uids if steps is not None else ()
+
+    def _sets(self, count: int) -> Iterator[tuple[str, ...]]:
+        """Sets of so many pods without which the new one fits, one of each composition."""
+        seen = set()
+        for uids in combinations(self.movable, count):
+            composition = tuple(sorted(repr(self.likeness[uid]) for uid in uids))
+            if composition in seen:
+                continue
+            if self.removals.exhausted or self.tries <= 0:
+                self.exhaustive = False
+                return
+            seen.add(composition)
+            if self.removals.help(uids):
+                yield uids
+
+    def _steps(
+        self,
+        node: Kubelet,
+        done: Steps,
+        waiting: tuple[str, ...],
+        away: tuple[str, ...],
+        placed: bool,
+    ) -> Steps | None:
+        """The steps that restart the `waiting` pods, start those that are `away`, and place the new one.
+
+        What can start again at once does; then the new pod is placed; then another pod ends. The largest starts first.
+        """
+        if placed and not waiting and not away:
+            return done
+        for uid in reversed(away):
+            found = self._admitting(node, done, waiting, tuple(other for other in away if other != uid), uid, placed)
+            if found is not None:
+                return found
+        if not placed:
+            found = self._admitting(node, done, waiting, away, "", placed)
+            if found is not None:
+                return found
+        for uid in waiting:
+            copy = fork(node)
+            step = _stop(copy, uid)
+            rest = tuple(other for other in waiting if other != uid)
+            gone = tuple(other for other in self.movable if other in away or other == uid)
+            found = self._steps(copy, (*done, step), rest, gone, placed)
+            if found is not None:
+                return found
+        return None
+
+    def _admitting(
+        self,
+        node: Kubelet,
+        done: Steps,
+        waiting: tuple[str, ...],
+        away: tuple[str, ...],
+        uid: str,
+        placed: bool,
+    ) -> Steps | None:
+        """Go on after a pod, or for no `uid` the new one, was admitted; None if it is not."""
+        if self.tries <= 0:
+            self.exhaustive = False
+            return None
+        self.tries -= 1
+        copy, pod = fork(node), self.specs[uid] if uid else self.pod
+        if not lands(copy, pod):
+            return None
+        own = pod.metadata.uid
+        held = next((step.before for step in done if step.uid == own), CPUSet())
+        step = RestartStep("start" if uid else "place", _name(pod), own, held, owned(copy, own))
+        return self._steps(copy, (*done, step), waiting, away, placed or not uid)
+
+
+def _stop(kubelet: Kubelet, uid: str) -> RestartStep:
+    held, name = owned(kubelet, uid), _name(kubelet.active[uid].spec)
+    kubelet.remove_pod(uid)
+    kubelet.collect()
+    return RestartStep("stop", name, uid, held)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+def _likeness(kubelet: Kubelet, uid: str) -> tuple[object, ...]:
+    """Equal for pods that ask for the same and hold it on the same NUMA nodes."""
+    pod, manager = kubelet.active[uid], kubelet.manager
+    cpus = owned(kubelet, uid).bits
+    blocks = [(b.numa_affinity, b.type, b.size) for c in pod.containers for b in manager.memory.blocks(uid, c.name)]
+    devices = tuple(manager.device.devices_of(uid, c.name) for c in pod.containers)
+    asked = tuple((c.exclusive_cpus, c.init, c.restartable) for c in pod.containers)
+    where = tuple((cpus & node).bit_count() for node in manager.cpu.topology.numa_nodes.values())
+    return is_critical(pod.spec), pod.cpus, asked, where, tuple(blocks), repr(devices) if any(devices) else ""
+
+
+def _disruption(kubelet: Kubelet, uid: str) -> tuple[bool, int, int, str]:
+    pod = kubelet.active[uid]
+    return is_critical(pod.spec), len(pod.containers), pod.cpus, uid
+
+
+def _owns(kubelet: Kubelet, uid: str) -> bool:
+    manager = kubelet.manager
+    return (
+        uid in manager.cpu.state.assignments
+        or uid in manager.cpu.state.bubbles
+        or uid in manager.memory.assignments
+        or manager.device.holds_devices(uid)
+    )

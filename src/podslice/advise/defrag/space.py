@@ -1,0 +1,312 @@
+"""The states a node can be moved through: who has how many CPUs on which NUMA nodes, and whose memory is where.
+
+A state is valid when a restarted kubelet would take all its pods as they are: every group has as many CPUs as before
+out of free ones, on no more NUMA nodes, memory fits where it is booked and stays with its CPUs if it was there, and
+the Topology Manager judges nothing worse than before. Moves lead from one valid state to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple, TypeVar
+
+from podslice.advise.defrag.groups import (
+    Counts,
+    Group,
+    Standing,
+    carried,
+    counts_of,
+    movable_groups,
+    no_worse,
+    standing,
+)
+from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.fork import fork
+from podslice.core.hints.memory import memory_hints
+from podslice.core.kubelet import Kubelet
+from podslice.core.machine.memory import Block, MachineState
+from podslice.core.machine.memory_accounts import rebook, release
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+
+MOST_SPLITS = 64
+"""More ways than these of dividing a group among several NUMA nodes are not all tried."""
+_MOST_NODE_SETS = 64
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where a group is: its CPUs by NUMA node, and the nodes of its memory."""
+
+    counts: Counts
+    nodes: Bits
+
+
+class State(NamedTuple):
+    """A node: the shared pool, each group's CPUs and place, and the memory books (shared with other states)."""
+
+    default: Bits
+    cpus: tuple[Bits, ...]
+    places: tuple[Place, ...]
+    books: MachineState
+    free: Counts
+
+
+class Step(NamedTuple):
+    """One group goes to another place; CPUs are picked when the step is taken."""
+
+    group: int
+    to: Place
+
+
+class Space:
+    """All states that moves can reach from a node. `exhaustive` turns False when possible moves were left out."""
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self.groups = movable_groups(kubelet)
+        self.exhaustive = True
+        self.topology = kubelet.manager.cpu.topology
+        self.reserved = kubelet.manager.cpu.reserved
+        self._kubelet = kubelet
+        self._judge = fork(kubelet)
+        self._scratch: Kubelet | None = None
+        self._options = kubelet.manager.cpu.options
+        self._grain = self.topology.cpus_per_core if self._options.full_pcpus_only else 1
+        self._ids = tuple(self.topology.numa_nodes)
+        self._memory_ids = tuple(sorted(kubelet.manager.memory.machine_state))
+        self._standing: dict[tuple[int, Place], bool] = {}
+        self._before: dict[str, Standing] = {}
+        self._classes = self._classified()
+
+    def start(self) -> State:
+        manager = self._kubelet.manager
+        places = tuple(Place(counts_of(self.topology, group.cpus), group.nodes) for group in self.groups)
+        default = manager.cpu.state.default
+        cpus = tuple(group.cpus for group in self.groups)
+        return State(default, cpus, places, dict(manager.memory.machine_state), self._free(default))
+
+    def _free(self, default: Bits) -> Counts:
+        return counts_of(self.topology, default & ~self.reserved)
+
+    def _classified(self) -> list[int]:
+        """Groups that cannot be told apart but by their place have equal numbers."""
+        numbers: dict[object, int] = {}
+        return [numbers.setdefault(self._likeness(group), len(numbers)) for group in self.groups]
+
+    def _likeness(self, group: Group) -> object:
+        return (
+            group.weight,
+            tuple(sorted(bits.bit_count() for bits in group.sets.values())),
+            group.bubble is not None,
+            tuple(sorted((block.type, block.size) for block in group.blocks)),
+            self._width(group),
+            group.nodes.bit_count(),
+            self._is_local(group),
+            frozenset(self._standing_before(group.uid)),
+        )
+
+    def _standing_before(self, uid: str) -> Standing:
+        if uid not in self._before:
+            self._before[uid] = standing(self._judge.manager.topology, self._judge.active[uid])
+        return self._before[uid]
+
+    def _width(self, group: Group) -> int:
+        return self.topology.numa_nodes_of(group.cpus).bit_count()
+
+    def _is_local(self, group: Group) -> bool:
+        return not self.topology.numa_nodes_of(group.cpus) & ~group.nodes
+
+    def signature(self, places: Sequence[Place]) -> tuple[tuple[int, Place], ...]:
+        """Equal for states that differ only in which of several equal groups is where."""
+        return tuple(sorted(zip(self._classes, places, strict=True)))
+
+    # Steps
+
+    def steps(self, state: State) -> Iterator[Step]:
+        """Every valid step from a state, for equal groups at the same place only once."""
+        seen = set()
+        for index, group in enumerate(self.groups):
+            place = state.places[index]
+            if (self._classes[index], place) in seen:
+                continue
+            seen.add((self._classes[index], place))
+            fitting = self._fitting_memory(state, group, place.nodes)
+            for counts in self._counts(state, index):
+                for nodes in self._node_sets(group, counts, fitting):
+                    to = Place(counts, nodes)
+                    if to != place and self._stands(index, to):
+                        yield Step(index, to)
+
+    def _counts(self, state: State, index: int) -> Iterator[Counts]:
+        """Ways of dividing a group's CPUs among at most as many NUMA nodes as it is on now."""
+        group, now = self.groups[index], state.places[index].counts
+        total = sum(now)
+        if not total:
+            yield now
+            return
+        room = tuple(free + own for free, own in zip(state.free, now, strict=True))
+        width = self._width(group)
+        for size in range(1, width + 1):
+            for nodes in combinations(range(len(room)), size):
+                found = list(_splits(total, [room[node] for node in nodes], self._grain))
+                if len(found) > MOST_SPLITS:
+                    self.exhaustive = False
+                    found = [found[0], found[len(found) // 2], found[-1]]
+                for split in found:
+                    counts = [0] * len(room)
+                    for node, count in zip(nodes, split, strict=True):
+                        counts[node] = count
+                    yield tuple(counts)
+
+    def _fitting_memory(self, state: State, group: Group, now: Bits) -> frozenset[Bits]:
+        """Sets of NUMA nodes that could hold the group's memory if it left where it is."""
+        if not group.blocks:
+            return frozenset((0,))
+        books = dict(state.books)
+        release(books, _at(group, now))
+        request: dict[str, int] = {}
+        for block in group.blocks:
+            request[block.type] = request.get(block.type, 0) + block.size
+        hints = memory_hints(books, request, {}, crash=False)
+        if hints is None:
+            return frozenset((now,))
+        return frozenset(mask for mask in self._masks(group.nodes.bit_count()) if mask in hints) | {now}
+
+    def _masks(self, width: int) -> list[Bits]:
+        found = [bits_of(ids) for size in range(1, width + 1) for ids in combinations(self._memory_ids, size)]
+        if len(found) > _MOST_NODE_SETS:
+            self.exhaustive = False
+        return found[:_MOST_NODE_SETS]
+
+    def _node_sets(self, group: Group, counts: Counts, fitting: frozenset[Bits]) -> Iterator[Bits]:
+        there = bits_of(node for node, count in zip(self._ids, counts, strict=True) if count)
+        local = group.blocks and self._is_local(group)
+        for nodes in sorted(fitting):
+            if not local or not there & ~nodes:
+                yield nodes
+
+    def _stands(self, index: int, to: Place) -> bool:
+        """True when the Topology Manager judges the group's pod no worse at a place than where it was."""
+        key = index, to
+        if key not in self._standing:
+            self._standing[key] = self._judged(self.groups[index], to)
+        return self._standing[key]
+
+    def _judged(self, group: Group, to: Place) -> bool:
+        manager = self._judge.manager
+        if manager.topology.merger is None:
+            return True
+        before = self._standing_before(group.uid)
+        default, books = manager.cpu.state.default, dict(manager.memory.machine_state)
+        cpus = 0
+        for there, count in zip(self.topology.numa_nodes.values(), to.counts, strict=True):
+            cpus |= lowest(there, count)
+        put(self._judge, group, cpus, to.nodes)
+        after = standing(manager.topology, self._judge.active[group.uid])
+        put(self._judge, group, group.cpus, group.nodes)
+        manager.cpu.state.set_default(default)
+        manager.memory.machine_state = books
+        return no_worse(before, after)
+
+    def drafted(self, state: State, step: Step) -> State:
+        """The state after a step but for the CPUs themselves: `default` and `cpus` are still those before."""
+        place = state.places[step.group]
+        books = state.books
+        if step.to.nodes != place.nodes:
+            books = dict(books)
+            rebook(books, _at(self.groups[step.group], place.nodes), step.to.nodes)
+        free = tuple(f + was - will for f, was, will in zip(state.free, place.counts, step.to.counts, strict=True))
+        return state._replace(places=_with(state.places, step.group, step.to), books=books, free=free)
+
+    def taken(self, draft: State, step: Step) -> State | None:
+        """A draft with CPUs picked by the node's own policy; None if it finds none."""
+        own = draft.cpus[step.group]
+        try:
+            picked = self._picked(own, draft.default & ~self.reserved, step.to.counts)
+        except (AdmissionError, UpstreamDefectError):
+            self.exhaustive = False
+            return None
+        default = (draft.default | own) & ~picked
+        return draft._replace(default=default, cpus=_with(draft.cpus, step.group, picked))
+
+    def _picked(self, own: Bits, free: Bits, counts: Counts) -> Bits:
+        """So many CPUs on each NUMA node, of the group's own as many as possible."""
+        picked = 0
+        for there, count in zip(self.topology.numa_nodes.values(), counts, strict=True):
+            kept = own & there
+            more = count - kept.bit_count()
+            picked |= kept | self._take(free & there, more) if more > 0 else self._take(kept, count)
+        return picked
+
+    def _take(self, available: Bits, count: int) -> Bits:
+        if available.bit_count() == count:
+            return available
+        return take_by_topology(self.topology, available, count, self._options, self._kubelet.quirks) if count else 0
+
+    # The verdict
+
+    def admits(self, state: State, pod: Pod) -> bool:
+        """True when the node, in this state, admits the pod."""
+        node = self._scratch or fork(self._kubelet)
+        self._scratch = None
+        node.manager.cpu.state.set_default(state.default)
+        node.manager.memory.machine_state = dict(state.books)
+        node.preempted = ()
+        try:
+            refused = node.admit(pod) is not None
+        except UpstreamDefectError:
+            return False
+        if refused and not node.preempted and not node.quirks.refused_pods_leave_state:
+            self._scratch = node
+        return not refused and not node.preempted
+
+    def emptied(self, state: State) -> State:
+        """The state without any movable group: what no move can surpass."""
+        default, books = state.default, dict(state.books)
+        for index, group in enumerate(self.groups):
+            default |= state.cpus[index]
+            release(books, _at(group, state.places[index].nodes))
+        return state._replace(default=default, books=books, free=self._free(default))
+
+
+def put(kubelet: Kubelet, group: Group, cpus: Bits, nodes: Bits) -> None:
+    """Move a group for real, from wherever it is: CPUs and memory, in the state of the managers."""
+    cpu, memory = kubelet.manager.cpu, kubelet.manager.memory
+    if group.cpus:
+        sets: Mapping[str, Bits] = {name: cpu.state.assignment(group.uid, name) or 0 for name in group.sets}
+        there = carried(cpu.topology, sets, cpu.state.bubbles.get(group.uid), cpus)
+        cpu.relocate(group.uid, there.sets, there.bubble)
+    if group.blocks:
+        memory.relocate(group.uid, group.names, nodes)
+
+
+def _at(group: Group, nodes: Bits) -> list[Block]:
+    """The group's memory as it is booked on other nodes."""
+    affinity = tuple(iter_bits(nodes))
+    return [Block(affinity, block.type, block.size) for block in group.blocks]
+
+
+def _with(values: tuple[T, ...], place: int, value: T) -> tuple[T, ...]:
+    return (*values[:place], value, *values[place + 1 :])
+
+
+def lowest(cpus: Bits, count: int) -> Bits:
+    """The `count` lowest CPUs of a set."""
+    found = 0
+    for _ in range(count):
+        found |= cpus & -cpus
+        cpus &= cpus - 1
+    return found
+
+
+def _splits(total: int, room: Sequence[int], grain: int) -> Iterator[tuple[int, ...]]:
+    """Ways of taking `total` from several places, something from each, in multiples of `grain`."""
+    if len(room) == 1:
+        if total <= room[0]:
+            yield (total,)
+        return
+    for count in range(grain, min(room[0], total - 1) + 1, grain):
+        for rest in _splits(total - count, room[1:], grain):
+            yield (count, *rest)

@@ -1,0 +1,163 @@
+"""What a node could become: without some pods, with another configuration or machine, empty, drained and filled again.
+
+Each alternative is built once, when it is first asked for, and serves all pods after that: explaining a hundred refused
+pods restarts a kubelet as often as explaining one. Whoever changes the node itself must make new alternatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import msgspec
+
+from podslice.advise.explain.bench import Asking, Bench, Load
+from podslice.advise.explain.changes import Remove, admits, fresh, restarted
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.fork import fork
+from podslice.core.kubelet import Kubelet
+from podslice.core.machine.model import Machine
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import Bits
+
+_MOST_KEPT = 512
+
+
+class Alternatives:
+    """The alternatives of one node, which must stay as it is while they are used. `kubelet` is a copy of it, which
+    nobody may change."""
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self._node = kubelet
+        self._recorder: Kubelet | None = None
+        self._without: dict[frozenset[str], Bench] = {}
+        self._kept: dict[tuple[str, bytes, int], Bench | None] = {}
+        self._machines: dict[object, Machine | None] = {}
+        self._loads: dict[int, Load] = {}
+        self._held: dict[frozenset[str], Bits] = {}
+
+    def asking(self, pod: Pod) -> Asking:
+        """A pod as the benches take it."""
+        return Asking.of(pod, self.kubelet)
+
+    @cached_property
+    def kubelet(self) -> Kubelet:
+        """A copy of the node."""
+        return fork(self._node)
+
+    @cached_property
+    def here(self) -> Bench:
+        """The node as it is."""
+        return Bench(fork(self._node))
+
+    @cached_property
+    def running(self) -> tuple[Asking, ...]:
+        """The pods on the node."""
+        return tuple(Asking.of(pod.spec, self.kubelet) for pod in self.kubelet.active.values())
+
+    @property
+    def recorder(self) -> Kubelet:
+        """A copy to admit pods on for real; one that refused a pod is as good as new."""
+        if self._recorder is None:
+            self._recorder = fork(self._node)
+        return self._recorder
+
+    def forget_recorder(self) -> None:
+        """The copy has admitted a pod: the next one needs another."""
+        self._recorder = None
+
+    # Other pods
+
+    def without(self, uids: Sequence[str], asking: Asking) -> bool:
+        """True when the pod is admitted once these pods have left."""
+        key = frozenset(uids)
+        bench = self._without.get(key)
+        if bench is None:
+            if self._frees_too_little(key, asking):
+                return False
+            bench = self._without_pods(key)
+        return bench.admits(asking)
+
+    def comes_back(self, uids: Sequence[str], asking: Asking) -> bool:
+        """True when the pods are admitted again after the pod, in order."""
+        return admits(self.kubelet, asking.pod, Remove(tuple(uids), back=True))
+
+    def together(self, asking: Asking) -> bool:
+        """False when the node is too small for the pod and all that runs here, wherever they are."""
+        empty = self._other("empty", self.kubelet.config, self.kubelet.machine)
+        return empty is None or not empty.lacks(asking, self._load(empty))
+
+    def _without_pods(self, uids: frozenset[str]) -> Bench:
+        copy = fork(self.kubelet)
+        for uid in uids:
+            copy.remove_pod(uid)
+        if len(self._without) >= _MOST_KEPT:
+            self._without.clear()
+        bench = self._without[uids] = Bench(copy)
+        return bench
+
+    def _frees_too_little(self, uids: frozenset[str], asking: Asking) -> bool:
+        """True when the pods own too few CPUs, or on the wrong NUMA nodes, for the pod to have enough without them."""
+        return self.here.misplaces(asking, self._freed(uids))
+
+    def _freed(self, uids: frozenset[str]) -> Bits:
+        """CPUs that these pods own."""
+        known = self._held.get(uids)
+        if known is None:
+            state = self.kubelet.manager.cpu.state
+            cpus = 0
+            for uid in uids:
+                cpus |= state.bubbles.get(uid, 0)
+                for assigned in state.assignments.get(uid, {}).values():
+                    cpus |= assigned
+            known = self._held[uids] = cpus
+        return known
+
+    # Other nodes
+
+    def machine(self, key: object, make: Callable[[], Machine | None]) -> Machine | None:
+        """A machine like this node's with something changed; the same object for the same key."""
+        if key not in self._machines:
+            self._machines[key] = make()
+        return self._machines[key]
+
+    def empty(self, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
+        """True when an empty node with this configuration and machine admits the pod."""
+        bench = self._other("empty", config, machine)
+        return bench is not None and bench.admits(asking)
+
+    def drained(self, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
+        """True when the pod is admitted after this node's pods came back to it in order, drained and restarted."""
+        return self._tried("drained", asking, config, machine)
+
+    def restarted(self, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
+        """True when the pod is admitted after a restart of the kubelet that all running pods survived."""
+        return self._tried("restarted", asking, config, machine)
+
+    def _tried(self, how: str, asking: Asking, config: KubeletConfig, machine: Machine) -> bool:
+        empty = self._other("empty", config, machine)
+        if empty is None or empty.lacks(asking, self._load(empty)):
+            return False
+        bench = self._other(how, config, machine)
+        return bench is not None and bench.admits(asking)
+
+    def _load(self, empty: Bench) -> Load:
+        """What the running pods hold at least on an alternative."""
+        known = self._loads.get(id(empty))
+        if known is None:
+            known = self._loads[id(empty)] = empty.load(self.running)
+        return known
+
+    def _other(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
+        key = (how, msgspec.json.encode(config), id(machine))
+        if key not in self._kept:
+            self._kept[key] = self._built(how, config, machine)
+        return self._kept[key]
+
+    def _built(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
+        if how == "restarted":
+            node = restarted(self.kubelet, machine, config)
+        else:
+            pods = [one.pod for one in self.running] if how == "drained" else ()
+            node = fresh(self.kubelet, machine, config, pods)
+        return None if node is None else Bench(node)

@@ -1,0 +1,249 @@
+"""The table of candidates: for every set of NUMA nodes, what is needed, what is free, and what speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import chain, combinations, islice
+
+import msgspec
+
+from podslice.advise.explain.record import Step
+from podslice.core.errors import AdmissionError
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import HintSet
+from podslice.core.kubelet import Kubelet
+from podslice.core.machine.devices import DeviceResource
+from podslice.core.pod.demand import limits_of, pod_limits
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.core.refusal import empty_pool
+from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+
+MOST_CANDIDATES = 1024
+_BADNESS = {
+    verdict: place
+    for place, verdict in enumerate(
+        ("small", "short", "pool", "group", "joint", "apart", "bare", "unhinted", "wide", "fits")
+    )
+}
+"""The worst first."""
+
+
+class Cell(msgspec.Struct, frozen=True, rename="camel"):
+    """One resource on one set of NUMA nodes: CPUs, bytes or devices; `verdict` as in `codes.CANDIDATES`."""
+
+    resource: str
+    need: int
+    free: int
+    capacity: int
+    verdict: str
+
+
+class Candidate(msgspec.Struct, frozen=True, rename="camel"):
+    """A set of NUMA nodes. `verdict` is the worst of its resources' verdicts; `killers` names all resources that speak
+    against the set."""
+
+    nodes: CPUSet
+    cells: tuple[Cell, ...]
+    verdict: str
+    killers: tuple[str, ...]
+
+
+class Listed:
+    """Hints that are a list, asked like a `HintSet`."""
+
+    def __init__(self, hints: Iterable[Hint]) -> None:
+        self._preferred: dict[Bits, bool] = {}
+        for hint in hints:
+            if hint.mask is not None:
+                self._preferred[hint.mask] = self._preferred.get(hint.mask, False) or hint.preferred
+
+    def __contains__(self, mask: Bits) -> bool:
+        return mask in self._preferred
+
+    def prefers(self, mask: Bits) -> bool:
+        return self._preferred[mask]
+
+
+class _Column:
+    """One resource: how much is needed, where it is, which sets its provider offers, and whether the pod holds some
+    already.
+
+    With `countable`, the tables hold the CPUs or devices of each node as bits, so that a device on two nodes counts
+    once; else amounts.
+    """
+
+    def __init__(
+        self, resource: str, need: int, hints: HintSet | Listed | None, *, countable: bool, held: bool = False
+    ) -> None:
+        self.resource = resource
+        self.need = need
+        self.hints = hints
+        self.countable = countable
+        self.held = held
+        self.pool_empty = False
+        self.free: dict[int, int] = {}
+        self.capacity: dict[int, int] = {}
+        self._cells: dict[tuple[int, int, str], Cell] = {}
+        self._sums: tuple[dict[Bits, int], dict[Bits, int]] = ({0: 0}, {0: 0})
+
+    def offers(self, mask: Bits, free: int) -> bool:
+        """True when there is a hint for the set, of which so much is free."""
+        hints = self.hints
+        if (
+            self.countable
+            and not self.held
+            and free < self.need
+            and isinstance(hints, HintSet)
+            and len(hints.needs) == 1
+        ):
+            return False
+        return hints is not None and mask in hints
+
+    def cell(self, free: int, capacity: int, verdict: str) -> Cell:
+        """One object for all sets of which the same is to be said."""
+        key = (free, capacity, verdict)
+        known = self._cells.get(key)
+        if known is None:
+            known = self._cells[key] = Cell(self.resource, self.need, free, capacity, verdict)
+        return known
+
+    def free_on(self, mask: Bits) -> int:
+        found = self._of(mask, self.free, self._sums[0])
+        return found.bit_count() if self.countable else found
+
+    def capacity_on(self, mask: Bits) -> int:
+        found = self._of(mask, self.capacity, self._sums[1])
+        return found.bit_count() if self.countable else found
+
+    def _of(self, mask: Bits, table: dict[int, int], known: dict[Bits, int]) -> int:
+        """Sum or union over the nodes of a set, from that of the set without its first node."""
+        found = known.get(mask)
+        if found is None:
+            rest = self._of(mask & (mask - 1), table, known)
+            here = table.get((mask & -mask).bit_length() - 1, 0)
+            found = known[mask] = rest | here if self.countable else rest + here
+        return found
+
+
+def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step, chosen: Bits | None = None) -> tuple[Candidate, ...]:
+    """Sets of the machine's NUMA nodes with a verdict for each, single ones first, as far as `MOST_CANDIDATES` goes,
+    and the chosen one."""
+    columns = list(_columns(kubelet, pod, step))
+    single = kubelet.config.topology_manager_policy == "single-numa-node"
+    sets = _sets(tuple(sorted(node.id for node in kubelet.machine.nodes)))
+    if chosen and all(mask != chosen for mask, _ in sets):
+        sets = (*sets, (chosen, CPUSet.from_bits(chosen)))
+    if not columns:
+        return tuple(_candidate(mask, nodes, (), single) for mask, nodes in sets)
+    tables = [[_cell(mask, column, columns) for mask, _ in sets] for column in columns]
+    return tuple(
+        _candidate(mask, nodes, cells, single)
+        for (mask, nodes), cells in zip(sets, zip(*tables, strict=True), strict=True)
+    )
+
+
+@cache
+def _sets(nodes: tuple[int, ...]) -> tuple[tuple[Bits, CPUSet], ...]:
+    """Sets of these NUMA nodes, smaller ones first, as many as are looked at."""
+    members = chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1))
+    masks = [bits_of(one) for one in islice(members, MOST_CANDIDATES)]
+    return tuple((mask, CPUSet.from_bits(mask)) for mask in masks)
+
+
+def _candidate(mask: Bits, nodes: CPUSet, cells: tuple[Cell, ...], single: bool) -> Candidate:
+    killers = tuple([cell.resource for cell in cells if cell.verdict != "fits"])
+    verdict = "fits" if not killers else min([cell.verdict for cell in cells], key=_BADNESS.__getitem__)
+    if single and mask & (mask - 1) and verdict in ("fits", "wide"):
+        verdict = "wide-single"
+    return Candidate(nodes, cells, verdict, killers)
+
+
+def _cell(mask: Bits, column: _Column, columns: list[_Column]) -> Cell:
+    free, capacity = column.free_on(mask), column.capacity_on(mask)
+    need, hints = column.need, column.hints
+    if hints is None:
+        verdict = "fits" if free >= need else "small" if capacity < need else "short"
+    elif column.offers(mask, free):
+        verdict = "fits" if hints.prefers(mask) else "wide"
+    elif capacity < need:
+        verdict = "small"
+    elif free < need:
+        verdict = "short"
+    else:
+        verdict = _unhinted(mask, column, columns)
+    return column.cell(free, capacity, verdict)
+
+
+def _unhinted(mask: Bits, column: _Column, columns: list[_Column]) -> str:
+    """Why there is no hint for a set that has enough free."""
+    if column.pool_empty:
+        return "pool"
+    if not column.countable:
+        for other in columns:
+            if not other.countable and other is not column and other.free_on(mask) < other.need:
+                return "joint"
+        return "group"
+    if column.held:
+        return "apart"
+    return "bare" if any(not column.capacity.get(node) for node in iter_bits(mask)) else "unhinted"
+
+
+def _columns(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> Iterator[_Column]:
+    asked = next((c for c in pod.containers if c.name == step.container), None)
+    cpus = asked.exclusive_cpus if asked else pod.cpus
+    manager = kubelet.manager
+    pool = empty_pool(manager, pod)
+    if cpus and manager.cpu.static and not pod.ignored:
+        topology = manager.cpu.topology
+        column = _Column("cpu", cpus, _hints(step, "cpu", "cpu"), countable=True, held="cpu" in step.held)
+        column.pool_empty = pool is not None and pool.resource == "cpu"
+        column.free = {node: bits & step.assignable for node, bits in topology.numa_nodes.items()}
+        column.capacity = topology.numa_nodes
+        yield column
+    if manager.memory.static and pod.guaranteed and not pod.ignored:
+        for name, amount in sorted(_memory(pod, asked).items(), reverse=True):
+            column = _Column(name, amount, _hints(step, "memory", name), countable=False)
+            column.pool_empty = pool is not None and pool.resource != "cpu"
+            tables = {node: (state.memory_map or {}).get(name) for node, state in step.memory.items()}
+            column.free = {node: table.free for node, table in tables.items() if table}
+            column.capacity = {node: table.allocatable for node, table in tables.items() if table}
+            yield column
+    limits = limits_of(asked.spec.resources) if asked else pod_limits(pod.spec, overhead=False)
+    for resource in kubelet.devices.resources:
+        count = limits[resource.resource].value() if resource.resource in limits else 0
+        if count:
+            yield _devices(resource, count, step)
+
+
+def _devices(resource: DeviceResource, count: int, step: Step) -> _Column:
+    held = {
+        name
+        for named in step.devices.values()
+        for by_resource in named.values()
+        for name in by_resource.get(resource.resource, ())
+    }
+    hints = _hints(step, "device", resource.resource)
+    column = _Column(resource.resource, count, hints, countable=True, held="device" in step.held)
+    for index, device in enumerate(resource.devices):
+        for node in device.numa or ():
+            column.capacity[node] = column.capacity.get(node, 0) | 1 << index
+            if device.healthy and device.id not in held:
+                column.free[node] = column.free.get(node, 0) | 1 << index
+    return column
+
+
+def _memory(pod: AdmissionPod, asked: AdmissionContainer | None) -> Amounts:
+    try:
+        if asked is not None:
+            return container_memory(pod, asked, exact_text=False)
+        return pod_memory(pod, exact_text=False)
+    except AdmissionError:
+        return {}
+
+
+def _hints(step: Step, provider: str, resource: str) -> HintSet | Listed | None:
+    """The provider's sets with their preference; None where it has no preference or was not asked."""
+    hints = (step.hints.get(provider) or {}).get(resource)
+    return hints if hints is None or isinstance(hints, HintSet) else Listed(hints)

@@ -1,0 +1,153 @@
+"""One call for everything: the trace of a pod's admission, its story, and for a refused pod the ranked fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.advise.explain.alternatives import Alternatives
+from podslice.advise.explain.changes import EditPod, lands
+from podslice.advise.explain.edits import is_valid
+from podslice.advise.explain.fix import Fix
+from podslice.advise.explain.losses import losses
+from podslice.advise.explain.node_fixes import configurations, empty_node, hugepages, pod_moves, reservations
+from podslice.advise.explain.pod_fixes import PodFixes
+from podslice.advise.explain.record import recording
+from podslice.advise.explain.story import story
+from podslice.advise.explain.trace import Trace, trace
+from podslice.advise.explain.verdict import UPSTREAM_DEFECT
+from podslice.core.errors import UpstreamDefectError
+from podslice.core.fork import fork
+from podslice.core.kubelet import Kubelet
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.spec import Pod
+from podslice.core.scheduling.predicates import Refusal
+
+replace = msgspec.structs.replace
+_MOST_REMEMBERED = 4096
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The answer for one pod. `story` are sentences; `fixes`, best first, all admit the pod when applied."""
+
+    trace: Trace
+    story: tuple[str, ...]
+    fixes: tuple[Fix, ...]
+
+
+class Explainer:
+    """Explains pods on one node, which must stay as it is while the explainer is used. What is learnt for one pod
+    serves the next: a hundred refused pods cost far less than a hundred times one."""
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self._nodes = Alternatives(kubelet)
+        self._gates = kubelet.manager.context.gates
+        self._clean = not kubelet.quirks.refused_pods_leave_state
+        self._known: dict[tuple[bytes, bool], Explanation] = {}
+
+    def explain(self, pod: Pod, *, fixes: bool = True) -> Explanation:
+        """What the node does with a pod, which need not be on it."""
+        pod = default_pod(pod, self._gates)
+        key = self._likeness(pod), fixes
+        known = self._known.get(key)
+        if known is None:
+            known = self._explain(pod, fixes=fixes)
+            if not known.trace.admitted and pod.metadata.uid not in self._nodes.kubelet.active:
+                if len(self._known) >= _MOST_REMEMBERED:
+                    self._known.clear()
+                self._known[key] = known
+        return _renamed(known, pod)
+
+    def _explain(self, pod: Pod, *, fixes: bool) -> Explanation:
+        decision = self._trace(pod)
+        found = self.find_fixes(pod) if fixes and not decision.admitted else []
+        return Explanation(decision, tuple(story(decision)), tuple(found))
+
+    def with_pod(self, pod: Pod) -> Kubelet:
+        """A copy of the node after the pod was admitted there and its containers started, for a pod that is."""
+        copy = self._nodes.recorder
+        lands(copy, pod)
+        self._nodes.forget_recorder()
+        return copy
+
+    def find_fixes(self, pod: Pod) -> list[Fix]:
+        """Every fix of a refused pod in the searched classes (docs/explain.md): first those that give up no guarantee,
+        then by cost.
+
+        A pod that the API server refuses can only be mended by editing it. Where draining the node alone helps, changes
+        that need a drained node besides are left out.
+        """
+        pod = default_pod(pod, self._gates)
+        found = PodFixes(self._nodes, pod).find()
+        asking = self._nodes.asking(pod)
+        if is_valid(pod, self._gates):
+            for search in (pod_moves, empty_node, configurations, hugepages, reservations):
+                found += search(self._nodes, asking)
+        if any(fix.code == "repack" for fix in found):
+            found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
+        found = [replace(fix, losses=losses(fix.change, asking, self._nodes.kubelet)) for fix in found]
+        return sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
+
+    def _likeness(self, pod: Pod) -> bytes:
+        """Equal for pods that differ in name and UID only."""
+        return msgspec.json.encode(replace(pod, metadata=replace(pod.metadata, name="", uid="")), enc_hook=str)
+
+    def _trace(self, pod: Pod) -> Trace:
+        kubelet = self._nodes.recorder if self._clean else fork(self._nodes.kubelet)
+        admission = kubelet.admission(pod)
+        with recording(kubelet) as record:
+            try:
+                refusal = kubelet.admit(pod)
+            except UpstreamDefectError as defect:
+                refusal = Refusal(UPSTREAM_DEFECT, str(defect))
+        if refusal is None or refusal.reason == UPSTREAM_DEFECT:
+            self._nodes.forget_recorder()
+        return trace(kubelet, admission, record, refusal)
+
+
+class Explained(NamedTuple):
+    """An explanation, and the node before and after the pod; the same one where it was refused."""
+
+    explanation: Explanation
+    before: Kubelet
+    after: Kubelet
+
+
+def explain_each(kubelet: Kubelet, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explained]:
+    """Explain one pod after the other; admitted ones are there for those after them. The node stays as it is."""
+    node = kubelet
+    explainer = Explainer(node)
+    for pod in pods:
+        explanation = explainer.explain(pod, fixes=fixes)
+        before = node
+        if explanation.trace.admitted:
+            node = explainer.with_pod(pod)
+            explainer = Explainer(node)
+        yield Explained(explanation, before, node)
+
+
+def explain(kubelet: Kubelet, pod: Pod, *, fixes: bool = True) -> Explanation:
+    """Explain what this node does with a pod. The node is left as it is; the pod need not be on it."""
+    return Explainer(kubelet).explain(pod, fixes=fixes)
+
+
+def find_fixes(kubelet: Kubelet, pod: Pod) -> list[Fix]:
+    """Every fix of a refused pod, as `Explainer.find_fixes`."""
+    return Explainer(kubelet).find_fixes(pod)
+
+
+def _renamed(known: Explanation, pod: Pod) -> Explanation:
+    """An explanation as it is for a pod that differs in name and UID only."""
+    metadata, told = pod.metadata, known.trace
+    if (told.name, told.uid) == (metadata.name, metadata.uid):
+        return known
+    decision = replace(told, name=metadata.name, uid=metadata.uid)
+    fixes = tuple(
+        replace(fix, change=EditPod(replace(fix.change.pod, metadata=metadata)))
+        if isinstance(fix.change, EditPod)
+        else fix
+        for fix in known.fixes
+    )
+    return Explanation(decision, tuple(story(decision)), fixes)

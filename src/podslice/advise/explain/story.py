@@ -1,0 +1,144 @@
+"""The story of a decision in plain sentences, made from its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.advise.explain.candidates import Candidate, Cell
+from podslice.advise.explain.codes import ELIGIBILITY, REFUSALS
+from podslice.advise.explain.trace import Answer, ContainerFacts, MergeStep, Trace
+from podslice.core.values.quantity import BINARY_SI, Quantity
+
+_ROWS_TOLD = 4
+_MANAGERS = {"cpu": "CPU Manager", "memory": "Memory Manager", "device": "Device Manager"}
+
+
+def story(trace: Trace) -> list[str]:
+    """Sentences in the order of the decision."""
+    told = [_opening(trace)]
+    told += [_container(facts) for facts in trace.containers]
+    for step in trace.steps:
+        told += _merge(step, trace)
+    if trace.admitted:
+        told += list(_picks(trace))
+    else:
+        told += _ending(trace)
+    return told
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """An amount with its unit: bytes in binary units, everything else as a number."""
+    if resource == "memory" or resource.startswith("hugepages-"):
+        text = Quantity.of(amount, BINARY_SI).canonical()
+        return text if not text.isdigit() or amount < 1024 else f"{amount >> 20}Mi"
+    return str(amount)
+
+
+def _opening(trace: Trace) -> str:
+    verdict = "admitted" if trace.admitted else "refused"
+    return f"{trace.namespace}/{trace.name} is {trace.qos} and was {verdict}."
+
+
+def _container(facts: ContainerFacts) -> str:
+    who = f"{facts.kind.capitalize()} {facts.name}" if facts.name else "The pod as a whole"
+    asked = ", ".join(f"{r.resource} {r.amount} ({r.source})" for r in facts.requested) or "nothing"
+    owned = f" ({facts.exclusive_cpus})" if facts.exclusive_cpus else ""
+    return f"{who} asks for {asked}; {ELIGIBILITY[facts.eligibility]}{owned}."
+
+
+def _merge(step: MergeStep, trace: Trace) -> Iterator[str]:
+    who = f"container {step.container}" if step.container else "the pod"
+    if step.policy == "none":
+        return
+    if not step.answers:
+        yield f"For {who} no manager prefers any NUMA node."
+        return
+    for answer in step.answers:
+        manager = _MANAGERS[answer.provider]
+        some = "" if answer.complete else "; too many sets to list them all"
+        shown = (
+            "none, nothing of the pod's budget is left to share" if _pool_empty(step, answer) else _sets(answer.hints)
+        )
+        yield f"The {manager}'s hints for {answer.resource} of {who}: {shown}{some}."
+    if step.admitted:
+        nodes = "any NUMA node" if step.nodes is None else f"NUMA {step.nodes}"
+        chosen = "preferred by all" if step.preferred else "the best there is, though not preferred"
+        yield f"Merged under {step.policy}: {nodes}, {chosen}."
+        return
+    yield f"Merged under {step.policy}: no set of NUMA nodes is preferred by all."
+    killed = [row for row in step.candidates if row.verdict not in ("fits", "wide-single")]
+    for row in killed[:_ROWS_TOLD]:
+        yield f"  NUMA {row.nodes}: {'; '.join(_killer(row))}."
+    if len(killed) > _ROWS_TOLD:
+        yield f"  … and {len(killed) - _ROWS_TOLD} more sets (the table has them)."
+
+
+def _pool_empty(step: MergeStep, answer: Answer) -> bool:
+    cells = step.candidates[0].cells if step.candidates else ()
+    return any(cell.resource == answer.resource and cell.verdict == "pool" for cell in cells)
+
+
+def _sets(hints: tuple[object, ...] | None) -> str:
+    if hints is None:
+        return "no preference"
+    if not hints:
+        return "nothing, no set of NUMA nodes has enough"
+    preferred = [_set(hint) for hint in hints if getattr(hint, "preferred", False)]
+    others = len(hints) - len(preferred)
+    shown = ", ".join(preferred[: _ROWS_TOLD * 2])
+    more = f" and {len(preferred) - _ROWS_TOLD * 2} more" if len(preferred) > _ROWS_TOLD * 2 else ""
+    rest = f"{others} wider set{'s' if others != 1 else ''} not preferred" if others else ""
+    return "; ".join(part for part in (f"{{{shown}}}{more}" if preferred else "no preferred set", rest) if part)
+
+
+def _set(hint: object) -> str:
+    nodes = getattr(hint, "nodes", None)
+    return "any" if nodes is None else str(nodes)
+
+
+def _killer(row: Candidate) -> Iterator[str]:
+    for cell in row.cells:
+        if cell.verdict != "fits":
+            yield cell_text(cell)
+
+
+def cell_text(cell: Cell) -> str:
+    """What speaks against one resource of a candidate, with numbers."""
+    need, free = amount_text(cell.resource, cell.need), amount_text(cell.resource, cell.free)
+    if cell.verdict == "short":
+        return f"{cell.resource} needs {need}, {free} free"
+    if cell.verdict == "small":
+        return f"{cell.resource} needs {need}, has only {amount_text(cell.resource, cell.capacity)} when empty"
+    if cell.verdict == "wide":
+        return f"{cell.resource} would fit, but a smaller set could hold it on an empty machine"
+    if cell.verdict == "group":
+        return f"{cell.resource} is tied to another group of NUMA nodes"
+    if cell.verdict == "joint":
+        return f"{cell.resource} would fit, but is taken together with what does not"
+    if cell.verdict == "apart":
+        return f"{cell.resource} the pod holds already lies elsewhere"
+    if cell.verdict == "bare":
+        return f"{cell.resource} would fit, but no hint is made for sets with NUMA nodes that have none of it"
+    if cell.verdict == "pool":
+        return f"{cell.resource}: no hint, the pod's exclusive containers leave nothing of its budget"
+    if cell.verdict == "unhinted":
+        return f"{cell.resource}: enough is free, but no hint is made for this set"
+    return f"{cell.resource} fits"
+
+
+def _picks(trace: Trace) -> Iterator[str]:
+    owners = {facts.name for facts in trace.containers if facts.exclusive_cpus}
+    for pick in trace.picks:
+        if pick.container is not None and pick.container not in owners:
+            yield f"Container {pick.container} shares CPUs {pick.cpus} with its pod."
+            continue
+        who = f"Container {pick.container}" if pick.container else "The pod"
+        order = [f"{unit.what} {unit.id}" for unit in pick.order]
+        shown = ", ".join(order[:12]) + (f" and {len(order) - 12} more" if len(order) > 12 else "")
+        yield f"{who} gets CPUs {pick.cpus}: {shown}."
+
+
+def _ending(trace: Trace) -> Iterator[str]:
+    if trace.failed:
+        yield f"Allocation failed in {trace.failed}."
+    yield f"Refused with {trace.reason} ({trace.code}): {REFUSALS[trace.code]}. Upstream says: {trace.message}"

@@ -1,0 +1,301 @@
+"""The trace of one decision: requests, eligibility, hints, the merge that decided, picks and writes.
+
+Made from a `Record` after the fact, so that admission itself stays fast. Sets of NUMA nodes and CPUs are `CPUSet`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from podslice.advise.explain.candidates import Candidate, candidates
+from podslice.advise.explain.picks import Unit, units
+from podslice.advise.explain.record import Record, Step, Taking
+from podslice.advise.explain.verdict import refusal_code
+from podslice.core.errors import UpstreamDefectError
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import HintSet
+from podslice.core.kubelet import Kubelet
+from podslice.core.managers.topology import TOPOLOGY_AFFINITY
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.overflow import overflows
+from podslice.core.pod.spec import ResourceList, ResourceRequirements
+from podslice.core.refusal import empty_pool, places_whole
+from podslice.core.scheduling.predicates import Refusal
+from podslice.core.values.cpuset import CPUSet, format_bits
+
+
+class Requested(msgspec.Struct, frozen=True, rename="camel"):
+    """One amount: what counts, and the field it came from (`requests`, or `limits` where requests are missing)."""
+
+    resource: str
+    amount: str
+    source: str
+
+
+class ContainerFacts(msgspec.Struct, frozen=True, rename="camel"):
+    """A container, or the pod as a whole (`name` empty): what it asks for, and whether it may own CPUs and why."""
+
+    name: str
+    kind: str
+    requested: tuple[Requested, ...]
+    eligibility: str
+    exclusive_cpus: int
+
+
+class ShownHint(msgspec.Struct, frozen=True, rename="camel"):
+    """One hint: a set of NUMA nodes (None: any), preferred or not."""
+
+    nodes: CPUSet | None
+    preferred: bool
+
+
+class Answer(msgspec.Struct, frozen=True, rename="camel"):
+    """A provider's hints for one resource. `hints` None: no preference; empty: impossible. `complete` False: the
+    machine has too many sets to list, these are some of them."""
+
+    provider: str
+    resource: str
+    hints: tuple[ShownHint, ...] | None
+    complete: bool = True
+
+
+class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
+    """One merge: the answers, what came out of it, and the table of all candidate sets.
+
+    `container` None means the pod as a whole; `common` are the sets every answer prefers, `nodes` the chosen one.
+    """
+
+    container: str | None
+    policy: str
+    answers: tuple[Answer, ...]
+    common: tuple[CPUSet, ...]
+    nodes: CPUSet | None
+    preferred: bool
+    admitted: bool
+    candidates: tuple[Candidate, ...]
+
+
+class Pick(msgspec.Struct, frozen=True, rename="camel"):
+    """CPUs a container (None: the pod's bubble) was given, as the units they were taken in."""
+
+    container: str | None
+    cpus: CPUSet
+    order: tuple[Unit, ...]
+
+
+class Write(msgspec.Struct, frozen=True, rename="camel"):
+    """A value that admission puts into a state file or a cgroup: where, for whom, what."""
+
+    where: str
+    owner: str
+    value: str
+
+
+class Trace(msgspec.Struct, frozen=True, rename="camel"):
+    """Everything about one decision. `code` is stable (`codes.REFUSALS`), empty when admitted; `reason` and
+    `message` are upstream's."""
+
+    name: str
+    namespace: str
+    uid: str
+    qos: str
+    admitted: bool
+    reason: str
+    message: str
+    code: str
+    scope: str
+    containers: tuple[ContainerFacts, ...]
+    steps: tuple[MergeStep, ...]
+    picks: tuple[Pick, ...]
+    writes: tuple[Write, ...]
+    failed: str = ""
+    """The manager that could not allocate what its hints had promised, empty otherwise."""
+
+
+def trace(kubelet: Kubelet, pod: AdmissionPod, record: Record, refusal: Refusal | None) -> Trace:
+    """The trace of an admission that `recording` has recorded on `kubelet`."""
+    steps = tuple(_merge_step(kubelet, pod, step) for step in record.steps)
+    if not steps:
+        steps = (_unmerged(kubelet, pod, record.before),)
+    failed = next((f"{t.provider}: {t.error}" for t in record.takings if t.error), "")
+    metadata = pod.spec.metadata
+    return Trace(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=pod.uid,
+        qos=pod.qos,
+        admitted=refusal is None,
+        reason=refusal.reason if refusal else "",
+        message=refusal.message if refusal else "",
+        code=_code(kubelet, pod, refusal, steps[-1]) if refusal else "",
+        scope=kubelet.manager.topology.scope if kubelet.manager.topology.merger else "none",
+        containers=_facts(kubelet, pod),
+        steps=steps,
+        picks=() if refusal else tuple(_picks(kubelet, record.takings)),
+        writes=() if refusal else _writes(kubelet, pod),
+        failed=failed,
+    )
+
+
+def _code(kubelet: Kubelet, pod: AdmissionPod, refusal: Refusal, last: MergeStep) -> str:
+    if refusal.reason == TOPOLOGY_AFFINITY and empty_pool(kubelet.manager, pod) is not None:
+        return "pod-pool-empty"
+    return refusal_code(refusal, last.candidates, policy=last.policy, merged=not last.admitted)
+
+
+# What was asked
+
+
+def _facts(kubelet: Kubelet, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
+    static = kubelet.manager.cpu.static
+    facts = [
+        ContainerFacts(
+            container.name,
+            "sidecar" if container.restartable else "init" if container.init else "container",
+            _requested(container.spec.resources),
+            _eligibility(pod, container, static),
+            container.exclusive_cpus if static and not pod.ignored else 0,
+        )
+        for container in pod.containers
+    ]
+    if pod.pod_level and pod.spec.spec.resources is not None:
+        code = _pod_eligibility(kubelet, pod)
+        own = _requested(pod.spec.spec.resources)
+        facts.insert(0, ContainerFacts("", "pod", own, code, pod.cpus if code == "exclusive" else 0))
+    return tuple(facts)
+
+
+def _pod_eligibility(kubelet: Kubelet, pod: AdmissionPod) -> str:
+    if not kubelet.manager.cpu.static:
+        return "policy-none"
+    if pod.ignored:
+        return "pod-level-ignored"
+    if not places_whole(kubelet.manager, pod):
+        return "by-container"
+    if not pod.guaranteed:
+        return "not-guaranteed"
+    if pod.cpus:
+        return "exclusive"
+    requests = (pod.spec.spec.resources.requests if pod.spec.spec.resources else None) or {}
+    return "overflow" if "cpu" in requests and overflows("cpu", requests["cpu"]) else "fraction"
+
+
+def _requested(resources: ResourceRequirements) -> tuple[Requested, ...]:
+    requests: ResourceList = resources.requests or {}
+    limits: ResourceList = resources.limits or {}
+    return tuple(
+        Requested(
+            name,
+            amount.canonical(),
+            "requests = limits" if limits.get(name) == amount else "requests" if name in requests else "limits",
+        )
+        for name, amount in {**limits, **requests}.items()
+    )
+
+
+def _eligibility(pod: AdmissionPod, container: AdmissionContainer, static: bool) -> str:
+    if not static:
+        return "policy-none"
+    if pod.ignored:
+        return "pod-level-ignored"
+    if container.exclusive_cpus:
+        return "exclusive"
+    cpu = (container.spec.resources.requests or {}).get("cpu")
+    if not pod.guaranteed:
+        return "not-guaranteed"
+    if cpu is None or cpu.is_zero():
+        return "no-cpu"
+    if pod.managed and not container.guaranteed:
+        return "container-not-guaranteed"
+    return "overflow" if overflows("cpu", cpu) else "fraction"
+
+
+# Hints and merge
+
+
+def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> MergeStep:
+    merger = kubelet.manager.topology.merger
+    assert merger is not None, "without a merger nobody asks for hints"
+    answers = [
+        _answer(provider, resource, hints)
+        for provider, answer in step.hints.items()
+        for resource, hints in (answer or {}).items()
+    ]
+    try:
+        affinity, admitted = merger.merge(list(step.hints.values()))
+    except UpstreamDefectError:
+        affinity, admitted = Hint(None, False), False
+    table = candidates(kubelet, pod, step, affinity.mask)
+    return MergeStep(
+        container=step.container,
+        policy=merger.policy,
+        answers=tuple(answers),
+        common=tuple(row.nodes for row in table if row.verdict == "fits"),
+        nodes=None if affinity.mask is None else CPUSet.from_bits(affinity.mask),
+        preferred=affinity.preferred,
+        admitted=admitted,
+        candidates=table,
+    )
+
+
+def _answer(provider: str, resource: str, hints: Iterable[Hint] | None) -> Answer:
+    if hints is None:
+        return Answer(provider, resource, None)
+    shown = tuple(map(_shown, hints))
+    complete = not isinstance(hints, HintSet) or hints.listed
+    if not shown and isinstance(hints, HintSet) and (best := hints.best()) is not None:
+        shown = (_shown(best),)
+    return Answer(provider, resource, shown, complete)
+
+
+def _shown(hint: Hint) -> ShownHint:
+    return ShownHint(None if hint.mask is None else CPUSet.from_bits(hint.mask), hint.preferred)
+
+
+def _unmerged(kubelet: Kubelet, pod: AdmissionPod, before: Step) -> MergeStep:
+    """Policy none merges nothing; the table still says what is free where."""
+    return MergeStep(None, "none", (), (), None, False, True, candidates(kubelet, pod, before))
+
+
+# What was given
+
+
+def _picks(kubelet: Kubelet, takings: list[Taking]) -> list[Pick]:
+    topology = kubelet.manager.cpu.topology
+    picks = []
+    for taking in takings:
+        cpus = taking.cpus or taking.bubble
+        if taking.provider == "cpu" and cpus:
+            near = None if taking.affinity.mask is None else topology.cpus_in_numa_nodes(taking.affinity.mask)
+            picks.append(Pick(taking.container, CPUSet.from_bits(cpus), units(topology, cpus, near)))
+    return picks
+
+
+def _writes(kubelet: Kubelet, pod: AdmissionPod) -> tuple[Write, ...]:
+    """What admission changes on disk, and what the containers' cgroups will say."""
+    manager = kubelet.manager
+    writes = []
+    state = manager.cpu.state
+    if manager.cpu.static:
+        if pod.uid in state.bubbles:
+            writes.append(Write("cpu_manager_state podEntries", pod.uid, format_bits(state.bubbles[pod.uid])))
+        for name, cpus in state.assignments.get(pod.uid, {}).items():
+            writes.append(Write("cpu_manager_state entries", f"{pod.uid}/{name}", format_bits(cpus)))
+        if pod.uid in state.assignments:
+            writes.append(Write("cpu_manager_state defaultCpuSet", "node", format_bits(state.default)))
+    for container in pod.containers:
+        for block in manager.memory.blocks(pod.uid, container.name):
+            value = f"{block.size} bytes of {block.type} on {','.join(map(str, block.numa_affinity or ()))}"
+            writes.append(Write("memory_manager_state entries", f"{pod.uid}/{container.name}", value))
+        for resource, ids in manager.device.devices_of(pod.uid, container.name).items():
+            owner = f"{pod.uid}/{container.name}"
+            writes.append(Write("kubelet_internal_checkpoint", owner, f"{resource}: {', '.join(ids)}"))
+        cpus = manager.cpu.affinity(pod.uid, container.name)
+        if cpus:
+            writes.append(Write("cpuset.cpus", container.name, format_bits(cpus)))
+        nodes = manager.memory.numa_nodes(pod.uid, container.name)
+        if nodes:
+            writes.append(Write("cpuset.mems", container.name, format_bits(nodes)))
+    return tuple(writes)

@@ -1,0 +1,74 @@
+"""From upstream's few reasons to one stable code per cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podslice.advise.explain.candidates import Candidate
+from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
+from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
+from podslice.core.config.topology_options import SINGLE_NUMA_NODE
+from podslice.core.managers.cpu import EMPTY_NODE_SHARED_POOL
+from podslice.core.managers.topology import TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION
+from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.overflow import AMOUNT_OVERFLOW
+from podslice.core.scheduling.predicates import Refusal
+
+UPSTREAM_DEFECT = "UpstreamDefect"
+_REASONS = {
+    EMPTY_POD_SHARED_POOL: "pod-pool-empty",
+    EMPTY_NODE_SHARED_POOL: "node-pool-empty",
+    "OutOfpods": "too-many-pods",
+    AMOUNT_OVERFLOW: "amount-too-large",
+    UPSTREAM_DEFECT: "upstream-defect",
+}
+
+
+def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, merged: bool) -> str:
+    """The code of a refusal. `table` are the candidates of the last step under `policy` of the Topology Manager,
+    `merged` says that the merge refused."""
+    if refusal.reason in _REASONS:
+        return _REASONS[refusal.reason]
+    if refusal.reason == SMT_ALIGNMENT:
+        return "smt-fraction" if "not multiple" in refusal.message else "smt-short"
+    if refusal.reason.startswith("OutOf"):
+        return "node-total"
+    if refusal.reason == TOPOLOGY_AFFINITY or merged:
+        return _affinity_code(table, policy)
+    if refusal.reason == UNEXPECTED_ADMISSION:
+        lacking = _lacking(table)
+        return f"{lacking}-short" if lacking else "allocation-failed"
+    return "other"
+
+
+def kind_of(resource: str) -> str:
+    """`cpu`, `memory`, `hugepages` or `devices`."""
+    if resource in ("cpu", "memory"):
+        return resource
+    return "hugepages" if resource.startswith(HUGEPAGES_PREFIX) else "devices"
+
+
+def _lacking(table: Sequence[Candidate]) -> str:
+    """The first resource of which even all NUMA nodes together have too little."""
+    if not table:
+        return ""
+    return next((kind_of(c.resource) for c in table[-1].cells if c.free < c.need), "")
+
+
+def _affinity_code(table: Sequence[Candidate], policy: str) -> str:
+    """What a merge failed on: too little, too big, too scattered, or sets that do not meet."""
+    taken = [row for row in table if policy != SINGLE_NUMA_NODE or len(row.nodes) == 1]
+    if not taken or not taken[0].cells:
+        return "other"
+    for place, cell in enumerate(taken[0].cells):
+        if all(row.cells[place].verdict == "small" for row in taken):
+            return f"{kind_of(cell.resource)}-too-big"
+    lacking = _lacking(table)
+    if lacking:
+        return f"{lacking}-short"
+    verdicts = [{row.cells[place].verdict for row in taken} for place in range(len(taken[0].cells))]
+    scattered = [place for place, found in enumerate(verdicts) if "fits" not in found]
+    if not scattered:
+        return "no-common-set"
+    cause = min(scattered, key=lambda place: "joint" in verdicts[place])
+    return f"{kind_of(taken[0].cells[cause].resource)}-scattered"

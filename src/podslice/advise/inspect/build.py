@@ -1,0 +1,115 @@
+"""Making the page about a pod: one step after the other, each from the functions the rest of the library uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from podslice.advise.inspect import cgroups, written
+from podslice.advise.inspect.counts import counts
+from podslice.advise.inspect.facts import Gates, NodeView
+from podslice.advise.inspect.formula import PodDefaults, effective
+from podslice.advise.inspect.page import Page, Placement
+from podslice.advise.inspect.qos_reason import qos
+from podslice.advise.inspect.remarks import remarks
+from podslice.core.errors import UpstreamDefectError
+from podslice.core.node import Node
+from podslice.core.pod.create import is_live, prepare_for_create
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.limitrange import POD, LimitRange, apply_defaults
+from podslice.core.pod.limitrange_check import limit_range_refusals
+from podslice.core.pod.spec import Pod
+from podslice.core.pod.validate import validate_create, validate_pod
+from podslice.core.pod.warnings import create_warnings
+from podslice.core.quirks import Quirks
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+def inspect_pod(
+    pod: Pod,
+    gates: Gates,
+    quirks: Quirks,
+    *,
+    kind: str = "Pod",
+    data: Mapping[str, Any] | None = None,
+    limit_ranges: Sequence[LimitRange] = (),
+    view: NodeView | None = None,
+    node: Node | None = None,
+) -> Page:
+    """The page about a pod as it was written.
+
+    `kind` is the object it came from, `data` the pod's plain data, for amounts as they were spelled. `view` is what is
+    known of the node; with `node`, an empty one, the pod is admitted on it (and leaves again), which decides about
+    exclusive CPUs.
+    """
+    view = view or NodeView()
+    stages = _stages(pod, gates, limit_ranges)
+    live = is_live(pod)
+    prepared = stages.final if live or pod.status.qos_class else prepare_for_create(stages.final, gates)
+    errors = validate_pod(prepared, gates) if live else validate_create(prepared, gates)
+    placement, owners = _placed(prepared, node) if node is not None else (None, _NOBODY)
+    return Page(
+        kind=kind,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        amounts=written.amounts(stages, data),
+        errors=tuple(sorted(str(error) for error in errors)),
+        warnings=tuple(create_warnings(prepared)),
+        refusals=_refusals(prepared, gates, limit_ranges),
+        remarks=remarks(pod, prepared, gates, quirks, view),
+        qos=qos(stages.final, gates),
+        effective=effective(prepared, gates, pod, _pod_defaults(limit_ranges)),
+        cgroups=cgroups.cgroups(prepared, gates, quirks, view, owners),
+        cgroup_notes=cgroups.notes(prepared, gates, quirks, view, owners),
+        counts=counts(prepared, gates, quirks, view),
+        placement=placement,
+    )
+
+
+def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> written.Stages:
+    """LimitRange objects come after the defaults; reading the pod back applies the defaults once more."""
+    defaulted = default_pod(pod, gates)
+    final = default_pod(apply_defaults(defaulted, limit_ranges, gates), gates) if limit_ranges else defaulted
+    if pod.spec.resources is not None and not gates["PodLevelResources"]:
+        final = msgspec.structs.replace(final, spec=msgspec.structs.replace(final.spec, resources=None))
+    return written.Stages(pod, defaulted, final)
+
+
+def _pod_defaults(limit_ranges: Sequence[LimitRange]) -> PodDefaults:
+    """What the objects give whole pods; later ones win."""
+    found = {}
+    for limit_range in limit_ranges:
+        for item in limit_range.spec.limits:
+            if item.type == POD:
+                for field, amounts in (("requests", item.default_request), ("limits", item.default)):
+                    for name, amount in (amounts or {}).items():
+                        found[f"spec.resources.{field}", name] = (amount, limit_range.metadata.name)
+    return found
+
+
+def _refusals(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> tuple[str, ...]:
+    found = []
+    for limit_range in limit_ranges:
+        name = limit_range.metadata.name or "LimitRange"
+        found += [f"{name}: {text}" for text in dict.fromkeys(limit_range_refusals(pod, limit_range, gates))]
+    return tuple(found)
+
+
+def _placed(pod: Pod, node: Node) -> tuple[Placement, frozenset[str]]:
+    """The verdict, and the containers that own CPUs."""
+    try:
+        decision = node.admit(pod)
+    except UpstreamDefectError as defect:
+        verb = "hangs" if defect.hangs else "crashes"
+        return Placement(False, "UpstreamDefect", f"v1.36.2 {verb}: {defect}"), _NOBODY
+    if not decision.admitted:
+        return Placement(False, decision.reason, decision.message), _NOBODY
+    node.remove(decision.uid)
+    cpus = {one.name: str(one.cpus) for one in decision.containers if one.isolation != "host"}
+    events = tuple(f"{event.type} {event.reason}: {event.message}" for event in decision.events)
+    return Placement(True, cpus=cpus, events=events), frozenset(
+        one.name for one in decision.containers if one.exclusive
+    )

@@ -1,0 +1,119 @@
+"""What the parts of a cluster count for the pod (spec pod-level-resources 10 to 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podslice.advise.inspect.facts import Gates, NodeView
+from podslice.advise.inspect.page import Count
+from podslice.advise.inspect.written import in_order
+from podslice.core.pod.demand import is_pod_level_resources_set
+from podslice.core.pod.limitrange_check import pod_totals
+from podslice.core.pod.qos import BEST_EFFORT, pod_qos
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
+from podslice.core.scheduling.autoscaling import MetricsError, cluster_autoscaler_requests, hpa_request
+from podslice.core.scheduling.eviction import eviction_requests
+from podslice.core.scheduling.fit import amounts, filter_requests, insufficient_resources
+from podslice.core.scheduling.quota import LIMITS_PREFIX, REQUESTS_PREFIX, pod_usage
+from podslice.core.scheduling.scoring import balanced_scoring_requests, fit_scoring_requests
+from podslice.core.values.quantity import BINARY_SI, Quantity
+
+_PODS = Quantity.of(110)
+_SCORED = ("cpu", "memory")
+
+
+def counts(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> tuple[Count, ...]:
+    """Scheduler, quota, LimitRange, eviction and autoscalers, in this order."""
+    return tuple(_counts(pod, gates, quirks, node))
+
+
+def _counts(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> Iterator[Count]:
+    requests = filter_requests(pod, gates)
+    yield Count("scheduler: filter", _shown(requests), _fits(requests, node))
+    scored = fit_scoring_requests(pod, gates, quirks)
+    yield Count("scheduler: score", _shown(scored), _score_note(pod, gates, quirks, scored, requests))
+    yield Count("scheduler: balance", _shown(balanced_scoring_requests(pod, gates)))
+    usage = pod_usage(pod, gates, quirks)
+    yield Count("quota: requests", _quota(usage, REQUESTS_PREFIX), _scope(pod, gates))
+    yield Count("quota: limits", _quota(usage, LIMITS_PREFIX), _unlimited(pod, usage))
+    minimum, maximum = pod_totals(pod, gates)
+    yield Count("LimitRange: request", _texts(minimum))
+    yield Count("LimitRange: limit", _texts(maximum))
+    yield _eviction(pod, gates, quirks)
+    yield _hpa(pod, gates, quirks)
+    yield Count("Cluster Autoscaler", _shown(cluster_autoscaler_requests(pod, gates)))
+
+
+def _fits(requests: Mapping[str, int], node: NodeView) -> str:
+    if node.allocatable is None:
+        return ""
+    known = {name: amount for name, amount in requests.items() if node.complete or name in node.allocatable}
+    lacking = insufficient_resources(known, (), amounts({"pods": _PODS, **node.allocatable}))
+    if not lacking:
+        return "fits the empty node"
+    return "does not fit the empty node: " + ", ".join(
+        f"{one.reason} ({_one(one.resource, one.requested)} of {_one(one.resource, one.capacity)})" for one in lacking
+    )
+
+
+def _score_note(pod: Pod, gates: Gates, quirks: Quirks, scored: Mapping[str, int], requests: Mapping[str, int]) -> str:
+    """Why LeastAllocated and its kin count something else than the filter does."""
+    if all(scored.get(name, 0) == requests.get(name, 0) for name in _SCORED):
+        return ""
+    if quirks.fit_score_ignores_pod_level and is_pod_level_resources_set(pod) and gates["PodLevelResources"]:
+        return "does not look at spec.resources; containers without a request count as 100m, 200Mi"
+    return "containers without a request count as 100m, 200Mi"
+
+
+def _scope(pod: Pod, gates: Gates) -> str:
+    scope = "BestEffort" if pod_qos(pod, gates) == BEST_EFFORT else "NotBestEffort"
+    deadline = "NotTerminating" if pod.spec.active_deadline_seconds is None else "Terminating"
+    return f"scopes {scope}, {deadline}"
+
+
+def _unlimited(pod: Pod, usage: Mapping[str, Quantity]) -> str:
+    missing = [name for name in _SCORED if LIMITS_PREFIX + name not in usage]
+    return f"a quota on {' or '.join('limits.' + name for name in missing)} finds none" if missing else ""
+
+
+def _quota(usage: Mapping[str, Quantity], prefix: str) -> dict[str, str]:
+    return _texts({name.removeprefix(prefix): amount for name, amount in usage.items() if name.startswith(prefix)})
+
+
+def _eviction(pod: Pod, gates: Gates, quirks: Quirks) -> Count:
+    counted = eviction_requests(pod, gates, quirks)
+    memory = counted.get("memory")
+    note = "more use than this ranks first" if memory is not None else "any use ranks above the request"
+    if quirks.eviction_pod_level_hides_containers and is_pod_level_resources_set(pod) and memory is None:
+        note = "spec.resources without memory hides the containers' requests"
+    return Count("eviction", _texts({"memory": memory}) if memory is not None else {}, note)
+
+
+def _hpa(pod: Pod, gates: Gates, quirks: Quirks) -> Count:
+    found: dict[str, Quantity] = {}
+    problems = []
+    for name in _SCORED:
+        try:
+            milli = hpa_request(pod, name, gates, quirks)
+        except MetricsError as error:
+            problems.append(str(error).partition(" of Pod ")[0].partition(" in Pod ")[0])
+        else:
+            found[name] = Quantity(milli * 10**6, "DecimalSI" if name == "cpu" else BINARY_SI)
+    return Count("HPA", _texts(found), "; ".join(problems))
+
+
+def _shown(counted: Mapping[str, int]) -> dict[str, str]:
+    return {name: _one(name, counted[name]) for name in in_order({*counted}) if counted[name] or name in _SCORED}
+
+
+def _one(name: str, amount: int) -> str:
+    if name == "cpu":
+        return str(Quantity.milli(amount))
+    if name == "memory" or name == "ephemeral-storage" or name.startswith("hugepages-"):
+        return Quantity.of(amount, BINARY_SI).canonical()
+    return str(amount)
+
+
+def _texts(quantities: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(quantities[name]) for name in in_order({*quantities})}

@@ -1,0 +1,121 @@
+"""Effective requests and limits with the calculation that gives them (spec pod-level-resources 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from podslice.advise.inspect.facts import Gates
+from podslice.advise.inspect.page import Effective
+from podslice.advise.inspect.written import in_order
+from podslice.core.pod.demand import (
+    aggregate,
+    is_pod_level_requests_set,
+    is_pod_level_resources_set,
+    is_supported_pod_level_resource,
+    own_limits,
+    own_requests,
+    pod_limits,
+    pod_requests,
+)
+from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
+from podslice.core.values.quantity import ZERO, Quantity
+
+_Own = Callable[[Container], ResourceList]
+
+
+PodDefaults: TypeAlias = Mapping[tuple[str, str], tuple[Quantity, str]]
+"""What LimitRange objects give whole pods: amount and name of the object, by field and resource."""
+
+
+def effective(pod: Pod, gates: Gates, written: Pod, defaults: PodDefaults | None = None) -> tuple[Effective, ...]:
+    """A row per resource that the pod as a whole requests or is limited in. `written` is the pod before defaulting,
+    `defaults` what was filled in then."""
+    known = defaults or {}
+    pod_level = gates["PodLevelResources"]
+    requests, limits = pod_requests(pod, pod_level=pod_level), pod_limits(pod, pod_level=pod_level)
+    return tuple(
+        Effective(
+            name,
+            str(requests.get(name, "")),
+            _request_formula(pod, name, written, pod_level, known) if name in requests else "",
+            str(limits.get(name, "")),
+            _limit_formula(pod, name, written, pod_level, known) if name in limits else "",
+        )
+        for name in in_order({*requests, *limits})
+    )
+
+
+class _Side(NamedTuple):
+    """Requests or limits: a container's own, those of `spec.resources`, and those that were written there."""
+
+    field: str
+    own: _Own
+    given: ResourceList
+    written: ResourceList
+
+
+def _request_formula(pod: Pod, name: str, written: Pod, pod_level: bool, defaults: PodDefaults) -> str:
+    given, before = (one.spec.resources.requests if one.spec.resources else None for one in (pod, written))
+    counts = pod_level and is_pod_level_requests_set(pod)
+    side = _Side("spec.resources.requests", own_requests, (given or {}) if counts else {}, before or {})
+    overhead = (pod.spec.overhead or {}).get(name)
+    text = _source(pod, name, side, defaults)
+    return text if overhead is None else f"{text} + overhead {overhead}"
+
+
+def _limit_formula(pod: Pod, name: str, written: Pod, pod_level: bool, defaults: PodDefaults) -> str:
+    given, before = (one.spec.resources.limits if one.spec.resources else None for one in (pod, written))
+    counts = pod_level and is_pod_level_resources_set(pod)
+    side = _Side("spec.resources.limits", own_limits, (given or {}) if counts else {}, before or {})
+    overhead = (pod.spec.overhead or {}).get(name)
+    text = _source(pod, name, side, defaults)
+    if overhead is None or (name not in side.given and aggregate(pod, own_limits).get(name, ZERO).is_zero()):
+        return text
+    return f"{text} + overhead {overhead}"
+
+
+def _source(pod: Pod, name: str, side: _Side, defaults: PodDefaults) -> str:
+    formula = aggregate_formula(pod, name, side.own)
+    given = side.given.get(name)
+    if given is None or not is_supported_pod_level_resource(name):
+        return formula or "0"
+    text = f"{side.field} {given}"
+    total = aggregate(pod, side.own).get(name)
+    if name not in side.written:
+        amount, source = defaults.get((side.field, name), (None, ""))
+        if amount == given:
+            return f"{text}, from the LimitRange {source}"
+        return f"{text}, filled in: {formula if total == given else 'the limit'}"
+    if total is None or total == given:
+        return text
+    what = "containers together" if side.own is own_requests else "the containers' own"
+    return f"{text} ({what}: {total})"
+
+
+def aggregate_formula(pod: Pod, name: str, own: _Own) -> str:
+    """The KEP-753 aggregate of one resource in numbers: `app 1 + log 100m`, or `max(running …, init …)`."""
+    running = [(c.name, own(c)[name]) for c in pod.spec.containers if name in own(c)]
+    sidecars: list[tuple[str, Quantity]] = []
+    peaks: list[str] = []
+    for container in pod.spec.init_containers:
+        amount = own(container).get(name)
+        if is_restartable_init(container):
+            if amount is not None:
+                sidecars.append((f"{container.name} (sidecar)", amount))
+        elif amount is not None:
+            peaks.append(_sum([(container.name, amount), *sidecars]))
+    text = _sum([*running, *sidecars])
+    if not peaks:
+        return text
+    return f"max(running: {text or '0'}, init: {', init: '.join(peaks)})"
+
+
+def _sum(terms: list[tuple[str, Quantity]]) -> str:
+    text = " + ".join(f"{owner} {amount}" for owner, amount in terms)
+    if len(terms) < 2:
+        return text
+    total = ZERO
+    for _, amount in terms:
+        total = total.add(amount)
+    return f"{text} = {total}"

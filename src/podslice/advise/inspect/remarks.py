@@ -1,0 +1,42 @@
+"""What a person should know besides: where v1.36.2 differs from the profile, and what a node says to the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.advise.inspect.facts import Gates, NodeView
+from podslice.core.pod.create import prepare_for_create
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.spec import Pod
+from podslice.core.pod.validate import validate_create
+from podslice.core.quirks import Quirks
+from podslice.core.scheduling.pod_features import pod_level_refusal
+from podslice.core.values.gates import GATES
+
+
+def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> tuple[str, ...]:
+    """Remarks about a pod as it was written and as it is stored."""
+    return (*_release(written, prepared, gates), *_node(prepared, gates, quirks, node))
+
+
+def _release(written: Pod, prepared: Pod, gates: Gates) -> Iterator[str]:
+    """Differences between the fixes of KEP-2837 that the gates have and the release, which lacks them."""
+    later = [name for name, gate in GATES.items() if gate.later and gates[name]]
+    if not later or written.status.qos_class:
+        return
+    without = {**gates, **dict.fromkeys(later, False)}
+    today = prepare_for_create(default_pod(written, without), without)
+    refused, refused_today = (bool(validate_create(pod, some)) for pod, some in ((prepared, gates), (today, without)))
+    if refused != refused_today:
+        verb = "refuses" if refused_today else "accepts"
+        yield f"v1.36.2, which lacks the fixes of KEP-2837, {verb} it"
+    before = compute_qos(today, without)
+    if before != compute_qos(prepared, gates):
+        yield f"in v1.36.2, which lacks the fixes of KEP-2837, its QoS class is {before}"
+
+
+def _node(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> Iterator[str]:
+    refusal = pod_level_refusal(pod, gates, quirks, os=node.os, cgroup_version=node.cgroup_version)
+    if refusal is not None:
+        yield f"the node refuses it with {refusal.reason}: {refusal.message}"

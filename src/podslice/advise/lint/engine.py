@@ -1,0 +1,42 @@
+"""Running the rules over one subject."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from podslice.advise.lint.model import Finding, ObjectReference, Rule, Subject
+from podslice.advise.lint.registry import NODE_RULES, POD_RULES
+from podslice.advise.lint.subject import NodeSubject, PodSubject
+
+IGNORE_ANNOTATION = "podslice/lint-ignore"
+"""Annotation of a pod (or of a pod template) that names rules to leave out, separated by commas."""
+
+
+def lint_pod(subject: PodSubject, rules: Collection[str], *, kind: str = "Pod", prefix: str = "") -> list[Finding]:
+    """Findings about a pod of an object of `kind`; `prefix` is the path of the pod within the object."""
+    metadata = subject.written.metadata
+    reference = ObjectReference(kind, metadata.namespace, metadata.name)
+    ignored = {part.strip() for part in (metadata.annotations or {}).get(IGNORE_ANNOTATION, "").split(",")}
+    chosen = [rule for rule in POD_RULES if rule.id in rules and not ignored & {rule.id, rule.name}]
+    return _run(chosen, subject, reference, prefix)
+
+
+def lint_kubelet(subject: NodeSubject, rules: Collection[str]) -> list[Finding]:
+    """Findings about a kubelet's configuration."""
+    chosen = [rule for rule in NODE_RULES if rule.id in rules]
+    return _run(chosen, subject, ObjectReference("KubeletConfiguration"), "")
+
+
+def _run(rules: Iterable[Rule[Subject]], subject: Subject, reference: ObjectReference, prefix: str) -> list[Finding]:
+    findings: list[Finding] = []
+    replaced: set[str] = set()
+    for rule in rules:
+        for problem in dict.fromkeys(rule.check(subject)):
+            severity = problem.severity or rule.severity
+            path = f"{prefix}.{problem.path}" if prefix and problem.path else prefix or problem.path
+            if problem.absolute:
+                path = problem.path
+            findings.append(Finding(rule.id, rule.name, severity, reference, path, problem.message, problem.fix))
+            if severity == "error":
+                replaced.update(rule.replaces)
+    return [finding for finding in findings if finding.id not in replaced]

@@ -1,0 +1,359 @@
+"""Rules about a kubelet's configuration, alone and on its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.advise.lint.model import CONFIG, ERROR, INFO, MACHINE, WARNING, Problem, Rule
+from podslice.advise.lint.subject import NodeSubject
+from podslice.core.config.cpu_options import OptionError, refuse_options_of_none_policy
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.topology_options import parse_options
+from podslice.core.errors import StartError
+from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
+from podslice.core.values.gate_table import gate_states
+from podslice.core.values.quantity import ZERO, Quantity, QuantityError
+
+_FIELDS = (
+    ("reservedSystemCPUs", "reservedSystemCPUs"),
+    ("topologyManagerPolicy", "topologyManagerPolicy"),
+    ("topologyManagerScope", "topologyManagerScope"),
+    ("reserved memory", "reservedMemory"),
+    ("NUMA node", "reservedMemory"),
+    ("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod"),
+    ("enforceNodeAllocatable", "enforceNodeAllocatable"),
+    ("memoryThrottlingFactor", "memoryThrottlingFactor"),
+    ("memoryReservationPolicy", "memoryReservationPolicy"),
+    ("qos-reserved", "qosReserved"),
+)
+_STAGE_FIELDS = {
+    "reservedSystemCPUs": "reservedSystemCPUs",
+    "kubeReserved": "kubeReserved",
+    "systemReserved": "systemReserved",
+    "evictionHard": "evictionHard",
+    "topologyManager": "topologyManagerPolicy",
+    "cpuManager": "cpuManagerPolicy",
+    "memoryManager": "reservedMemory",
+    "nodeAllocatable": "kubeReserved",
+    "featureGates": "featureGates",
+}
+_GOING = {"": ("GA", INFO), "DEPRECATED": ("deprecated", WARNING)}
+_STAGE_FIXES = {
+    "reservedSystemCPUs": "name CPUs that are online on this machine",
+    "cpuManager": "mend the CPU manager's policy, options or reservation as the message says",
+    "topologyManager": "choose another Topology Manager policy or option for this machine",
+}
+
+
+def _invalid(subject: NodeSubject) -> Iterator[Problem]:
+    for error in subject.errors:
+        text = error.removeprefix("invalid configuration: ")
+        field = next((field for sign, field in _FIELDS if sign in text), "")
+        yield Problem(field, f"the kubelet refuses to start: {text}", "correct the field as the message says")
+
+
+def _refused_gates(subject: NodeSubject) -> Iterator[Problem]:
+    if subject.gate_error:
+        yield Problem(
+            "featureGates",
+            f"the kubelet refuses to start: {subject.gate_error}",
+            subject.gate_error.hint or "set the gates to agree, or drop one",
+        )
+    states = gate_states()
+    for name in subject.config.feature_gates:
+        if name in states and states[name].stage in _GOING:
+            word, severity = _GOING[states[name].stage]
+            message = f"{name} is a {word} feature gate: it will be removed in a future release"
+            yield Problem(f"featureGates[{name}]", message, "remove it", severity)
+
+
+def _refused_options(subject: NodeSubject) -> Iterator[Problem]:
+    config = subject.config
+    if config.cpu_manager_policy == "none":
+        try:
+            refuse_options_of_none_policy(config.cpu_manager_policy_options)
+        except OptionError as error:
+            yield Problem(
+                "cpuManagerPolicyOptions",
+                f"the kubelet refuses to start: {error}",
+                "set cpuManagerPolicy: static or remove the options",
+            )
+    elif subject.option_error and subject.static_cpus:
+        yield Problem(
+            "cpuManagerPolicyOptions",
+            f"the kubelet refuses to start: {subject.option_error}",
+            "alpha options need featureGates CPUManagerPolicyAlphaOptions: true"
+            if "not enabled" in subject.option_error
+            else "correct the option as the message says",
+        )
+    if config.topology_manager_policy != "none":
+        try:
+            parse_options(config.topology_manager_policy_options)
+        except StartError as error:
+            yield Problem(
+                "topologyManagerPolicyOptions", f"the kubelet refuses to start: {error}", "correct the option"
+            )
+
+
+def _static_without_reservation(subject: NodeSubject) -> Iterator[Problem]:
+    config = subject.config
+    if subject.static_cpus and not config.reserved_system_cpus and _cpu_reservation(config).is_zero():
+        yield Problem(
+            "cpuManagerPolicy",
+            "the static CPU manager needs reserved CPUs and none are reserved: the kubelet refuses to start",
+            "set reservedSystemCPUs, or kubeReserved.cpu or systemReserved.cpu above 0",
+        )
+
+
+def _cpu_reservation(config: KubeletConfig) -> Quantity:
+    total = ZERO
+    for reserved in (config.kube_reserved, config.system_reserved):
+        try:
+            total = total.add(Quantity.parse(reserved.get("cpu", "0")))
+        except QuantityError:
+            continue
+    return total
+
+
+def _fractional_reservation(subject: NodeSubject) -> Iterator[Problem]:
+    config = subject.config
+    reserved = _cpu_reservation(config)
+    milli = reserved.milli_value()
+    if subject.static_cpus and not config.reserved_system_cpus and milli % 1000:
+        whole = -(-milli // 1000)
+        yield Problem(
+            "kubeReserved[cpu]" if "cpu" in config.kube_reserved else "systemReserved[cpu]",
+            f"{milli}m CPU are reserved: the static CPU manager keeps {whole} whole CPUs back, the node reports only "
+            f"{milli}m less to the scheduler, so {1000 * whole - milli}m of its allocatable CPU can never be exclusive",
+            f"reserve {whole} CPUs",
+        )
+
+
+def _overruled_reservation(subject: NodeSubject) -> Iterator[Problem]:
+    config = subject.config
+    if not config.reserved_system_cpus:
+        return
+    try:
+        count = parse_bits(config.reserved_system_cpus).bit_count()
+    except CPUSetError:
+        return
+    by_number = _cpu_reservation(config)
+    if not by_number.is_zero() and by_number != Quantity.of(count):
+        field = "kubeReserved[cpu]" if "cpu" in config.kube_reserved else "systemReserved[cpu]"
+        yield Problem(
+            field,
+            f"reservedSystemCPUs names {count} CPUs and overrules the {by_number} CPUs of kubeReserved and "
+            "systemReserved",
+            "remove the cpu of kubeReserved and systemReserved",
+        )
+
+
+def _alignment_without_managers(subject: NodeSubject) -> Iterator[Problem]:
+    config = subject.config
+    if (
+        config.topology_manager_policy != "none"
+        and config.cpu_manager_policy == "none"
+        and config.memory_manager_policy == "None"
+    ):
+        yield Problem(
+            "topologyManagerPolicy",
+            f"{config.topology_manager_policy} aligns only devices: cpuManagerPolicy is none and memoryManagerPolicy "
+            "is None, so CPUs and memory give no hints",
+            "set cpuManagerPolicy: static (and memoryManagerPolicy: Static)",
+        )
+
+
+def _strict_reservation(subject: NodeSubject) -> Iterator[Problem]:
+    if not subject.options.strict_cpu_reservation:
+        return
+    how_many = "all CPUs that are not reserved"
+    if subject.manager is not None:
+        assignable = subject.manager.cpu.state.default & ~subject.manager.cpu.reserved
+        how_many = f"all {assignable.bit_count()} CPUs that are not reserved"
+    yield Problem(
+        "cpuManagerPolicyOptions[strict-cpu-reservation]",
+        f"strict-cpu-reservation keeps the reserved CPUs out of the shared pool, and exclusive containers can take "
+        f"{how_many}: Burstable and BestEffort pods then have no CPU to run on",
+        "keep some CPUs from Guaranteed pods: a quota on them, or a higher kubeReserved.cpu instead of this option",
+    )
+
+
+def _unknown_fields(subject: NodeSubject) -> Iterator[Problem]:
+    for warning in subject.unknown_fields:
+        words = warning.split()
+        field = words[2] if words[:2] == ["unknown", "field"] else ""
+        yield Problem(field, warning, "correct the name or remove the field")
+
+
+def _would_not_start(subject: NodeSubject) -> Iterator[Problem]:
+    error = subject.start_error
+    if error is not None:
+        fix = error.remedy or _STAGE_FIXES.get(error.stage, "correct the field as the message says")
+        yield Problem(
+            _STAGE_FIELDS.get(error.stage, ""), f"the kubelet refuses to start on this machine: {error.message}", fix
+        )
+
+
+def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
+    manager = subject.manager
+    if manager is None or not manager.cpu.static:
+        return
+    reserved, topology = manager.cpu.reserved, manager.cpu.topology
+    split = [cpus for cpus in topology.cores.values() if cpus & reserved and cpus & ~reserved]
+    if not split:
+        return
+    others = 0
+    for cpus in split:
+        others |= cpus & ~reserved
+    explicit = bool(subject.config.reserved_system_cpus)
+    effect = (
+        f"full-pcpus-only can never give away CPUs {format_bits(others)}"
+        if subject.options.full_pcpus_only
+        else f"exclusive CPUs {format_bits(others)} share their core with system daemons"
+    )
+    yield Problem(
+        "reservedSystemCPUs" if explicit else "kubeReserved[cpu]",
+        f"the reserved CPUs {format_bits(reserved)} hold only part of {len(split)} physical cores: {effect}",
+        f"set reservedSystemCPUs: {format_bits(reserved | others)}",
+    )
+
+
+def _reserved_isolated(subject: NodeSubject) -> Iterator[Problem]:
+    manager = subject.manager
+    if manager is None or subject.machine is None or not manager.cpu.static:
+        return
+    both = manager.cpu.reserved & subject.machine.isolated.bits
+    if both:
+        yield Problem(
+            "reservedSystemCPUs",
+            f"CPUs {format_bits(both)} are reserved for the system but the kernel isolates them (isolcpus): its "
+            "scheduler places no daemon there by itself",
+            "reserve CPUs that the kernel does not isolate",
+        )
+
+
+RULES: tuple[Rule[NodeSubject], ...] = (
+    Rule(
+        "PS401",
+        "invalid-configuration",
+        ERROR,
+        "The configuration is invalid",
+        "The kubelet validates its configuration before anything else and exits with these errors.",
+        _invalid,
+        CONFIG,
+    ),
+    Rule(
+        "PS402",
+        "kubelet-would-not-start",
+        ERROR,
+        "The kubelet would not start on this machine",
+        "The managers are really started on the machine: reservations against capacity, reservedMemory against "
+        "kubeReserved + systemReserved + evictionHard, policy options against the topology. The message is the "
+        "kubelet's own.",
+        _would_not_start,
+        MACHINE,
+    ),
+    Rule(
+        "PS403",
+        "reserved-cpus-split-cores",
+        WARNING,
+        "Reserved CPUs split physical cores",
+        "When only one thread of a core is reserved, system daemons and an exclusive container share that core's "
+        "caches and execution units. With full-pcpus-only the other thread is lost for exclusive use.",
+        _splits_cores,
+        MACHINE,
+    ),
+    Rule(
+        "PS404",
+        "strict-reservation-empties-pool",
+        WARNING,
+        "Strict reservation can empty the shared pool",
+        "With strict-cpu-reservation the shared pool is what is neither reserved nor exclusive. Guaranteed pods can "
+        "own all of that, and v1.36.2 lets them: every other pod then has an empty CPU set.",
+        _strict_reservation,
+        CONFIG,
+    ),
+    Rule(
+        "PS405",
+        "policy-option-refused",
+        ERROR,
+        "A policy option is refused",
+        "An unknown option, an alpha option without its feature gate, two options that exclude each other, or options "
+        "for a policy that takes none: the kubelet exits.",
+        _refused_options,
+        CONFIG,
+        ("PS402",),
+    ),
+    Rule(
+        "PS406",
+        "feature-gate",
+        ERROR,
+        "A feature gate is refused, or will go",
+        "A gate that no component of v1.36.2 knows, that is locked, or that depends on a gate that is off keeps the "
+        "kubelet from starting. Gates that are generally available (info) or deprecated (a warning) will be removed.",
+        _refused_gates,
+        CONFIG,
+        ("PS402",),
+        others=(INFO, WARNING),
+    ),
+    Rule(
+        "PS407",
+        "static-without-reservation",
+        ERROR,
+        "The static CPU manager without reserved CPUs",
+        "The static policy keeps some CPUs for the shared pool and insists on a reservation of more than 0.",
+        _static_without_reservation,
+        CONFIG,
+        ("PS402",),
+    ),
+    Rule(
+        "PS408",
+        "fractional-reservation",
+        INFO,
+        "A fractional CPU reservation",
+        "The static CPU manager rounds the reservation up to whole CPUs, node allocatable does not. The scheduler may "
+        "send a Guaranteed pod for which the node has no whole CPU left.",
+        _fractional_reservation,
+        CONFIG,
+    ),
+    Rule(
+        "PS409",
+        "alignment-without-managers",
+        INFO,
+        "Topology alignment without managers to align",
+        "The Topology Manager merges the hints of the CPU, Memory and Device Managers. With both policies off only "
+        "devices with NUMA information take part.",
+        _alignment_without_managers,
+        CONFIG,
+    ),
+    Rule(
+        "PS410",
+        "overruled-reservation",
+        WARNING,
+        "reservedSystemCPUs overrules the reservation by number",
+        "When reservedSystemCPUs is set, the cpu of kubeReserved and systemReserved is not read; a different number "
+        "there misleads.",
+        _overruled_reservation,
+        CONFIG,
+    ),
+    Rule(
+        "PS411",
+        "unknown-field",
+        WARNING,
+        "An unknown field",
+        "The kubelet's strict decoding refuses unknown fields, older decoding ignores them; in neither case does the "
+        "setting do what it says.",
+        _unknown_fields,
+        CONFIG,
+    ),
+    Rule(
+        "PS412",
+        "reserved-cpus-isolated",
+        WARNING,
+        "Reserved CPUs are isolated by the kernel",
+        "isolcpus takes CPUs away from the kernel's scheduler. System daemons that are meant to run on the reserved "
+        "CPUs stay on one of them or run elsewhere.",
+        _reserved_isolated,
+        MACHINE,
+    ),
+)

@@ -1,0 +1,178 @@
+"""Rules that try the pod on the empty node, and compare what it asks with single NUMA nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podslice.advise.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
+from podslice.advise.lint.subject import PodSubject
+from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
+from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
+from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
+from podslice.core.decision import Decision
+from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.managers.container import ContainerManager
+from podslice.core.pod.memory_demand import container_memory, pod_memory
+from podslice.core.values.quantity import BINARY_SI, Quantity
+
+_CPU = "cpu"
+
+
+def _refused(subject: PodSubject) -> Iterator[Problem]:
+    if subject.node is None or subject.node.manager is None:
+        return
+    node = subject.node.new_node()
+    try:
+        decision = node.admit(subject.written)
+    except UpstreamDefectError as defect:
+        verb = "hang" if defect.hangs else "crash"
+        yield Problem("spec", f"a v1.36.2 kubelet would {verb} on this pod: {defect}", "see docs/deviations.md")
+        return
+    if not decision.admitted:
+        yield Problem(
+            "spec",
+            f"refused on the empty node with {decision.reason}: {decision.message}{_why(decision)}",
+            _advice(decision),
+        )
+
+
+def _advice(decision: Decision) -> str:
+    """What helps on an empty node."""
+    if decision.reason == EMPTY_POD_SHARED_POOL:
+        return "raise spec.resources, or let an exclusive container ask for less or share"
+    if decision.reason == SMT_ALIGNMENT:
+        return "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only"
+    return "ask for less, or choose another machine or configuration"
+
+
+def _why(decision: Decision) -> str:
+    """Our explanation of a refusal; of a lack of resources the message says all on an empty node."""
+    if decision.reason.startswith("OutOf") or not decision.why:
+        return ""
+    return f". {decision.why.rstrip('.')}"
+
+
+def _takes_all(subject: PodSubject) -> Iterator[Problem]:
+    if subject.node is None or subject.node.manager is None or not subject.admission.guaranteed:
+        return
+    node = subject.node.new_node()
+    before = _assignable(node.kubelet.manager)
+    try:
+        decision = node.admit(subject.written)
+    except UpstreamDefectError:
+        return
+    if before and decision.admitted and not _assignable(node.kubelet.manager):
+        left = node.kubelet.manager.cpu.state.default.bit_count()
+        rest = f"shares the {count_cpus(left, 'reserved')}" if left else "has no CPU at all"
+        yield Problem(
+            "spec",
+            f"the pod takes all {before} CPUs that can be exclusive; every other pod {rest}",
+            "leave some CPUs to the shared pool, or keep other pods off this node",
+        )
+
+
+def _assignable(manager: ContainerManager) -> int:
+    return (manager.cpu.state.default & ~manager.cpu.reserved).bit_count()
+
+
+def _over_numa_node(subject: PodSubject) -> Iterator[Problem]:
+    manager = subject.node.manager if subject.node is not None else None
+    if manager is None or not subject.admission.guaranteed or len(manager.cpu.topology.numa_nodes) < 2:
+        return
+    rooms = _rooms(manager)
+    for path, owner, asked in _asked(subject, manager):
+        for name, amount in sorted(asked.items()):
+            room = rooms.get(name, {})
+            largest = max(room.values(), default=0)
+            total = sum(room.values())
+            if largest < amount <= total:
+                yield _too_wide(subject, path, owner, (name, amount, largest))
+
+
+def _rooms(manager: ContainerManager) -> Mapping[str, Mapping[int, int]]:
+    """What each NUMA node of the empty machine can give, by resource."""
+    rooms: dict[str, dict[int, int]] = {}
+    if manager.cpu.static:
+        free = manager.cpu.state.default & ~manager.cpu.reserved
+        rooms[_CPU] = {node: (cpus & free).bit_count() for node, cpus in manager.cpu.topology.numa_nodes.items()}
+    for node, books in (manager.memory.machine_state if manager.memory.static else {}).items():
+        for name, table in (books.memory_map or {}).items():
+            rooms.setdefault(name, {})[node] = table.free
+    return rooms
+
+
+def _asked(subject: PodSubject, manager: ContainerManager) -> Iterator[tuple[str, str, dict[str, int]]]:
+    """(path, owner, amounts) of what has to fit at once: the pod in pod scope or with a budget, else each container."""
+    admission = subject.admission
+    if admission.ignored:
+        return
+    exact = manager.quirks.inexact_memory_is_refused
+    try:
+        if admission.managed or manager.topology.scope == "pod":
+            path = "spec.resources.requests" if admission.managed else "spec"
+            yield path, "the pod", {_CPU: admission.cpus, **pod_memory(admission, exact_text=exact)}
+            return
+        for place, container in zip(subject.places, admission.containers, strict=True):
+            memory = container_memory(admission, container, exact_text=exact)
+            yield f"{place.path}.resources.requests", container.name, {_CPU: container.exclusive_cpus, **memory}
+    except AdmissionError:
+        return
+
+
+def _too_wide(subject: PodSubject, path: str, owner: str, numbers: tuple[str, int, int]) -> Problem:
+    assert subject.node is not None
+    name, amount, largest = numbers
+    config = subject.node.config
+    policy = config.topology_manager_policy
+    refused = policy == SINGLE_NUMA_NODE and (not subject.admission.managed or config.topology_manager_scope == "pod")
+    effect = f"topologyManagerPolicy {policy} refuses it" if refused else "it spans NUMA nodes"
+    if policy == RESTRICTED:
+        effect = "it spans NUMA nodes, and restricted refuses it unless the fewest possible have room"
+    return Problem(
+        f"{path}[{name}]" if path != "spec" else path,
+        f"{owner} asks for {_show(name, amount)}, the largest NUMA node can give {_show(name, largest)}: {effect}",
+        f"ask for at most {_show(name, largest)}, or split the work over several pods",
+        ERROR if refused else WARNING if policy == RESTRICTED or subject.admission.managed else INFO,
+    )
+
+
+def _show(name: str, amount: int) -> str:
+    return count_cpus(amount) if name == _CPU else f"{Quantity.of(amount, BINARY_SI)} {name}"
+
+
+RULES: tuple[Rule[PodSubject], ...] = (
+    Rule(
+        "PS202",
+        "over-numa-node",
+        WARNING,
+        "More than any NUMA node can hold",
+        "The exclusive CPUs (or, with the static Memory Manager, the memory) of a pod-level budget, of a pod in pod "
+        "scope or of a container do not fit one NUMA node of the machine after reservations. Policy single-numa-node "
+        "refuses the pod (an error), restricted admits it only while the fewest possible nodes have room, other "
+        "policies spread it (an information for containers).",
+        _over_numa_node,
+        MACHINE,
+        ("PS501",),
+        others=(INFO, ERROR),
+    ),
+    Rule(
+        "PS501",
+        "refused-on-empty-node",
+        ERROR,
+        "Refused even on the empty node",
+        "The pod is really admitted on an empty node with this configuration and machine, and refused. No scheduler "
+        "setting helps: the pod or the node has to change.",
+        _refused,
+        MACHINE,
+    ),
+    Rule(
+        "PS502",
+        "takes-all-exclusive-cpus",
+        WARNING,
+        "One pod takes all CPUs that can be exclusive",
+        "After this pod no CPU is left for another exclusive container, and the shared pool shrinks to the reserved "
+        "CPUs, where system daemons run as well.",
+        _takes_all,
+        MACHINE,
+    ),
+)

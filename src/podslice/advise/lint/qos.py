@@ -1,0 +1,275 @@
+"""Rules about the QoS class and what hangs on it: exclusive CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
+from podslice.advise.lint.subject import Place, PodSubject
+from podslice.core.pod.demand import is_pod_level_resources_set
+from podslice.core.pod.eligibility import integral_cpus
+from podslice.core.pod.qos import BURSTABLE, GUARANTEED
+from podslice.core.pod.spec import ResourceList
+from podslice.core.values.quantity import ZERO, Quantity
+
+_RESOURCES = ("cpu", "memory")
+_ONE_CPU = Quantity.of(1)
+
+
+def _gaps(path: str, requests: ResourceList, limits: ResourceList) -> list[Problem]:
+    """What keeps one set of resources from being Guaranteed, a problem per missing or different field."""
+    gaps = []
+    for name in _RESOURCES:
+        request, limit = requests.get(name, ZERO), limits.get(name, ZERO)
+        if limit.is_zero():
+            wish = f": {request}" if not request.is_zero() else " (the request follows)"
+            gaps.append(Problem(f"{path}.limits[{name}]", f"has no {name} limit", f"set limits.{name}{wish}"))
+        elif request != limit:
+            message = f"{name} request {request} is not the limit {limit}"
+            gaps.append(Problem(f"{path}.requests[{name}]", message, f"set requests.{name}: {limit}"))
+    return gaps
+
+
+def _is_bare(place: Place) -> bool:
+    return not any(name in place.requests or name in place.limits for name in _RESOURCES)
+
+
+def _equal_integral_cpus(requests: ResourceList, limits: ResourceList) -> int:
+    cpus = integral_cpus(limits.get("cpu"))
+    return cpus if cpus and requests.get("cpu") == limits["cpu"] else 0
+
+
+def _severity(subject: PodSubject, wants_cpus: bool) -> str:
+    """Losing exclusive CPUs is a warning where the node is known to give them."""
+    return WARNING if wants_cpus and subject.static_cpus else INFO
+
+
+def _sets(subject: PodSubject) -> list[tuple[str, ResourceList, ResourceList, str]]:
+    """The sets of resources that decide the QoS class: the pod's own, or every container's; (path, …, owner)."""
+    if is_pod_level_resources_set(subject.pod) and subject.gates["PodLevelResources"]:
+        return [("spec.resources", subject.pod_requests, subject.pod_limits, "pod")]
+    return [(f"{p.path}.resources", p.requests, p.limits, p.container.name) for p in subject.places]
+
+
+def _nearly_guaranteed(subject: PodSubject) -> Iterator[Problem]:
+    if subject.qos != BURSTABLE:
+        return
+    sets = _sets(subject)
+    gaps = [(gap, owner, req, lim) for path, req, lim, owner in sets for gap in _gaps(path, req, lim)]
+    if len(gaps) != 1:
+        return
+    gap, owner, requests, limits = gaps[0]
+    if "memory" in gap.path and _equal_integral_cpus(requests, limits):
+        return
+    wants_cpus = any(_equal_integral_cpus(requests, limits) for _, requests, limits, _ in sets)
+    yield Problem(
+        gap.path,
+        f"{owner} {gap.message}; everything else is equal, so the pod is Burstable by this field alone",
+        f"{gap.fix} to make it Guaranteed",
+        _severity(subject, wants_cpus),
+    )
+
+
+def _spoiled_by_container(subject: PodSubject) -> Iterator[Problem]:
+    if subject.qos != BURSTABLE or is_pod_level_resources_set(subject.pod):
+        return
+    spoilers = [place for place in subject.places if _gaps("", place.requests, place.limits)]
+    if len(spoilers) != 1 or len(subject.places) < 2 or not _is_bare(spoilers[0]):
+        return
+    spoiler = spoilers[0]
+    rest = len(subject.places) - 1
+    wants_cpus = any(_equal_integral_cpus(place.requests, place.limits) for place in subject.places)
+    others = "the other container has" if rest == 1 else f"the other {rest} containers have"
+    lost = ", and no container gets CPUs of its own" if wants_cpus else ""
+    yield Problem(
+        f"{spoiler.path}.resources",
+        f"{spoiler.kind} {spoiler.container.name} has no resources while {others} equal requests and limits: "
+        f"the pod is Burstable{lost}",
+        f"give {spoiler.container.name} cpu and memory limits, or give the pod spec.resources",
+        _severity(subject, wants_cpus),
+    )
+
+
+def _integral_cpus_other_memory(subject: PodSubject) -> Iterator[Problem]:
+    if subject.qos != BURSTABLE or subject.static_cpus is False or _claims_devices(subject):
+        return
+    for path, requests, limits, owner in _sets(subject):
+        cpus = _equal_integral_cpus(requests, limits)
+        gaps = _gaps(path, requests, limits)
+        if cpus and len(gaps) == 1:
+            yield Problem(
+                gaps[0].path,
+                f"{owner} asks for {count_cpus(cpus, 'whole')} but {gaps[0].message.removeprefix('has ')}: the pod is "
+                "Burstable and the CPUs will not be exclusive",
+                gaps[0].fix,
+                _severity(subject, wants_cpus=True),
+            )
+
+
+def _claims_devices(subject: PodSubject) -> bool:
+    """Some container uses resource claims; its CPUs may come from a DRA driver, whatever the QoS class."""
+    return any(place.container.resources.claims for place in subject.places)
+
+
+def _fractional_cpus(subject: PodSubject) -> Iterator[Problem]:
+    if subject.qos != GUARANTEED or subject.static_cpus is False or subject.admission.ignored:
+        return
+    sets = [(f"{p.path}.resources", p.requests, p.container.name) for p in subject.places]
+    if subject.admission.managed:
+        sets = [("spec.resources", subject.pod_requests, "the pod")]
+    for path, requests, owner in sets:
+        cpus = requests.get("cpu", ZERO)
+        if cpus > _ONE_CPU and cpus.nano % _ONE_CPU.nano:
+            above = -(-cpus.nano // _ONE_CPU.nano)
+            yield Problem(
+                f"{path}.limits[cpu]",
+                f"{owner} is Guaranteed and asks for {cpus} CPUs, not a whole number, so the static CPU manager "
+                "leaves it in the shared pool",
+                f"ask for {above - 1} or {above} CPUs",
+                _severity(subject, wants_cpus=True),
+            )
+
+
+def _partial_cores(subject: PodSubject) -> Iterator[Problem]:
+    node = subject.node
+    if node is None or not node.options.full_pcpus_only or not subject.admission.guaranteed:
+        return
+    threads, known = 2, ""
+    if node.manager is not None:
+        threads = node.manager.cpu.topology.cpus_per_core
+    else:
+        known = " (assumed; --machine tells)"
+    if threads < 2:
+        return
+    admission = subject.admission
+    if admission.managed and admission.cpus % threads:
+        yield _partial("spec.resources.requests[cpu]", "the pod", admission.cpus, threads, known)
+    for place, container in zip(subject.places, admission.containers, strict=True):
+        if not admission.ignored and container.exclusive_cpus % threads:
+            path = f"{place.path}.resources.limits[cpu]"
+            yield _partial(path, container.name, container.exclusive_cpus, threads, known)
+
+
+def _partial(path: str, owner: str, cpus: int, threads: int, known: str) -> Problem:
+    below = cpus - cpus % threads
+    choices = f"{below} or {below + threads}" if below else str(threads)
+    return Problem(
+        path,
+        f"{owner} asks for {count_cpus(cpus, 'exclusive')}, not a multiple of {threads} threads per core{known}: "
+        "full-pcpus-only refuses the pod with SMTAlignmentError",
+        f"ask for {choices} CPUs",
+    )
+
+
+def _pod_level_ignored(subject: PodSubject) -> Iterator[Problem]:
+    node = subject.node
+    if node is None or not node.static_cpus or not subject.admission.ignored or subject.qos != GUARANTEED:
+        return
+    cpus = integral_cpus(subject.pod_requests.get("cpu"))
+    if cpus:
+        yield Problem(
+            "spec.resources.requests[cpu]",
+            f"the pod's {count_cpus(cpus)} will not be exclusive: without the gate PodLevelResourceManagers the CPU, "
+            "memory and topology managers leave pods with spec.resources alone, without an event",
+            "enable the kubelet's feature gate PodLevelResourceManagers, or move the resources to the containers",
+        )
+
+
+def _quota_on_exclusive_cpus(subject: PodSubject) -> Iterator[Problem]:
+    node = subject.node
+    if node is None or not node.static_cpus or not node.config.cpu_cfs_quota:
+        return
+    if node.gates["DisableCPUQuotaWithExclusiveCPUs"] or subject.admission.ignored:
+        return
+    for place, container in zip(subject.places, subject.admission.containers, strict=True):
+        if container.exclusive_cpus:
+            yield Problem(
+                f"{place.path}.resources.limits[cpu]",
+                f"{container.name} owns {count_cpus(container.exclusive_cpus)} and is throttled by CFS quota, because "
+                "the kubelet's gate DisableCPUQuotaWithExclusiveCPUs is off",
+                "leave the gate DisableCPUQuotaWithExclusiveCPUs on",
+            )
+
+
+RULES: tuple[Rule[PodSubject], ...] = (
+    Rule(
+        "PS101",
+        "nearly-guaranteed",
+        INFO,
+        "Guaranteed but for one field",
+        "A pod is Guaranteed when every container (or spec.resources) has cpu and memory limits and equal requests. "
+        "This pod misses it by one field, so it is Burstable: it gets no exclusive CPUs, no NUMA alignment, and is "
+        "evicted earlier. Leaving out the CPU limit on purpose is common; then ignore this. It is a warning on a "
+        "node with the static CPU manager when some container asks for whole CPUs with request equal to limit.",
+        _nearly_guaranteed,
+        others=(WARNING,),
+    ),
+    Rule(
+        "PS102",
+        "fractional-cpus",
+        WARNING,
+        "Fractional CPUs are not exclusive",
+        "The static CPU manager gives CPUs of their own only to containers of Guaranteed pods that ask for a whole "
+        "number. A container that asks for 1500m runs in the shared pool with everyone else. Without a kubelet "
+        "configuration this is only an information; below one CPU nothing is reported.",
+        _fractional_cpus,
+        others=(INFO,),
+    ),
+    Rule(
+        "PS103",
+        "whole-cpus-other-memory",
+        WARNING,
+        "Whole CPUs, but memory request and limit differ",
+        "The container asks for whole CPUs with request equal to limit, as one does for exclusive CPUs. Its memory "
+        "request and limit differ (or the limit is missing), which makes the pod Burstable, so no CPU is exclusive. "
+        "Without a kubelet configuration this is an information; pods with resource claims are passed over, because a "
+        "DRA driver may give them CPUs.",
+        _integral_cpus_other_memory,
+        others=(INFO,),
+    ),
+    Rule(
+        "PS104",
+        "spoiled-by-container",
+        INFO,
+        "One container without resources spoils Guaranteed",
+        "All containers but one have equal requests and limits. The one without (often a sidecar or an init container "
+        "that was added later) makes the whole pod Burstable. It is a warning on a "
+        "node with the static CPU manager when a container asks for whole CPUs.",
+        _spoiled_by_container,
+        others=(WARNING,),
+    ),
+    Rule(
+        "PS105",
+        "partial-cores",
+        ERROR,
+        "CPU count does not fill whole cores",
+        "With the CPU manager option full-pcpus-only a container gets whole physical cores. A count that is not a "
+        "multiple of the threads per core is refused at admission with SMTAlignmentError. Without a machine two "
+        "threads per core are assumed.",
+        _partial_cores,
+        CONFIG,
+        ("PS501",),
+    ),
+    Rule(
+        "PS106",
+        "pod-level-ignored",
+        WARNING,
+        "The managers ignore pods with pod-level resources",
+        "A Guaranteed pod with spec.resources asks for whole CPUs on a node with the static CPU manager, but the "
+        "alpha gate PodLevelResourceManagers is off. The kubelet then runs the pod in the shared pool and says "
+        "nothing.",
+        _pod_level_ignored,
+        CONFIG,
+    ),
+    Rule(
+        "PS107",
+        "quota-on-exclusive-cpus",
+        WARNING,
+        "CFS quota throttles exclusive CPUs",
+        "The quota of a container that owns all its CPUs can only do harm: short overruns of the accounting throttle "
+        "it although nobody else may run there. Kubernetes switches the quota off since 1.33; the gate "
+        "DisableCPUQuotaWithExclusiveCPUs brings the old behaviour back.",
+        _quota_on_exclusive_cpus,
+        CONFIG,
+    ),
+)

@@ -1,0 +1,49 @@
+"""All lint rules, and choosing among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from podslice.advise.lint import amounts, kubelet, placement, pod_level, qos, written
+from podslice.advise.lint.model import Rule
+from podslice.advise.lint.subject import NodeSubject, PodSubject
+from podslice.core.errors import InputError
+
+POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
+    sorted((*written.RULES, *qos.RULES, *pod_level.RULES, *amounts.RULES, *placement.RULES), key=lambda rule: rule.id)
+)
+NODE_RULES: tuple[Rule[NodeSubject], ...] = kubelet.RULES
+RULES: tuple[Rule[Any], ...] = tuple(sorted((*POD_RULES, *NODE_RULES), key=lambda rule: rule.id))
+
+
+def find_rule(text: str) -> Rule[Any]:
+    """A rule by id or name. Raises `InputError`."""
+    for rule in RULES:
+        if text.lower() in (rule.id.lower(), rule.name):
+            return rule
+    raise _unknown(text)
+
+
+def choose(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
+    """Ids of the rules that run: those in `select` (all when empty) without those in `ignore`.
+
+    Both name rules by id, by the beginning of an id (`PS4`) or by name. Raises `InputError`.
+    """
+    chosen = {one for text in select for one in _matching(text)} or {rule.id for rule in RULES}
+    return frozenset(chosen - {one for text in ignore for one in _matching(text)})
+
+
+def _matching(text: str) -> list[str]:
+    found = [rule.id for rule in RULES if text and (rule.id.startswith(text.upper()) or rule.name == text)]
+    if not found:
+        raise _unknown(text)
+    return found
+
+
+def _unknown(text: str) -> InputError:
+    known = [*(rule.id for rule in RULES), *(rule.name for rule in RULES)]
+    close = get_close_matches(text, known, 1)
+    remedy = f"did you mean {close[0]}?" if close else "podslice lint --rules lists them"
+    return InputError(f"{text!r} is not a rule", remedy=remedy)

@@ -1,0 +1,67 @@
+"""What a kubelet's configuration says about its node, for checking state files without that kubelet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_options
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.reservation import reserved_memory_bytes
+from podslice.core.errors import StartError
+from podslice.core.machine.model import Machine
+from podslice.core.managers.container import ContainerManager
+from podslice.core.quirks import KUBELET_1_36
+from podslice.core.values.gate_table import NEWEST, OLDEST, gate_states
+from podslice.core.values.gates import GATES, FeatureGates, GateError, check_gates
+from podslice.statefiles.tools.start import NodeFacts
+
+
+def node_facts(
+    machine: Machine,
+    config: KubeletConfig,
+    containers: Mapping[str, tuple[str, str]] | None = None,
+    *,
+    minor: int = NEWEST,
+) -> NodeFacts:
+    """The facts a kubelet 1.`minor` with this configuration checks its files against; see `NodeFacts`.
+
+    Raises `StartError` where the kubelet would not start even without files.
+    """
+    if minor != NEWEST:
+        config = _as_of(config, minor)
+    manager = ContainerManager(machine, config, KUBELET_1_36)
+    manager.start({})
+    memory = None
+    if manager.memory.static:
+        memory = reserved_memory_bytes(config, machine, manager.reservation or {})
+    return NodeFacts(
+        machine=machine,
+        reserved=manager.cpu.reserved,
+        strict=manager.cpu.static and manager.cpu.options.strict_cpu_reservation,
+        containers=containers or {},
+        policies={"cpu": manager.cpu.policy, "memory": manager.memory.policy},
+        memory_reserved=memory,
+    )
+
+
+def _as_of(config: KubeletConfig, minor: int) -> KubeletConfig:
+    """The configuration without gates that only another release knows or locks, once that release has taken them.
+
+    Gates of releases the table is not about are taken as they are. Raises `StartError`.
+    """
+    overrides = config.feature_gates
+    newest = gate_states()
+    kept = {name: on for name, on in overrides.items() if name in GATES and not newest[name].locked}
+    try:
+        if OLDEST <= minor <= NEWEST:
+            check_gates(overrides, minor)
+        if config.cpu_manager_policy == "static":
+            gates = FeatureGates.from_overrides(kept)
+            parse_cpu_policy_options(config.cpu_manager_policy_options, gates, minor)
+    except GateError as error:
+        raise StartError("featureGates", str(error), error.hint) from None
+    except OptionError as error:
+        raise StartError("cpuManager", str(error)) from None
+    return msgspec.structs.replace(config, feature_gates=kept)

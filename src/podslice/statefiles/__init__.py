@@ -1,0 +1,1 @@
+"""The state files of the kubelet's resource managers: every format of every release, byte for byte."""

@@ -1,0 +1,1 @@
+"""The formats of the state files: reading, writing, and what a starting kubelet makes of them."""

@@ -1,0 +1,103 @@
+"""A state file's content whatever its version: what people ask about, and what converting starts from.
+
+`identify` names the one format a file is intact in; that format is the one to read. A file that is intact in none is
+read as far as it can be, for `verify` and `repair`, and says so in `intact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from podslice.core.pod.pod_allocation import PodAllocation
+from podslice.statefiles.formats import (
+    checkpoint_allocation,
+    checkpoint_cpu,
+    checkpoint_data,
+    checkpoint_devices,
+    checkpoint_memory,
+)
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+from podslice.statefiles.formats.identify import Identity, identify
+from podslice.statefiles.formats.releases import FileKind
+from podslice.statefiles.go.gojson import CheckpointError, Members, parse
+
+
+class Content(msgspec.Struct, frozen=True):
+    """One file. Exactly one of `cpu`, `memory`, `device`, `allocation` is set. `unknown` are members of a V4 string we
+    do not know. `by_container_id`: a CPU file V1, whose entries are in `cpu.entries_v1`."""
+
+    identity: Identity
+    version: str
+    cpu: CPUCheckpoint | None = None
+    memory: MemoryCheckpoint | None = None
+    device: DeviceCheckpoint | None = None
+    allocation: Mapping[str, PodAllocation] | None = None
+    unknown: str = ""
+
+    @property
+    def kind(self) -> FileKind:
+        """Whose file it is."""
+        if self.allocation is not None:
+            return "allocation"
+        return "cpu" if self.cpu is not None else "memory" if self.memory is not None else "device"
+
+    @property
+    def intact(self) -> bool:
+        """The checksum covers the content."""
+        return self.identity.version not in (None, "crc32")
+
+    @property
+    def unchecked(self) -> bool:
+        """Checksum 0, which older formats accept whatever the content is."""
+        return not self.intact and self.identity.stated == 0 and self.identity.kind in ("cpu", "memory")
+
+    @property
+    def by_container_id(self) -> bool:
+        """The owners are ids of the runtime, not pods and names."""
+        return self.kind == "cpu" and self.version == "v1"
+
+
+def read_content(data: bytes) -> Content:
+    """Read a state file, intact or not. Raises `CheckpointError` when nothing can be read."""
+    identity = identify(data)
+    if identity.kind == "data":
+        return _read_data(data, identity)
+    version = (identity.version or "").removesuffix("raw")
+    if identity.kind == "cpu":
+        if not version:
+            version = next((v for v in ("v3", "v1") if v in identity.computed), "v3")
+            version = "v2" if version == "v3" and not _has_pod_entries(data) else version
+        return Content(identity, version, cpu=checkpoint_cpu.decode(data, "v1" if version == "v1" else "v3"))
+    if identity.kind == "memory":
+        version = version or ("v2" if _has_pod_entries(data) else "v1")
+        return Content(identity, version, memory=checkpoint_memory.decode(data, "v2"))
+    version = version if version == "v1" and "v2" not in identity.computed else "v2"
+    return Content(identity, version, device=checkpoint_devices.decode(data, version))
+
+
+def _read_data(data: bytes, identity: Identity) -> Content:
+    if identity.version != "crc32" and _is_allocation(data):
+        return Content(identity, "data", allocation=checkpoint_allocation.decode(data))
+    inner = identify(checkpoint_data.decode_data(data).data.encode())
+    if inner.kind == "memory":
+        memory, unknown = checkpoint_data.decode_memory_v3(data)
+        return Content(identity, "v3", memory=memory, unknown=unknown)
+    if inner.kind == "cpu" and identity.version != "crc32":
+        cpu, unknown = checkpoint_data.decode_v4(data)
+        return Content(identity, "v4", cpu=cpu, unknown=unknown)
+    raise CheckpointError("the file belongs to another manager (DRA); podslice does not read its content")
+
+
+def _is_allocation(data: bytes) -> bool:
+    """The managers' files name a policy, the records of granted resources have nothing beside their entries."""
+    value = parse(checkpoint_data.decode_data(data).data.encode())
+    return isinstance(value, Members) and all(key.lower() == "entries" for key, _ in value)
+
+
+def _has_pod_entries(data: bytes) -> bool:
+    value = parse(data)
+    return isinstance(value, Members) and any(key.lower() == "podentries" for key, _ in value)

@@ -1,0 +1,124 @@
+"""Restoring and validating the CPU Manager's state at start (spec cpu-topology 8.5, 8.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from podslice.core.errors import StartError
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.state.model import CPUState
+from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
+from podslice.core.values.golang import quote
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.go.gojson import CheckpointError
+
+_STAGE = "startCPUManager"
+
+
+def restore_cpu_state(
+    data: bytes | None,
+    *,
+    policy_name: str,
+    pod_level: bool,
+    containers: Mapping[str, tuple[str, str]],
+    path: str,
+    trust_zero: bool = True,
+) -> CPUState:
+    """The state a state file holds, or a fresh one without a file (spec 8.5).
+
+    `containers` maps the runtime's container ids to (pod UID, name), for V1 files. Without `trust_zero` a checksum of
+    0, which upstream lets pass in older formats, is refused, and V4 is read by its own. Raises `StartError`.
+    """
+    if data is None:
+        state = CPUState()
+        state.revision += 1
+        return state
+    try:
+        if not trust_zero and checkpoint_data.is_data_file(data):
+            return adopt(checkpoint_data.load_v4(data, pod_level=pod_level), policy_name)
+        checkpoint = checkpoint_cpu.load(data, pod_level=pod_level, containers=containers, trust_zero=trust_zero)
+        return adopt(checkpoint, policy_name)
+    except CheckpointError as error:
+        raise unusable(error, path) from None
+
+
+def unusable(error: CheckpointError, path: str) -> StartError:
+    """What a kubelet says when it cannot use the file at `path`."""
+    return StartError(
+        _STAGE,
+        f"start cpu manager error: could not restore state from checkpoint: {error}, please drain this node and "
+        f"delete the CPU manager checkpoint file {quote(path)} before restarting Kubelet",
+    )
+
+
+def adopt(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
+    """The state a checkpoint holds. Raises `CheckpointError` for another policy's and for bad CPU lists."""
+    if checkpoint.policy_name != policy_name:
+        raise CheckpointError(
+            f"configured policy {quote(policy_name)} differs from state checkpoint policy "
+            f"{quote(checkpoint.policy_name)}"
+        )
+    state = CPUState()
+    try:
+        state.default = parse_bits(checkpoint.default_cpuset)
+    except CPUSetError as error:
+        raise CheckpointError(f"could not parse default cpu set {quote(checkpoint.default_cpuset)}: {error}") from None
+    for pod, named in (checkpoint.entries or {}).items():
+        for name, text in (named or {}).items():
+            state.assignments.setdefault(pod, {})[name] = _parse_assignment(pod, name, text)
+    state.bubbles = dict(checkpoint.pod_entries or {})
+    return state
+
+
+def _parse_assignment(pod: str, container: str, text: str) -> Bits:
+    try:
+        return parse_bits(text)
+    except CPUSetError as error:
+        raise CheckpointError(
+            f"could not parse cpuset {quote(text)} for container {quote(container)} in pod {quote(pod)}: {error}"
+        ) from None
+
+
+def validate_cpu_state(
+    state: CPUState, topology: CPUTopology, *, reserved: Bits, strict: bool, pod_level: bool
+) -> None:
+    """Check a restored state against the machine; an empty default set is initialised (spec 8.6).
+
+    Raises `StartError`.
+    """
+    everything = topology.all_cpus & ~reserved if strict else topology.all_cpus
+    default = state.default
+    if not default:
+        if state.assignments:
+            raise _invalid("default cpuset cannot be empty")
+        state.set_default(everything)
+        return
+    if strict:
+        if reserved & default:
+            raise _invalid(
+                f"some of strictly reserved cpus: {_q(reserved & default)} are present in defaultCpuSet: {_q(default)}"
+            )
+    elif reserved & ~default:
+        raise _invalid(f"not all reserved cpus: {_q(reserved)} are present in defaultCpuSet: {_q(default)}")
+    union = default
+    for pod, containers in state.assignments.items():
+        for name, cpus in containers.items():
+            if cpus & default:
+                raise _invalid(
+                    f"pod: {pod}, container: {name} cpuset: {_q(cpus)} overlaps with default cpuset {_q(default)}"
+                )
+            union |= cpus
+    if pod_level:
+        for cpus in state.bubbles.values():
+            union |= cpus
+    if union != everything:
+        raise _invalid(f"current set of available CPUs {_q(everything)} doesn't match with CPUs in state {_q(union)}")
+
+
+def _invalid(problem: str) -> StartError:
+    return StartError(_STAGE, f"start cpu manager error: {problem}")
+
+
+def _q(cpus: Bits) -> str:
+    return f'"{format_bits(cpus)}"'

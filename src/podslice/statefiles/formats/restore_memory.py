@@ -1,0 +1,152 @@
+"""Restoring and validating the Memory Manager's state at start (spec memory-device 1.13.2, 1.14)."""
+
+from __future__ import annotations
+
+from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.machine.memory import Block, MachineState, NUMANodeState
+from podslice.core.machine.memory_accounts import charge
+from podslice.core.values.cpuset import bits_of
+from podslice.core.values.golang import U64, quote
+from podslice.statefiles.formats.checkpoint_data import is_data_file, load_memory_v3
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint, load
+from podslice.statefiles.formats.held_memory import held_blocks
+from podslice.statefiles.go.gojson import CheckpointError
+
+_STAGE = "startMemoryManager"
+DRIFT = 64 << 20
+"""Bytes a NUMA node's memory may differ after a reboot, if that is more than 1 %."""
+
+
+def restore_memory_state(
+    data: bytes, *, policy_name: str, pod_level: bool, path: str, trust_zero: bool = True
+) -> MemoryCheckpoint:
+    """The state a file holds. Without `trust_zero` a checksum of 0, which upstream lets pass in V1, is refused, and V3
+    is read by its own. Raises `StartError`."""
+    try:
+        if not trust_zero and is_data_file(data):
+            return adopt(load_memory_v3(data, pod_level=pod_level), policy_name)
+        return adopt(load(data, pod_level=pod_level, trust_zero=trust_zero), policy_name)
+    except CheckpointError as error:
+        raise unusable(error, path) from None
+
+
+def adopt(checkpoint: MemoryCheckpoint, policy_name: str) -> MemoryCheckpoint:
+    """The checkpoint if it is this policy's. Raises `CheckpointError`."""
+    if checkpoint.policy_name != policy_name:
+        raise CheckpointError(
+            f"[memorymanager] configured policy {quote(policy_name)} differs from state checkpoint policy "
+            f"{quote(checkpoint.policy_name)}"
+        )
+    return checkpoint
+
+
+def unusable(error: CheckpointError, path: str) -> StartError:
+    """What a kubelet says when it cannot use the file at `path`."""
+    return StartError(
+        _STAGE,
+        f"start memory manager error: could not restore state from checkpoint: {error}, please drain this "
+        f"node and delete the memory manager checkpoint file {quote(path)} before restarting Kubelet",
+    )
+
+
+def validate_memory_state(
+    checkpoint: MemoryCheckpoint,
+    default: MachineState,
+    *,
+    pod_level: bool,
+    tolerate_drift: bool = False,
+    tables_may_miss: bool = False,
+) -> None:
+    """Compare a restored state with the machine plus its assignments; `default` is used up (spec 1.14).
+
+    With `tolerate_drift`, NUMA nodes whose memory size changed a little since then take the new size over, as long as
+    what is held still fits (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one
+    has it or the block is empty; otherwise a group with such a node raises `UpstreamDefectError`, as the comparison
+    crashes. Raises `StartError`.
+    """
+    if tolerate_drift:
+        _take_drift_over(checkpoint.machine_state or {}, default)
+    stored = checkpoint.machine_state or {}
+    if not stored:
+        if checkpoint.entries:
+            raise _invalid("[memorymanager] machine state can not be empty when it has memory assignments")
+        checkpoint.machine_state = default
+        return
+    for pod, container, block in held_blocks(checkpoint, pod_level=pod_level):
+        _check_block(default, pod, container, block, tables_may_miss=tables_may_miss)
+        charge(default, bits_of(block.numa_affinity or ()), block.type, block.size)
+    same = set(stored) == set(default) and all(
+        _equal(stored, default, node, tables_may_miss=tables_may_miss) for node in stored
+    )
+    if not same:
+        raise _invalid("[memorymanager] the expected machine state is different from the real one")
+
+
+def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
+    """Adjust the stored `memory` tables to the machine where they differ by no more than a reboot explains."""
+    for node, state in stored.items():
+        mine = (state.memory_map or {}).get("memory")
+        theirs = (expected[node].memory_map or {}).get("memory") if node in expected else None
+        if mine is None or theirs is None or mine.system_reserved != theirs.system_reserved:
+            continue
+        drift = theirs.total - mine.total
+        same_rest = theirs.allocatable - mine.allocatable == drift
+        if drift and same_rest and abs(drift) <= max(mine.total // 100, DRIFT) and mine.free + drift >= 0:
+            mine.total += drift
+            mine.allocatable += drift
+            mine.free += drift
+
+
+def _check_block(machine: MachineState, pod: str, container: str, block: Block, *, tables_may_miss: bool) -> None:
+    who = f"[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses"
+    known = tables_may_miss and not block.size
+    for node in block.numa_affinity or ():
+        if node not in machine:
+            raise _invalid(f"{who} the NUMA that does not exist")
+        here = block.type in (machine[node].memory_map or {})
+        known = known or here
+        if not (here or tables_may_miss):
+            raise _invalid(f"{who} memory resource that does not exist")
+    if block.numa_affinity and not known:
+        raise _invalid(f"{who} memory resource that does not exist")
+
+
+def _equal(stored: MachineState, expected: MachineState, node: int, *, tables_may_miss: bool) -> bool:
+    mine, theirs = stored[node], expected[node]
+    if mine.number_of_assignments != theirs.number_of_assignments:
+        return False
+    if sorted(mine.cells or ()) != sorted(theirs.cells or ()):
+        return False
+    tables, others = mine.memory_map or {}, theirs.memory_map or {}
+    if set(tables) != set(others):
+        return False
+    for name, table in tables.items():
+        other = others[name]
+        facts = (table.total, table.system_reserved, table.allocatable)
+        if facts != (other.total, other.system_reserved, other.allocatable):
+            return False
+        if not tables_may_miss:
+            _check_group(stored, mine, name)
+        for field in ("free", "reserved"):
+            if _group_sum(stored, mine, name, field) != _group_sum(expected, mine, name, field):
+                return False
+    return True
+
+
+def _check_group(machine: MachineState, state: NUMANodeState, name: str) -> None:
+    for cell in state.cells or ():
+        if cell not in machine or name not in (machine[cell].memory_map or {}):
+            raise UpstreamDefectError("missing_hugepages_crash", f"NUMA node {cell} has no {name}")
+
+
+def _group_sum(machine: MachineState, state: NUMANodeState, name: str, field: str) -> int:
+    total = sum(
+        int(getattr((machine[cell].memory_map or {})[name], field))
+        for cell in state.cells or ()
+        if cell in machine and name in (machine[cell].memory_map or {})
+    )
+    return total & U64
+
+
+def _invalid(problem: str) -> StartError:
+    return StartError(_STAGE, f"start memory manager error: {problem}")

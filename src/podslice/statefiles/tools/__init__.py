@@ -1,0 +1,1 @@
+"""Verify, convert and repair state files."""

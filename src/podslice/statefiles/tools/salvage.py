@@ -1,0 +1,104 @@
+"""Reading what is left of a damaged CPU or memory state file.
+
+Broken JSON is cut at the fault and closed again, which keeps everything before it; members of a wrong type are left
+out. What comes back is only a proposal: `repair` takes from it what does not contradict itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from podslice.statefiles.go.gojson import CheckpointError, Members, Number, parse
+
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_CLOSERS = {"{": "}", "[": "]"}
+_MAX_DEPTH = 64
+
+
+def salvage(data: bytes) -> tuple[dict[str, Any], bool]:
+    """The top-level members of a file by lower-cased key, as plain values (numbers as int), and whether the JSON was
+    whole. An unreadable file gives no members."""
+    try:
+        value, whole = parse(data), True
+    except CheckpointError:
+        value, whole = _longest(data), False
+    plain = _plain(value)
+    return ({key.lower(): member for key, member in plain.items()} if isinstance(plain, dict) else {}), whole
+
+
+def _longest(data: bytes) -> Any:
+    """The value of the longest beginning that makes sense once its brackets are closed."""
+    text = data.decode("utf-8", errors="replace")
+    for end, closers in reversed(_cuts(text)):
+        try:
+            return parse((text[:end] + closers).encode())
+        except CheckpointError:
+            continue
+    return None
+
+
+def _cuts(text: str) -> list[tuple[int, str]]:
+    """Places behind a whole member, each with the brackets that are open there."""
+    cuts: list[tuple[int, str]] = []
+    open_brackets: list[str] = []
+    at = 0
+    while at < len(text) and len(open_brackets) <= _MAX_DEPTH:
+        char = text[at]
+        if char == '"':
+            match = _STRING.match(text, at)
+            if match is None:
+                break
+            at = match.end()
+            continue
+        if char in "{[":
+            open_brackets.append(char)
+            cuts.append((at + 1, _closing(open_brackets)))
+        elif char in "}]":
+            if not open_brackets or _CLOSERS[open_brackets.pop()] != char:
+                break
+            cuts.append((at + 1, _closing(open_brackets)))
+        elif char == ",":
+            cuts.append((at, _closing(open_brackets)))
+        at += 1
+    cuts.append((at, _closing(open_brackets)))
+    return cuts[-200:]
+
+
+def _closing(open_brackets: list[str]) -> str:
+    return "".join(_CLOSERS[bracket] for bracket in reversed(open_brackets))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Members):
+        return {key: _plain(member) for key, member in value}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Number):
+        return int(value.text) if re.fullmatch(r"-?\d{1,20}", value.text) else None
+    return value
+
+
+def data_string(members: dict[str, Any]) -> bytes | None:
+    """The inner text of a file that carries its content as a string."""
+    inner = members.get("data")
+    if not isinstance(inner, str):
+        return None
+    return inner.encode("utf-8", errors="replace")
+
+
+def text_map(value: Any) -> dict[str, str]:
+    """The members of an object whose values are strings."""
+    return {k: v for k, v in value.items() if isinstance(v, str)} if isinstance(value, dict) else {}
+
+
+def nested(value: Any) -> dict[str, dict[str, Any]]:
+    """The members of an object whose values are objects."""
+    return {k: v for k, v in value.items() if isinstance(v, dict)} if isinstance(value, dict) else {}
+
+
+def dumps(value: Any) -> str:
+    """A short text of a value for messages."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."

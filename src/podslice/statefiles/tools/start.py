@@ -1,0 +1,125 @@
+"""What a kubelet of a release would do with a state file at its start, in its own words.
+
+The managers restore and check their own state when they start; this is the same for a file of any age and a kubelet
+of any release, without one running (spec cpu-topology 8.5, 8.6, memory-device 1.13.2, 1.14, 2.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.machine.memory_accounts import default_machine_state
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.values.cpuset import Bits
+from podslice.statefiles.formats import checkpoint_allocation, checkpoint_devices, restore, restore_memory
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+from podslice.statefiles.formats.releases import FileKind, Release, load_cpu, load_memory
+from podslice.statefiles.go.gojson import CheckpointError
+
+PATHS: dict[FileKind, str] = {
+    "cpu": "/var/lib/kubelet/cpu_manager_state",
+    "memory": "/var/lib/kubelet/memory_manager_state",
+    "device": "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+    "allocation": "/var/lib/kubelet/allocated_pods_state",
+}
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """What is known about the node beside its files. Without `machine`, nothing is checked against it; `reserved` are
+    the system's CPUs, kept out of the default set when `strict`; `containers` are the runtime's container ids with
+    (pod UID, name), which V1 files need. The kubelet's configuration, if known, gives the `policies` by kind of file
+    and `memory_reserved`, bytes by NUMA node and memory type; else both are taken from the files."""
+
+    machine: Machine | None = None
+    reserved: Bits = 0
+    strict: bool = False
+    containers: Mapping[str, tuple[str, str]] = {}
+    policies: Mapping[FileKind, str] = {}
+    memory_reserved: Mapping[int, Mapping[str, int]] | None = None
+
+
+def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
+    """Why a kubelet of that release would not start; empty when it would."""
+    path = path or PATHS[kind]
+    if kind == "device":
+        return ""
+    if kind == "allocation":
+        return _allocation_error(data, path)
+    try:
+        if kind == "cpu":
+            _start_cpu(data, reader, facts, path)
+        else:
+            _start_memory(data, reader, facts, path)
+    except StartError as error:
+        return error.message
+    except UpstreamDefectError as defect:
+        return f"it crashes, {defect}"
+    return ""
+
+
+def start_consequence(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
+    """A sentence for people: starts, does not start and why, or starts without what the file says. Empty where nothing
+    is known: how releases before 1.36 read the records of granted resources."""
+    if kind == "device":
+        try:
+            checkpoint_devices.load(data)
+        except CheckpointError as error:
+            return f"a kubelet {reader} starts, logs {error} and knows no device assignments"
+        return f"a kubelet {reader} starts with these devices"
+    if kind == "memory" and reader.minor < 21:
+        return f"a kubelet {reader} has no Memory Manager and ignores the file"
+    if kind == "allocation" and reader.minor < 36:
+        return ""
+    refusal = start_error(data, kind, reader, facts, path)
+    if refusal:
+        return f"a kubelet {reader} does not start: {refusal}"
+    checked = "" if facts.machine is not None or kind == "allocation" else " (not checked against a machine)"
+    return f"a kubelet {reader} starts with this state{checked}"
+
+
+def _allocation_error(data: bytes, path: str) -> str:
+    try:
+        checkpoint_allocation.load(data)
+    except CheckpointError as error:
+        return checkpoint_allocation.restore_failure(error, path)
+    return ""
+
+
+def _start_cpu(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
+    try:
+        checkpoint = load_cpu(data, reader, facts.containers)
+        state = restore.adopt(checkpoint, facts.policies.get("cpu", checkpoint.policy_name))
+        if checkpoint.policy_name not in ("none", "static"):
+            restore.adopt(checkpoint, "static")
+    except CheckpointError as error:
+        raise restore.unusable(error, path) from None
+    if facts.machine is not None and checkpoint.policy_name == "static":
+        topology = CPUTopology(facts.machine)
+        restore.validate_cpu_state(
+            state, topology, reserved=facts.reserved, strict=facts.strict, pod_level=reader.pod_level
+        )
+
+
+def _start_memory(data: bytes, reader: Release, facts: NodeFacts, path: str) -> None:
+    try:
+        checkpoint = load_memory(data, reader)
+        restore_memory.adopt(checkpoint, facts.policies.get("memory", checkpoint.policy_name))
+        if checkpoint.policy_name not in ("None", "Static"):
+            restore_memory.adopt(checkpoint, "Static")
+    except CheckpointError as error:
+        raise restore_memory.unusable(error, path) from None
+    if facts.machine is not None and checkpoint.policy_name == "Static":
+        default = default_machine_state(facts.machine, facts.memory_reserved or reservations(checkpoint))
+        restore_memory.validate_memory_state(checkpoint, default, pod_level=reader.pod_level)
+
+
+def reservations(checkpoint: MemoryCheckpoint) -> dict[int, dict[str, int]]:
+    """What the file says is reserved for the system, by NUMA node and memory type."""
+    return {
+        node: {name: table.system_reserved for name, table in (state.memory_map or {}).items()}
+        for node, state in (checkpoint.machine_state or {}).items()
+    }
