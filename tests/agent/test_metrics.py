@@ -15,6 +15,7 @@ from podslice.agent.reconcile import Drift
 from podslice.agent.report import AgentReporter
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.managers.context import allocation_series
 from podslice.core.node import Node
 from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import World, pod_level
@@ -186,7 +187,7 @@ def test_a_refused_pod_is_not_counted(profile_metrics: tuple[str, int]) -> None:
     node = Node(machine, config, profile=profile, predicates=False)
     pod = make_pod("p", ("x", "2"), ("y", None), budget="4")
     assert not node.admit(pod).admitted
-    key = "resource_manager_allocations_total{resource_name=cpu,source=pod}"
+    key = allocation_series("cpu", "pod")
     assert node.kubelet.manager.context.metrics.get(key, 0) == counted
 
 

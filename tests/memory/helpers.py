@@ -202,3 +202,8 @@ def check_books(manager: MemoryManager) -> None:
                 booked[key] = booked.get(key, 0) + table.reserved
     assert booked == {key: size for key, size in held.items() if size}
     assert set(manager.pod_assignments) <= set(manager.assignments)
+
+
+def counted(memory_manager: MemoryManager) -> dict[str, int]:
+    """What a manager counted, by the text of its series."""
+    return {one.text: value for one, value in memory_manager.context.metrics.items()}

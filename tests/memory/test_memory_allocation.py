@@ -16,6 +16,7 @@ from tests.memory.helpers import (
     GiB,
     admit,
     check_books,
+    counted,
     machine,
     manager,
     memory,
@@ -100,7 +101,7 @@ def test_refusals(quirks, others, amount, affinity, expected):
     before = memory_manager.encode()
     assert admit(memory_manager, pod("u", memory(amount)), affinity) == expected
     assert memory_manager.encode() == before
-    assert memory_manager.context.metrics["memory_manager_pinning_errors_total"] == 1
+    assert counted(memory_manager)["memory_manager_pinning_errors_total"] == 1
 
 
 @BOTH
@@ -252,7 +253,7 @@ def test_metrics(quirks):
         memory_manager = manager(machine(10, 9, huge={0: 1, 1: 1}), quirks=quirks, gates=gates)
         admit(memory_manager, pod("u", memory("1Gi", huge="1Gi"), gates=gates), near(0))
         admit(memory_manager, pod("v", memory("99Gi"), gates=gates), near(1))
-        assert memory_manager.context.metrics == {
+        assert counted(memory_manager) == {
             "memory_manager_pinning_requests_total": 2,
             "memory_manager_pinning_errors_total": 1,
             **more,

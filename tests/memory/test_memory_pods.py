@@ -17,6 +17,7 @@ from tests.memory.helpers import (
     GiB,
     admit,
     check_books,
+    counted,
     machine,
     manager,
     memory,
@@ -76,7 +77,7 @@ def test_worked_example(quirks):
     assert used(memory_manager) == [8, 0]
     assert memory_manager.machine_state[0].number_of_assignments == 1
     check_books(memory_manager)
-    assert memory_manager.context.metrics == {
+    assert counted(memory_manager) == {
         "memory_manager_pinning_requests_total": 6,
         "resource_manager_allocations_total{resource_name=memory,source=pod}": 7
         if quirks.assignment_metrics_drift
@@ -118,7 +119,7 @@ def test_empty_shared_pool(quirks, described, expected):
         memory_manager.allocate_pod(described, ANYWHERE)
     assert (refusal.value.message, refusal.value.reason) == (expected, EMPTY_POD_SHARED_POOL)
     assert memory_manager.encode() == before
-    assert memory_manager.context.metrics == {
+    assert counted(memory_manager) == {
         "memory_manager_pinning_requests_total": 1,
         "memory_manager_pinning_errors_total": 1,
         "resource_manager_allocation_errors_total{resource_name=memory,source=pod}": 1,

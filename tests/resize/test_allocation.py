@@ -21,6 +21,7 @@ from podslice.core.resize.allocation import (
 from podslice.core.resize.pending import PendingResize, ResizeQueue, in_order
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.gates import FeatureGates
+from podslice.core.values.series import series
 from tests.resize.helpers import GATES, burstable, guaranteed, pod, resources
 
 MANAGED = FeatureGates.from_overrides({"PodLevelResourceManagers": True})
@@ -201,7 +202,7 @@ def test_the_queue() -> None:
         ("big", "Allocated", "pod_updated"),
     ]
     assert queue.uids == []
-    assert queue.metrics == {"pod_deferred_accepted_resizes_total{retry_trigger=pod_updated}": 1}
+    assert queue.metrics == {series("pod_deferred_accepted_resizes_total", retry_trigger="pod_updated"): 1}
 
 
 def test_a_pod_keeps_its_place() -> None:
@@ -234,4 +235,4 @@ def test_infeasible_resizes_leave_the_queue() -> None:
     assert tries == ["shrink", "wait", "never", "wait"]
     assert attempts[-1].trigger == "pod_resized"
     assert queue.uids == ["uid-wait"]
-    assert queue.metrics == {"pod_infeasible_resizes_total{reason_detail=windows}": 1}
+    assert queue.metrics == {series("pod_infeasible_resizes_total", reason_detail="windows"): 1}

@@ -8,7 +8,6 @@ not allow, so their text is written here.
 from __future__ import annotations
 
 import functools
-import re
 import time
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,18 +16,14 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from podslice.agent.owner import Owner
+from podslice.core.managers.cpu_books import EXCLUSIVE, SHARED_POOL
 from podslice.core.node import Node
 from podslice.core.pod.memory_demand import container_memory
 from podslice.core.values.cpuset import bits_of
+from podslice.core.values.series import Labels, Series, series
 
-_NAMED = re.compile(r"(?P<name>[a-z_0-9]+)(?:\{(?P<labels>.*)\})?\Z")
-_GAUGES = frozenset(
-    {
-        "cpu_manager_shared_pool_size_millicores",
-        "cpu_manager_exclusive_cpu_allocation_count",
-        "cpu_manager_allocation_per_numa",
-    }
-)
+_PER_NUMA = "cpu_manager_allocation_per_numa"
+_GAUGES = frozenset({SHARED_POOL.name, EXCLUSIVE.name, _PER_NUMA})
 _HOOK_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Those of the kubelet's client library; ours has other ones."""
@@ -40,13 +35,16 @@ _REASONS = frozenset(
     SysctlForbidden TopologyAffinityError NodeShutdown VolumeAttachmentLimitExceeded""".split()
 )
 _ASSIGNMENTS = "resource_manager_container_assignments"
-_ALWAYS = (
-    "cpu_manager_pinning_requests_total",
-    "cpu_manager_pinning_errors_total",
-    "memory_manager_pinning_requests_total",
-    "memory_manager_pinning_errors_total",
-    "topology_manager_admission_requests_total",
-    "topology_manager_admission_errors_total",
+_ALWAYS = tuple(
+    Series(name)
+    for name in (
+        "cpu_manager_pinning_requests_total",
+        "cpu_manager_pinning_errors_total",
+        "memory_manager_pinning_requests_total",
+        "memory_manager_pinning_errors_total",
+        "topology_manager_admission_requests_total",
+        "topology_manager_admission_errors_total",
+    )
 )
 
 
@@ -159,10 +157,10 @@ class Metrics:
         node = self._owner.node
         running = ((record.unit, record.member) for record in self._owner.containers.values())
         texts = [manager_metrics(node, running)] if node is not None else []
-        served: dict[str, dict[str, float]] = {}
+        served: dict[str, dict[Labels, float]] = {}
         for key, value in self.pod_resources.items():
             name, _, version = key.partition("/")
-            served.setdefault(name, {})[f'{{server_api_version="{version or "v1"}"}}'] = value
+            served.setdefault(name, {})[("server_api_version", version or "v1"),] = value
         texts += [_family(f"kubelet_pod_resources_endpoint_{name}", "counter", one) for name, one in served.items()]
         return generate_latest(self.registry) + "".join(texts).encode()
 
@@ -181,14 +179,12 @@ _POD_RESOURCES = (
 
 def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
     """What the managers counted, as Prometheus text; `running` are the containers by pod UID and name."""
-    counted: dict[str, dict[str, float]] = {}
+    counted: dict[str, dict[Labels, float]] = {}
     metrics = node.kubelet.manager.context.metrics
-    for key, value in (*((name, 0) for name in (*_ALWAYS, *_initial(node))), *metrics.items()):
-        match = _NAMED.match(key)
-        assert match is not None, key
-        counted.setdefault(match["name"], {})[_labels(match["labels"])] = value
+    for one, value in (*dict.fromkeys((*_ALWAYS, *_initial(node)), 0).items(), *metrics.items()):
+        counted.setdefault(one.name, {})[one.labels] = value
     if node.kubelet.manager.cpu.static:
-        counted["cpu_manager_allocation_per_numa"] = dict(_per_numa(node))
+        counted[_PER_NUMA] = dict(_per_numa(node))
     gauges = _GAUGES
     if node.kubelet.manager.pod_level and not node.kubelet.quirks.assignment_metrics_drift:
         gauges |= {_ASSIGNMENTS}
@@ -197,7 +193,7 @@ def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
     return "".join(_family(_full_name(name), kinds[name], counted[name]) for name in sorted(counted))
 
 
-def _assignments(node: Node, running: Iterable[tuple[str, str]]) -> Iterable[tuple[str, float]]:
+def _assignments(node: Node, running: Iterable[tuple[str, str]]) -> Iterable[tuple[Labels, float]]:
     """Running containers by what they have, as KEP-5526 names it."""
     found: Counted[tuple[str, str]] = Counted()
     manager = node.kubelet.manager
@@ -214,7 +210,7 @@ def _assignments(node: Node, running: Iterable[tuple[str, str]]) -> Iterable[tup
             found["memory", _assignment(own=own, of_pod=bool(manager.memory.pod_blocks(uid)))] += 1
     for resource, static in (("cpu", manager.cpu.static), ("memory", manager.memory.static)):
         for kind in ("exclusive_from_node", "exclusive_from_pod", "shared_from_pod") if static else ():
-            yield f'{{assignment_type="{kind}",resource_name="{resource}"}}', float(found[resource, kind])
+            yield (("assignment_type", kind), ("resource_name", resource)), float(found[resource, kind])
 
 
 def _assignment(*, own: bool, of_pod: bool) -> str:
@@ -223,38 +219,35 @@ def _assignment(*, own: bool, of_pod: bool) -> str:
     return "exclusive_from_pod" if own else "shared_from_pod"
 
 
-def _initial(node: Node) -> Iterator[str]:
+def _initial(node: Node) -> Iterator[Series]:
     """Series that are 0 from the start (spec cpu-topology 10.1, 10.2)."""
     for kind in ("count", "failure_count"):
         if node.kubelet.manager.cpu.static:
-            yield f"container_aligned_compute_resources_{kind}{{boundary=physical_cpu,scope=container}}"
+            yield series(f"container_aligned_compute_resources_{kind}", boundary="physical_cpu", scope="container")
         if node.kubelet.manager.topology.merger is not None:
             for scope in ("container", "pod"):
-                yield f"container_aligned_compute_resources_{kind}{{boundary=numa_node,scope={scope}}}"
+                yield series(f"container_aligned_compute_resources_{kind}", boundary="numa_node", scope=scope)
     if node.kubelet.manager.cpu.static:
-        yield "container_aligned_compute_resources_count{boundary=uncore_cache,scope=container}"
+        yield series("container_aligned_compute_resources_count", boundary="uncore_cache", scope="container")
 
 
-def _per_numa(node: Node) -> Iterable[tuple[str, float]]:
+def _per_numa(node: Node) -> Iterable[tuple[Labels, float]]:
     """Assigned CPUs by NUMA node; unlike upstream a node without any goes back to 0 (findings 14.16)."""
     assigned = node.kubelet.manager.cpu.state.assigned()
     for numa in node.machine.nodes:
         cpus = bits_of(thread for core in numa.cores or () for thread in core.threads)
-        yield f'{{numa_node="{numa.id}"}}', float((cpus & assigned).bit_count())
-
-
-def _labels(text: str | None) -> str:
-    if not text:
-        return ""
-    pairs = (pair.partition("=") for pair in text.split(","))
-    return "{" + ",".join(f'{name}="{value}"' for name, _, value in sorted(pairs)) + "}"
+        yield (("numa_node", str(numa.id)),), float((cpus & assigned).bit_count())
 
 
 def _full_name(name: str) -> str:
     return name if name.startswith("resource_manager_") else f"kubelet_{name}"
 
 
-def _family(full: str, kind: str, series: Mapping[str, float]) -> str:
-    lines = [f"# TYPE {full} {kind}"]
-    lines += [f"{full}{labels} {float(value)}" for labels, value in sorted(series.items())]
-    return "\n".join(lines) + "\n"
+def _family(full: str, kind: str, values: Mapping[Labels, float]) -> str:
+    texts = {_text(labels): value for labels, value in values.items()}
+    lines = [f"{full}{labels} {float(value)}" for labels, value in sorted(texts.items())]
+    return "\n".join((f"# TYPE {full} {kind}", *lines)) + "\n"
+
+
+def _text(labels: Labels) -> str:
+    return "{" + ",".join(f'{name}="{value}"' for name, value in labels) + "}" if labels else ""

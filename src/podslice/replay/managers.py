@@ -274,7 +274,7 @@ class _History:
         if self._has_several_types():
             state["memoryCheckpointReordered"] = True
         state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in STATE_FILES)
-        metrics = {name: value for name, value in manager.context.metrics.items() if value}
+        metrics = {metric.text: value for metric, value in manager.context.metrics.items() if value}
         if metrics:
             state["metrics"] = metrics
         return state

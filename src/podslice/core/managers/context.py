@@ -14,11 +14,27 @@ from typing import TypeVar
 from podslice.core.hints.search import Purse
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
+from podslice.core.values.series import Series, series
 
 _ALLOCATIONS = "resource_manager_allocations_total"
 _REMEMBERED = 64
 _FEW_NODES = 8
 T = TypeVar("T")
+
+
+def allocation_series(resource: str, source: str) -> Series:
+    """Counts what containers were given of a resource; `source` is `node` or `pod`."""
+    return series(_ALLOCATIONS, resource_name=resource, source=source)
+
+
+def allocation_error_series(resource: str, source: str) -> Series:
+    """Counts what could not be given; labels as in `allocation_series`."""
+    return series("resource_manager_allocation_errors_total", resource_name=resource, source=source)
+
+
+def assignment_series(resource: str, kind: str) -> Series:
+    """Counts containers by what they were given."""
+    return series("resource_manager_container_assignments", assignment_type=kind, resource_name=resource)
 
 
 class NodeContext:
@@ -48,7 +64,7 @@ class NodeContext:
         self.active: dict[str, AdmissionPod] = {}
         self.sources_ready = True
         self.epoch = 1
-        self.metrics: dict[str, int] = {}
+        self.metrics: dict[Series, int] = {}
         self.purse = Purse()
         self.ended_early: tuple[str, ...] = ()
         self.unaligned: tuple[str, ...] = ()
@@ -107,19 +123,19 @@ class NodeContext:
         if search not in self.ended_early:
             self.ended_early += (search,)
 
-    def count(self, metric: str, amount: int = 1) -> None:
-        """Add to a counter or gauge, named `name{label=value,…}` with sorted labels."""
+    def count(self, metric: Series, amount: int = 1) -> None:
+        """Add to a counter or gauge."""
         self.metrics[metric] = self.metrics.get(metric, 0) + amount
 
-    def allocations(self) -> dict[str, int]:
+    def allocations(self) -> dict[Series, int]:
         """What was counted as allocated so far."""
-        return {name: count for name, count in self.metrics.items() if name.startswith(_ALLOCATIONS)}
+        return {metric: count for metric, count in self.metrics.items() if metric.name == _ALLOCATIONS}
 
-    def uncount(self, before: Mapping[str, int]) -> None:
+    def uncount(self, before: Mapping[Series, int]) -> None:
         """What was allocated since `before` was taken back, and upstream alone goes on counting it."""
         if not self.quirks.assignment_metrics_drift:
-            for name in self.allocations():
-                self.metrics[name] = before.get(name, 0)
+            for metric in self.allocations():
+                self.metrics[metric] = before.get(metric, 0)
 
 
 class ContainerMap:

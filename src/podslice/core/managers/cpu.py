@@ -17,24 +17,31 @@ from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.hints.search import Effort
+from podslice.core.managers.context import allocation_error_series, allocation_series, assignment_series
 from podslice.core.managers.cpu_books import EXCLUSIVE, SHARED_POOL, CPUBooks
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits
+from podslice.core.values.series import series
 
 EMPTY_NODE_SHARED_POOL = "EmptyNodeSharedPoolError"
 _NOTHING_LEFT = "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none"
-_REQUESTS = "cpu_manager_pinning_requests_total"
-_ERRORS = "cpu_manager_pinning_errors_total"
-_ALIGNED_UNCORE = "container_aligned_compute_resources_count{boundary=uncore_cache,scope=container}"
-_ALIGNED_SMT = "container_aligned_compute_resources_count{boundary=physical_cpu,scope=container}"
-_MISALIGNED_SMT = "container_aligned_compute_resources_failure_count{boundary=physical_cpu,scope=container}"
-_ALLOCATIONS = "resource_manager_allocations_total{resource_name=cpu,source=%s}"
-_ALLOCATION_ERRORS = "resource_manager_allocation_errors_total{resource_name=cpu,source=%s}"
-_ASSIGNMENTS = "resource_manager_container_assignments{assignment_type=%s,resource_name=cpu}"
+_REQUESTS = series("cpu_manager_pinning_requests_total")
+_ERRORS = series("cpu_manager_pinning_errors_total")
+_ALIGNED = "container_aligned_compute_resources_count"
+_ALIGNED_UNCORE = series(_ALIGNED, boundary="uncore_cache", scope="container")
+_ALIGNED_SMT = series(_ALIGNED, boundary="physical_cpu", scope="container")
+_MISALIGNED_SMT = series(
+    "container_aligned_compute_resources_failure_count", boundary="physical_cpu", scope="container"
+)
+_FROM_NODE = allocation_series("cpu", "node")
+_FROM_POD = allocation_series("cpu", "pod")
+_NODE_ERRORS = allocation_error_series("cpu", "node")
+_POD_ERRORS = allocation_error_series("cpu", "pod")
+_NODE_EXCLUSIVE = assignment_series("cpu", "node_exclusive")
 _PICK_EVENTS = {
     "request": _REQUESTS,
-    "exclusive": _ASSIGNMENTS % "pod_exclusive",
-    "shared": _ASSIGNMENTS % "pod_shared",
+    "exclusive": assignment_series("cpu", "pod_exclusive"),
+    "shared": assignment_series("cpu", "pod_shared"),
 }
 
 
@@ -127,7 +134,7 @@ class CPUManager(CPUBooks):
         except AdmissionError:
             count(_ERRORS)
             if self._pod_metrics:
-                count(_ALLOCATION_ERRORS % "node")
+                count(_NODE_ERRORS)
             if self.options.full_pcpus_only:
                 count(_MISALIGNED_SMT)
             raise
@@ -145,8 +152,8 @@ class CPUManager(CPUBooks):
         cpus = self._take_from_default(container.exclusive_cpus, affinity, reusable)
         self.state.assign(pod.uid, container.name, cpus)
         if self._pod_metrics:
-            self.context.count(_ALLOCATIONS % "node")
-            self.context.count(_ASSIGNMENTS % "node_exclusive")
+            self.context.count(_FROM_NODE)
+            self.context.count(_NODE_EXCLUSIVE)
         return cpus
 
     def _check_smt(self, count: int, reusable: Bits) -> None:
@@ -186,7 +193,7 @@ class CPUManager(CPUBooks):
         except AdmissionError:
             self.context.count(_ERRORS)
             if self._pod_metrics:
-                self.context.count(_ALLOCATION_ERRORS % "pod")
+                self.context.count(_POD_ERRORS)
             raise
 
     def _allocate_bubble(self, pod: AdmissionPod, affinity: Hint) -> None:
@@ -200,7 +207,7 @@ class CPUManager(CPUBooks):
             self.state.assign(pod.uid, part.container, part.cpus)
         if self._pod_metrics:
             shared_too = self.context.quirks.assignment_metrics_drift
-            self.context.count(_ALLOCATIONS % "pod", sum(part.exclusive or shared_too for part in slices))
+            self.context.count(_FROM_POD, sum(part.exclusive or shared_too for part in slices))
 
     def _check_shared_pool(self, pod: AdmissionPod) -> None:
         pod_level.check_shared_pool(pod, init_overlaps=self.context.quirks.init_overlaps_sidecars)

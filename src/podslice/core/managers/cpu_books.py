@@ -12,9 +12,10 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
+from podslice.core.values.series import series
 
-SHARED_POOL = "cpu_manager_shared_pool_size_millicores"
-EXCLUSIVE = "cpu_manager_exclusive_cpu_allocation_count"
+SHARED_POOL = series("cpu_manager_shared_pool_size_millicores")
+EXCLUSIVE = series("cpu_manager_exclusive_cpu_allocation_count")
 
 
 class Snapshot(NamedTuple):

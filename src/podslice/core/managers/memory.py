@@ -18,21 +18,25 @@ from podslice.core.hints.memory import memory_hints
 from podslice.core.machine.memory import Block
 from podslice.core.machine.memory_accounts import charge, release, settle
 from podslice.core.managers import memory_reuse
+from podslice.core.managers.context import allocation_error_series, allocation_series, assignment_series
 from podslice.core.managers.memory_books import MemoryBooks
 from podslice.core.managers.memory_held import Snapshot, held_blocks_as_hints, held_by_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.series import Series, series
 
-_REQUESTS = "memory_manager_pinning_requests_total"
-_ERRORS = "memory_manager_pinning_errors_total"
-_ALLOCATIONS = "resource_manager_allocations_total{resource_name=memory,source=%s}"
-_ALLOCATION_ERRORS = "resource_manager_allocation_errors_total{resource_name=memory,source=%s}"
-_ASSIGNMENTS = "resource_manager_container_assignments{assignment_type=%s,resource_name=memory}"
+_REQUESTS = series("memory_manager_pinning_requests_total")
+_ERRORS = series("memory_manager_pinning_errors_total")
+_FROM_NODE = allocation_series("memory", "node")
+_FROM_POD = allocation_series("memory", "pod")
+_NODE_ERRORS = allocation_error_series("memory", "node")
+_POD_ERRORS = allocation_error_series("memory", "pod")
+_NODE_EXCLUSIVE = assignment_series("memory", "node_exclusive")
 _SLICE_EVENTS = {
     "request": _REQUESTS,
-    "exclusive": _ASSIGNMENTS % "pod_exclusive",
-    "shared": _ASSIGNMENTS % "pod_shared",
+    "exclusive": assignment_series("memory", "pod_exclusive"),
+    "shared": assignment_series("memory", "pod_shared"),
 }
 
 
@@ -170,7 +174,7 @@ class MemoryManager(MemoryBooks):
                 self._allocate_container(pod, container, affinity)
         except AdmissionError:
             self.context.count(_ERRORS)
-            self._count(_ALLOCATION_ERRORS % "node")
+            self._count(_NODE_ERRORS)
             raise
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
@@ -186,12 +190,12 @@ class MemoryManager(MemoryBooks):
         for name, size in sorted(request.items()):
             blocks.append(Block(tuple(iter_bits(mask)), name, size))
             charge(self.machine_state, mask, name, max(0, size - reusable.get(name, 0)))
-            self._count(_ALLOCATIONS % "node")
+            self._count(_FROM_NODE)
         self._remember(pod.uid, container, blocks)
         self.assignments.setdefault(pod.uid, {})[container.name] = blocks
         self.revision += 1
         memory_reuse.shrink_init_blocks(pod, container, blocks, self.assignments[pod.uid])
-        self._count(_ASSIGNMENTS % "node_exclusive")
+        self._count(_NODE_EXCLUSIVE)
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
         def hints() -> HintSet | None:
@@ -246,7 +250,7 @@ class MemoryManager(MemoryBooks):
             self._allocate_pod(pod, request, affinity)
         except AdmissionError:
             self.context.count(_ERRORS)
-            self._count(_ALLOCATION_ERRORS % "pod")
+            self._count(_POD_ERRORS)
             raise
 
     def _allocate_pod(self, pod: AdmissionPod, request: Amounts, affinity: Hint) -> None:
@@ -261,7 +265,7 @@ class MemoryManager(MemoryBooks):
         self._book_pod(pod, request, tuple(iter_bits(mask)), slices)
         for container in pod.containers:
             if own(container) or self.context.quirks.assignment_metrics_drift:
-                self._count(_ALLOCATIONS % "pod")
+                self._count(_FROM_POD)
 
     def bring_back_pod(self, pod: AdmissionPod) -> None:
         """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
@@ -302,7 +306,7 @@ class MemoryManager(MemoryBooks):
         if self._pod_level or event == "request":
             self.context.count(_SLICE_EVENTS[event])
 
-    def _count(self, metric: str) -> None:
+    def _count(self, metric: Series) -> None:
         """Count a metric that exists only with PodLevelResourceManagers."""
         if self._pod_level:
             self.context.count(metric)

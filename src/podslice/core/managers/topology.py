@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from podslice.core.config.topology_options import SCOPES
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.values.series import series
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
@@ -23,8 +25,15 @@ _POD_LEVEL_NOT_ALIGNED = {
     "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
     "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
 }
-_ALIGNED = "container_aligned_compute_resources_count{boundary=numa_node,scope=%s}"
-_MISALIGNED = "container_aligned_compute_resources_failure_count{boundary=numa_node,scope=%s}"
+_REQUESTS = series("topology_manager_admission_requests_total")
+_ERRORS = series("topology_manager_admission_errors_total")
+_ALIGNED, _MISALIGNED = (
+    {
+        scope: series(f"container_aligned_compute_resources_{kind}", boundary="numa_node", scope=scope)
+        for scope in SCOPES
+    }
+    for kind in ("count", "failure_count")
+)
 
 
 class HintProvider(Protocol):
@@ -100,12 +109,12 @@ class TopologyManager:
 
     def admit(self, pod: AdmissionPod) -> None:
         """Admit a pod and allocate its resources. Raises `AdmissionError` with the reason the kubelet reports."""
-        self.context.count("topology_manager_admission_requests_total")
+        self.context.count(_REQUESTS)
         try:
             self._admit(pod)
         except AdmissionError as refusal:
             if self.merger is not None:
-                self.context.count("topology_manager_admission_errors_total")
+                self.context.count(_ERRORS)
             if refusal.reason:
                 raise
             raise AdmissionError(
@@ -128,7 +137,7 @@ class TopologyManager:
         self._store(pod.uid, container.name, affinity)
         self._allocate(pod, container, affinity)
         if merger.single_numa_node:
-            self.context.count(_ALIGNED % "container")
+            self.context.count(_ALIGNED["container"])
 
     def _admit_pod(self, pod: AdmissionPod, merger: Merger) -> None:
         hints = [provider.pod_hints(pod) for provider in self.providers]
@@ -143,7 +152,7 @@ class TopologyManager:
                 self._store(pod.uid, container.name, affinity)
                 self._allocate(pod, container, affinity)
         if merger.single_numa_node:
-            self.context.count(_ALIGNED % "pod")
+            self.context.count(_ALIGNED["pod"])
 
     def _verdict(self, merger: Merger, pod: AdmissionPod, container: str | None, hints: list[ProviderHints]) -> Hint:
         if self.recorded is not None:
@@ -154,7 +163,7 @@ class TopologyManager:
             self.context.end_early("the best NUMA nodes for the pod's resources together")
         if not admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:
-                self.context.count(_MISALIGNED % self.scope)
+                self.context.count(_MISALIGNED[self.scope])
             self.context.unaligned = failed_hints(hints, container, single=merger.single_numa_node)
             message = _POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED
             raise AdmissionError(message, TOPOLOGY_AFFINITY)

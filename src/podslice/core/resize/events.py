@@ -12,6 +12,7 @@ from podslice.core.pod.resizable import resizable_containers
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import Quantity
+from podslice.core.values.series import Series, series
 from podslice.statefiles.formats.checkpoint_allocation import dump_requirements
 from podslice.statefiles.go.gojson import dump_string
 
@@ -94,15 +95,15 @@ def _containers(containers: Iterable[Container]) -> str:
     return f"[{','.join(listed)}]" if listed else ""
 
 
-def requested_resizes(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
+def requested_resizes(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> dict[Series, int]:
     """Increments of `container_requested_resizes_total` for a changed specification; only containers count."""
-    counted: dict[str, int] = {}
+    counted: dict[Series, int] = {}
     before = {container.name: container.resources for container in resizable_containers(allocated, gates)}
     for container in resizable_containers(desired, gates):
         old = before.get(container.name)
         for resource, requirement, operation in () if old is None else _changes(container.resources, old):
-            labels = f"operation={operation},requirement={requirement},resource={resource}"
-            metric = f"container_requested_resizes_total{{{labels}}}"
+            labels = {"operation": operation, "requirement": requirement, "resource": resource}
+            metric = series("container_requested_resizes_total", **labels)
             counted[metric] = counted.get(metric, 0) + 1
     return counted
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict, grows, shrinks
+from podslice.core.values.series import Series, series
 
 RetryTrigger = Literal["pod_updated", "pods_added", "pods_removed", "pod_terminated", "pod_resized", "periodic_retry"]
 """What makes a kubelet try again; `periodic_retry` comes every 30 s while sources are not ready and once at the start,
@@ -58,7 +59,7 @@ class ResizeQueue:
         self.gates = gates
         self._pending: dict[str, PendingResize] = {}
         self._deferred: set[str] = set()
-        self.metrics: dict[str, int] = {}
+        self.metrics: dict[Series, int] = {}
 
     @property
     def uids(self) -> list[str]:
@@ -99,10 +100,10 @@ class ResizeQueue:
             self._deferred.add(uid)
             return
         if verdict.outcome == INFEASIBLE:
-            self._count(f"pod_infeasible_resizes_total{{reason_detail={verdict.detail}}}")
+            self._count(series("pod_infeasible_resizes_total", reason_detail=verdict.detail))
         elif verdict.outcome == "Allocated" and uid in self._deferred:
-            self._count(f"pod_deferred_accepted_resizes_total{{retry_trigger={trigger}}}")
+            self._count(series("pod_deferred_accepted_resizes_total", retry_trigger=trigger))
         self.drop(uid)
 
-    def _count(self, metric: str) -> None:
+    def _count(self, metric: Series) -> None:
         self.metrics[metric] = self.metrics.get(metric, 0) + 1
