@@ -52,7 +52,7 @@ KUBELET = {
     "kubelet_pod_resources_endpoint_errors_get": ("counter", "server_api_version"),
     "kubelet_pod_resources_endpoint_errors_get_allocatable": ("counter", "server_api_version"),
 }
-"""Name to type and label names: spec cpu-topology 10.1 and 10.2, memory-device 1.16, 2.3, 2.7, 2.16 and 3.5."""
+"""Name to type and label names (cpu-topology 10.1, 10.2; memory-device 1.16, 2.3, 2.7, 2.16, 3.5)."""
 
 OWN = {
     "podslice_hook_duration_seconds": ("histogram", "hook le"),
@@ -218,5 +218,5 @@ def test_no_managers_metrics_without_the_gate(tmp_path: Path) -> None:
     ],
 )
 def test_labels_of_rejections(reason: str, label: str) -> None:
-    """The label values are a closed list (spec memory-device 3.5)."""
+    """The label values are a closed list (memory-device 3.5)."""
     assert rejection_label(reason) == label

@@ -64,7 +64,8 @@ def test_every_state_of_four_nodes() -> None:
 
 
 def test_the_next_combination_overwrites_a_perfect_one() -> None:
-    """A remembered combination reads as its successor exactly where the two share storage upstream (spec 4.8)."""
+    """A remembered combination reads as its successor exactly where the two share storage upstream
+    (cpu-topology 4.8)."""
     assert _overwritten_by_next((0, 1, 2, 3), 8) == (0, 1, 2, 4)
     assert _overwritten_by_next((0, 1, 2, 7), 8) == (0, 1, 2, 7)
     assert _overwritten_by_next((0, 1, 2), 8) == (0, 1, 2)

@@ -1,4 +1,4 @@
-"""What the API server fills in (spec pod-level-resources 3)."""
+"""What the API server fills in (pod-level-resources 3)."""
 
 from __future__ import annotations
 

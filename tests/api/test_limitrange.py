@@ -1,4 +1,4 @@
-"""LimitRange objects (spec pod-level-resources 11)."""
+"""LimitRange objects (pod-level-resources 11)."""
 
 from __future__ import annotations
 

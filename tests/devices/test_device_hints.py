@@ -1,4 +1,4 @@
-"""Device hints (spec memory-device 2.6)."""
+"""Device hints (memory-device 2.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugin answers as bytes in the checkpoint (spec memory-device 2.2, 2.11)."""
+"""Plugin answers as bytes in the checkpoint (memory-device 2.2, 2.11)."""
 
 from __future__ import annotations
 

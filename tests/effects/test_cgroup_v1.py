@@ -1,4 +1,4 @@
-"""Pods with pod-level resources on cgroup v1 (spec pod-level-resources 16, 17.23)."""
+"""Pods with pod-level resources on cgroup v1 (pod-level-resources 16, 17.23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cgroup values of pods, containers and sandboxes (spec pod-level-resources 8, findings-api B4 and B5)."""
+"""Cgroup values of pods, containers and sandboxes (pod-level-resources 8)."""
 
 from __future__ import annotations
 

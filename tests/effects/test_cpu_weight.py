@@ -1,4 +1,4 @@
-"""CPU amounts as cgroups know them (spec pod-level-resources 8.1, findings-api B6)."""
+"""CPU amounts as cgroups know them (pod-level-resources 8.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""oom_score_adj (spec pod-level-resources 9)."""
+"""oom_score_adj (pod-level-resources 9)."""
 
 from __future__ import annotations
 

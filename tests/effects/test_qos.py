@@ -1,4 +1,4 @@
-"""The QoS class (spec pod-level-resources 6) and the gate of KEP-2837's fix."""
+"""The QoS class (pod-level-resources 6) and the gate of KEP-2837's fix."""
 
 from __future__ import annotations
 

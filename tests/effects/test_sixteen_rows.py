@@ -1,4 +1,4 @@
-"""The sixteen rows of KEP-2837 with numbers, from the stanza to the kernel (spec pod-level-resources 4)."""
+"""The sixteen rows of KEP-2837 with numbers, from the stanza to the kernel (pod-level-resources 4)."""
 
 from __future__ import annotations
 

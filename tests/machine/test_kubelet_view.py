@@ -1,4 +1,4 @@
-"""Discovery over sysfs follows cAdvisor's rules, its odd ones included (spec cpu-topology 1.3)."""
+"""Discovery over sysfs follows cAdvisor's rules, its odd ones included (cpu-topology 1.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking memory for containers: nodes, books, init containers (spec memory-device 1.8 to 1.10)."""
+"""Taking memory for containers: nodes, books, init containers (memory-device 1.8 to 1.10)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_init_containers_beside_sidecars(quirks, order):
 
 @pytest.mark.parametrize(("quirks", "expected"), [(PODSLICE, 2), (KUBELET_1_36, 6)], ids=["podslice", "kubelet"])
 def test_finished_init_containers_after_a_restart(quirks, expected):
-    """Init containers that have ended stay ended; upstream books their memory again (findings 14.9)."""
+    """Init containers that have ended stay ended; upstream books their memory again (memory-device 4.18)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     described = pod("u", memory("2Gi"), init=(memory("4Gi"),))
     assert admit(memory_manager, described, near(1)) == ""

@@ -1,4 +1,5 @@
-"""The Memory Manager from start to restart: configuration, validation, undoing, cleaning up (spec 1.3, 1.12, 1.14)."""
+"""The Memory Manager from start to restart: configuration, validation, undoing, cleaning up
+(memory-device 1.3, 1.12, 1.14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of pods with pod-level resources (KEP-5526; spec memory-device 1.11)."""
+"""Memory of pods with pod-level resources (KEP-5526; memory-device 1.11)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def slices(*app, budget=BUDGET, **more):
 
 
 def worked_example() -> AdmissionPod:
-    """The pod of section 1.11.1: i0 shared, s1 sidecar 1Gi, i2 3Gi, i3 shared, a 2Gi, b and c shared."""
+    """The pod of the worked example (memory-device 1.11.1): i0 shared, s1 sidecar 1Gi, i2 3Gi, i3 shared, a 2Gi, b and
+    c shared."""
 
     def container(name, amount=None, **more):
         own = {"cpu": "1", "memory": amount} if amount else {}

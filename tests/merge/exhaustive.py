@@ -48,7 +48,7 @@ def cross_product(lists: Sequence[Listed], everything: int) -> tuple[set[int], s
 
 
 def winner(merger: Merger, lists: Sequence[Listed], everything: int, order: Order) -> Hint:
-    """The best of all merged hints (spec 9.4, 9.5)."""
+    """The best of all merged hints (cpu-topology 9.4, 9.5)."""
     if merger.single_numa_node:
         lists = [
             tuple(hint for hint in hints if hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1))

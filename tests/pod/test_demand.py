@@ -1,4 +1,4 @@
-"""Effective requests and limits (spec pod-level-resources 7)."""
+"""Effective requests and limits (pod-level-resources 7)."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ SHAPES = {"A": (1, 1, 4), "B": (2, 2, 4), "C": (4, 2, 4), "D": (8, 2, 4)}
 
 @pytest.mark.parametrize(("machine", "available", "count", "options", "expected"), VECTORS)
 def test_published_examples(machine: str, available: str, count: int, options: dict[str, bool], expected: str) -> None:
-    """The worked examples of the specification (12.2), in the profile that reproduces upstream."""
+    """The worked examples (cpu-topology 12.2), in the profile that reproduces upstream."""
     nodes, sockets, per_node = SHAPES[machine]
     total = nodes * per_node
     topology = CPUTopology(

@@ -1,4 +1,4 @@
-"""Who goes first under memory pressure, and what the pod status then says (spec pod-level-resources 10)."""
+"""Who goes first under memory pressure, and what the pod status then says (pod-level-resources 10)."""
 
 from __future__ import annotations
 

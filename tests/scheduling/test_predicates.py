@@ -1,4 +1,4 @@
-"""General predicates, preemption and node allocatable (spec memory-device 3.4, 3.8)."""
+"""General predicates, preemption and node allocatable (memory-device 3.4, 3.8)."""
 
 from __future__ import annotations
 

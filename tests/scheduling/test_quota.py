@@ -1,4 +1,4 @@
-"""ResourceQuota: what a pod uses, and what the API server says (spec pod-level-resources 12)."""
+"""ResourceQuota: what a pod uses, and what the API server says (pod-level-resources 12)."""
 
 from __future__ import annotations
 

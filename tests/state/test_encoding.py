@@ -47,7 +47,7 @@ _CPU = {
 def test_cpu_files_have_the_checksums_of_the_specification(
     version: str, checkpoint: CPUCheckpoint, checksum: int
 ) -> None:
-    """The worked examples of cpu-topology 8.4, and each file reads back as it was."""
+    """The worked examples (cpu-topology 8.4), and each file reads back as it was."""
     data = checkpoint_cpu.encode(checkpoint, version)
     assert data.endswith(f'"checksum":{checksum}}}'.encode())
     again = checkpoint_cpu.decode(data, version)
@@ -75,7 +75,7 @@ def _full() -> MemoryCheckpoint:
     ],
 )
 def test_memory_files_have_the_checksums_of_the_specification(checkpoint: MemoryCheckpoint, v1: int, v2: int) -> None:
-    """The worked examples of memory-device 1.13.1, and each file reads back as it was."""
+    """The worked examples (memory-device 1.13.1), and each file reads back as it was."""
     for version, checksum in (("v1", v1), ("v2", v2)):
         data = checkpoint_memory.encode(checkpoint, version)
         assert data.endswith(f'"checksum":{checksum}}}'.encode())
@@ -113,7 +113,7 @@ _DEVICES = {
 def test_device_files_have_the_checksums_of_the_specification(
     entries: list[DeviceEntry] | None, registered: dict[str, list[str] | None], checksum: int
 ) -> None:
-    """The worked examples of memory-device 2.11, and each file reads back as it was."""
+    """The worked examples (memory-device 2.11), and each file reads back as it was."""
     loaded = checkpoint_devices.load(checkpoint_devices.encode(entries, registered))
     assert loaded == DeviceCheckpoint(entries, registered, checksum)
 
@@ -140,7 +140,7 @@ def test_v4_repeats_v3_and_keeps_what_it_does_not_know() -> None:
     ids=["none", "static", "pods"],
 )  # fmt: skip
 def test_data_checksums_of_the_specification(text: str, checksum: int) -> None:
-    """The worked examples of cpu-topology 8.7."""
+    """The worked examples (cpu-topology 8.7)."""
     assert checkpoint_data.data_checksum(text) == checksum
 
 

@@ -1,5 +1,5 @@
 """Real device plugins, API v1beta1: they register here, list their devices, and are asked when one is allocated
-(spec memory-device 2.2 to 2.4).
+(memory-device 2.2 to 2.4).
 
 Registration and ListAndWatch run on the event loop. Allocate and its kin are asked by the owner in the middle of a
 decision, so those calls block, all calls of one decision together for at most `CALL_SECONDS`: well below what the

@@ -49,7 +49,7 @@ _ALWAYS = tuple(
 
 
 def rejection_label(reason: str) -> str:
-    """The value of `kubelet_admission_rejections_total{reason}` (spec memory-device 3.5)."""
+    """The value of `kubelet_admission_rejections_total{reason}` (memory-device 3.5)."""
     if reason in _REASONS:
         return reason
     return "OutOfExtendedResources" if reason.startswith("OutOf") else "Other"
@@ -220,7 +220,7 @@ def _assignment(*, own: bool, of_pod: bool) -> str:
 
 
 def _initial(node: Node) -> Iterator[Series]:
-    """Series that are 0 from the start (spec cpu-topology 10.1, 10.2)."""
+    """Series that are 0 from the start (cpu-topology 10.1, 10.2)."""
     for kind in ("count", "failure_count"):
         if node.kubelet.manager.cpu.static:
             yield series(f"container_aligned_compute_resources_{kind}", boundary="physical_cpu", scope="container")
@@ -232,7 +232,7 @@ def _initial(node: Node) -> Iterator[Series]:
 
 
 def _per_numa(node: Node) -> Iterable[tuple[Labels, float]]:
-    """Assigned CPUs by NUMA node; unlike upstream a node without any goes back to 0 (findings 14.16)."""
+    """Assigned CPUs by NUMA node; unlike upstream a node without any goes back to 0 (cpu-topology 11.16)."""
     assigned = node.kubelet.manager.cpu.state.assigned()
     for numa in node.machine.nodes:
         cpus = bits_of(thread for core in numa.cores or () for thread in core.threads)

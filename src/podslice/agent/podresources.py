@@ -1,4 +1,4 @@
-"""The kubelet's PodResources API over gRPC, on a socket of our own (spec memory-device 2.16): v1, and the one method of
+"""The kubelet's PodResources API over gRPC, on a socket of our own (memory-device 2.16): v1, and the one method of
 v1alpha1, whose messages are v1's with fewer fields."""
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class ContainerDecision(msgspec.Struct, frozen=True, rename="camel"):
 
     def linux_resources(self) -> dict[str, str]:
         """What a kubelet writes into the CRI request that creates the container: `cpuset_cpus` as a CPU list,
-        `cpuset_mems` as ids without ranges; what is not written is left out (spec memory-device 3.6)."""
+        `cpuset_mems` as ids without ranges; what is not written is left out (memory-device 3.6)."""
         request = {"cpuset_cpus": str(self.cpus), "cpuset_mems": ",".join(map(str, self.memory_nodes))}
         return {name: text for name, text in request.items() if text}
 
@@ -67,7 +67,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ResizeDecision(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer to one in-place resize (spec pod-level-resources 15.4, 15.5).
+    """The answer to one in-place resize (pod-level-resources 15.4, 15.5).
 
     `outcome`: `Allocated`, `Deferred` (waits, and is tried again), `Infeasible` (not before the pod changes again) or
     `Unchanged`. `message` is upstream's, `detail` its metric's word for an infeasible resize. `condition` is the pod

@@ -152,7 +152,7 @@ class StartError(PodsliceError):
 
 class AdmissionError(PodsliceError):
     """The node refuses a pod. `reason` and `message` are what the pod status would say; `reason` may be empty when
-    the refusing manager gives none, and the Topology Manager then wraps the text (spec cpu-topology 9.2)."""
+    the refusing manager gives none, and the Topology Manager then wraps the text (cpu-topology 9.2)."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         self.reason = reason

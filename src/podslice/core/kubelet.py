@@ -2,7 +2,7 @@
 collected, the kubelet restarts.
 
 The managers decide; what they see depends on the order in which a kubelet calls them. `Kubelet` is that order
-(spec cpu-topology 6.7, 9.2, memory-device 3.6; the operations of the recorded histories). Time passes only where
+(cpu-topology 6.7, 9.2; memory-device 3.6; the operations of the recorded histories). Time passes only where
 `collect` is called. State files are texts in `files`; writing them to a disk is the caller's business.
 """
 
@@ -226,7 +226,7 @@ class Kubelet:
             self.remove_pod(uid)
 
     def _later_verdict(self, pod: AdmissionPod, others: Others | None = None, view: PodOnNode | None = None) -> Verdict:
-        """General predicates and pod features, in the kubelet's order (spec memory-device 3.2)."""
+        """General predicates and pod features, in the kubelet's order (memory-device 3.2)."""
         device = self.manager.device
         others = others or self.others(pod.uid)
         verdict = general_predicates(
@@ -400,7 +400,7 @@ class Kubelet:
         )
 
     def stop_container(self, uid: str, name: str) -> None:
-        """A dead container is removed from the runtime (memory-device 3.6, post-stop)."""
+        """A dead container is removed from the runtime (memory-device 3.6)."""
         status = self.statuses.get(uid, {}).get(name)
         if status is not None:
             self.manager.topology.remove_container(status.id)
@@ -408,7 +408,7 @@ class Kubelet:
             status.removed = True
 
     def remove_container(self, uid: str, name: str) -> None:
-        """Call the managers' removal by container id, which no 1.36 kubelet does (spec findings 1)."""
+        """Call the managers' removal by container id, which no 1.36 kubelet does (memory-device 3.6)."""
         status = self.statuses.get(uid, {}).get(name)
         if status is not None:
             self.manager.remove_container(status.id)

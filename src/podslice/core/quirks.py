@@ -18,32 +18,35 @@ class Quirks(msgspec.Struct, frozen=True):
     combination_aliasing: bool = False
     """cpu-topology 4.8, 11.7: a remembered combination of NUMA nodes is overwritten by later ones."""
     endless_distribution: bool = False
-    """11.3: distributing CPUs over NUMA nodes never ends; True raises `UpstreamDefectError`, False skips or reports."""
+    """cpu-topology 11.3: distributing CPUs over NUMA nodes never ends; True raises `UpstreamDefectError`, False skips
+    or reports."""
     average_sizes: bool = False
-    """11.11: "free" socket and core tests use machine averages, so CPUs in use can be handed out."""
+    """cpu-topology 11.11: "free" socket and core tests use machine averages, so CPUs in use can be handed out."""
     straddling_objects: bool = False
-    """11.10: an object with two parents is taken twice and too few CPUs are returned."""
+    """cpu-topology 11.10: an object with two parents is taken twice and too few CPUs are returned."""
     partial_uncore_by_core_id: bool = False
-    """11.9: a partial pick from an uncore cache looks at core ids instead of free CPUs."""
+    """cpu-topology 11.9: a partial pick from an uncore cache looks at core ids instead of free CPUs."""
     smt_check_before_state: bool = False
-    """11.4: full-pcpus-only refuses containers that already run."""
+    """cpu-topology 11.4: full-pcpus-only refuses containers that already run."""
     smt_check_ignores_reusable: bool = False
-    """11.5: full-pcpus-only does not count CPUs reusable from init containers."""
+    """cpu-topology 11.5: full-pcpus-only does not count CPUs reusable from init containers."""
     pod_allocation_repeats: bool = False
-    """11.1, memory 4.3: admitting a running pod-level pod again allocates or refuses it again."""
+    """cpu-topology 11.1; memory-device 4.3: admitting a running pod-level pod again allocates or refuses it again."""
     strict_reservation_empties_pool: bool = False
-    """findings 14.8: with strict-cpu-reservation the last shared CPU of the node can be given away."""
+    """cpu-topology 11.19: with strict-cpu-reservation the last shared CPU of the node can be given away."""
     refused_pods_leave_state: bool = False
-    """9.2, 11.2: what a refused pod was given stays until a later clean-up, a pod-level bubble for ever."""
+    """cpu-topology 9.2, 11.2: what a refused pod was given stays until a later clean-up, a pod-level bubble for
+    ever."""
     numa_node_limit: bool = False
-    """9.1.4, 11.14: machines with more than max-allowable-numa-nodes (8) are refused, because the merge explodes."""
+    """cpu-topology 9.1, 11.14: machines with more than max-allowable-numa-nodes (8) are refused, because the merge
+    explodes."""
     searches_take_any_time: bool = False
-    """9.3: the merge looks at every combination, whatever it takes. True searches exactly on up to 16 NUMA nodes; False
-    ends the searches of an admission after a number of steps on more than 8, and says so."""
+    """cpu-topology 9.4: the merge looks at every combination, whatever it takes. True searches exactly on up to 16 NUMA
+    nodes; False ends the searches of an admission after a number of steps on more than 8, and says so."""
     distances_by_node_id: bool = False
-    """11.12: distance lists are indexed by node id, which crashes with gaps in the ids."""
+    """cpu-topology 11.12: distance lists are indexed by node id, which crashes with gaps in the ids."""
     pod_pool_is_listed: bool = False
-    """6.8, 11.16: the PodResources API lists a pod's shared pool as exclusive CPUs of its containers."""
+    """cpu-topology 6.8, 11.16: the PodResources API lists a pod's shared pool as exclusive CPUs of its containers."""
     vanished_devices_crash: bool = False
     """memory-device 4.11: a device in use that its plugin no longer lists crashes the kubelet."""
     nodeless_device_blocks_hints: bool = False
@@ -51,7 +54,7 @@ class Quirks(msgspec.Struct, frozen=True):
     zero_device_requests_count: bool = False
     """memory-device 4.11: a limit of 0 devices has hints and fails without healthy devices; False asks for nothing."""
     pod_level_devices_at_start: bool = False
-    """findings 14.12, memory-device 2.7, 4.11: pod-level pods in pod scope get devices when a container starts, after
+    """memory-device 2.7, 4.11: pod-level pods in pod scope get devices when a container starts, after
     admission, so two pods can be admitted for one device; False allocates them at admission."""
     pre_start_before_allocation: bool = False
     """memory-device 2.10, 4.11: a container that gets devices only when it starts can never start if the plugin wants
@@ -59,54 +62,59 @@ class Quirks(msgspec.Struct, frozen=True):
     failed_container_keeps_devices: bool = False
     """memory-device 2.7, 2.8: devices taken before a container's allocation failed stay taken until the pod is gone."""
     device_file_keeps_gone_pods: bool = False
-    """2.11: the device checkpoint is not written when pods leave, so a restarted kubelet takes their devices for used
-    until all sources have reported; False writes it at once."""
+    """memory-device 2.11: the device checkpoint is not written when pods leave, so a restarted kubelet takes their
+    devices for used until all sources have reported; False writes it at once."""
     restart_needs_device_plugins: bool = False
     """memory-device 2.12: after a restart, pods whose containers do not run are refused until their plugins are back;
     False keeps the recorded devices."""
     missing_hugepages_crash: bool = False
     """memory-device 4.1: a request for a huge page size some NUMA node lacks crashes the kubelet."""
     shared_containers_need_memory: bool = False
-    """4.2: in container scope, containers of pod-level pods without own memory are allocated an empty request, which
-    mostly fails."""
+    """memory-device 4.2: in container scope, containers of pod-level pods without own memory are allocated an empty
+    request, which mostly fails."""
     impossible_memory_is_no_preference: bool = False
-    """4.4: memory that fits nowhere gives no hints, so the pod is refused only after CPUs were taken."""
+    """memory-device 4.4: memory that fits nowhere gives no hints, so the pod is refused only after CPUs were taken."""
     single_node_in_group: bool = False
-    """4.5: one NUMA node of a group can be given away alone, which breaks the group."""
+    """memory-device 4.5: one NUMA node of a group can be given away alone, which breaks the group."""
     pod_hints_of_one_container: bool = False
-    """4.6: after a restart the pod's hints are made from its first container's memory only."""
+    """memory-device 4.6: after a restart the pod's hints are made from its first container's memory only."""
     init_memory_again: bool = False
-    """findings 14.9: after a restart finished init containers are given memory again."""
+    """memory-device 4.18: after a restart finished init containers are given memory again."""
     running_pods_can_be_refused: bool = False
-    """findings 14.1: after a restart a running pod is merged anew from what it holds, and refused if that is not
+    """cpu-topology 11.20: after a restart a running pod is merged anew from what it holds, and refused if that is not
     aligned."""
     memory_drift_blocks_start: bool = False
-    """1.14 (KEP-6232): a NUMA node whose memory size changed a little at a reboot keeps the kubelet from starting."""
+    """memory-device 1.14 (KEP-6232): a NUMA node whose memory size changed a little at a reboot keeps the kubelet from
+    starting."""
     zero_checksum_is_trusted: bool = False
-    """4.13: a state file whose checksum is 0 or missing counts as intact."""
+    """memory-device 4.13: a state file whose checksum is 0 or missing counts as intact."""
     inexact_memory_is_refused: bool = False
-    """4.8: whole amounts of bytes are refused because of how they were written (1.5Gi, 100Ti)."""
+    """memory-device 4.8: whole amounts of bytes are refused because of how they were written (1.5Gi, 100Ti)."""
     init_memory_reuse_drifts: bool = False
-    """4.7, 4.9: what init containers leave for reuse is remembered apart from what they hold, so a pod admitted again
-    is booked too little; False asks what they hold."""
+    """memory-device 4.7, 4.9: what init containers leave for reuse is remembered apart from what they hold, so a pod
+    admitted again is booked too little; False asks what they hold."""
     memory_budget_wraps: bool = False
-    """4.9: containers that ask for more than their pod has wrap the pod's shared memory around at 64 bits."""
+    """memory-device 4.9: containers that ask for more than their pod has wrap the pod's shared memory around at 64
+    bits."""
     memory_reservation_wraps: bool = False
-    """4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable memory."""
+    """memory-device 4.9, 4.10: a reservation that is negative or larger than a NUMA node's memory invents allocatable
+    memory."""
     pod_level_resize_outgrows_managers: bool = False
-    """pod-level 17.14: the resize of a pod as a whole is tried although a static manager holds CPUs or memory for it,
-    and allocates a second set; False refuses it as for containers."""
+    """pod-level-resources 17.14: the resize of a pod as a whole is tried although a static manager holds CPUs or memory
+    for it, and allocates a second set; False refuses it as for containers."""
     resize_memory_check_gaps: bool = False
-    """pod-level 17.15: lowering only the pod's memory limit is not checked against its usage, and a container's message
-    names the pod's usage."""
+    """pod-level-resources 17.15: lowering only the pod's memory limit is not checked against its usage, and a
+    container's message names the pod's usage."""
     unlimited_is_least: bool = False
-    """pod-level 17.15: a resize compares an unlimited cgroup value as −1, so a first limit counts as an increase."""
+    """pod-level-resources 17.15: a resize compares an unlimited cgroup value as −1, so a first limit counts as an
+    increase."""
     resize_events_omit_pod_level: bool = False
-    """pod-level 17.18: events about resizes say nothing about the pod's own resources."""
+    """pod-level-resources 17.18: events about resizes say nothing about the pod's own resources."""
     negative_sandbox_limits: bool = False
-    """findings-api B11: with CFS quota off the runtime is told a quota of -1 less the overhead's, and the like."""
+    """pod-level-resources 17.24: with CFS quota off the runtime is told a quota of -1 less the overhead's, and the
+    like."""
     pod_level_on_cgroup_v1: bool = False
-    """pod-level 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
+    """pod-level-resources 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
     running_pods_need_the_gate: bool = False
     """KEP-2837, rollback: with the gate PodLevelResources off, running pods with pod-level resources are refused after
     a restart, which the KEP lets run on."""
@@ -117,30 +125,31 @@ class Quirks(msgspec.Struct, frozen=True):
     False has the gate PodLevelResourcesFixKubeletQOSClass, on by default."""
 
     quota_requires_nothing_of_pod_level: bool = False
-    """pod-level-resources 12, obs. 11: one pod-level value of any resource lifts all of a quota's requirements."""
+    """pod-level-resources 12, 17.11: one pod-level value of any resource lifts all of a quota's requirements."""
     quota_frees_pod_level_early: bool = False
-    """12, obs. 11: a pod-level resize that is still pending already counts as done."""
+    """pod-level-resources 12, 17.11: a pod-level resize that is still pending already counts as done."""
 
     eviction_pod_level_hides_containers: bool = False
-    """10, obs. 6: eviction and preemption rank a pod by its pod-level requests alone; what these do not name counts as
-    not requested. With the gate off they still count."""
+    """pod-level-resources 10, 17.6: eviction and preemption rank a pod by its pod-level requests alone; what these do
+    not name counts as not requested. With the gate off they still count."""
 
     fit_score_ignores_pod_level: bool = False
-    """13.3, obs. 12: the scheduler's fit scores count the incoming pod by its containers alone."""
+    """pod-level-resources 13.3, 17.12: the scheduler's fit scores count the incoming pod by its containers alone."""
     hpa_sums_differ: bool = False
-    """14, obs. 13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all resources of a
-    pod with any pod-level request."""
+    """pod-level-resources 14, 17.13: CPU or memory utilisation is taken of pod-level requests with overhead, and of all
+    resources of a pod with any pod-level request."""
     pod_limits_not_defaulted: bool = False
-    """pod-level 3.5, obs. 1: a pod with pod-level requests gets no pod-level limits from its containers; False has the
-    gate PodLevelResourcesFixUpdateDefaulting, on by default."""
+    """pod-level-resources 3.5, 17.1: a pod with pod-level requests gets no pod-level limits from its containers; False
+    has the gate PodLevelResourcesFixUpdateDefaulting, on by default."""
     limit_range_without_pod_defaults: bool = False
-    """pod-level 11.1, obs. 10: a LimitRange has no defaults for whole pods; False has the gate
+    """pod-level-resources 11.1, 17.10: a LimitRange has no defaults for whole pods; False has the gate
     PodLevelResourcesLimitRange, off by default."""
     implied_limit_becomes_weight: bool = False
-    """17.2, findings A7: a container without a CPU request and limit gets the weight of the whole pod's limit; False
-    gives the least weight, as KEP-2837 says (rows 5 and 13)."""
+    """pod-level-resources 17.2: a container without a CPU request and limit gets the weight of the whole pod's limit;
+    False gives the least weight, as KEP-2837 says (rows 5 and 13)."""
     sandbox_limits_are_partial_sums: bool = False
-    """17.20: the sandbox is told the sum of the limits that some containers have, though the others have none."""
+    """pod-level-resources 17.20: the sandbox is told the sum of the limits that some containers have, though the others
+    have none."""
 
     reuse_outlives_pod: bool = False
     """What init containers leave to the pod's later containers is remembered after the pod is gone, so a pod that comes

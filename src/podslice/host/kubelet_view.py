@@ -1,4 +1,4 @@
-"""What a kubelet sees of a machine: cAdvisor's discovery over sysfs and procfs (spec cpu-topology 1.3).
+"""What a kubelet sees of a machine: cAdvisor's discovery over sysfs and procfs (cpu-topology 1.3).
 
 The fall-backs here look odd in places: byte order of directory names, caches that stop at the first unreadable file,
 pseudo-nodes made of packages. They decide which CPUs a kubelet hands out, so they are kept exactly. What the hardware

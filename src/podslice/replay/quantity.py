@@ -27,7 +27,7 @@ def run(case: Json, quirks: Quirks) -> Json:
 
 
 def parse_json(raw: str) -> Quantity:
-    """A quantity from the JSON text of a manifest value: string, bare number or null (findings-api C.1).
+    """A quantity from the JSON text of a manifest value: string, bare number or null (pod-level-resources 1.2).
 
     Escapes in strings are not undone, as upstream does not. Raises `QuantityError`.
     """

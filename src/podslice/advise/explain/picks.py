@@ -1,4 +1,5 @@
-"""CPUs as the units a pick takes them in: whole NUMA nodes and sockets, caches, cores, single CPUs (spec 4.6)."""
+"""CPUs as the units a pick takes them in: whole NUMA nodes and sockets, caches, cores, single CPUs
+(cpu-topology 4.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cgroup files of a pod and its containers with their values (spec pod-level-resources 8, 9)."""
+"""Cgroup files of a pod and its containers with their values (pod-level-resources 8, 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a cluster count for the pod (spec pod-level-resources 10 to 14)."""
+"""What the parts of a cluster count for the pod (pod-level-resources 10 to 14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effective requests and limits with the calculation that gives them (spec pod-level-resources 7)."""
+"""Effective requests and limits with the calculation that gives them (pod-level-resources 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a pod has its QoS class, in one sentence (spec pod-level-resources 6)."""
+"""Why a pod has its QoS class, in one sentence (pod-level-resources 6)."""
 
 from __future__ import annotations
 

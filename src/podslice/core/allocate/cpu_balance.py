@@ -1,4 +1,4 @@
-"""How evenly a combination of NUMA nodes would be used (spec cpu-topology 4.7)."""
+"""How evenly a combination of NUMA nodes would be used (cpu-topology 4.7)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Scored(NamedTuple):
 
 
 class Balance:
-    """Population standard deviation in thousandths, rounded as upstream rounds it, from exact integers (spec 4.7).
+    """Population standard deviation in thousandths, rounded as upstream rounds it, from exact integers
+    (cpu-topology 4.7).
 
     Every complete distribution leaves the same total, so the mean is fixed and the score depends on the sum of
     squares alone.

@@ -1,4 +1,4 @@
-"""The best combination of NUMA nodes without scoring all of them (spec cpu-topology 4.7; docs/merge.md).
+"""The best combination of NUMA nodes without scoring all of them (cpu-topology 4.7; docs/merge.md).
 
 What a combination scores depends only on the sum of squares of what is left on the nodes. That sum is bounded from
 below by giving the groups of the remainder to whichever node has most left, and it is smaller the more the nodes have.
@@ -114,7 +114,7 @@ class BoundedSearch:
 
 
 class _Remainder:
-    """Which nodes of a combination take the remainder (spec 4.7.4.b.7).
+    """Which nodes of a combination take the remainder (cpu-topology 4.7, step 4.b.7).
 
     Upstream deals groups round by round to the nodes of a subset, and prefers larger subsets, then the first in list
     order. In a subset that is not smaller than the number of groups, the first nodes take one group each.

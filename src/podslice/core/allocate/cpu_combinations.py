@@ -1,4 +1,4 @@
-"""Which NUMA nodes CPUs are distributed over: the best combination of a size (spec cpu-topology 4.7, 4.8).
+"""Which NUMA nodes CPUs are distributed over: the best combination of a size (cpu-topology 4.7, 4.8).
 
 Upstream scores every combination of nodes, and for each every subset that could take the remainder. `cpu_bounded` finds
 the same one without. Only where a node belongs to two sockets, or where upstream may never end, every combination is
@@ -51,7 +51,7 @@ class Combinations:
         self._subsets = 0
 
     def best(self, size: int) -> Choice | None:
-        """The best choice of `size` nodes, None if none can hold the request (spec 4.7.4)."""
+        """The best choice of `size` nodes, None if none can hold the request (cpu-topology 4.7, step 4)."""
         if self.straddling or self._may_never_end(size):
             found = self._walk(size)
         elif size == 1:
@@ -79,7 +79,7 @@ class Combinations:
 
     def _may_never_end(self, size: int) -> bool:
         """False when left-overs surely supply the remainder: for trouble, two nodes must have part of a group left and
-        together fewer whole groups than the remainder has (spec 11.3)."""
+        together fewer whole groups than the remainder has (cpu-topology 11.3)."""
         group, share = self.group, self.count // size // self.group * self.group
         groups = (self.count - share * size) // group
         if group == 1 or groups < 2 or not self.quirks.endless_distribution:
@@ -119,7 +119,7 @@ class Combinations:
         return None if best is None or best_found is None else (best, best_found)
 
     def _remembered(self, best: tuple[int, ...], best_found: Scored) -> Choice:
-        """The combination that upstream goes on with, which a later one may have overwritten (spec 4.8)."""
+        """The combination that upstream goes on with, which a later one may have overwritten (cpu-topology 4.8)."""
         numas = self.numas
         remainder = best_found.remainder
         candidates = [best[i] for i in best_found.candidates]
@@ -148,7 +148,7 @@ class Combinations:
         return self._score_remainder(nodes, left, remainder, others)
 
     def _score_remainder(self, nodes: list[int], left: dict[int, int], remainder: int, others: int) -> Scored | None:
-        """The subset of `nodes` to deal the remainder to (spec 4.7.4.b.7); larger subsets first.
+        """The subset of `nodes` to deal the remainder to (cpu-topology 4.7, step 4.b.7); larger subsets first.
 
         `others` is the sum of squares of what is free on nodes outside the combination.
         """
@@ -178,7 +178,8 @@ class Combinations:
         return best
 
     def _deal(self, nodes: list[int], left: dict[int, int], remainder: int) -> dict[int, int] | None:
-        """What is left after dealing the remainder round by round, None when whole groups run out (spec 11.3)."""
+        """What is left after dealing the remainder round by round, None when whole groups run out
+        (cpu-topology 11.3)."""
         group = self.group
         after = dict(left)
         while remainder > 0:
@@ -204,14 +205,14 @@ def _kept(size: int) -> int:
 
 
 def _overwritten(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
-    """What a remembered combination of `range(length)` reads as after the full enumeration (spec 4.8)."""
+    """What a remembered combination of `range(length)` reads as after the full enumeration (cpu-topology 4.8)."""
     size = len(positions)
     kept = _kept(size)
     return positions[:kept] + tuple(range(length - (size - kept), length))
 
 
 def _overwritten_by_next(positions: tuple[int, ...], length: int) -> tuple[int, ...]:
-    """What a remembered combination reads as when only its successor was enumerated after it (spec 4.8)."""
+    """What a remembered combination reads as when only its successor was enumerated after it (cpu-topology 4.8)."""
     size = len(positions)
     moving = next((i for i in reversed(range(size)) if positions[i] != length - size + i), None)
     if moving is None or moving < _kept(size):

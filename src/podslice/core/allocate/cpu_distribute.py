@@ -1,4 +1,4 @@
-"""Distributing CPUs evenly over NUMA nodes (option `distribute-cpus-across-numa`; spec cpu-topology 4.7, 4.8).
+"""Distributing CPUs evenly over NUMA nodes (option `distribute-cpus-across-numa`; cpu-topology 4.7, 4.8).
 
 For k = the fewest nodes that could do, upward: among all k-node combinations take the one whose left-overs are
 balanced best, give every node of it the same share, and hand the remainder out group by group.
@@ -26,7 +26,7 @@ def take_distributed(
     quirks: Quirks,
     effort: Effort | None = None,
 ) -> Bits:
-    """Pick `count` CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (spec 4.7).
+    """Pick `count` CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (cpu-topology 4.7).
 
     `effort` (by default `Effort.over` the NUMA nodes) limits the search for the best combination of nodes. Raises
     `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).

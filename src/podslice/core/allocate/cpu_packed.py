@@ -1,4 +1,4 @@
-"""Packed picking: whole NUMA nodes and sockets, then caches, cores and single CPUs (spec cpu-topology 4.2 to 4.6).
+"""Packed picking: whole NUMA nodes and sockets, then caches, cores and single CPUs (cpu-topology 4.2 to 4.6).
 
 Everything is a set of bits, and every object (NUMA node, socket, uncore cache, core) is a mask, so "how many CPUs of
 this socket are free" is one AND and one popcount. Sort orders are only worked out for the levels a request reaches:
@@ -24,7 +24,7 @@ def take_packed(
     spread: bool = False,
     uncore: bool = False,
 ) -> Bits:
-    """Whole NUMA nodes and sockets first, then uncore caches, cores, and single CPUs (spec 4.6)."""
+    """Whole NUMA nodes and sockets first, then uncore caches, cores, and single CPUs (cpu-topology 4.6)."""
     if count < 1:
         return 0
     work = Accumulator(topology, available, count, quirks)
@@ -57,7 +57,7 @@ def not_enough(count: int, available: Bits) -> AdmissionError:
 
 
 class Accumulator:
-    """A pick in progress: `free` CPUs, `result` so far, and how many it still `need`s (spec 4.2)."""
+    """A pick in progress: `free` CPUs, `result` so far, and how many it still `need`s (cpu-topology 4.2)."""
 
     __slots__ = ("free", "need", "numa_first", "quirks", "result", "topology")
 
@@ -75,7 +75,7 @@ class Accumulator:
         self.free &= ~cpus
         self.need -= cpus.bit_count()
 
-    # Sort orders (spec 4.3)
+    # Sort orders (cpu-topology 4.3)
 
     def numas(self) -> list[int]:
         """NUMA nodes with free CPUs, fewest free first; below sockets in their order where a socket holds several."""
@@ -135,7 +135,7 @@ class Accumulator:
             return list(dict.fromkeys(ordered))
         return ordered
 
-    # Whole objects (spec 4.4)
+    # Whole objects (cpu-topology 4.4)
 
     def take_whole_numa_nodes(self) -> None:
         """Take wholly free NUMA nodes while they fit the need."""
@@ -186,7 +186,7 @@ class Accumulator:
                     break
         self.free, self.need, self.result = free, need, result
 
-    # Uncore caches (spec 4.5)
+    # Uncore caches (cpu-topology 4.5)
 
     def take_uncore_caches(self) -> None:
         """Take whole uncore caches, then the rest from one that has enough."""
@@ -217,7 +217,7 @@ class Accumulator:
         if part.bit_count() == self.need:
             self.take(part)
 
-    # Single CPUs (spec 4.6.7)
+    # Single CPUs (cpu-topology 4.6, step 7)
 
     def take_single_cpus(self, spread: bool) -> None:
         """Take what is still needed CPU by CPU: core after core, or with `spread` socket after socket."""

@@ -1,4 +1,4 @@
-"""Container-level decisions of the static policy (spec cpu-topology 6.2, 6.3): alignment checks and the
+"""Container-level decisions of the static policy (cpu-topology 6.2, 6.3): alignment checks and the
 affinity-aware pick. Pure functions over sets; `managers.cpu` applies what they return."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ SMT_ALIGNMENT = "SMTAlignmentError"
 
 
 def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> None:
-    """The two checks of `full-pcpus-only` (spec 6.2.4): `count` must fill whole cores, and enough CPUs must be free
-    on cores that hold no reserved CPU. Raises `AdmissionError` with reason `SMTAlignmentError`."""
+    """The two checks of `full-pcpus-only` (cpu-topology 6.2, step 4): `count` must fill whole cores, and enough CPUs
+    must be free on cores that hold no reserved CPU. Raises `AdmissionError` with reason `SMTAlignmentError`."""
     if count % cpus_per_core:
         raise AdmissionError(
             f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {cpus_per_core}", SMT_ALIGNMENT

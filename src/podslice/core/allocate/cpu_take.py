@@ -1,5 +1,5 @@
 """Picking CPUs on a machine: the one function everybody calls, and which algorithm the options choose
-(spec cpu-topology 4.1)."""
+(cpu-topology 4.1)."""
 
 from __future__ import annotations
 

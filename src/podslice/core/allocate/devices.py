@@ -1,4 +1,4 @@
-"""Selecting devices for a container: which ids, in which order of preference (spec memory-device 2.8, 2.9).
+"""Selecting devices for a container: which ids, in which order of preference (memory-device 2.8, 2.9).
 
 Devices are bits. Where upstream takes any subset of a class, this takes the lowest ids in byte order.
 """
@@ -25,7 +25,7 @@ class Split(NamedTuple):
 
 
 def split_by_affinity(coverage: Coverage, available: Bits, mask: Bits | None) -> Split:
-    """Sort free devices into the three classes (spec 2.9)."""
+    """Sort free devices into the three classes (memory-device 2.9)."""
     if mask is None or not coverage.placed:
         return Split(0, 0, available)
     aligned = available & coverage.reach(mask)
@@ -54,7 +54,7 @@ class Selection:
         mask: Bits | None,
         prefer: Prefer,
     ) -> None:
-        """Take `needed` devices (spec 2.8, steps 6 to 11): reusable ones first, then by affinity.
+        """Take `needed` devices (memory-device 2.8, steps 6 to 11): reusable ones first, then by affinity.
 
         `size` is what the plugin is asked for: the container's whole request. Raises `AdmissionError`.
         """

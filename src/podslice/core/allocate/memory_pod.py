@@ -1,4 +1,4 @@
-"""Dividing a pod's memory among its containers (KEP-5526; spec memory-device 1.11).
+"""Dividing a pod's memory among its containers (KEP-5526; memory-device 1.11).
 
 A pod with pod-level resources is booked once, as a whole. What its containers get is a statement about that budget:
 Guaranteed containers own their request, everybody else shares the rest.
@@ -24,7 +24,7 @@ Own = Callable[[AdmissionContainer], Amounts]
 
 
 def check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
-    """Refuse a pod whose exclusive containers leave no memory for the others (spec 1.11.2).
+    """Refuse a pod whose exclusive containers leave no memory for the others (memory-device 1.11.2).
 
     Raises `AdmissionError` with reason `EmptyPodSharedPoolError`.
     """
@@ -60,7 +60,7 @@ def check_budget(pod: AdmissionPod, request: Amounts, own: Own) -> None:
 
 
 def partition(pod: AdmissionPod, request: Amounts, own: Own, on_slice: Callable[[str], None]) -> dict[str, Amounts]:
-    """Bytes for every container (spec 1.11.1, steps 5 to 7); wraps at 64 bits as upstream does.
+    """Bytes for every container (memory-device 1.11.1, steps 5 to 7); wraps at 64 bits as upstream does.
 
     `on_slice(event)` is told `"request"` before a container is looked at, and `"exclusive"` or `"shared"` after.
     """

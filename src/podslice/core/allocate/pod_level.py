@@ -1,4 +1,4 @@
-"""Dividing a pod's CPUs among its containers (KEP-5526; spec cpu-topology 6.4).
+"""Dividing a pod's CPUs among its containers (KEP-5526; cpu-topology 6.4).
 
 A pod with pod-level resources gets one bubble. Guaranteed containers own slices of it, everybody else shares the
 rest. Pure functions: the bubble comes in, a set for every container goes out, nothing is changed.
@@ -25,8 +25,8 @@ _NOTHING_BESIDE_INIT = (
 
 
 def check_shared_pool(pod: AdmissionPod, *, init_overlaps: bool = True) -> None:
-    """Refuse a pod whose exclusive containers leave nothing for the others (spec 6.4.1); unless `init_overlaps`, for
-    shared sidecars while an init container runs, too.
+    """Refuse a pod whose exclusive containers leave nothing for the others (cpu-topology 6.4.1); unless
+    `init_overlaps`, for shared sidecars while an init container runs, too.
 
     Raises `AdmissionError` with reason `EmptyPodSharedPoolError`.
     """
@@ -71,7 +71,7 @@ class Slice(NamedTuple):
 def partition(
     pod: AdmissionPod, bubble: Bits, pick: Callable[[Bits, int], Bits], on_pick: Callable[[str], None]
 ) -> list[Slice]:
-    """Sets for all containers, in init, then app order (spec 6.4.7 to 6.4.9).
+    """Sets for all containers, in init, then app order (cpu-topology 6.4, steps 7 to 9).
 
     `pick(available, count)` takes CPUs and may raise; `on_pick(event)` is told `"request"` before and `"exclusive"`
     after each pick, and `"shared"` for each container that shares, in upstream's order.

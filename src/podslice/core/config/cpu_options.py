@@ -1,4 +1,4 @@
-"""Parsing `cpuManagerPolicyOptions` (spec cpu-topology 3.3 to 3.5)."""
+"""Parsing `cpuManagerPolicyOptions` (cpu-topology 3.3 to 3.5)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _parse_option(name: str, value: str, gates: Mapping[str, bool], minor: int) 
 
 
 def check_cpu_policy_options(options: CPUPolicyOptions, topology: CPUTopology, topology_policy: str) -> None:
-    """Options against machine and Topology Manager policy (spec 3.4). Raises `OptionError`."""
+    """Options against machine and Topology Manager policy (cpu-topology 3.4). Raises `OptionError`."""
     if not options.align_by_socket:
         return
     if topology_policy == "single-numa-node":
@@ -69,7 +69,7 @@ def check_cpu_policy_options(options: CPUPolicyOptions, topology: CPUTopology, t
 
 
 def refuse_options_of_none_policy(options: Mapping[str, str]) -> None:
-    """Policy `none` takes no options (spec 3.5). Raises `OptionError`."""
+    """Policy `none` takes no options (cpu-topology 3.5). Raises `OptionError`."""
     if options:
         listed = " ".join(f"{name}:{options[name]}" for name in sorted(options))
         raise OptionError(f"new none policy error: None policy: received unsupported options=map[{listed}]")

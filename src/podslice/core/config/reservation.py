@@ -1,5 +1,5 @@
 """What a node keeps for the system: reserved CPUs, node allocatable, reserved memory per NUMA node
-(spec cpu-topology 2.1, memory-device 1.2, 3.8)."""
+(cpu-topology 2.1; memory-device 1.2, 3.8)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _parse_reserved(stage: str, flag: str, amounts: Mapping[str, str]) -> Amount
 
 
 def node_capacity(machine: Machine) -> Amounts:
-    """Capacity of the node as the container manager knows it at start: cpu, memory, huge pages (spec 3.8)."""
+    """Capacity of the node as the container manager knows it at start: cpu, memory, huge pages (memory-device 3.8)."""
     capacity = {"cpu": Quantity.milli(machine.cpu_count * 1000), "memory": Quantity.of(machine.memory, BINARY_SI)}
     pages: dict[int, int] = {}
     for node in machine.nodes:
@@ -124,7 +124,7 @@ def _float32(value: float) -> float:
 
 
 def validate_node_allocatable(total: Amounts, machine: Machine) -> None:
-    """Refuse reservations above capacity (spec memory-device 3.8). Raises `StartError`."""
+    """Refuse reservations above capacity (memory-device 3.8). Raises `StartError`."""
     capacity = node_capacity(machine)
     problems = [
         f"Resource {quote(name)} has a reservation of {_go_struct(amount)} but capacity of "
@@ -146,7 +146,7 @@ def _go_struct(quantity: Quantity) -> str:
 def reserved_memory_bytes(
     config: KubeletConfig, machine: Machine, total: Mapping[str, Quantity]
 ) -> dict[int, dict[str, int]]:
-    """`reservedMemory` as bytes by NUMA node, checked against node allocatable (spec memory-device 1.2).
+    """`reservedMemory` as bytes by NUMA node, checked against node allocatable (memory-device 1.2).
 
     Raises `StartError` at stage `memoryManager`.
     """

@@ -1,4 +1,4 @@
-"""Topology Manager policies, scopes and options, and what they demand of a machine (spec cpu-topology 9.1)."""
+"""Topology Manager policies, scopes and options, and what they demand of a machine (cpu-topology 9.1)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parse_options(options: Mapping[str, str]) -> TopologyManagerOptions:
 
 
 def check_machine(machine: Machine, policy: str, scope: str, options: TopologyManagerOptions, limited: bool) -> None:
-    """Machine, policy and scope in upstream's order of checks (spec 9.1.3 to 9.1.5). Raises `StartError`.
+    """Machine, policy and scope in upstream's order of checks (cpu-topology 9.1, steps 3 to 5). Raises `StartError`.
 
     `limited` False leaves out the limit on NUMA nodes, which only exists because upstream's merge is exponential.
     """

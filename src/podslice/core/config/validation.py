@@ -1,5 +1,5 @@
 """Errors of KubeletConfiguration that make a kubelet refuse to start, with upstream's exact texts
-(spec cpu-topology 2.1, 3.1, memory-device 1.1.2, 3.9)."""
+(cpu-topology 2.1, 3.1; memory-device 1.1.2, 3.9)."""
 
 from __future__ import annotations
 

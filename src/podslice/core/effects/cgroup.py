@@ -1,4 +1,4 @@
-"""The cgroup of a pod (spec pod-level-resources 8.2)."""
+"""The cgroup of a pod (pod-level-resources 8.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a pod's cgroup lies below the cgroup root (spec pod-level-resources 8.2)."""
+"""Where a pod's cgroup lies below the cgroup root (pod-level-resources 8.2)."""
 
 from __future__ import annotations
 

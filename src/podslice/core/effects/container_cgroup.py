@@ -1,4 +1,4 @@
-"""What the kubelet tells the container runtime about one container's cgroup (spec pod-level-resources 8.3, 8.5)."""
+"""What the kubelet tells the container runtime about one container's cgroup (pod-level-resources 8.3, 8.5)."""
 
 from __future__ import annotations
 

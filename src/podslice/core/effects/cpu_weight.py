@@ -1,4 +1,4 @@
-"""CPU amounts as cgroups know them, and the way back (spec pod-level-resources 8.1).
+"""CPU amounts as cgroups know them, and the way back (pod-level-resources 8.1).
 
 A kubelet still thinks in cgroup v1 shares. On cgroup v2 they become a weight in two ways that do not match: the
 kubelet converts the pod and QoS levels linearly, the container runtime its containers along a curve that puts 1 CPU at

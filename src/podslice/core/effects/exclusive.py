@@ -1,4 +1,4 @@
-"""CPU quota and exclusive CPUs (spec cpu-topology 6.9, findings-api B5): who owns CPUs is not throttled on them."""
+"""CPU quota and exclusive CPUs (cpu-topology 6.9; pod-level-resources 8.3): who owns CPUs is not throttled on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Huge page limits of cgroups (spec pod-level-resources 8.2, 8.3)."""
+"""Huge page limits of cgroups (pod-level-resources 8.2, 8.3)."""
 
 from __future__ import annotations
 

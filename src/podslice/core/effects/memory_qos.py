@@ -1,4 +1,4 @@
-"""Memory protection and throttling of the gate MemoryQoS, on cgroup v2 (spec pod-level-resources 8.5).
+"""Memory protection and throttling of the gate MemoryQoS, on cgroup v2 (pod-level-resources 8.5).
 
 `memory.min` and `memory.low` protect what is requested, if the kubelet's policy is TieredReservation; `memory.high`
 slows a container down before it reaches its limit. Values are bytes, keyed by the cgroup file.

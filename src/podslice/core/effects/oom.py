@@ -1,4 +1,4 @@
-"""Who the kernel kills first when memory runs out: `oom_score_adj` of every container (spec pod-level-resources 9)."""
+"""Who the kernel kills first when memory runs out: `oom_score_adj` of every container (pod-level-resources 9)."""
 
 from __future__ import annotations
 

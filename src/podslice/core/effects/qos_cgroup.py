@@ -1,4 +1,4 @@
-"""The cgroups of the QoS classes, which every active pod on a node shapes (spec pod-level-resources 8.2, 8.5).
+"""The cgroups of the QoS classes, which every active pod on a node shapes (pod-level-resources 8.2, 8.5).
 
 Guaranteed pods live directly under `kubepods`, so its values stand for them.
 """

@@ -1,5 +1,5 @@
-"""From a granted resize to its plan: which containers change, which restart, and the values to reach (spec
-pod-level-resources 15.6)."""
+"""From a granted resize to its plan: which containers change, which restart, and the values to reach
+(pod-level-resources 15.6)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Observed(msgspec.Struct, frozen=True):
 class Actuation(msgspec.Struct, frozen=True):
     """One pod between what was granted (`allocated`) and what was written last (`actuated`).
 
-    `enforce_cpu_limits` is False without CFS quota and for a pod that owns its CPUs (spec 8.2).
+    `enforce_cpu_limits` is False without CFS quota and for a pod that owns its CPUs (pod-level-resources 8.2).
     """
 
     allocated: Pod

@@ -1,4 +1,4 @@
-"""The order in which a resize is written (KEP-5419; spec pod-level-resources 15.6), as a plan that can be read, tested
+"""The order in which a resize is written (KEP-5419; pod-level-resources 15.6), as a plan that can be read, tested
 and carried out.
 
 A pod's limit must cover its containers' at every moment. So for memory, then for CPU: the pod's values rise first,

@@ -1,4 +1,4 @@
-"""What the kubelet tells the container runtime about a pod's sandbox (spec pod-level-resources 8.4, 15.6)."""
+"""What the kubelet tells the container runtime about a pod's sandbox (pod-level-resources 8.4, 15.6)."""
 
 from __future__ import annotations
 

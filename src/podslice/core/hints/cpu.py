@@ -1,4 +1,4 @@
-"""CPU hints: which sets of NUMA nodes could give a container its exclusive CPUs (spec cpu-topology 7.3)."""
+"""CPU hints: which sets of NUMA nodes could give a container its exclusive CPUs (cpu-topology 7.3)."""
 
 from __future__ import annotations
 

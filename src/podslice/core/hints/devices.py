@@ -1,4 +1,4 @@
-"""Device hints: which sets of NUMA nodes reach enough devices of one resource (spec memory-device 2.6).
+"""Device hints: which sets of NUMA nodes reach enough devices of one resource (memory-device 2.6).
 
 Devices are bits of an int, so what a node set reaches is one union, and counting free devices on it one population
 count. Where no device is on several nodes, which is the rule, counts per node simply add up.
@@ -60,7 +60,7 @@ class Coverage:
 
     def hints(self, available: Bits, count: int, *, reusable: Bits = 0, purse: Purse | None = None) -> HintSet | None:
         """Hints for `count` devices out of `available` and `reusable`; None when no set of nodes reaches as many
-        (spec 2.6, generate).
+        (memory-device 2.6).
 
         A mask must reach every reusable device; preferred are masks as small as the machine allows.
         """

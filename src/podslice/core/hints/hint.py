@@ -1,4 +1,4 @@
-"""Topology hints: which sets of NUMA nodes could satisfy one resource request (spec cpu-topology 7, 9.3)."""
+"""Topology hints: which sets of NUMA nodes could satisfy one resource request (cpu-topology 7, 9.3)."""
 
 from __future__ import annotations
 

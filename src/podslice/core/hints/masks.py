@@ -1,7 +1,7 @@
 """NUMA masks in upstream's enumeration order.
 
 A provider's hint list is an ordered walk over node sets: all singles, then all pairs, …, each in lexicographic order
-(spec cpu-topology 7.3). The order depends only on the node ids, so it is worked out once per machine shape.
+(cpu-topology 7.3). The order depends only on the node ids, so it is worked out once per machine shape.
 """
 
 from __future__ import annotations

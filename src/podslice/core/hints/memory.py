@@ -1,4 +1,4 @@
-"""Memory hints: which sets of NUMA nodes could hold a container's memory and huge pages (spec memory-device 1.6).
+"""Memory hints: which sets of NUMA nodes could hold a container's memory and huge pages (memory-device 1.6).
 
 All resources of a request share one set of hints. Nodes that nobody uses can be combined freely; nodes in use are
 taken alone or as exactly the group they belong to. So there is a rule for the first, and a short list of the second.

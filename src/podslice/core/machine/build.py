@@ -2,7 +2,7 @@
 
 Descriptions of hardware (hwloc XML, synthetic strings, our short form) say which CPU is in which core, package, NUMA
 node and L3 cache. Were the kernel to describe that hardware, cAdvisor would list it in byte order of the names and
-keep only some caches (spec cpu-topology 1.3); `build_nodes` does the same, so a machine does not change its meaning
+keep only some caches (cpu-topology 1.3); `build_nodes` does the same, so a machine does not change its meaning
 with the form it was written in.
 """
 
@@ -138,7 +138,7 @@ def _check_memory(node: NUMANode, path: str) -> None:
 
 
 def _check_threads(core: Core, path: str) -> None:
-    """A CPU in two cores is odd but possible: a kubelet takes the later one (spec cpu-topology 1.2)."""
+    """A CPU in two cores is odd but possible: a kubelet takes the later one (cpu-topology 1.2)."""
     if not core.threads:
         raise InputError("a core without threads", path=path, remedy="list its logical CPUs, or drop the core")
     if len(set(core.threads)) != len(core.threads):

@@ -58,7 +58,7 @@ class DeviceInventory(msgspec.Struct, frozen=True):
 
 
 def is_extended_resource_name(name: str) -> bool:
-    """True for names a device plugin may register (spec memory-device 2.3): `vendor.com/gpu`."""
+    """True for names a device plugin may register (memory-device 2.3): `vendor.com/gpu`."""
     domain, slash, rest = name.partition("/")
     if not slash or "kubernetes.io/" in name or name.startswith("requests."):
         return False

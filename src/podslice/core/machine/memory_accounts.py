@@ -1,5 +1,5 @@
 """Arithmetic of a machine's memory: an empty machine's tables, booking blocks and giving them back
-(spec memory-device 1.4, 1.9)."""
+(memory-device 1.4, 1.9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podslice.core.values.quantity import hugepage_resource
 
 
 def default_machine_state(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> MachineState:
-    """The books of an empty machine; subtractions wrap at 64 bits as upstream's do (spec 1.4)."""
+    """The books of an empty machine; subtractions wrap at 64 bits as upstream's do (memory-device 1.4)."""
     state: MachineState = {}
     for node in machine.nodes:
         kept = reserved.get(node.id, {})
@@ -33,7 +33,7 @@ def _table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
 
 
 def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
-    """Book `size` bytes on the nodes of a mask, lower ids first; what does not fit is lost (spec 1.9).
+    """Book `size` bytes on the nodes of a mask, lower ids first; what does not fit is lost (memory-device 1.9).
 
     The nodes' records are replaced, not changed, so a copy of `machine` stays what it is.
     """
@@ -46,7 +46,8 @@ def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
 
 
 def release(machine: MachineState, blocks: Iterable[Block]) -> None:
-    """Give back what blocks hold, in their stored node order (spec 1.9); records are replaced as in `charge`."""
+    """Give back what blocks hold, in their stored node order (memory-device 1.9); records are replaced as in
+    `charge`."""
     for block in blocks:
         remaining = block.size
         for node in block.numa_affinity or ():

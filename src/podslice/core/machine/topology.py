@@ -1,4 +1,4 @@
-"""The CPU topology the CPU Manager works on (spec cpu-topology 1.2), as integer bit masks.
+"""The CPU topology the CPU Manager works on (cpu-topology 1.2), as integer bit masks.
 
 Built once per machine and shared by every simulated node: for each NUMA node, socket, core and uncore cache the bits
 of its CPUs, and for each CPU the ids it belongs to. Ids are never renumbered: a core's id is its lowest thread.
@@ -148,7 +148,8 @@ class CPUTopology:
         return cpus
 
     def is_uncore_aligned(self, cpus: Bits) -> bool:
-        """True for sets of at most one CPU, else when all CPUs are known and share one uncore cache (spec 1.2)."""
+        """True for sets of at most one CPU, else when all CPUs are known and share one uncore cache
+        (cpu-topology 1.2)."""
         if cpus & (cpus - 1) == 0:
             return True
         first = self.uncore_of.get((cpus & -cpus).bit_length() - 1)

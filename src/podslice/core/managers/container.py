@@ -2,7 +2,7 @@
 
 Everything that can keep a kubelet from starting with these managers happens in `start`, step by step; a `StartError`
 names the step, and the attributes set until then stay readable, so that a failed start can be explained
-(spec cpu-topology 2.1, 3.1, memory-device 3.1).
+(cpu-topology 2.1, 3.1; memory-device 3.1).
 """
 
 from __future__ import annotations
@@ -265,7 +265,8 @@ class ContainerManager:
 
     @staticmethod
     def _device_content(data: bytes | None) -> DeviceContent | None:
-        """The records of a device checkpoint; like a kubelet, go on without them if it is damaged (spec 2.11)."""
+        """The records of a device checkpoint; like a kubelet, go on without them if it is damaged
+        (memory-device 2.11)."""
         if data is None:
             return None
         try:
@@ -289,7 +290,7 @@ class ContainerManager:
             self.topology.forget(uid)
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
-        """A container is about to start (spec memory-device 3.6, pre-start)."""
+        """A container is about to start (memory-device 3.6)."""
         self.cpu.add_container(pod.uid, container.name, container_id)
         self.memory.add_container(pod, container, container_id)
         self.topology.add_container(pod.uid, container.name, container_id)

@@ -1,6 +1,6 @@
 """What all managers of one node share: active pods, gates, quirks and metrics.
 
-Each manager drops what belongs to pods that are gone before it decides anything (spec cpu-topology 6.1, memory-device
+Each manager drops what belongs to pods that are gone before it decides anything (cpu-topology 6.1; memory-device
 1.12.3). Looking for such leftovers costs a walk over the whole state, so the context counts changes that can create
 them in `epoch` and remembers which pod each was about: a manager only looks when the epoch moved, and only at these
 pods.

@@ -1,4 +1,4 @@
-"""The CPU Manager: hints, allocation, release and reconciliation of exclusive CPUs (spec cpu-topology 6 and 7).
+"""The CPU Manager: hints, allocation, release and reconciliation of exclusive CPUs (cpu-topology 6 and 7).
 
 It owns the CPU state of one node (`cpu_books`) and is the only one that changes it. The algorithms live in
 `core.allocate` and `core.hints`; here is the order of things: clean up, decide, write, count.
@@ -62,7 +62,7 @@ class CPUManager(CPUBooks):
     # Hints
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
-        """Hints for one container (spec 7.1)."""
+        """Hints for one container (cpu-topology 7.1)."""
         if not self.static:
             return None
         self.remove_stale()
@@ -77,7 +77,7 @@ class CPUManager(CPUBooks):
         return {"cpu": self._hints(assigned, 0, count)}
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
-        """Hints for the pod as a whole (spec 7.2)."""
+        """Hints for the pod as a whole (cpu-topology 7.2)."""
         if not self.static:
             return None
         self.remove_stale()
@@ -121,7 +121,7 @@ class CPUManager(CPUBooks):
     # Allocation
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
-        """Give a container its exclusive CPUs, if it is entitled to any (spec 6.2). Raises `AdmissionError`."""
+        """Give a container its exclusive CPUs, if it is entitled to any (cpu-topology 6.2). Raises `AdmissionError`."""
         if not self.static:
             return
         self.remove_stale()
@@ -182,7 +182,7 @@ class CPUManager(CPUBooks):
         self._reusable = {uid: reusable | cpus if container.plain_init else reusable & ~cpus}
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
-        """Give a pod with pod-level resources its bubble and divide it (spec 6.4). Raises `AdmissionError`."""
+        """Give a pod with pod-level resources its bubble and divide it (cpu-topology 6.4). Raises `AdmissionError`."""
         if not self.static:
             return
         self.remove_stale()
@@ -256,7 +256,7 @@ class CPUManager(CPUBooks):
     # Release
 
     def remove_stale(self) -> None:
-        """Drop what belongs to containers that are no longer active (spec 6.1)."""
+        """Drop what belongs to containers that are no longer active (cpu-topology 6.1)."""
         if not self.context.sources_ready or self._cleaned == self.context.epoch:
             return
         changed = self.context.changed_since(self._cleaned)
@@ -298,7 +298,7 @@ class CPUManager(CPUBooks):
         self.containers.drop_one(uid, name)
 
     def _release(self, uid: str, name: str) -> None:
-        """Policy removal (spec 6.5): a bubble goes back as a whole with its last container."""
+        """Policy removal (cpu-topology 6.5): a bubble goes back as a whole with its last container."""
         state = self.state
         removed = state.assignment(uid, name)
         if removed is None:
@@ -344,14 +344,14 @@ class CPUManager(CPUBooks):
     # Containers at run time
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
-        """A container is about to start under this runtime id (spec 6.7)."""
+        """A container is about to start under this runtime id (cpu-topology 6.7)."""
         assigned = self.state.assignment(uid, container)
         if assigned is not None:
             self._written[uid, container] = assigned
         self.containers.add(container_id, uid, container)
 
     def reconcile(self, containers: Iterable[RunningContainer]) -> list[tuple[str, Bits]]:
-        """One reconcile pass (spec 6.7): the (container id, CPUs) to send to the runtime, in order."""
+        """One reconcile pass (cpu-topology 6.7): the (container id, CPUs) to send to the runtime, in order."""
         if not self.static:
             return []
         self.remove_stale()

@@ -1,5 +1,5 @@
 """The CPU Manager's books: what it knows of one node, how that is taken back, and what can be asked about it
-(spec cpu-topology 6, 8)."""
+(cpu-topology 6, 8)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CPUBooks:
         return self.policy == "static"
 
     def start(self, state: CPUState, containers: ContainerMap) -> None:
-        """Go to work on a restored and validated state (spec 8.6)."""
+        """Go to work on a restored and validated state (cpu-topology 8.6)."""
         self.state = state
         self.containers = containers
         if self.static:
@@ -106,7 +106,7 @@ class CPUBooks:
     # Queries
 
     def affinity(self, uid: str, container: str) -> Bits:
-        """The CPUs a container runs on: its assignment, else the shared pool (spec 6.7)."""
+        """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7)."""
         assigned = self.state.assignment(uid, container)
         return self.state.default if assigned is None else assigned
 
@@ -129,7 +129,7 @@ class CPUBooks:
         return own & ~taken or bubble & ~taken
 
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
-        """What the pod-resources API reports, pod shared pools included (spec 6.8)."""
+        """What the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""
         return self.state.assignment(uid, container) or 0
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
@@ -138,19 +138,19 @@ class CPUBooks:
         return not container.exclusive_cpus or not self.static or held is not None
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> str:
-        """`container`, `pod` or `host` (spec 6.8)."""
+        """`container`, `pod` or `host` (cpu-topology 6.8)."""
         if self.state.assignment(pod.uid, container.name) is None:
             return "host"
         return "pod" if pod.managed and not container.isolated else "container"
 
     def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
-        """Decides the CFS quota of the container (spec 6.9)."""
+        """Decides the CFS quota of the container (cpu-topology 6.9)."""
         if self._pod_metrics:
             return self.isolation(pod, container) == "container"
         return self.exclusive_cpus(pod.uid, container.name) != 0
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
-        """Decides the CFS quota of the pod cgroup and sandbox (spec 6.9)."""
+        """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""
         if pod.managed:
             return all(self.isolation(pod, container) == "container" for container in pod.containers)
         return any(self.exclusive_cpus(pod.uid, container.name) for container in pod.containers)

@@ -1,4 +1,4 @@
-"""The Device Manager's two books, the plugins and their lists of devices (spec memory-device 2.4, 2.11 to 2.14).
+"""The Device Manager's two books, the plugins and their lists of devices (memory-device 2.4, 2.11 to 2.14).
 
 `records` say which container was given which devices; each pool's `allocated` set says which devices count as in use.
 The second is marked as soon as a device is taken and is recomputed from the first whenever something is released, so
@@ -59,7 +59,7 @@ class DeviceBooks:
     def start(
         self, content: DeviceContent | None, running: Iterable[tuple[str, str]] = (), *, now: float = 0.0
     ) -> None:
-        """Go to work on a restored checkpoint (spec 2.11, 2.12).
+        """Go to work on a restored checkpoint (memory-device 2.11, 2.12).
 
         `running` names the (pod UID, container) the runtime reports as running; `now` in seconds, any origin. Entries
         whose response does not parse are skipped.
@@ -90,7 +90,7 @@ class DeviceBooks:
         self.update_devices(resource, devices)
 
     def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
-        """The plugin's complete list of devices (spec 2.4)."""
+        """The plugin's complete list of devices (memory-device 2.4)."""
         self._pool(resource).update(devices)
         self._write()
 
@@ -101,7 +101,8 @@ class DeviceBooks:
             pool.disconnect(now)
 
     def capacity(self, *, now: float = 0.0) -> DeviceCapacity:
-        """The capacity report of a node status update; drops resources without a plugin for 5 minutes (spec 2.4)."""
+        """The capacity report of a node status update; drops resources without a plugin for 5 minutes
+        (memory-device 2.4)."""
         report = DeviceCapacity({}, {}, [])
         for resource, pool in self._pools.items():
             if pool.expired(now):
@@ -170,15 +171,16 @@ class DeviceBooks:
         }
 
     def holds_devices(self, uid: str) -> bool:
-        """True when the pod has records, which lets it pass the general predicates (spec 2.14)."""
+        """True when the pod has records, which lets it pass the general predicates (memory-device 2.14)."""
         return uid in self._records.pods
 
     def allocated(self) -> dict[str, int]:
-        """Number of devices that count as in use, for every resource in use (spec 2.14)."""
+        """Number of devices that count as in use, for every resource in use (memory-device 2.14)."""
         return {resource: pool.allocated.bit_count() for resource, pool in self._pools.items() if pool.counted}
 
     def content(self) -> DeviceContent:
-        """The content of the device checkpoint; records in order of allocation, ids in byte order (spec 2.11)."""
+        """The content of the device checkpoint; records in order of allocation, ids in byte order
+        (memory-device 2.11)."""
         registered = {resource: pool.names(pool.healthy) for resource, pool in self._pools.items() if pool.registered}
         return DeviceContent(self._file.entries(), registered)
 

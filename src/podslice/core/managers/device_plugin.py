@@ -1,6 +1,6 @@
 """What a device plugin is to the Device Manager, whatever it runs on: a gRPC peer, a simulation, a test.
 
-The shapes follow the device plugin API v1beta1 (spec memory-device 2.2), reduced to what decides and what a container
+The shapes follow the device plugin API v1beta1 (memory-device 2.2), reduced to what decides and what a container
 is given.
 """
 
@@ -49,8 +49,8 @@ class AllocateResponse(msgspec.Struct, frozen=True):
 
 
 class RunOptions(msgspec.Struct, frozen=True):
-    """What all devices of a container add to its runtime request (spec 2.10): first value of an environment variable
-    wins, device files and mounts are unique by container path, CDI names by name."""
+    """What all devices of a container add to its runtime request (memory-device 2.10): first value of an environment
+    variable wins, device files and mounts are unique by container path, CDI names by name."""
 
     envs: dict[str, str] = {}
     mounts: tuple[Mount, ...] = ()

@@ -1,7 +1,7 @@
 """One extended resource of a node: its listed devices, their health, who is in use, and the plugin behind it.
 
 Device ids become bit positions that never change while the kubelet runs, so sets of devices are plain ints even when
-the plugin's list changes under allocations that go on (spec memory-device 2.4, 2.5).
+the plugin's list changes under allocations that go on (memory-device 2.4, 2.5).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class DevicePool:
         return sorted(self.ids[i] for i in iter_bits(devices))
 
     def update(self, devices: Iterable[Device]) -> None:
-        """Replace the plugin's list (spec 2.4). Of a repeated id, the last entry says where it is."""
+        """Replace the plugin's list (memory-device 2.4). Of a repeated id, the last entry says where it is."""
         self.known = self.with_topology = self.healthy = self.unhealthy = 0
         self._numa = {}
         for device in devices:
@@ -95,13 +95,13 @@ class DevicePool:
         return placed
 
     def disconnect(self, now: float) -> None:
-        """The plugin is gone: nothing is healthy any more (spec 2.3)."""
+        """The plugin is gone: nothing is healthy any more (memory-device 2.3)."""
         self.unhealthy |= self.healthy
         self.healthy = 0
         self.stopped_at = now
 
     def expired(self, now: float) -> bool:
-        """True when the resource leaves the node status (spec 2.4)."""
+        """True when the resource leaves the node status (memory-device 2.4)."""
         if not self.registered:
             return False
         if self.stopped_at is None:

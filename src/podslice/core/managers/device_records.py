@@ -1,5 +1,5 @@
 """Which container was given which devices, and the plain form in which the checkpoint keeps it
-(spec memory-device 2.5, 2.11)."""
+(memory-device 2.5, 2.11)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The plugin's answer as bytes: the `AllocResp` of the device checkpoint is a protobuf ContainerAllocateResponse.
 
 Five fields do not pay for a protobuf runtime, and the checkpoint must be readable where no gRPC is installed
-(field numbers: spec memory-device 2.2).
+(field numbers: memory-device 2.2).
 """
 
 from __future__ import annotations

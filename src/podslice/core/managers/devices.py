@@ -1,4 +1,4 @@
-"""The Device Manager: hints, allocation and release of plugin devices (spec memory-device 2.4 to 2.14).
+"""The Device Manager: hints, allocation and release of plugin devices (memory-device 2.4 to 2.14).
 
 The books it keeps are in `device_books`; here is the order of things: clean up, decide, take, record.
 """
@@ -29,7 +29,7 @@ class DeviceManager(DeviceBooks):
     # Hints
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
-        """Hints for one container (spec 2.6)."""
+        """Hints for one container (memory-device 2.6)."""
         self.remove_stale()
         held = self._records.of(pod.uid, container.name)
         reusable = self._reusable.get(pod.uid, {})
@@ -41,7 +41,7 @@ class DeviceManager(DeviceBooks):
         }
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
-        """Hints for the pod as a whole (spec 2.6)."""
+        """Hints for the pod as a whole (memory-device 2.6)."""
         self.remove_stale()
         if not any(self._requests(container) for container in pod.containers):
             return {}
@@ -94,7 +94,8 @@ class DeviceManager(DeviceBooks):
     # Allocation
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
-        """Give a container the devices its limits name (spec 2.7). Raises `AdmissionError` without a reason."""
+        """Give a container the devices its limits name (memory-device 2.7). Raises `AdmissionError` without a
+        reason."""
         self._reusable = {pod.uid: self._reusable.get(pod.uid, {})}
         requests = self._requests(container)
         if not requests:
@@ -115,7 +116,8 @@ class DeviceManager(DeviceBooks):
             self._write()
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
-        """Give a pod with pod-level resources its devices; upstream waits until its containers start (spec 2.7)."""
+        """Give a pod with pod-level resources its devices; upstream waits until its containers start
+        (memory-device 2.7)."""
         if self.context.quirks.pod_level_devices_at_start:
             return
         for container in pod.containers:
@@ -158,7 +160,7 @@ class DeviceManager(DeviceBooks):
         return True
 
     def _settled(self, uid: str, container: str, resource: str, count: int) -> bool:
-        """True when nothing has to be taken (spec 2.8, steps 1 to 4). Raises `AdmissionError`."""
+        """True when nothing has to be taken (memory-device 2.8, steps 1 to 4). Raises `AdmissionError`."""
         held = self._records.of(uid, container).get(resource)
         if held is not None and held.devices.bit_count() != count:
             raise AdmissionError(
@@ -220,7 +222,8 @@ class DeviceManager(DeviceBooks):
     # Container start
 
     def container_start(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> RunOptions:
-        """What the runtime is told about the container's devices; takes devices it has not got yet (spec 2.10).
+        """What the runtime is told about the container's devices; takes devices it has not got yet
+        (memory-device 2.10).
 
         Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
         """
@@ -258,7 +261,7 @@ class DeviceManager(DeviceBooks):
     # Release
 
     def remove_stale(self) -> None:
-        """Drop what belongs to pods that are no longer active (spec 2.5)."""
+        """Drop what belongs to pods that are no longer active (memory-device 2.5)."""
         if not self.context.sources_ready or self._cleaned == self.context.epoch:
             return
         changed = self.context.changed_since(self._cleaned)

@@ -1,4 +1,4 @@
-"""The Memory Manager: NUMA nodes for memory and huge pages (spec memory-device 1).
+"""The Memory Manager: NUMA nodes for memory and huge pages (memory-device 1).
 
 Policy `None` decides nothing but keeps its state file; policy `Static` gives Guaranteed pods memory on the nodes the
 Topology Manager chose. Memory is booked, never moved: `cpuset.mems` is set when a container is created. The
@@ -75,7 +75,7 @@ class MemoryManager(MemoryBooks):
         self._reusable = before.reusable
         self.revision = before.revision
 
-    # Requests (spec 1.5)
+    # Requests (memory-device 1.5)
 
     def _request(self, pod: AdmissionPod, container: AdmissionContainer) -> Amounts:
         return container_memory(pod, container, exact_text=self.context.quirks.inexact_memory_is_refused)
@@ -83,7 +83,7 @@ class MemoryManager(MemoryBooks):
     def _pod_request(self, pod: AdmissionPod) -> Amounts:
         return pod_memory(pod, exact_text=self.context.quirks.inexact_memory_is_refused)
 
-    # Hints (spec 1.7)
+    # Hints (memory-device 1.7)
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
         """Hints for one container."""
@@ -148,7 +148,7 @@ class MemoryManager(MemoryBooks):
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """A plain init container without memory of its own has ended when a later container has some, or was started
-        (findings 14.9)."""
+        (memory-device 4.18)."""
         held = self.assignments.get(pod.uid, {})
         if self.context.quirks.init_memory_again or not container.plain_init or container.name in held:
             return False
@@ -156,7 +156,7 @@ class MemoryManager(MemoryBooks):
         later = pod.containers[pod.containers.index(container) + 1 :]
         return any(other.name in held or (pod.uid, other.name) in started for other in later)
 
-    # Allocation of containers (spec 1.10)
+    # Allocation of containers (memory-device 1.10)
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         """Give a container memory on the nodes of its affinity. Raises `AdmissionError`."""
@@ -227,7 +227,7 @@ class MemoryManager(MemoryBooks):
         if self.context.quirks.init_memory_reuse_drifts:
             self._reusable = {uid: memory_reuse.table_after(self._reusable.get(uid, {}), container, blocks)}
 
-    # Allocation of pods (spec 1.11)
+    # Allocation of pods (memory-device 1.11)
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
         """Give a pod with pod-level resources its memory and divide it. Raises `AdmissionError`."""
@@ -311,7 +311,7 @@ class MemoryManager(MemoryBooks):
         if self._pod_level:
             self.context.count(metric)
 
-    # Release (spec 1.12)
+    # Release (memory-device 1.12)
 
     def remove_stale(self) -> None:
         """Drop what belongs to containers that are no longer active."""
@@ -372,7 +372,7 @@ class MemoryManager(MemoryBooks):
         if not self.context.quirks.group_books_drift and any(len(block.numa_affinity or ()) > 1 for block in blocks):
             settle(self.machine_state)
 
-    # Queries (spec 1.15)
+    # Queries (memory-device 1.15)
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """True when the container has memory blocks, or is entitled to none."""

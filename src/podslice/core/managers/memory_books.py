@@ -1,4 +1,4 @@
-"""The Memory Manager's state: how it comes up, what is in it, and the file it is kept in (spec memory-device 1.3, 1.13,
+"""The Memory Manager's state: how it comes up, what is in it, and the file it is kept in (memory-device 1.3, 1.13,
 1.14)."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MemoryBooks:
     def build(
         cls, machine: Machine, config: KubeletConfig, context: NodeContext, reservation: Mapping[str, Quantity]
     ) -> Self:
-        """The manager a configuration asks for (spec 1.3). Raises `StartError`."""
+        """The manager a configuration asks for (memory-device 1.3). Raises `StartError`."""
         stage = "memoryManager"
         policy = config.memory_manager_policy
         if policy == "None":
@@ -77,7 +77,8 @@ class MemoryBooks:
     # State
 
     def start(self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str) -> None:
-        """Restore or create the state, and check it against the machine (spec 1.13.2, 1.14). Raises `StartError`."""
+        """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14). Raises
+        `StartError`."""
         quirks = self.context.quirks
         checkpoint = MemoryCheckpoint(policy_name=self.policy)
         if data is None:
@@ -132,7 +133,7 @@ class MemoryBooks:
         pods = self.pod_assignments if self._pod_level else None
         return self._encoder.encode(self.policy, self.machine_state, self.assignments, pods)
 
-    # Queries (spec 1.15)
+    # Queries (memory-device 1.15)
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes the container's memory is bound to; 0 for no binding."""

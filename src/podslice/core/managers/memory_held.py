@@ -1,5 +1,5 @@
 """What a Memory Manager holds already: as hints for the same pod, and as a copy to go back to
-(spec memory-device 1.7)."""
+(memory-device 1.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that plain init containers leave to the containers after them (spec memory-device 1.10)."""
+"""Memory that plain init containers leave to the containers after them (memory-device 1.10)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table_after(
 
 
 def shrink_init_blocks(pod: AdmissionPod, current: AdmissionContainer, blocks: list[Block], entries: Entries) -> None:
-    """Take what the container reuses off the records of the init containers before it (spec 1.10.9)."""
+    """Take what the container reuses off the records of the init containers before it (memory-device 1.10, step 9)."""
     for block in blocks:
         remaining = block.size
         for container in pod.containers:

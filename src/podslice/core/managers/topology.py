@@ -1,6 +1,6 @@
 """The Topology Manager: collects hints, merges them, gives the verdict and has the resources allocated.
 
-This module is the admission pipeline of a node (spec cpu-topology 9.2). For each container, or once for the pod:
+This module is the admission pipeline of a node (cpu-topology 9.2). For each container, or once for the pod:
 hints from every provider, merge, verdict, store the affinity, allocate with every provider in the same order.
 """
 
@@ -104,7 +104,7 @@ class TopologyManager:
         self._affinities: dict[str, dict[str, Hint]] = {}
 
     def affinity(self, uid: str, container: str) -> Hint:
-        """The stored affinity; `NO_AFFINITY` where there is none (spec 9.6)."""
+        """The stored affinity; `NO_AFFINITY` where there is none (cpu-topology 9.6)."""
         return self._affinities.get(uid, {}).get(container, NO_AFFINITY)
 
     def admit(self, pod: AdmissionPod) -> None:
@@ -184,11 +184,11 @@ class TopologyManager:
         self._affinities.setdefault(uid, {})[container] = affinity
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
-        """Learn a runtime id (spec 9.6)."""
+        """Learn a runtime id (cpu-topology 9.6)."""
         self.containers.add(container_id, uid, container)
 
     def remove_container(self, container_id: str) -> None:
-        """Forget a runtime id, and with the last id of a container its affinity (spec 9.6)."""
+        """Forget a runtime id, and with the last id of a container its affinity (cpu-topology 9.6)."""
         reference = self.containers.get(container_id)
         if reference is None:
             return
@@ -202,5 +202,5 @@ class TopologyManager:
             self._affinities.pop(uid, None)
 
     def forget(self, uid: str) -> None:
-        """Drop the affinities of a pod that was refused; upstream keeps them (spec 11.13)."""
+        """Drop the affinities of a pod that was refused; upstream keeps them (cpu-topology 11.13)."""
         self._affinities.pop(uid, None)

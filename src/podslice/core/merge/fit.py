@@ -1,5 +1,5 @@
 """Which of two sets of NUMA nodes of the same size is better: closer together if wanted, then the lower mask
-(spec cpu-topology 9.4, fit)."""
+(cpu-topology 9.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging listed hints: which masks can be reached with one hint of every list (spec cpu-topology 9.4, 11.17)."""
+"""Merging listed hints: which masks can be reached with one hint of every list (cpu-topology 9.4, 11.17)."""
 
 from __future__ import annotations
 

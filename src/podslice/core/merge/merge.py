@@ -1,4 +1,4 @@
-"""Merging the providers' hints into one (spec cpu-topology 9.3 to 9.5, 11.17).
+"""Merging the providers' hints into one (cpu-topology 9.3 to 9.5, 11.17).
 
 Upstream tries every combination of one hint per list. The same winner follows from two observations: a preferred
 winner is a mask that every resource prefers; and without one, only the masks that some combination reaches matter, and
@@ -53,7 +53,7 @@ class Merger:
             self._may_crash = distances_by_id and max(ids) >= min(len(distances or ()) for _, distances in numa)
 
     def merge(self, providers: Iterable[ProviderHints], purse: Purse | None = None) -> tuple[Hint, bool]:
-        """The affinity to store and whether the pod may land (spec 9.5); `purse` pays for the searches."""
+        """The affinity to store and whether the pod may land (cpu-topology 9.5); `purse` pays for the searches."""
         self.ended_early = False
         self._purse = Purse() if purse is None else purse
         if self.policy == NONE:

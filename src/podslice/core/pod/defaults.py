@@ -1,4 +1,4 @@
-"""What the API server fills in when it decodes a pod (spec pod-level-resources 3): requests from limits, pod-level
+"""What the API server fills in when it decodes a pod (pod-level-resources 3): requests from limits, pod-level
 huge page limits and requests, and quantities rounded up to whole thousandths.
 
 Most pods need little of this, and every pod passes here several times, so what does not change is not copied.
@@ -31,7 +31,7 @@ def default_pod(pod: Pod, gates: Mapping[str, bool]) -> Pod:
     """The pod as it is after decoding with defaults. Returns the same object where nothing changes.
 
     Idempotent. With the gate PodLevelResourcesFixUpdateDefaulting, which v1.36.2 lacks, pod-level limits are
-    defaulted as well (spec 3.5).
+    defaulted as well (pod-level-resources 3.5).
     """
     spec = pod.spec
     containers = _defaulted(spec.containers)

@@ -1,4 +1,4 @@
-"""What a pod asks for as a whole: effective requests and limits (KEP-753, KEP-2837; spec pod-level-resources 7)."""
+"""What a pod asks for as a whole: effective requests and limits (KEP-753, KEP-2837; pod-level-resources 7)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HUGEPAGES_PREFIX = "hugepages-"
 
 
 class StatusUse(Enum):
-    """Whether what a running pod's status says counts besides its specification (spec 7.3)."""
+    """Whether what a running pod's status says counts besides its specification (pod-level-resources 7.3)."""
 
     NONE = "none"
     CONTAINERS = "containers"
@@ -81,7 +81,8 @@ def raise_to(total: dict[str, Quantity], amounts: ResourceList) -> None:
 
 
 def aggregate(pod: Pod, amounts: Callable[[Container], ResourceList]) -> dict[str, Quantity]:
-    """The KEP-753 aggregate of all app and init containers: long-running sum against the init peak (spec 7.1)."""
+    """The KEP-753 aggregate of all app and init containers: long-running sum against the init peak
+    (pod-level-resources 7.1)."""
     total: dict[str, Quantity] = {}
     for container in pod.spec.containers:
         if total:
@@ -115,11 +116,11 @@ def pod_requests(
     missing: ResourceList | None = None,
     status: StatusUse = StatusUse.NONE,
 ) -> dict[str, Quantity]:
-    """Effective requests (spec 7.2).
+    """Effective requests (pod-level-resources 7.2).
 
     `pod_level` False leaves `spec.resources` out, as with its gate off; `containers` False counts only the pod level.
     `missing` gives the amounts that stand for what a container does not request at all. `status` says whether the
-    resources a running pod actually has count as well (spec 7.3).
+    resources a running pod actually has count as well (pod-level-resources 7.3).
     """
     total = aggregate(pod, _container_requests(pod, missing, status)) if containers else {}
     resources = pod.spec.resources
@@ -137,7 +138,8 @@ def pod_requests(
 def pod_limits(
     pod: Pod, *, pod_level: bool = True, overhead: bool = True, status: StatusUse = StatusUse.NONE
 ) -> dict[str, Quantity]:
-    """Effective limits (spec 7.2); options as in `pod_requests`. Overhead is only added to limits that exist."""
+    """Effective limits (pod-level-resources 7.2); options as in `pod_requests`. Overhead is only added to limits that
+    exist."""
     total = aggregate(pod, _container_limits(pod, status))
     resources = pod.spec.resources
     if pod_level and resources is not None and is_pod_level_resources_set(pod):

@@ -1,4 +1,4 @@
-"""Who gets exclusive CPUs: a pod as the resource managers look at it (spec cpu-topology 5).
+"""Who gets exclusive CPUs: a pod as the resource managers look at it (cpu-topology 5).
 
 Admission asks the same few questions about a pod again and again: is it Guaranteed, does it carry pod-level
 resources, how many whole CPUs may each container own? `AdmissionPod` answers them once, when the pod reaches the
@@ -19,10 +19,10 @@ from podslice.core.values.quantity import Quantity
 
 
 class AdmissionContainer(msgspec.Struct, frozen=True):
-    """One init or app container. `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (spec 5.2).
+    """One init or app container. `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (cpu-topology 5.2).
 
     `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
-    containers once it has an assignment (spec 6.8: Guaranteed on its own, with an integral CPU limit).
+    containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
     """
 
     name: str
@@ -43,8 +43,8 @@ class AdmissionPod(msgspec.Struct, frozen=True):
     """A pod under admission; `containers` are init containers, then app containers, in specification order.
 
     `pod_level`: `spec.resources` names a resource. `managed`: so does it, and the gate PodLevelResourceManagers lets
-    the managers act on it. `ignored`: it does, and the managers leave the pod alone (spec 5.4). `cpus`: CPUs of the
-    whole pod (spec 5.3).
+    the managers act on it. `ignored`: it does, and the managers leave the pod alone (cpu-topology 5.4). `cpus`: CPUs of
+    the whole pod (cpu-topology 5.3).
     """
 
     uid: str

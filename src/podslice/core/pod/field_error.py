@@ -1,4 +1,4 @@
-"""Errors of API validation: which field, what kind of error, and upstream's sentence (spec pod-level-resources 0)."""
+"""Errors of API validation: which field, what kind of error, and upstream's sentence (pod-level-resources 0)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LimitRange objects and what they add to a pod (spec pod-level-resources 11.1)."""
+"""LimitRange objects and what they add to a pod (pod-level-resources 11.1)."""
 
 from __future__ import annotations
 

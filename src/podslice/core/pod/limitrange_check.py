@@ -1,4 +1,4 @@
-"""Whether a LimitRange is valid, and whether it allows a pod (spec pod-level-resources 11.2)."""
+"""Whether a LimitRange is valid, and whether it allows a pod (pod-level-resources 11.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container or a pod asks of the Memory Manager, in bytes (spec memory-device 1.5).
+"""What a container or a pod asks of the Memory Manager, in bytes (memory-device 1.5).
 
 Requests count, not limits, and only `memory` and huge pages. Amounts are unsigned 64-bit numbers, as upstream's are.
 """

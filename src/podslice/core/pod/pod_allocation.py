@@ -1,4 +1,4 @@
-"""What a kubelet granted to a pod, or last wrote into its cgroups (spec pod-level-resources 15.4)."""
+"""What a kubelet granted to a pod, or last wrote into its cgroups (pod-level-resources 15.4)."""
 
 from __future__ import annotations
 

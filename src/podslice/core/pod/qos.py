@@ -1,4 +1,4 @@
-"""The QoS class of a pod (spec pod-level-resources 6, cpu-topology 5.1)."""
+"""The QoS class of a pod (pod-level-resources 6; cpu-topology 5.1)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def cpu_and_memory(resources: ResourceRequirements) -> Amounts:
 
 
 def effective(container: Container, pod_limits: ResourceList) -> Amounts:
-    """The same of a container, with the limits its pod implies (spec 15.6)."""
+    """The same of a container, with the limits its pod implies (pod-level-resources 15.6)."""
     cpu_request, memory_request, cpu_limit, memory_limit = cpu_and_memory(container.resources)
     return (
         cpu_request,

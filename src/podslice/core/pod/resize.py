@@ -1,4 +1,4 @@
-"""The subresource `resize`: what of a submitted pod counts, and whether it may be stored (KEP-1287, KEP-5419; spec
+"""The subresource `resize`: what of a submitted pod counts, and whether it may be stored (KEP-1287, KEP-5419;
 pod-level-resources 15.1 to 15.3)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What a resource name means: who defines the resource, whether it may be overcommitted, and what is wrong with a
-name (spec pod-level-resources 0, 5.2)."""
+name (pod-level-resources 0, 5.2)."""
 
 from __future__ import annotations
 

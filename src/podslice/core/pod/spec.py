@@ -2,7 +2,7 @@
 
 Decoding is partial on purpose: a pod carries hundreds of fields, placement reads a few dozen. Unknown fields are
 ignored here; `k8s.manifest` is where a person is told about them. The difference between a missing map, an empty map
-and a missing object is kept, because Kubernetes decides differently on each (spec pod-level-resources 6.3).
+and a missing object is kept, because Kubernetes decides differently on each (pod-level-resources 6.3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ordinary updates of a pod: nearly nothing of its specification may change (spec pod-level-resources 2, 5.4).
+"""Ordinary updates of a pod: nearly nothing of its specification may change (pod-level-resources 2, 5.4).
 
 Only fields that `core.pod.spec` carries are compared.
 """

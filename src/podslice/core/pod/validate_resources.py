@@ -1,4 +1,4 @@
-"""Rules for one `resources` stanza, of a container or of a pod (spec pod-level-resources 5.2)."""
+"""Rules for one `resources` stanza, of a container or of a pod (pod-level-resources 5.2)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What a kubelet grants in an in-place resize, and what it refuses before any manager is asked (KEP-1287, KEP-5419;
-spec pod-level-resources 15.4).
+pod-level-resources 15.4).
 
 A kubelet works with the *allocated* pod: the pod's specification with the resources that were granted last. A changed
 specification is a wish; it becomes the allocation when the checks here and the admission chain agree.
@@ -213,7 +213,7 @@ def _swaps(pod: Pod, container: Container, node: ResizeNode, cgroups: CgroupSett
 def try_resize(
     desired: Pod, allocated: Pod, node: ResizeNode, admission_chain: Callable[[Pod], Refusal | None]
 ) -> ResizeVerdict:
-    """Decide about one resize. `admission_chain` are the handlers after the resize check (spec memory-device 3.2); it
+    """Decide about one resize. `admission_chain` are the handlers after the resize check (memory-device 3.2); it
     is asked at most once, with the desired pod, and may take resources only where it answers None."""
     if allocation_of(desired, node.gates) == allocation_of(allocated, node.gates) and (
         _stanza(desired) == _stanza(allocated)

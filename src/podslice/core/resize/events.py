@@ -1,4 +1,4 @@
-"""What a kubelet tells about resizes: pod conditions, events, counters (spec pod-level-resources 15.5)."""
+"""What a kubelet tells about resizes: pod conditions, events, counters (pod-level-resources 15.5)."""
 
 from __future__ import annotations
 

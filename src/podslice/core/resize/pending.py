@@ -1,4 +1,4 @@
-"""Resizes that wait: their order, and when they are tried again (spec pod-level-resources 15.4)."""
+"""Resizes that wait: their order, and when they are tried again (pod-level-resources 15.4)."""
 
 from __future__ import annotations
 

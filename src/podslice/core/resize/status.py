@@ -1,4 +1,4 @@
-"""What a kubelet writes into a pod's status about its resources (spec pod-level-resources 15.7).
+"""What a kubelet writes into a pod's status about its resources (pod-level-resources 15.7).
 
 Running pods report what their cgroup says, not what was asked for. A cgroup v2 weight is coarser than a request, so
 1 CPU reads back as 975m.

@@ -1,4 +1,4 @@
-"""Capacity and allocatable of a node, as its Node object reports them (spec memory-device 2.4, 3.8)."""
+"""Capacity and allocatable of a node, as its Node object reports them (memory-device 2.4, 3.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What autoscalers count of a pod (spec pod-level-resources 14).
+"""What autoscalers count of a pod (pod-level-resources 14).
 
 The HorizontalPodAutoscaler divides usage by requests, the Cluster Autoscaler asks for nodes as the scheduler would,
 the VerticalPodAutoscaler recommends requests. The API server rejects pods whose containers request more than the pod

@@ -1,4 +1,4 @@
-"""Which pods a node under memory pressure evicts first, and how it explains that (spec pod-level-resources 10)."""
+"""Which pods a node under memory pressure evicts first, and how it explains that (pod-level-resources 10)."""
 
 from __future__ import annotations
 

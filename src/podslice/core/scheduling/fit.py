@@ -1,4 +1,4 @@
-"""Does a pod fit on a node: what the scheduler counts and what it answers (spec pod-level-resources 13).
+"""Does a pod fit on a node: what the scheduler counts and what it answers (pod-level-resources 13).
 
 The incoming pod counts by its specification, pods on the node by what they may really hold (status, pending
 resizes). The kubelet asks the same question again at admission (`predicates`).
@@ -90,7 +90,7 @@ def insufficient_resources(
     pods: int | None = None,
 ) -> list[InsufficientResource]:
     """What the pod lacks, as the scheduler's filter lists it: pods, cpu, memory, ephemeral-storage, then hugepages and
-    extended resources in byte order (13.1; memory-device 3.4, step 7). Missing amounts count as 0.
+    extended resources in byte order (pod-level-resources 13.1; memory-device 3.4, step 7). Missing amounts count as 0.
     `pods`: how many pods the `others` stand for, where that is not one each."""
     lacking = []
     count = len(others) if pods is None else pods

@@ -1,4 +1,4 @@
-"""The general predicates: what a kubelet checks about a pod besides its resource managers (spec memory-device 3.4).
+"""The general predicates: what a kubelet checks about a pod besides its resource managers (memory-device 3.4).
 
 A scheduler normally only sends pods that fit. A kubelet checks again, because static pods, races and its own device
 plugins can make a node fuller than the scheduler thought; a refusal here reads `OutOfcpu`. Critical pods may instead
@@ -99,8 +99,8 @@ def general_predicates(
     """May the pod run here, as far as the whole node is concerned? `others` are the other pods on the node.
 
     `devices_in_use` counts the allocated devices of all pods, if this pod already holds some: they raise what is
-    allocatable, so that a pod survives a restart of its plugin (spec 2.14). `used` is what the others request together,
-    where that is known.
+    allocatable, so that a pod survives a restart of its plugin (memory-device 2.14). `used` is what the others request
+    together, where that is known.
     """
     if node is None:
         return Verdict(Refusal("InvalidNodeInfo", "Kubelet cannot get node info."))
@@ -131,7 +131,7 @@ def out_of(lack: InsufficientResource) -> Refusal:
 
 def _may_be_unknown(name: str) -> bool:
     """Resources that are not checked where the node does not report them: extended ones, because another component
-    may provide them (spec 3.4, step 6), and local storage, which a simulated node need not have."""
+    may provide them (memory-device 3.4, step 6), and local storage, which a simulated node need not have."""
     return name == EPHEMERAL_STORAGE or is_extended_resource_name(name)
 
 
@@ -147,7 +147,7 @@ def _wrong_os(pod: Pod, node: NodeFacts) -> Refusal | None:
 
 
 def _wrong_node(pod: Pod, node: NodeFacts) -> list[Refusal]:
-    """Failures that are no matter of resources (spec 3.4, step 7)."""
+    """Failures that are no matter of resources (memory-device 3.4, step 7)."""
     failures = []
     labels = node.labels
     if labels is not None and any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):

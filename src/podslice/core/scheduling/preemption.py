@@ -1,4 +1,4 @@
-"""Which pods have to go so that a critical pod fits (spec memory-device 3.4, preemption).
+"""Which pods have to go so that a critical pod fits (memory-device 3.4).
 
 The rule spares the higher QoS classes: of Guaranteed pods only as many as are needed when every other candidate is
 gone, then of Burstable, then of BestEffort. The decision is data; nothing is evicted here.

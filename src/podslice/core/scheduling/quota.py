@@ -1,4 +1,4 @@
-"""What a pod counts against a ResourceQuota, and whether the quota lets it in (spec pod-level-resources 12).
+"""What a pod counts against a ResourceQuota, and whether the quota lets it in (pod-level-resources 12).
 
 The texts are those of the API server's refusal, after `pods "NAME" is forbidden: `.
 """

@@ -1,5 +1,5 @@
-"""How a scheduler compares the nodes a pod fits on: requests that count and the two default scores (spec
-pod-level-resources 13.3).
+"""How a scheduler compares the nodes a pod fits on: requests that count and the two default scores
+(pod-level-resources 13.3).
 
 RequestedToCapacityRatio scores the same requests as the other two fit strategies, along a curve from the scheduler's
 configuration, which is not here. The scores look at CPU and memory with equal weight and run from 0 to 100.

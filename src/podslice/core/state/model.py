@@ -21,7 +21,7 @@ from podslice.core.values.cpuset import Bits
 
 
 class CPUState:
-    """The CPU Manager's state (spec cpu-topology 8.1): `default`, `assignments` {pod: {container: bits}} and
+    """The CPU Manager's state (cpu-topology 8.1): `default`, `assignments` {pod: {container: bits}} and
     `bubbles` {pod: bits}. Every mutation raises `revision`, so that the edge knows when a file is out of date."""
 
     __slots__ = ("assignments", "bubbles", "default", "revision")

@@ -1,4 +1,4 @@
-"""The six options of the CPU Manager's static policy (spec cpu-topology 3.3), as parsed."""
+"""The six options of the CPU Manager's static policy (cpu-topology 3.3), as parsed."""
 
 from __future__ import annotations
 

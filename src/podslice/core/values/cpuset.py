@@ -1,4 +1,4 @@
-"""CPU sets in the Linux CPU-list format (spec cpu-topology 1.1).
+"""CPU sets in the Linux CPU-list format (cpu-topology 1.1).
 
 Inside the core a set of CPUs is a plain `int` with bit *i* set for CPU *i* (alias `Bits`): union, intersection and
 counting are single machine-speed operations at every size. `CPUSet` wraps one for the public API. The same integers

@@ -1,4 +1,4 @@
-"""Feature gates of Kubernetes 1.36 that change what the resource managers do (spec cpu-topology 3.2,
+"""Feature gates of Kubernetes 1.36 that change what the resource managers do (cpu-topology 3.2;
 pod-level-resources 0): defaults, maturity, locks and dependencies, and the errors of a wrong setting."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text as Go's standard library reads and prints it.
 
 Kubernetes' messages quote values with `%q` and pass on the errors of `strconv`; to reproduce a message to the byte
-we need the same quoting and the same parsers (spec cpu-topology, reading guide and 1.1).
+we need the same quoting and the same parsers (cpu-topology 0, 1.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Resource quantities exactly as Kubernetes parses, rounds, adds and prints them (spec pod-level-resources 1).
+"""Resource quantities exactly as Kubernetes parses, rounds, adds and prints them (pod-level-resources 1).
 
 No library agrees with Kubernetes here: sub-nano values round up, some spellings are kept verbatim, and whether a
 value converts to an integer depends on how it was written. A quantity is stored as an exact integer number of
@@ -47,8 +47,8 @@ class Quantity:
     """An immutable quantity. Compares and hashes by numeric value.
 
     `nano` is the value in billionths; `format` one of DecimalSI, BinarySI, DecimalExponent. `scale` is the power of
-    ten upstream's representation counts in, `small` whether that is the 64-bit one (spec 1.1); both only matter for
-    conversions and overflow. `text` is the spelling where it is kept.
+    ten upstream's representation counts in, `small` whether that is the 64-bit one (pod-level-resources 1.1); both only
+    matter for conversions and overflow. `text` is the spelling where it is kept.
     """
 
     __slots__ = ("format", "nano", "scale", "small", "text")
@@ -111,7 +111,7 @@ class Quantity:
         return _overflowed(_unscale(self.nano, self.scale), self.scale - exponent, self.small)
 
     def as_int64(self) -> int | None:
-        """The value as upstream's fast integer conversion gives it, None where that fails (spec 1.4)."""
+        """The value as upstream's fast integer conversion gives it, None where that fails (pod-level-resources 1.4)."""
         if not self.small or self.scale < 0:
             return None
         value = self.nano // _NANO
@@ -154,7 +154,8 @@ class Quantity:
         return Quantity(nano, fmt, scale, small=False)
 
     def round_up_milli(self) -> Quantity:
-        """Rounded away from zero to a whole thousandth; the same object when it is one already (spec 3)."""
+        """Rounded away from zero to a whole thousandth; the same object when it is one already
+        (pod-level-resources 3)."""
         quotient, rest = divmod(abs(self.nano), 10**6)
         if not rest:
             return self
@@ -162,7 +163,7 @@ class Quantity:
         return Quantity(-nano if self.nano < 0 else nano, self.format, -3, small=self.small)
 
     def canonical(self) -> str:
-        """The canonical text, ignoring how the quantity was written (spec 1.3)."""
+        """The canonical text, ignoring how the quantity was written (pod-level-resources 1.3)."""
         if self.nano == 0:
             return "0"
         if self.format == BINARY_SI and abs(self.nano) >= 1024 * _NANO and self.nano % _NANO == 0:

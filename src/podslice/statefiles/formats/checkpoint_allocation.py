@@ -1,5 +1,5 @@
 """`allocated_pods_state` and `actuated_pods_state`: the resources a kubelet granted to its pods, and the ones it last
-wrote into cgroups (spec pod-level-resources 15.4).
+wrote into cgroups (pod-level-resources 15.4).
 
 Both files have the same format: the content is a JSON string under a checksum of that string.
 """

@@ -1,4 +1,4 @@
-"""`cpu_manager_state` in the versions a kubelet 1.36 knows (spec cpu-topology 8.2 to 8.5).
+"""`cpu_manager_state` in the versions a kubelet 1.36 knows (cpu-topology 8.2 to 8.5).
 
 V2 is what a kubelet without PodLevelResourceManagers writes, V3 one with it; V1 (before 1.18) is only read. The newer
 V4 is in `checkpoint_data`. Entries stay text here, because the checksum covers the text as it was written.
@@ -231,8 +231,8 @@ def _fill(checkpoint: CPUCheckpoint, fields: dict[str, Any], version: str) -> No
 
 
 def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:
-    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 8.4); `trust_zero` lets a
-    checksum of 0 pass in versions before V3, as upstream does.
+    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (cpu-topology 8.4); `trust_zero`
+    lets a checksum of 0 pass in versions before V3, as upstream does.
 
     Raises `CheckpointError`.
     """
@@ -248,7 +248,7 @@ def verify(checkpoint: CPUCheckpoint, version: str, *, pod_level: bool, trust_ze
 def load(
     data: bytes, *, pod_level: bool, containers: Mapping[str, tuple[str, str]], trust_zero: bool = True
 ) -> CPUCheckpoint:
-    """Read a file as a kubelet does: the gate's version first, then older ones, migrating (spec 8.5).
+    """Read a file as a kubelet does: the gate's version first, then older ones, migrating (cpu-topology 8.5).
 
     `containers` maps the runtime's container ids to (pod UID, name), for V1; `trust_zero` as in `verify`. Raises
     `CheckpointError`; the error of the oldest version is the one reported.

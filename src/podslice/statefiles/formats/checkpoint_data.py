@@ -1,6 +1,6 @@
 """State files that carry their content as a string with a checksum of that string.
 
-`cpu_manager_state` V4 (Kubernetes 1.37 line, spec cpu-topology 8.7) has the members of V3 for older kubelets with
+`cpu_manager_state` V4 (Kubernetes 1.37 line; cpu-topology 8.7) has the members of V3 for older kubelets with
 checksum 0, and beside them `data`, which alone counts, with `dataChecksum`. A transitional form has only `data` and
 `checksum`; the DRA manager's file is that with a CRC. `memory_manager_state` V3 of the same line is built like V4.
 Members of `data` we do not know are kept.

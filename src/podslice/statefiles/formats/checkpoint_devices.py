@@ -1,4 +1,4 @@
-"""`kubelet_internal_checkpoint`: the Device Manager's state file (spec memory-device 2.11).
+"""`kubelet_internal_checkpoint`: the Device Manager's state file (memory-device 2.11).
 
 Since 1.20 the ids of an entry are grouped by NUMA node; before, they were a plain list (only read here).
 """

@@ -1,4 +1,4 @@
-"""`memory_manager_state`: the Memory Manager's state file, V1 and V2 (spec memory-device 1.13)."""
+"""`memory_manager_state`: the Memory Manager's state file, V1 and V2 (memory-device 1.13)."""
 
 from __future__ import annotations
 
@@ -324,8 +324,8 @@ def _tuple(ids: list[int] | None) -> tuple[int, ...] | None:
 
 
 def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool, trust_zero: bool = True) -> None:
-    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (spec 1.13.1); `trust_zero` lets a
-    checksum of 0 pass in V1, as upstream does.
+    """Check the checksum as a kubelet with or without PodLevelResourceManagers does (memory-device 1.13.1);
+    `trust_zero` lets a checksum of 0 pass in V1, as upstream does.
 
     Raises `CheckpointError`.
     """
@@ -339,7 +339,7 @@ def verify(checkpoint: MemoryCheckpoint, version: str, *, pod_level: bool, trust
 
 
 def load(data: bytes, *, pod_level: bool, trust_zero: bool = True) -> MemoryCheckpoint:
-    """Read a file as a kubelet does: V2 first with the gate on, then V1 over the same bytes (spec 1.13.2);
+    """Read a file as a kubelet does: V2 first with the gate on, then V1 over the same bytes (memory-device 1.13.2);
     `trust_zero` as in `verify`.
 
     Raises `CheckpointError`; the V1 error is the one reported.

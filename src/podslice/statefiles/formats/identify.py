@@ -1,6 +1,6 @@
 """Which kubelet wrote a state file, told from the one format under which its checksum is right.
 
-A file says nothing about its version; the hashed text does (spec cpu-topology 8.4, memory-device 1.13.1, 2.11). All
+A file says nothing about its version; the hashed text does (cpu-topology 8.4; memory-device 1.13.1, 2.11). All
 formats a kubelet ever wrote are tried, including names that only unit tests of Kubernetes used.
 """
 

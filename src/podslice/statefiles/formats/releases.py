@@ -1,4 +1,4 @@
-"""Which formats a kubelet of a release reads and writes (spec cpu-topology 8.2, 8.7, memory-device 1.13, 2.11).
+"""Which formats a kubelet of a release reads and writes (cpu-topology 8.2, 8.7; memory-device 1.13, 2.11).
 
 Up to 1.17 the CPU file was V1, then V2; 1.36 writes V3 with PodLevelResourceManagers on; the 1.37 line writes V4, and
 memory V3 beside it. Releases before 1.36 do not know the gate.

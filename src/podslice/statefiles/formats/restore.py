@@ -1,4 +1,4 @@
-"""Restoring and validating the CPU Manager's state at start (spec cpu-topology 8.5, 8.6)."""
+"""Restoring and validating the CPU Manager's state at start (cpu-topology 8.5, 8.6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def restore_cpu_state(
     path: str,
     trust_zero: bool = True,
 ) -> CPUState:
-    """The state a state file holds, or a fresh one without a file (spec 8.5).
+    """The state a state file holds, or a fresh one without a file (cpu-topology 8.5).
 
     `containers` maps the runtime's container ids to (pod UID, name), for V1 files. Without `trust_zero` a checksum of
     0, which upstream lets pass in older formats, is refused, and V4 is read by its own. Raises `StartError`.
@@ -83,7 +83,7 @@ def _parse_assignment(pod: str, container: str, text: str) -> Bits:
 def validate_cpu_state(
     state: CPUState, topology: CPUTopology, *, reserved: Bits, strict: bool, pod_level: bool
 ) -> None:
-    """Check a restored state against the machine; an empty default set is initialised (spec 8.6).
+    """Check a restored state against the machine; an empty default set is initialised (cpu-topology 8.6).
 
     Raises `StartError`.
     """

@@ -1,4 +1,4 @@
-"""Restoring and validating the Memory Manager's state at start (spec memory-device 1.13.2, 1.14)."""
+"""Restoring and validating the Memory Manager's state at start (memory-device 1.13.2, 1.14)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def validate_memory_state(
     tolerate_drift: bool = False,
     tables_may_miss: bool = False,
 ) -> None:
-    """Compare a restored state with the machine plus its assignments; `default` is used up (spec 1.14).
+    """Compare a restored state with the machine plus its assignments; `default` is used up (memory-device 1.14).
 
     With `tolerate_drift`, NUMA nodes whose memory size changed a little since then take the new size over, as long as
     what is held still fits (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one

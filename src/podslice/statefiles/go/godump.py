@@ -1,4 +1,4 @@
-"""Checksums of state files: FNV-1a over a one-line dump of Go structs (spec cpu-topology 8.4).
+"""Checksums of state files: FNV-1a over a one-line dump of Go structs (cpu-topology 8.4).
 
 The checksum is on the way of every admission, and a byte of FNV costs Python 70 ns. But FNV-1a mixes a byte into the
 lowest bits of the hash only; for ASCII text these are seven, so what a piece of text does to a hash depends on them

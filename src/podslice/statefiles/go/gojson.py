@@ -1,4 +1,4 @@
-"""JSON as Go's encoding/json writes and reads it, as far as it shows in state files (spec cpu-topology 8.3).
+"""JSON as Go's encoding/json writes and reads it, as far as it shows in state files (cpu-topology 8.3).
 
 Checksums make every byte count, so keys, escapes and spacing must be Go's. When reading, what is wrong with broken
 text is part of what a kubelet reports, and nothing in a file may crash us. Text goes through the standard library's

@@ -1,4 +1,4 @@
-"""Rewriting a state file for another kubelet, without draining the node (spec cpu-topology 8.3, 8.7, memory-device
+"""Rewriting a state file for another kubelet, without draining the node (cpu-topology 8.3, 8.7; memory-device
 1.13).
 
 Older formats know no pods with pod-level resources. What they cannot hold is listed in `lost`, and what is left is
