@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from podslice.advise.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
     from podslice.advise.lint.model import Finding, ObjectReference
     from podslice.advise.whatif import Outcome, PodVerdict, Scenario
+    from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
     from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
     from podslice.core.effects.cgroup import PodCgroup
@@ -46,9 +47,11 @@ if TYPE_CHECKING:
         UpstreamDefectError,
     )
     from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
+    from podslice.core.machine.memory import Block, MemoryTable, NUMANodeState
     from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
     from podslice.core.machine.topology import CPUTopology
     from podslice.core.node import Node
+    from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
     from podslice.core.pod.spec import (
         Container,
         ContainerState,
@@ -65,9 +68,13 @@ if TYPE_CHECKING:
         pod_from_dict,
     )
     from podslice.core.pod.unknown_fields import UnknownField
+    from podslice.core.quirks import Quirks
     from podslice.core.resize.events import ResizeCondition
+    from podslice.core.scheduling.allocatable import NodeResources
+    from podslice.core.values.cpu_policy_options import CPUPolicyOptions
     from podslice.core.values.cpuset import CPUSet
     from podslice.core.values.quantity import Quantity
+    from podslice.core.view import ContainerView, NodeView
     from podslice.gallery import gallery_names, load_gallery
     from podslice.host.discover import discover_host
     from podslice.host.machine_files import load_machine
@@ -77,10 +84,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QOS",
+    "AdmissionContainer",
     "AdmissionError",
+    "AdmissionPod",
     "Amounts",
     "Answer",
+    "Block",
     "CPUGroup",
+    "CPUPolicyOptions",
     "CPUSet",
     "CPUTopology",
     "Cache",
@@ -95,6 +106,7 @@ __all__ = [
     "ContainerMove",
     "ContainerState",
     "ContainerStatus",
+    "ContainerView",
     "Core",
     "CoreType",
     "Count",
@@ -106,6 +118,7 @@ __all__ = [
     "EditPod",
     "Effective",
     "EmptyNode",
+    "EmptyPool",
     "Explanation",
     "Finding",
     "Fix",
@@ -119,11 +132,15 @@ __all__ = [
     "LoadedPod",
     "Machine",
     "MemoryReservation",
+    "MemoryTable",
     "MergeStep",
     "Move",
     "NUMANode",
+    "NUMANodeState",
     "Node",
+    "NodeResources",
     "NodeStore",
+    "NodeView",
     "ObjectMeta",
     "ObjectReference",
     "Outcome",
@@ -143,6 +160,7 @@ __all__ = [
     "PodVerdict",
     "PodsliceError",
     "Quantity",
+    "Quirks",
     "Reconfigure",
     "Remove",
     "Requested",
@@ -179,10 +197,14 @@ __all__ = [
 ]
 
 _ON_USE = {
+    "AdmissionContainer": "podslice.core.pod.eligibility",
     "AdmissionError": "podslice.core.errors",
+    "AdmissionPod": "podslice.core.pod.eligibility",
     "Amounts": "podslice.advise.inspect.page",
     "Answer": "podslice.advise.explain.trace",
+    "Block": "podslice.core.machine.memory",
     "CPUGroup": "podslice.core.machine.model",
+    "CPUPolicyOptions": "podslice.core.values.cpu_policy_options",
     "CPUSet": "podslice.core.values.cpuset",
     "CPUTopology": "podslice.core.machine.topology",
     "Cache": "podslice.core.machine.model",
@@ -197,6 +219,7 @@ _ON_USE = {
     "ContainerMove": "podslice.advise.defrag.plan",
     "ContainerState": "podslice.core.pod.spec",
     "ContainerStatus": "podslice.core.pod.spec",
+    "ContainerView": "podslice.core.view",
     "Core": "podslice.core.machine.model",
     "CoreType": "podslice.core.machine.model",
     "Count": "podslice.advise.inspect.page",
@@ -208,6 +231,7 @@ _ON_USE = {
     "EditPod": "podslice.advise.explain.changes",
     "Effective": "podslice.advise.inspect.page",
     "EmptyNode": "podslice.advise.explain.changes",
+    "EmptyPool": "podslice.core.allocate.pod_pool",
     "Explanation": "podslice.advise.explain.explain",
     "Finding": "podslice.advise.lint.model",
     "Fix": "podslice.advise.explain.fix",
@@ -221,11 +245,15 @@ _ON_USE = {
     "LoadedPod": "podslice.k8s.manifest",
     "Machine": "podslice.core.machine.model",
     "MemoryReservation": "podslice.core.config.kubelet",
+    "MemoryTable": "podslice.core.machine.memory",
     "MergeStep": "podslice.advise.explain.trace",
     "Move": "podslice.advise.defrag.plan",
     "NUMANode": "podslice.core.machine.model",
+    "NUMANodeState": "podslice.core.machine.memory",
     "Node": "podslice.core.node",
+    "NodeResources": "podslice.core.scheduling.allocatable",
     "NodeStore": "podslice.host.store",
+    "NodeView": "podslice.core.view",
     "ObjectMeta": "podslice.core.pod.spec",
     "ObjectReference": "podslice.advise.lint.model",
     "Outcome": "podslice.advise.whatif",
@@ -246,6 +274,7 @@ _ON_USE = {
     "PodsliceError": "podslice.core.errors",
     "QOS": "podslice.advise.inspect.page",
     "Quantity": "podslice.core.values.quantity",
+    "Quirks": "podslice.core.quirks",
     "Reconfigure": "podslice.advise.explain.changes",
     "Remove": "podslice.advise.explain.changes",
     "Requested": "podslice.advise.explain.trace",

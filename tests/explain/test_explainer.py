@@ -67,5 +67,5 @@ def test_admitted_pods_are_there_for_the_next() -> None:
     told = list(explain_each(node.kubelet, pods))
     assert [one.explanation.trace.admitted for one in told] == [True, False, True]
     assert any(fix.code == "evict-pods" and "default/a" in fix.text for fix in told[1].explanation.fixes)
-    assert [tuple(one.after.active) for one in told] == [("a",), ("a",), ("a", "d")]
+    assert [tuple(one.after.pods) for one in told] == [("a",), ("a",), ("a", "d")]
     assert node.pods == ()

@@ -8,7 +8,7 @@ import pytest
 
 from podslice import KubeletConfig, Node
 from podslice.advise.inspect.build import inspect_pod
-from podslice.advise.inspect.facts import NodeView
+from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import Cgroup, Page
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.limitrange import limit_range_from_dict
@@ -35,7 +35,7 @@ def page(spec: Stanza, *, profile: str = "kubelet-1.36", gates: dict[str, bool] 
     quirks = PROFILES[profile]
     data = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}
     effective = FeatureGates.from_overrides(gates or {}, fixes=quirks.fix_gates)
-    more.setdefault("view", NodeView(memory_capacity=EIGHT_GI))
+    more.setdefault("view", KnownNode(memory_capacity=EIGHT_GI))
     return inspect_pod(pod_from_dict(data), effective, quirks, data=data, **more)
 
 
@@ -240,7 +240,7 @@ def test_fit_on_a_known_node() -> None:
     spec["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     known = {"cpu": Quantity.parse("1"), "memory": Quantity.parse("8Gi")}
     partial, complete = (
-        page(spec, view=NodeView(allocatable=known, complete=complete)).counts[0].note for complete in (False, True)
+        page(spec, view=KnownNode(allocatable=known, complete=complete)).counts[0].note for complete in (False, True)
     )
     assert partial == "does not fit the empty node: Insufficient cpu (2 of 1)"
     assert complete == f"{partial}, Insufficient nvidia.com/gpu (1 of 0)"
@@ -253,7 +253,7 @@ def by_owner(shown: Page) -> dict[str, Cgroup]:
 def test_oom_score_without_a_node() -> None:
     """Scores that need the node's memory are a formula; those that do not are numbers."""
     spec: Stanza = {"containers": [{"name": "a", "resources": stanza("1/1Gi", "-")}, {"name": "b"}]}
-    shown = by_owner(page(spec, view=NodeView()))
+    shown = by_owner(page(spec, view=KnownNode()))
     assert (shown["a"].oom_score_adj, shown["a"].oom_formula) == (None, "1000 - 1000 x 1Gi / node memory")
     assert shown["b"].oom_score_adj == 999
     assert by_owner(page(spec))["a"].oom_score_adj == 875
@@ -275,7 +275,7 @@ def test_cgroup_notes() -> None:
 
 def test_cgroup_v1() -> None:
     """On cgroup v1 the files have their old names and values."""
-    files = page(two("-", "250m/256Mi"), view=NodeView(memory_capacity=EIGHT_GI, cgroup_version=1)).cgroups[1].files
+    files = page(two("-", "250m/256Mi"), view=KnownNode(memory_capacity=EIGHT_GI, cgroup_version=1)).cgroups[1].files
     assert files == {
         "cpu.shares": "256",
         "cpu.cfs_quota_us": "25000",
@@ -289,12 +289,12 @@ def test_cgroup_v1() -> None:
 def test_kubelet_configuration_counts() -> None:
     """CFS period, CFS quota off and MemoryQoS show in the files."""
     config = KubeletConfig(cpu_cfs_quota_period="10ms")
-    shown = page(two("200m/200Mi", "250m/256Mi"), view=NodeView(config, memory_capacity=EIGHT_GI))
+    shown = page(two("200m/200Mi", "250m/256Mi"), view=KnownNode(config, memory_capacity=EIGHT_GI))
     assert [cgroup.files["cpu.max"] for cgroup in shown.cgroups] == ["5000 10000", "2500 10000", "2500 10000"]
-    off = page(two("200m/200Mi", "250m/256Mi"), view=NodeView(KubeletConfig(cpu_cfs_quota=False), EIGHT_GI))
+    off = page(two("200m/200Mi", "250m/256Mi"), view=KnownNode(KubeletConfig(cpu_cfs_quota=False), EIGHT_GI))
     assert {cgroup.files["cpu.max"].split()[0] for cgroup in off.cgroups} == {"max"}
     assert off.cgroup_notes == ("cpuCFSQuota is false: no CPU limit is enforced",)
-    tiered = NodeView(KubeletConfig(memory_reservation_policy="TieredReservation"), EIGHT_GI)
+    tiered = KnownNode(KubeletConfig(memory_reservation_policy="TieredReservation"), EIGHT_GI)
     qos = page(two("200m/200Mi", "250m/256Mi"), view=tiered, gates={"MemoryQoS": True})
     assert qos.cgroups[0].files["memory.low"] == str(400 * MI)
     assert (qos.cgroups[1].files["memory.low"], qos.cgroups[1].files["memory.high"]) == (str(200 * MI), "262561792")
@@ -338,7 +338,7 @@ def test_remarks_about_the_release() -> None:
 
 def test_remarks_of_the_node() -> None:
     """A node with cgroup v1 refuses pod-level resources as the KEP says, which v1.36.2 does not."""
-    spec, view = two("-", "-", "-", "1/1Gi"), NodeView(memory_capacity=EIGHT_GI, cgroup_version=1)
+    spec, view = two("-", "-", "-", "1/1Gi"), KnownNode(memory_capacity=EIGHT_GI, cgroup_version=1)
     (remark,) = page(spec, profile="podslice", view=view).remarks
     assert remark.startswith(
         "the node refuses it with PodLevelResourcesNotSupported: pod-level resources need cgroup v2"

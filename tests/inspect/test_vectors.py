@@ -10,7 +10,7 @@ from typing import Any
 
 from podslice import InputError
 from podslice.advise.inspect.build import inspect_pod
-from podslice.advise.inspect.facts import NodeView
+from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.lint.engine import lint_pod
 from podslice.advise.lint.registry import RULES
 from podslice.advise.lint.subject import PodSubject
@@ -41,7 +41,7 @@ def test_page_agrees_with_recorded_creations() -> None:
         except (GateError, InputError):
             continue
         ranges = [limit_range_from_dict(one) for one in case.get("limitRanges") or ()]
-        view = NodeView(memory_capacity=16 << 30)
+        view = KnownNode(memory_capacity=16 << 30)
         page = inspect_pod(pod, gates, KUBELET_1_36, data=case["pod"], limit_ranges=ranges, view=view)
         assert page.accepted == created["accepted"], case["name"]
         assert page.qos.qos_class == created["statusQOSClass"], case["name"]

@@ -81,7 +81,7 @@ class Validator(HTMLParser):
 def test_model_tells_whose_every_cpu_is() -> None:
     """Reserved, shared, exclusive, and pod-shared CPUs with their bubble; sets agree with the CPU Manager's state."""
     node = busy_node(8)
-    picture = picture_of(node.kubelet)
+    picture = picture_of(node.view)
     kinds = {cpu.id: cpu.kind for cpu in picture.cpus()}
     assert kinds == {
         0: RESERVED,
@@ -107,7 +107,7 @@ def test_svg_is_well_formed_small_and_quick(cpus: int) -> None:
     """XML that parses, at most 500 KB, at most a second, one titled square per CPU, names escaped."""
     node = busy_node(cpus)
     start = time.process_time()
-    text = to_svg(picture_of(node.kubelet))
+    text = to_svg(picture_of(node.view))
     assert time.process_time() - start < 1
     assert len(text.encode()) <= 500_000
     root = ElementTree.fromstring(text)
@@ -122,7 +122,7 @@ def test_svg_is_well_formed_small_and_quick(cpus: int) -> None:
 @pytest.mark.parametrize("cpus", SIZES)
 def test_nothing_overlaps(cpus: int) -> None:
     """Squares lie side by side, inside their NUMA node, which lies inside its socket, which lies on the page."""
-    layout = lay_out(picture_of(busy_node(cpus).kubelet), 50)
+    layout = lay_out(picture_of(busy_node(cpus).view), 50)
     corners = []
     for socket in layout.sockets:
         assert socket.place.x >= 0
@@ -142,7 +142,7 @@ def test_nothing_overlaps(cpus: int) -> None:
 @pytest.mark.parametrize("cpus", SIZES)
 def test_page_is_valid_and_self_contained(cpus: int) -> None:
     """The page closes what it opens, repeats no id with several pictures, and loads nothing."""
-    picture = picture_of(busy_node(cpus).kubelet)
+    picture = picture_of(busy_node(cpus).view)
     Validator().check(to_html([("Before", picture), ("After", picture)]))
 
 
@@ -150,7 +150,7 @@ def test_page_is_valid_and_self_contained(cpus: int) -> None:
 def test_every_machine_can_be_drawn(name: str) -> None:
     """Every ready-made machine has a picture in all forms."""
     machine = load_gallery(name)
-    picture = picture_of(Node(machine, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")).kubelet)
+    picture = picture_of(Node(machine, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")).view)
     assert picture.cpu_count == len(machine.cpus)
     ElementTree.fromstring(to_svg(picture))
     Validator().check(to_html([("", picture)]))
@@ -160,9 +160,9 @@ def test_every_machine_can_be_drawn(name: str) -> None:
 def test_changes_are_marked() -> None:
     """Compared with the picture before, exactly the CPUs of the new pod are framed."""
     node = make_node("pack:2 numa:1(memory=16GB) core:4 pu:2")
-    before = picture_of(node.kubelet)
+    before = picture_of(node.view)
     assert node.admit(make_pod("new", ("c", "3"))).admitted
-    after = picture_of(node.kubelet, before=before)
+    after = picture_of(node.view, before=before)
     assert {cpu.id for cpu in after.cpus() if cpu.changed} == {cpu.id for cpu in after.cpus() if cpu.owner is not None}
     assert to_svg(after).count('class="m"') == 3
     assert to_svg(before).count('class="m"') == 0
@@ -173,10 +173,10 @@ def test_owners_keep_their_looks() -> None:
     node = make_node("pack:2 numa:1(memory=16GB) core:4 pu:2")
     for name in ("a", "b", "c"):
         assert node.admit(make_pod(name, ("c", "2"))).admitted
-    before = picture_of(node.kubelet)
+    before = picture_of(node.view)
     node.remove("a")
     assert node.admit(make_pod("d", ("c", "1"))).admitted
-    after = picture_of(node.kubelet, before=before)
+    after = picture_of(node.view, before=before)
     assert {owner.label: owner.look for owner in before.owners} == {
         "default/a/c": 0,
         "default/b/c": 1,
@@ -189,7 +189,7 @@ def test_owners_keep_their_looks() -> None:
 
 def test_nobody_owns_cpus_without_the_static_policy() -> None:
     """With CPU Manager policy none everything is the shared pool, and no CPU is called assignable."""
-    picture = picture_of(Node(load_gallery("laptop-i5-8250u"), KubeletConfig()).kubelet)
+    picture = picture_of(Node(load_gallery("laptop-i5-8250u"), KubeletConfig()).view)
     assert (picture.shared.bit_count(), picture.sockets[0].nodes[0].free) == (8, None)
     assert "assignable" not in to_svg(picture)
     assert "free for exclusive use" not in to_text(picture)
@@ -198,7 +198,7 @@ def test_nobody_owns_cpus_without_the_static_policy() -> None:
 def test_distances_are_under_their_nodes() -> None:
     """A node is nearest to itself, also where the machine lists its nodes in another order than by id."""
     for name in ("power9-ac922", "gb200-34-nodes", "epyc-9654-nps4"):
-        picture = picture_of(Node(load_gallery(name), KubeletConfig()).kubelet)
+        picture = picture_of(Node(load_gallery(name), KubeletConfig()).view)
         ids = [node for node, _ in picture.distances]
         assert ids == sorted(ids)
         for place, (node, row) in enumerate(picture.distances):
@@ -210,7 +210,7 @@ def test_terminal_has_memory_devices_and_distances() -> None:
     devices = inventory_from_data([{"resource": "example.com/gpu", "devices": [{"id": "a", "numa": [0]}, {"id": "z"}]}])
     node = Node(load_gallery("epyc-9654-nps4"), KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"),
                 devices=devices)  # fmt: skip
-    text = click.unstyle(to_text(picture_of(node.kubelet), width=50))
+    text = click.unstyle(to_text(picture_of(node.view), width=50))
     joined = " ".join(text.split())
     assert "NUMA 0 CPUs 0-23,192-215, 47 free for exclusive use · memory 192 GiB · a free" in joined
     assert "Devices without NUMA node  z free" in text
@@ -246,7 +246,7 @@ def test_devices_and_memory_are_at_their_node() -> None:
     container = {"name": "c", "resources": {"limits": limits}}
     pod = pod_from_dict({"metadata": {"name": "x", "uid": "x"}, "spec": {"containers": [container]}})
     assert node.admit(pod).admitted
-    picture = picture_of(node.kubelet)
+    picture = picture_of(node.view)
     first, second = picture.sockets[0].nodes
     assert [(d.id, d.healthy, d.owner) for d in first.devices] == [("a", True, "default/x")]
     assert [(d.id, d.healthy, d.owner) for d in second.devices] == [("b", False, "")]
@@ -297,7 +297,7 @@ def test_memory_of_a_pod_counts_once() -> None:
     """Containers that share their pod's memory do not multiply it, in the picture or in the table of owners."""
     node = managed_node()
     assert node.admit(make_pod("m3", ("a", None), ("b", None), ("c", None), budget="6")).admitted
-    picture = picture_of(node.kubelet)
+    picture = picture_of(node.view)
     assert [pod.memory for pod in picture.pods] == ["16 GiB memory on NUMA 0"]
     assert picture.sockets[0].nodes[0].memory[0].used == 16 << 30
     page = to_html([("", picture)])
@@ -311,7 +311,7 @@ def test_who_holds_a_gpu_is_named() -> None:
     assert node.admit(make_pod("own", ("c", "2"))).admitted
     assert node.admit(gpu_pod("notebook")).admitted
     assert node.admit(make_pod("web", ("c", None))).admitted
-    picture = picture_of(node.kubelet)
+    picture = picture_of(node.view)
     assert [(owner.label, owner.kind, owner.cpus.bit_count()) for owner in picture.owners] == [
         ("default/own/c", EXCLUSIVE, 2),
         ("lab/notebook", POOLED, 0),
@@ -339,7 +339,7 @@ def test_cgroups_are_not_invented(tmp_path: Path) -> None:
     (loaded,) = unique(load_pods(str(file)))
     assert node.admit(loaded.pod).admitted
     node.admit(gpu_pod("notebook"))
-    page = to_html([("", picture_of(node.kubelet))])
+    page = to_html([("", picture_of(node.view))])
     assert "known when the pod has a UID" in page
     assert re.findall(r"/kubepods[^<]*", page) == [
         "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3f1c2d40_0000_4000_8000_000000000001.slice"
@@ -352,14 +352,14 @@ def test_no_bars_for_what_is_not_there() -> None:
     nodes = tuple(msgspec.structs.replace(node, hugepages=(HugePages(2048, 0),)) for node in machine.nodes)
     node = managed_node(msgspec.structs.replace(machine, nodes=nodes))
     assert "hugepages-2Mi" in (node.kubelet.manager.memory.machine_state[0].memory_map or {})
-    picture = picture_of(node.kubelet)
+    picture = picture_of(node.view)
     assert {m.resource for socket in picture.sockets for node in socket.nodes for m in node.memory} == {"memory"}
     assert "of 0 B" not in to_svg(picture)
 
 
 def test_empty_nodes_are_counted_not_drawn() -> None:
     """A machine of 34 NUMA nodes of which 28 are empty says so, and shows distances of the others only."""
-    picture = picture_of(Node(load_gallery("gb200-34-nodes"), KubeletConfig()).kubelet)
+    picture = picture_of(Node(load_gallery("gb200-34-nodes"), KubeletConfig()).view)
     assert "34 NUMA nodes, 28 without CPUs and memory not drawn" in picture.details
     drawn = [node.id for socket in picture.sockets for node in socket.nodes]
     assert [node for node, _ in picture.distances] == drawn
@@ -369,7 +369,7 @@ def test_empty_nodes_are_counted_not_drawn() -> None:
 @pytest.mark.parametrize("name", gallery_names())
 def test_numbers_of_cpus_are_readable(name: str) -> None:
     """On every machine the numbers in the squares are at least ten pixels high."""
-    picture = picture_of(Node(load_gallery(name), KubeletConfig()).kubelet)
+    picture = picture_of(Node(load_gallery(name), KubeletConfig()).view)
     assert lay_out(picture, 50).digits >= 10
 
 
@@ -378,7 +378,7 @@ def test_swatches_of_the_table_have_the_patterns() -> None:
     node = make_node("pack:1 numa:1(memory=64GB) core:8 pu:2")
     for number in range(9):
         assert node.admit(make_pod(f"w{number}", ("c", "1"), memory="64Mi")).admitted
-    page = to_html([("", picture_of(node.kubelet))])
+    page = to_html([("", picture_of(node.view))])
     swatches = re.findall(r'<svg viewBox="0 0 15 15" class="podslice swatch".*?</svg>', page)
     assert len(swatches) == len(set(swatches)) == 9
     assert "url(#s0p7)" in swatches[7]
@@ -401,7 +401,7 @@ def test_text_is_readable_on_its_ground() -> None:
     """Contrast is at least 4.5 for numbers on owners' colours, and for ink on every ground of both themes."""
     for look in range(7):
         assert contrast(style_of(look).fill, style_of(look).ink) >= 4.5
-    drawing = to_svg(picture_of(busy_node(8).kubelet))
+    drawing = to_svg(picture_of(busy_node(8).view))
     themes = [
         dict(re.findall(r"--(\w+):(#\w+)", block)) for block in re.findall(r"svg\.podslice\{(--.*?)\}", drawing, re.S)
     ]
@@ -415,7 +415,7 @@ def test_text_is_readable_on_its_ground() -> None:
 
 def test_terminal_shows_the_same_owners() -> None:
     """As many symbols of an owner are drawn as it has CPUs."""
-    picture: Picture = picture_of(busy_node(64).kubelet)
+    picture: Picture = picture_of(busy_node(64).view)
     text = re.sub(r"\x1b\[[0-9;]*m", "", to_text(picture, width=120))
     rows = "".join(line[20:] for line in text.splitlines() if line.startswith("    thread"))
     for index, owner in enumerate(picture.owners):

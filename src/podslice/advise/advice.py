@@ -13,7 +13,7 @@ from podslice.advise.defrag.plan import defragment as plan_moves
 from podslice.advise.defrag.restarts import RestartPlan, plan_restarts
 from podslice.advise.explain.explain import Explainer, Explanation, explain_each
 from podslice.advise.inspect.build import inspect_pod
-from podslice.advise.inspect.facts import NodeView
+from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import Page
 from podslice.advise.lint.engine import lint_kubelet, lint_pod
 from podslice.advise.lint.model import Finding
@@ -88,6 +88,6 @@ def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") ->
         return inspect_pod(pod, default_gates(profile), quirks_of(profile))
     kubelet = node.kubelet
     allocatable = kubelet.node_resources().allocatable
-    view = NodeView(kubelet.config, memory_capacity=node.machine.memory, allocatable=allocatable)
+    view = KnownNode(kubelet.config, memory_capacity=node.machine.memory, allocatable=allocatable)
     gates = kubelet.manager.context.gates
     return inspect_pod(identified(pod), gates, kubelet.quirks, view=view, node=node.copy())

@@ -156,4 +156,4 @@ def _refusal(uid: str, unit: str, refusal: Refusal) -> RefusalStatus:
 def _map(owner: Owner) -> str:
     node = owner.node
     assert node is not None
-    return to_text(picture_of(node.kubelet), width=120)
+    return to_text(picture_of(node.view), width=120)

@@ -60,8 +60,8 @@ def admit(
     """
     form = picture_form(None, out)
     node, _, warnings = start_node(**options)
-    before = None if out is None else picture_of(node.kubelet)
-    read = read_pods(files, taken=set(node.kubelet.active), **options)
+    before = None if out is None else picture_of(node.view)
+    read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))
     profile = options["profile"]
     decisions = [_decide(node, one.pod) for one in read.pods]
@@ -69,7 +69,7 @@ def admit(
     if only_refused:
         decisions = [decision for decision in decisions if not decision.admitted]
     if out is not None:
-        write_picture(out, [("", picture_of(node.kubelet, before=before))], form)
+        write_picture(out, [("", picture_of(node.view, before=before))], form)
     if output in ("table", "wide"):
         _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
     else:
@@ -105,8 +105,8 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
     from podslice.render.table import print_table
 
     echo(wrapped(_headline(node, profile), prose_width()) + "\n")
-    memory = node.kubelet.manager.memory.static
-    devices = bool(node.kubelet.devices)
+    memory = node.view.binds_memory
+    devices = bool(node.view.devices)
     headings = ["POD", "CONTAINER", "VERDICT", "QOS", "CPUS", "CPU LIST", "NUMA", "ISOLATION", "CFS QUOTA"]
     headings += ["MEMORY NODES"] * memory + ["DEVICES"] * devices
     if wide:
@@ -142,7 +142,7 @@ def _notes(decision: Decision) -> Iterator[tuple[str, str]]:
 
 
 def _headline(node: Node, profile: str) -> str:
-    config = node.kubelet.config
+    config = node.view.config
     machine = node.machine
     parts = [
         machine.name or "machine",
@@ -164,7 +164,7 @@ def _memory_table(node: Node) -> str:
     from podslice.render.table import format_bytes, format_table
 
     rows = []
-    for numa, books in sorted(node.kubelet.manager.memory.machine_state.items()):
+    for numa, books in sorted(node.view.memory.items()):
         group = ",".join(map(str, books.cells or ()))
         for name, table in sorted((books.memory_map or {}).items(), reverse=True):
             if not table.total and name != "memory":
@@ -217,4 +217,4 @@ def _cpu_columns(container: ContainerDecision, pool: CPUSet, wide: bool) -> list
 def _map(node: Node) -> str:
     from podslice.render.terminal import to_text
 
-    return to_text(picture_of(node.kubelet), width=shutil.get_terminal_size((120, 24)).columns)
+    return to_text(picture_of(node.view), width=shutil.get_terminal_size((120, 24)).columns)

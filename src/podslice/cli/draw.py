@@ -72,7 +72,7 @@ def draw(
         return
     form = picture_form(output, out)
     started = start_node(**options)
-    read = read_pods(files, taken=set(started.node.kubelet.active), **options)
+    read = read_pods(files, taken=set(started.node.pods), **options)
     print_warnings((*started.warnings, *read.warnings))
     pictures = _pictures(started.node, [one.pod for one in read.pods], evicted)
     if out is None:
@@ -91,7 +91,7 @@ def picture_form(output: str | None, out: Path | None) -> str:
 
 
 def _pictures(node: Node, pods: Sequence[Pod], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:
-    before = picture_of(node.kubelet)
+    before = picture_of(node.view)
     if not pods and not evicted:
         return [("", before)]
     for name in evicted:
@@ -101,14 +101,14 @@ def _pictures(node: Node, pods: Sequence[Pod], evicted: tuple[str, ...]) -> list
         decision = node.admit(pod)
         name = f"{decision.namespace}/{decision.name}"
         told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
-    after = f"After: {', '.join(told)}", picture_of(node.kubelet, before=before)
+    after = f"After: {', '.join(told)}", picture_of(node.view, before=before)
     return [("Before", before), after] if before.pods else [after]
 
 
 def find_pod(node: Node, name: str) -> str:
     """UID of the running pod with this UID, name or namespace/name. Raises `InputError`."""
     known = []
-    for uid, pod in node.kubelet.active.items():
+    for uid, pod in node.view.pods.items():
         metadata = pod.spec.metadata
         label = f"{metadata.namespace or 'default'}/{metadata.name}"
         if name in (uid, metadata.name, label):
@@ -166,7 +166,7 @@ def _watch(options: dict[str, Any], interval: float) -> None:
 def current_text(options: dict[str, Any]) -> str:
     """The picture of a state directory now, or what is wrong with it."""
     try:
-        return _terminal("", picture_of(start_node(**options).node.kubelet))
+        return _terminal("", picture_of(start_node(**options).node.view))
     except PodsliceError as error:
         return style(f"podslice: {error}", fg="red")
 

@@ -51,7 +51,7 @@ def explain(
     from podslice.web.pages import answer_of, answer_page
 
     node, _, warnings = start_node(**options)
-    read = read_pods(files, taken=set(node.kubelet.active), **options)
+    read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))
     pods = [one.pod for one in read.pods]
     shown: list[Explained] = []
@@ -61,7 +61,7 @@ def explain(
         all_admitted = all_admitted and admitted
         if not (only_refused and admitted):
             printer.show(one.explanation)
-            shown.append(one if out is not None else one._replace(before=node.kubelet, after=node.kubelet))
+            shown.append(one if out is not None else one._replace(before=node.view, after=node.view))
     if out is not None:
         write_text(out, answer_page([answer_of(one) for one in shown]))
     if output not in ("table", "wide"):

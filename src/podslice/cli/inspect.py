@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from podslice.advise.inspect.build import inspect_pod
-from podslice.advise.inspect.facts import NodeView
+from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import Page
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config_and_gates, print_warnings, profile_option, set_option, started
@@ -143,11 +143,11 @@ def _node(machine: Machine | None, config: KubeletConfig, profile: str) -> Node 
     return None if machine is None else started(lambda: Node(machine, config, profile=profile), config)
 
 
-def _view(config: KubeletConfig, machine: Machine | None, facts: tuple[str, ...], profile: str) -> NodeView:
+def _view(config: KubeletConfig, machine: Machine | None, facts: tuple[str, ...], profile: str) -> KnownNode:
     from podslice.cli.node_facts import apply_facts, view_of_machine
 
     node = _node(machine, config, profile)
-    view = NodeView(config) if machine is None or node is None else view_of_machine(machine, config, node)
+    view = KnownNode(config) if machine is None or node is None else view_of_machine(machine, config, node)
     return apply_facts(view, facts)
 
 

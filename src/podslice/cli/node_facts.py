@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from podslice.advise.inspect.facts import NodeView
+from podslice.advise.inspect.facts import KnownNode
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.errors import InputError
@@ -21,15 +21,15 @@ from podslice.core.values.quantity import Quantity, QuantityError
 _REMEDY = "--node node.yaml, or --node memory=64Gi --node cpu=16"
 
 
-def view_of_machine(machine: Machine, config: KubeletConfig, node: Node) -> NodeView:
+def view_of_machine(machine: Machine, config: KubeletConfig, node: Node) -> KnownNode:
     """What a kubelet on this machine reports."""
-    resources = node_resources(machine, config, node.kubelet.manager.reservation or {})
+    resources = node_resources(machine, config, node.view.reservation)
     sizes = tuple(pool.page_size_ki * 1024 for pool in machine.all_hugepages)
-    view = NodeView(config, memory_capacity=machine.memory, allocatable=resources.allocatable)
+    view = KnownNode(config, memory_capacity=machine.memory, allocatable=resources.allocatable)
     return msgspec.structs.replace(view, page_sizes=sizes) if sizes else view
 
 
-def apply_facts(view: NodeView, facts: tuple[str, ...]) -> NodeView:
+def apply_facts(view: KnownNode, facts: tuple[str, ...]) -> KnownNode:
     """The view with facts on top, in order. Raises `InputError`."""
     for fact in facts:
         key, equals, value = fact.partition("=")
@@ -37,7 +37,7 @@ def apply_facts(view: NodeView, facts: tuple[str, ...]) -> NodeView:
     return view
 
 
-def _with_fact(view: NodeView, key: str, value: str) -> NodeView:
+def _with_fact(view: KnownNode, key: str, value: str) -> KnownNode:
     if key == "cgroup":
         if value not in ("1", "2"):
             raise InputError(f"{value!r} is no cgroup version", path="--node cgroup", remedy="1 or 2")
@@ -48,7 +48,7 @@ def _with_fact(view: NodeView, key: str, value: str) -> NodeView:
     return _with_amounts(view, amounts)
 
 
-def _with_node(view: NodeView, path: str) -> NodeView:
+def _with_node(view: KnownNode, path: str) -> KnownNode:
     from podslice.k8s.files import read_text
     from podslice.k8s.yaml import load_documents
 
@@ -73,7 +73,7 @@ def _operating_system(node: dict[str, Any]) -> str:
     return str(reported or labelled or "linux")
 
 
-def _with_amounts(view: NodeView, allocatable: ResourceList, names: set[str] | None = None) -> NodeView:
+def _with_amounts(view: KnownNode, allocatable: ResourceList, names: set[str] | None = None) -> KnownNode:
     sizes = sorted(page_size_of(name) for name in names or allocatable if name.startswith(HUGEPAGES_PREFIX))
     view = msgspec.structs.replace(view, allocatable=allocatable)
     return msgspec.structs.replace(view, page_sizes=tuple(sizes)) if sizes else view

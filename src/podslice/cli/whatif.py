@@ -119,7 +119,7 @@ def whatif(
             [ranking.outcomes[0].scenario] if recommend else [outcome.scenario for outcome in report][:_MOST_PICTURES]
         )
         pictures = [
-            (scenario.name, picture_of(node.kubelet, title=scenario.machine.name))
+            (scenario.name, picture_of(node.view, title=scenario.machine.name))
             for scenario in scenarios
             if scenario.name in chosen and (node := populated(scenario, pods, profile=profile)) is not None
         ]

@@ -42,6 +42,7 @@ from podslice.core.scheduling.predicates import (
     together,
 )
 from podslice.core.values.cpuset import Bits
+from podslice.core.view import NodeView, view_of
 
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
 
@@ -104,6 +105,7 @@ class Kubelet:
         self.preempted: tuple[str, ...] = ()
         self._seen: dict[str, PodOnNode] = {}
         self._resources: tuple[tuple[object, ...], NodeResources] | None = None
+        self._view: tuple[tuple[object, ...], NodeView] | None = None
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
         self.machine = machine
@@ -132,6 +134,26 @@ class Kubelet:
     def active(self) -> dict[str, AdmissionPod]:
         """Pods on the node, in order of first admission."""
         return self.manager.context.active
+
+    @property
+    def view(self) -> NodeView:
+        """The node as it is now, for whoever wants to know; it stays as it is when the node changes."""
+        manager, context = self.manager, self.manager.context
+        report = manager.device.capacity()
+        changes = manager.cpu.state.revision, manager.memory.revision, manager.device.revision
+        now = *changes, context.epoch, len(context.active), report.capacity, report.allocatable
+        if self._view is None or self._view[0] != now:
+            self._view = (
+                now,
+                view_of(
+                    manager,
+                    self.node_resources(),
+                    self.unmanaged,
+                    predicates=self.predicates,
+                    cgroup_version=self.cgroup_version,
+                ),
+            )
+        return self._view[1]
 
     # Pods
 
@@ -454,6 +476,7 @@ class Kubelet:
         self.config = config or self.config
         self.devices = devices if devices is not None else self.devices
         self.running = False
+        self._view = None
         self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
         context = self.manager.context
         self.resizes.gates = context.gates

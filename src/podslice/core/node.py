@@ -44,6 +44,7 @@ from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.core.view import NodeView
 from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE, encode, load, restore_failure
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.tools.stand_ins import STAND_IN_NAMESPACE
@@ -95,6 +96,11 @@ class Node:
         return f"<Node {self.machine.name or 'machine'}: {self.machine.cpu_count} CPUs, pods: {len(self.pods)}>"
 
     @property
+    def view(self) -> NodeView:
+        """The node as it is now, as a value: its rules, its pods, and who holds what."""
+        return self.kubelet.view
+
+    @property
     def machine(self) -> Machine:
         """The machine the kubelet runs on."""
         return self.kubelet.machine
@@ -123,8 +129,7 @@ class Node:
     def assignable_cpus(self) -> CPUSet:
         """CPUs of the shared pool that a container may still get for itself. A pod that wants more is refused for
         certain; one that wants fewer may be, for their place."""
-        cpu = self.kubelet.manager.cpu
-        return CPUSet.from_bits(cpu.state.default & ~cpu.reserved)
+        return CPUSet.from_bits(self.kubelet.manager.cpu.assignable)
 
     @property
     def files(self) -> Mapping[str, bytes]:

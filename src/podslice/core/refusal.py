@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
-from podslice.core.allocate.pod_pool import EmptyPool, empty_cpu_pool, empty_memory_pool
+from podslice.core.allocate.pod_pool import EmptyPool, used_up
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.pod.eligibility import AdmissionPod
@@ -43,12 +43,7 @@ def empty_pool(manager: ContainerManager, pod: AdmissionPod) -> EmptyPool | None
     are placed as a whole. They refuse such a pod whatever the node has."""
     if not places_whole(manager, pod) or pod.uid in manager.cpu.state.bubbles:
         return None
-    pool = None
-    if manager.cpu.static and pod.cpus:
-        pool = empty_cpu_pool(pod, init_overlaps=manager.quirks.init_overlaps_sidecars)
-    if pool is None and manager.memory.static and pod.guaranteed:
-        pool = empty_memory_pool(pod, exact_text=manager.quirks.inexact_memory_is_refused)
-    return pool
+    return used_up(pod, manager.quirks, cpus=manager.cpu.static, memory=manager.memory.static)
 
 
 def places_whole(manager: ContainerManager, pod: AdmissionPod) -> bool:
@@ -74,7 +69,7 @@ def _asked(manager: ContainerManager, pod: AdmissionPod) -> str:
 
 def _free_cpus(manager: ContainerManager) -> str:
     cpu = manager.cpu
-    assignable = cpu.state.default & ~cpu.reserved
+    assignable = cpu.assignable
     nodes = [f"NUMA {node}: {(assignable & cpus).bit_count()}" for node, cpus in cpu.topology.numa_nodes.items()]
     return f"Free for exclusive use: {assignable.bit_count()} ({', '.join(nodes)})"
 

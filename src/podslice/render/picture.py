@@ -11,12 +11,11 @@ from itertools import count
 from typing import NamedTuple
 
 from podslice.core.effects.cgroup_path import pod_cgroup_path
-from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology
-from podslice.core.managers.container import ContainerManager
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+from podslice.core.view import NodeView
 from podslice.render.table import format_bytes
 
 RESERVED, SHARED, EXCLUSIVE, POD_SHARED, POOLED = "reserved", "shared", "exclusive", "pod shared", "shared pool"
@@ -131,32 +130,31 @@ class Picture(NamedTuple):
                         yield from core.cpus
 
 
-def picture_of(kubelet: Kubelet, *, before: Picture | None = None, title: str = "") -> Picture:
+def picture_of(view: NodeView, *, before: Picture | None = None, title: str = "") -> Picture:
     """The picture of a node now; with `before`, CPUs that changed hands since then are marked."""
-    pods, owners = _owners(kubelet)
+    pods, owners = _owners(view)
     owners = _looking(owners, () if before is None else before.owners)
-    cpu = kubelet.manager.cpu
-    painter = _Painter(cpu.topology, cpu.reserved, owners, pods, before)
+    painter = _Painter(view.topology, view.reserved, owners, pods, before)
     boxes: dict[int | None, list[NUMABox]] = {}
-    for node in sorted(kubelet.machine.nodes, key=lambda node: node.id):
-        mine = cpu.topology.numa_nodes.get(node.id, 0)
-        for socket, cpus in ((s, bits & mine) for s, bits in cpu.topology.sockets.items()):
+    for node in sorted(view.machine.nodes, key=lambda node: node.id):
+        mine = view.topology.numa_nodes.get(node.id, 0)
+        for socket, cpus in ((s, bits & mine) for s, bits in view.topology.sockets.items()):
             if cpus:
-                free = (cpus & cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else None
-                boxes.setdefault(socket, []).append(_numa_box(kubelet, node.id, cpus, free, painter))
+                free = (cpus & view.assignable).bit_count() if view.pins_cpus else None
+                boxes.setdefault(socket, []).append(_numa_box(view, node.id, cpus, free, painter))
         if not mine and _has_memory(node):
-            boxes.setdefault(None, []).append(_numa_box(kubelet, node.id, 0, 0, painter))
+            boxes.setdefault(None, []).append(_numa_box(view, node.id, 0, 0, painter))
     ordered = sorted(boxes, key=lambda socket: (socket is None, socket or 0))
     return Picture(
-        title=title or kubelet.machine.name or "machine",
-        details=_details(kubelet),
+        title=title or view.machine.name or "machine",
+        details=_details(view),
         sockets=tuple(SocketBox(socket, tuple(boxes[socket])) for socket in ordered),
         owners=tuple(owners),
         pods=tuple(pods),
-        reserved=cpu.reserved,
-        shared=cpu.state.default if cpu.static else cpu.topology.all_cpus,
-        distances=_distances(kubelet.machine),
-        loose_devices=tuple(_devices(kubelet, None)),
+        reserved=view.reserved,
+        shared=view.shared if view.pins_cpus else view.topology.all_cpus,
+        distances=_distances(view.machine),
+        loose_devices=tuple(_devices(view, None)),
     )
 
 
@@ -173,8 +171,8 @@ def _distances(machine: Machine) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple((nodes[row].id, tuple((nodes[row].distances or ())[place] for place in drawn)) for row in drawn)
 
 
-def _details(kubelet: Kubelet) -> tuple[str, ...]:
-    config, machine = kubelet.config, kubelet.machine
+def _details(view: NodeView) -> tuple[str, ...]:
+    config, machine = view.config, view.machine
     nodes = len(machine.nodes)
     empty = sum(not node.cores and not _has_memory(node) for node in machine.nodes)
     hidden = f", {empty} without CPUs and memory not drawn" if empty else ""
@@ -191,12 +189,12 @@ def _details(kubelet: Kubelet) -> tuple[str, ...]:
 # Owners
 
 
-def _owners(kubelet: Kubelet) -> tuple[list[PodEntry], list[Owner]]:
+def _owners(view: NodeView) -> tuple[list[PodEntry], list[Owner]]:
     pods: list[PodEntry] = []
     owners: list[Owner] = []
-    for pod in kubelet.active.values():
-        mine = list(_owners_of_pod(kubelet.manager, pod, len(pods)))
-        entry = _pod_entry(kubelet.manager, pod, pooled=not mine)
+    for pod in view.pods.values():
+        mine = list(_owners_of_pod(view, pod, len(pods)))
+        entry = _pod_entry(view, pod, pooled=not mine)
         if entry.pooled and entry.devices:
             mine.append(Owner(entry.label, 0, POOLED, len(pods)))
         pods.append(entry)
@@ -214,20 +212,20 @@ def _looking(owners: list[Owner], before: Iterable[Owner]) -> list[Owner]:
     ]
 
 
-def _pod_entry(manager: ContainerManager, pod: AdmissionPod, *, pooled: bool) -> PodEntry:
+def _pod_entry(view: NodeView, pod: AdmissionPod, *, pooled: bool) -> PodEntry:
     held: dict[tuple[str, tuple[int, ...]], int] = {}
     devices: list[str] = []
-    for block in manager.memory.booked(pod.uid, [container.name for container in pod.containers]):
+    for block in view.booked(pod.uid, [container.name for container in pod.containers]):
         key = block.type, tuple(block.numa_affinity or ())
         held[key] = held.get(key, 0) + block.size
     for container in pod.containers:
-        devices += [name for ids in manager.device.devices_of(pod.uid, container.name).values() for name in ids]
+        devices += [name for ids in view.devices_of(pod.uid, container.name).values() for name in ids]
     memory = "; ".join(
         f"{format_bytes(size)} {kind} on NUMA {','.join(map(str, nodes))}"
         for (kind, nodes), size in held.items()
         if size
     )
-    bubble = manager.cpu.state.bubbles.get(pod.uid, 0)
+    bubble = view.bubbles.get(pod.uid, 0)
     return PodEntry(_label(pod), pod.qos, bubble, memory, ", ".join(devices), _cgroup(pod), pooled)
 
 
@@ -242,17 +240,17 @@ def _label(pod: AdmissionPod) -> str:
     return f"{metadata.namespace or 'default'}/{metadata.name or pod.uid}"
 
 
-def _owners_of_pod(manager: ContainerManager, pod: AdmissionPod, index: int) -> Iterator[Owner]:
+def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Owner]:
     """Containers with CPUs of their own, init containers only for what nobody took over from them; then the pod's
     shared pool."""
     shared = 0
     taken = 0
     found: list[Owner] = []
     for container in reversed(pod.containers):
-        cpus = manager.cpu.state.assignment(pod.uid, container.name)
+        cpus = view.assignment(pod.uid, container.name)
         if cpus is None:
             continue
-        if manager.cpu.isolation(pod, container) == "pod":
+        if view.isolation(pod, container) == "pod":
             shared |= 0 if container.plain_init else cpus
             continue
         left = cpus & ~taken & ~shared if container.plain_init else cpus
@@ -260,7 +258,7 @@ def _owners_of_pod(manager: ContainerManager, pod: AdmissionPod, index: int) -> 
             taken |= cpus
             found.append(Owner(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index))
     yield from reversed(found)
-    bubble = manager.cpu.state.bubbles.get(pod.uid, 0)
+    bubble = view.bubbles.get(pod.uid, 0)
     shared = (shared or bubble) & ~taken
     if shared:
         yield Owner(_label(pod), shared, POD_SHARED, index)
@@ -312,36 +310,33 @@ def _holder(picture: Picture, cpu: CPU) -> str:
     return cpu.kind if cpu.owner is None else picture.owners[cpu.owner].label
 
 
-def _numa_box(kubelet: Kubelet, node: int, cpus: Bits, free: int | None, painter: _Painter) -> NUMABox:
-    return NUMABox(
-        node, cpus, free, painter.caches(cpus), tuple(_memory(kubelet, node)), tuple(_devices(kubelet, node))
-    )
+def _numa_box(view: NodeView, node: int, cpus: Bits, free: int | None, painter: _Painter) -> NUMABox:
+    return NUMABox(node, cpus, free, painter.caches(cpus), tuple(_memory(view, node)), tuple(_devices(view, node)))
 
 
-def _memory(kubelet: Kubelet, node: int) -> Iterator[Memory]:
-    memory = kubelet.manager.memory
-    if memory.static:
-        tables = memory.machine_state[node].memory_map or {}
+def _memory(view: NodeView, node: int) -> Iterator[Memory]:
+    if view.binds_memory:
+        tables = view.memory[node].memory_map or {}
         for name in sorted(tables, reverse=True):
             table = tables[name]
             if name != "memory" and not table.allocatable + table.system_reserved:
                 continue
             yield Memory(name, table.allocatable + table.system_reserved, table.system_reserved, table.reserved)
         return
-    found = next(n for n in kubelet.machine.nodes if n.id == node)
+    found = next(n for n in view.machine.nodes if n.id == node)
     yield Memory("memory", found.memory, 0, None)
 
 
-def _devices(kubelet: Kubelet, node: int | None) -> Iterator[DeviceBox]:
+def _devices(view: NodeView, node: int | None) -> Iterator[DeviceBox]:
     """Devices of a NUMA node; those of several are drawn at the first. None: without a node."""
     holders = {
-        (resource, name): _name(kubelet, uid)
-        for uid, named in kubelet.manager.device.assignments().items()
-        for by_resource in named.values()
-        for resource, names in by_resource.items()
+        (resource, name): _name(view, uid)
+        for uid, named in view.device_ids.items()
+        for container in named
+        for resource, names in view.devices_of(uid, container).items()
         for name in names
     }
-    for resource in kubelet.devices.resources:
+    for resource in view.devices.resources:
         for device in resource.devices:
             home = min(device.numa) if device.numa else None
             if home == node:
@@ -349,8 +344,8 @@ def _devices(kubelet: Kubelet, node: int | None) -> Iterator[DeviceBox]:
                 yield DeviceBox(resource.resource, device.id, device.healthy, owner)
 
 
-def _name(kubelet: Kubelet, uid: str) -> str:
-    pod = kubelet.active.get(uid)
+def _name(view: NodeView, uid: str) -> str:
+    pod = view.pods.get(uid)
     return uid if pod is None else _label(pod)
 
 

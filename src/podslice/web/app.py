@@ -135,7 +135,7 @@ class App:
         try:
             node = self._current(self._stamp())
             loaded = load_pods_text(request.body.decode("utf-8"), "the pod", **self._reading._asdict())
-            pods = unique(loaded, taken=set(node.kubelet.active))
+            pods = unique(loaded, taken=set(node.pods))
             if len(pods) > MOST_PODS:
                 raise InputError(f"{len(pods)} pods at once", remedy=f"give at most {MOST_PODS}")
             containers = sum(len(one.pod.spec.init_containers) + len(one.pod.spec.containers) for one in pods)

@@ -92,8 +92,8 @@ def shell(nonce: str) -> str:
 
 def node_fragment(node: Node) -> str:
     """The node as it is now."""
-    picture = picture_of(node.kubelet)
-    pods = len(node.kubelet.active)
+    picture = picture_of(node.view)
+    pods = len(node.pods)
     return str(section(f"The node now: {pods} pod{'s' if pods != 1 else ''}", picture, "n"))
 
 
@@ -194,5 +194,5 @@ def explained(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> list[An
 
 def answer_of(one: Explained) -> Answer:
     """The explanation, with a picture of the node where the pod was admitted."""
-    admitted = one.after is not one.before
+    admitted = one.explanation.trace.admitted
     return one.explanation, picture_of(one.after, before=picture_of(one.before)) if admitted else None

@@ -24,6 +24,7 @@ from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.scheduling.predicates import Refusal
+from podslice.core.view import NodeView
 
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 4096
@@ -111,8 +112,8 @@ class Explained(NamedTuple):
     """An explanation, and the node before and after the pod; the same one where it was refused."""
 
     explanation: Explanation
-    before: Kubelet
-    after: Kubelet
+    before: NodeView
+    after: NodeView
 
 
 def explain_each(kubelet: Kubelet, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explained]:
@@ -121,11 +122,11 @@ def explain_each(kubelet: Kubelet, pods: Iterable[Pod], *, fixes: bool = True) -
     explainer = Explainer(node)
     for pod in pods:
         explanation = explainer.explain(pod, fixes=fixes)
-        before = node
+        before = node.view
         if explanation.trace.admitted:
             node = explainer.with_pod(pod)
             explainer = Explainer(node)
-        yield Explained(explanation, before, node)
+        yield Explained(explanation, before, node.view)
 
 
 def explain(kubelet: Kubelet, pod: Pod, *, fixes: bool = True) -> Explanation:

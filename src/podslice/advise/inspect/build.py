@@ -9,7 +9,7 @@ import msgspec
 
 from podslice.advise.inspect import cgroups, written
 from podslice.advise.inspect.counts import counts
-from podslice.advise.inspect.facts import Gates, NodeView
+from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.formula import PodDefaults, effective
 from podslice.advise.inspect.page import Page, Placement
 from podslice.advise.inspect.qos_reason import qos
@@ -36,7 +36,7 @@ def inspect_pod(
     kind: str = "Pod",
     data: Mapping[str, Any] | None = None,
     limit_ranges: Sequence[LimitRange] = (),
-    view: NodeView | None = None,
+    view: KnownNode | None = None,
     node: Node | None = None,
 ) -> Page:
     """The page about a pod as it was written.
@@ -45,7 +45,7 @@ def inspect_pod(
     known of the node; with `node`, an empty one, the pod is admitted on it (and leaves again), which decides about
     exclusive CPUs.
     """
-    view = view or NodeView()
+    view = view or KnownNode()
     stages = _stages(pod, gates, limit_ranges)
     live = is_live(pod)
     prepared = stages.final if live or pod.status.qos_class else prepare_for_create(stages.final, gates)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from podslice.advise.inspect.facts import Gates, NodeView
+from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Cgroup
 from podslice.advise.inspect.written import kind_of
 from podslice.core.effects.cgroup import declares_limit, pod_cgroup, pod_unified
@@ -36,12 +36,12 @@ def pod_path(pod: Pod, gates: Gates) -> str:
     return pod_cgroup_path(uid, pod_qos(pod, gates))
 
 
-def cgroups(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView, owners: Collection[str]) -> tuple[Cgroup, ...]:
+def cgroups(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Collection[str]) -> tuple[Cgroup, ...]:
     """The pod's cgroup, then those of init, app and ephemeral containers. `owners` own their CPUs."""
     return _pod(pod, gates, node, owners), *_containers(pod, gates, quirks, node, owners)
 
 
-def _pod(pod: Pod, gates: Gates, node: NodeView, owners: Collection[str]) -> Cgroup:
+def _pod(pod: Pod, gates: Gates, node: KnownNode, owners: Collection[str]) -> Cgroup:
     settings = node.settings
     values = pod_cgroup(
         pod,
@@ -58,7 +58,7 @@ def _pod(pod: Pod, gates: Gates, node: NodeView, owners: Collection[str]) -> Cgr
     return Cgroup("pod", "pod", pod_path(pod, gates), files)
 
 
-def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView, owners: Collection[str]) -> Iterator[Cgroup]:
+def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Collection[str]) -> Iterator[Cgroup]:
     settings = node.settings
     parent = pod_path(pod, gates)
     scores = _oom_scores(pod, gates, node)
@@ -105,7 +105,7 @@ def _v1_files(shares: int, quota: tuple[int, int], memory: int, pages: Mapping[i
     }
 
 
-def _oom_scores(pod: Pod, gates: Gates, node: NodeView) -> list[int | None]:
+def _oom_scores(pod: Pod, gates: Gates, node: KnownNode) -> list[int | None]:
     """Scores in order of the containers; None for those that depend on a memory size that nobody gave."""
     if node.memory_capacity is not None:
         return [*oom_score_adjustments(pod, gates, node.memory_capacity)]
@@ -134,13 +134,13 @@ def _amount(size: int) -> str:
     return Quantity.of(size, BINARY_SI).canonical()
 
 
-def notes(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView, owners: Collection[str]) -> tuple[str, ...]:
+def notes(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Collection[str]) -> tuple[str, ...]:
     """What the values do not say themselves: limits taken from the pod, limits the pod does not get, quota off."""
     weights = quirks.implied_limit_becomes_weight
     return (*_quota_notes(pod, gates, node, owners), *_pod_notes(pod, gates), *_implied_notes(pod, gates, weights))
 
 
-def _quota_notes(pod: Pod, gates: Gates, node: NodeView, owners: Collection[str]) -> Iterator[str]:
+def _quota_notes(pod: Pod, gates: Gates, node: KnownNode, owners: Collection[str]) -> Iterator[str]:
     if not node.config.cpu_cfs_quota:
         yield "cpuCFSQuota is false: no CPU limit is enforced"
     elif owners and quota_disabled(True, gates):

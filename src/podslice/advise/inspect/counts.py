@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from podslice.advise.inspect.facts import Gates, NodeView
+from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Count
 from podslice.advise.inspect.written import in_order
 from podslice.core.pod.demand import is_pod_level_resources_set
@@ -23,12 +23,12 @@ _PODS = Quantity.of(110)
 _SCORED = ("cpu", "memory")
 
 
-def counts(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> tuple[Count, ...]:
+def counts(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> tuple[Count, ...]:
     """Scheduler, quota, LimitRange, eviction and autoscalers, in this order."""
     return tuple(_counts(pod, gates, quirks, node))
 
 
-def _counts(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> Iterator[Count]:
+def _counts(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> Iterator[Count]:
     requests = filter_requests(pod, gates)
     yield Count("scheduler: filter", _shown(requests), _fits(requests, node))
     scored = fit_scoring_requests(pod, gates, quirks)
@@ -45,7 +45,7 @@ def _counts(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> Iterator[
     yield Count("Cluster Autoscaler", _shown(cluster_autoscaler_requests(pod, gates)))
 
 
-def _fits(requests: Mapping[str, int], node: NodeView) -> str:
+def _fits(requests: Mapping[str, int], node: KnownNode) -> str:
     if node.allocatable is None:
         return ""
     known = {name: amount for name, amount in requests.items() if node.complete or name in node.allocatable}

@@ -13,7 +13,7 @@ from podslice.core.pod.spec import ResourceList
 from podslice.core.values.duration import DurationError, parse_duration
 
 
-class NodeView(msgspec.Struct, frozen=True):
+class KnownNode(msgspec.Struct, frozen=True):
     """`memory_capacity` in bytes, None when not known; `allocatable` as in the Node object, None when not known, and
     `complete` if a resource that it does not name is not there; `page_sizes` in bytes, `os` as
     in the Node's label."""

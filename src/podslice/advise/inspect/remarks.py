@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.advise.inspect.facts import Gates, NodeView
+from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.qos import compute_qos
@@ -15,7 +15,7 @@ from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.values.gates import GATES
 
 
-def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> tuple[str, ...]:
+def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> tuple[str, ...]:
     """Remarks about a pod as it was written and as it is stored."""
     return (*_release(written, prepared, gates), *_node(prepared, gates, quirks, node))
 
@@ -36,7 +36,7 @@ def _release(written: Pod, prepared: Pod, gates: Gates) -> Iterator[str]:
         yield f"in v1.36.2, which lacks the fixes of KEP-2837, its QoS class is {before}"
 
 
-def _node(pod: Pod, gates: Gates, quirks: Quirks, node: NodeView) -> Iterator[str]:
+def _node(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> Iterator[str]:
     refusal = pod_level_refusal(pod, gates, quirks, os=node.os, cgroup_version=node.cgroup_version)
     if refusal is not None:
         yield f"the node refuses it with {refusal.reason}: {refusal.message}"

@@ -12,6 +12,7 @@ from podslice.core.allocate import memory_pod, pod_level
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.core.quirks import Quirks
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
 
@@ -36,6 +37,14 @@ class EmptyPool(NamedTuple):
             f"the pod's budget is {self.shown(self.budget)}, its exclusive containers take all of it ({taken}) and "
             f"leave nothing for {', '.join(self.sharers)}"
         )
+
+
+def used_up(pod: AdmissionPod, quirks: Quirks, *, cpus: bool, memory: bool) -> EmptyPool | None:
+    """The resource that a pod's exclusive containers use up, of those that a manager gives to the pod as a whole."""
+    pool = empty_cpu_pool(pod, init_overlaps=quirks.init_overlaps_sidecars) if cpus and pod.cpus else None
+    if pool is None and memory and pod.guaranteed:
+        pool = empty_memory_pool(pod, exact_text=quirks.inexact_memory_is_refused)
+    return pool
 
 
 def empty_cpu_pool(pod: AdmissionPod, *, init_overlaps: bool = False) -> EmptyPool | None:

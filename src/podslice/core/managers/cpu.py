@@ -71,7 +71,7 @@ class CPUManager(CPUBooks):
             return None
         assigned = self.state.assignment(pod.uid, container.name)
         if assigned is None:
-            return {"cpu": self._hints(self._assignable(), self._reusable.get(pod.uid, 0), count)}
+            return {"cpu": self._hints(self.assignable, self._reusable.get(pod.uid, 0), count)}
         if assigned.bit_count() != count:
             return {"cpu": []}
         return {"cpu": self._hints(assigned, 0, count)}
@@ -102,7 +102,7 @@ class CPUManager(CPUBooks):
                 held |= assigned
         if held.bit_count() == pod.cpus:
             return {"cpu": self._hints(held, 0, pod.cpus)}
-        return {"cpu": self._hints(self._assignable(), self._reusable.get(pod.uid, 0) | held, pod.cpus)}
+        return {"cpu": self._hints(self.assignable, self._reusable.get(pod.uid, 0) | held, pod.cpus)}
 
     def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
         hints = cpu_topology_hints(
@@ -114,9 +114,6 @@ class CPUManager(CPUBooks):
             sockets_first=not self.context.quirks.socket_alignment_lost,
         )
         return hints or []
-
-    def _assignable(self) -> Bits:
-        return self.state.default & ~self.reserved
 
     # Allocation
 
@@ -164,7 +161,7 @@ class CPUManager(CPUBooks):
 
     def _take_from_default(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
         effort = Effort.over(self.topology.numa_mask, self.context.purse)
-        pool = self._assignable() | reusable
+        pool = self.assignable | reusable
         cpus = pick_with_affinity(self.topology, pool, count, affinity.mask, self.options, self.context.quirks, effort)
         self._note(effort)
         left = self.state.default & ~cpus

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.state import ownership
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
@@ -69,7 +70,7 @@ class CPUBooks:
         if self.static:
             self.allocatable = self.topology.all_cpus & ~self.reserved
             metrics = self.context.metrics
-            metrics[SHARED_POOL] = 1000 * (state.default & ~self.reserved).bit_count()
+            metrics[SHARED_POOL] = 1000 * self.assignable.bit_count()
             metrics[EXCLUSIVE] = state.assigned().bit_count()
 
     # Taking back
@@ -105,6 +106,11 @@ class CPUBooks:
 
     # Queries
 
+    @property
+    def assignable(self) -> Bits:
+        """ASSIGNABLE: CPUs that can still be given away exclusively."""
+        return self.state.default & ~self.reserved
+
     def affinity(self, uid: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7)."""
         assigned = self.state.assignment(uid, container)
@@ -114,19 +120,10 @@ class CPUBooks:
         """The CPUs a container runs on while those of its pod run that are named: what an init container owns is its
         own, so the pod's shared pool is smaller meanwhile. Upstream runs both on the same CPUs."""
         own = self.affinity(pod.uid, container.name)
-        bubble = self.state.bubbles.get(pod.uid)
-        if bubble is None or self.context.quirks.init_overlaps_sidecars or self.isolation(pod, container) != "pod":
+        if self.context.quirks.init_overlaps_sidecars:
             return own
-        taken = sidecars = 0
-        for other in pod.containers:
-            cpus = self.state.assignment(pod.uid, other.name) or 0
-            if other.name == container.name or not other.exclusive_cpus:
-                continue
-            if other.restartable:
-                sidecars |= cpus
-            elif other.init and other.name in running:
-                taken |= cpus | sidecars
-        return own & ~taken or bubble & ~taken
+        held = self.state.assignments.get(pod.uid, {})
+        return ownership.beside(pod, container, running, own=own, held=held, bubble=self.state.bubbles.get(pod.uid))
 
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
         """What the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""
@@ -137,11 +134,9 @@ class CPUBooks:
         held = self.state.assignment(pod.uid, container.name)
         return not container.exclusive_cpus or not self.static or held is not None
 
-    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> str:
-        """`container`, `pod` or `host` (cpu-topology 6.8)."""
-        if self.state.assignment(pod.uid, container.name) is None:
-            return "host"
-        return "pod" if pod.managed and not container.isolated else "container"
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> ownership.Isolation:
+        """Whose CPUs a container runs on."""
+        return ownership.isolation(pod, container, self.state.assignment(pod.uid, container.name))
 
     def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """Decides the CFS quota of the container (cpu-topology 6.9)."""
@@ -151,6 +146,4 @@ class CPUBooks:
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
         """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""
-        if pod.managed:
-            return all(self.isolation(pod, container) == "container" for container in pod.containers)
-        return any(self.exclusive_cpus(pod.uid, container.name) for container in pod.containers)
+        return ownership.pod_has_exclusive_cpus(pod, self.state.assignments.get(pod.uid, {}))

@@ -170,6 +170,19 @@ class DeviceBooks:
             uid: {name: self.devices_of(uid, name) for name in records} for uid, records in self._records.pods.items()
         }
 
+    def placed(self) -> dict[str, dict[str, dict[str, dict[int, tuple[str, ...]]]]]:
+        """All records: pod UID → container → resource → NUMA node (-1: none) → ids."""
+        return {
+            uid: {
+                name: {
+                    resource: {node: tuple(ids) for node, ids in held.by_node.items()}
+                    for resource, held in records.items()
+                }
+                for name, records in named.items()
+            }
+            for uid, named in self._records.pods.items()
+        }
+
     def holds_devices(self, uid: str) -> bool:
         """True when the pod has records, which lets it pass the general predicates (memory-device 2.14)."""
         return uid in self._records.pods

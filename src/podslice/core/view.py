@@ -1,0 +1,280 @@
+"""What a node is and who holds what on it, as one value that can be read and kept.
+
+Whoever asks about a node (explain, defrag, what-if, lint, pictures, the agent's reports) reads a `NodeView`; only the
+core reaches into the managers. A view shows the node as it was when it was taken, whatever happens to the node later.
+
+Sets of CPUs and of NUMA nodes are bits of an `int`, as in `CPUTopology`, so `view.assignable & topology.numa_nodes[0]`
+is what is left on NUMA node 0; `CPUSet.from_bits` prints one. The words for sets of CPUs are
+those of `core.state.model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.core.allocate.pod_pool import EmptyPool, used_up
+from podslice.core.config import topology_options
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.memory import Block, NUMANodeState
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.container import ContainerManager
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
+from podslice.core.scheduling.allocatable import NodeResources
+from podslice.core.state import ownership
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.cpuset import Bits, bits_of
+from podslice.core.values.quantity import Quantity
+
+_MANAGED = "PodLevelResourceManagers"
+
+
+class ContainerView(NamedTuple):
+    """What one container has: the CPUs it runs on, and of those the ones that are its own or its pod's; the NUMA nodes
+    its memory is bound to (none: not bound); its blocks of memory; its devices by resource."""
+
+    cpus: Bits
+    exclusive_cpus: Bits
+    memory_nodes: Bits
+    isolation: ownership.Isolation
+    has_exclusive_cpus: bool
+    cpu_quota_disabled: bool
+    blocks: tuple[Block, ...]
+    devices: Mapping[str, tuple[str, ...]]
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A node at one moment. `pods` are those on it by UID, in order of admission; `reservation` is what the
+    configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy. `unmanaged` are pods
+    that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off.
+
+    Of CPUs: `reserved`, `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container)
+    and `bubbles` (by pod UID). Of memory: `memory`, the accounts of each NUMA node, `blocks` that containers hold and
+    `pod_blocks` that pods with pod-level resources hold as a whole. `devices` are those the node was made with,
+    `device_ids` the ones that containers hold: by pod UID, container, resource and NUMA node (-1: none).
+    """
+
+    machine: Machine
+    config: KubeletConfig
+    quirks: Quirks
+    gates: Mapping[str, bool]
+    topology: CPUTopology
+    devices: DeviceInventory
+    predicates: bool
+    cgroup_version: int
+    resources: NodeResources
+    reservation: Mapping[str, Quantity]
+    pods: Mapping[str, AdmissionPod]
+    unmanaged: frozenset[str]
+    cpu_options: CPUPolicyOptions
+    reserved: Bits
+    shared: Bits
+    owners: Mapping[str, Mapping[str, Bits]]
+    bubbles: Mapping[str, Bits]
+    memory: Mapping[int, NUMANodeState]
+    blocks: Mapping[str, Mapping[str, tuple[Block, ...]]]
+    pod_blocks: Mapping[str, tuple[Block, ...]]
+    device_ids: Mapping[str, Mapping[str, Mapping[str, Mapping[int, tuple[str, ...]]]]]
+
+    # Rules
+
+    @property
+    def pins_cpus(self) -> bool:
+        """The CPU Manager's policy is static: containers may own CPUs."""
+        return self.config.cpu_manager_policy == "static"
+
+    @property
+    def binds_memory(self) -> bool:
+        """The Memory Manager's policy is Static: memory is counted by NUMA node."""
+        return self.config.memory_manager_policy == "Static"
+
+    @property
+    def aligns(self) -> bool:
+        """The Topology Manager has a policy other than none."""
+        return self.config.topology_manager_policy != topology_options.NONE
+
+    @property
+    def aligns_pods(self) -> bool:
+        """The Topology Manager aligns pods as a whole (scope pod)."""
+        return self.aligns and self.config.topology_manager_scope == "pod"
+
+    @property
+    def single_numa_node(self) -> bool:
+        """Whatever is aligned must be on one NUMA node."""
+        return self.config.topology_manager_policy == topology_options.SINGLE_NUMA_NODE
+
+    @property
+    def allocatable(self) -> dict[str, Quantity]:
+        """What pods may request in all, by resource, as in the Node's status."""
+        return self.resources.allocatable
+
+    @property
+    def quota_can_be_disabled(self) -> bool:
+        """CPUs of one's own switch the CFS quota off."""
+        return self.gates["DisableCPUQuotaWithExclusiveCPUs"]
+
+    def admission(self, pod: Pod) -> AdmissionPod:
+        """A pod as the managers of this node see it."""
+        gates = self.gates
+        return AdmissionPod.of(pod, {**gates, _MANAGED: False} if pod.metadata.uid in self.unmanaged else gates)
+
+    def places_whole(self, pod: AdmissionPod) -> bool:
+        """The pod's budget is given to it as a whole and divided: pod-level resources, pod scope, some policy."""
+        return pod.managed and not pod.ignored and self.aligns_pods
+
+    def empty_pool(self, pod: AdmissionPod) -> EmptyPool | None:
+        """The resource that a pod's exclusive containers use up, where pods are placed as a whole; such a pod is
+        refused whatever the node has."""
+        if not self.places_whole(pod) or pod.uid in self.bubbles:
+            return None
+        return used_up(pod, self.quirks, cpus=self.pins_cpus, memory=self.binds_memory)
+
+    # CPUs
+
+    @property
+    def assignable(self) -> Bits:
+        """ASSIGNABLE: CPUs that can still be given away exclusively."""
+        return self.shared & ~self.reserved
+
+    @property
+    def allocatable_cpus(self) -> Bits:
+        """Every CPU that can be given away exclusively while nobody owns any; none with CPU Manager policy none."""
+        return self.topology.all_cpus & ~self.reserved if self.pins_cpus else 0
+
+    @property
+    def assigned(self) -> Bits:
+        """All CPUs assigned to containers."""
+        union = 0
+        for named in self.owners.values():
+            for cpus in named.values():
+                union |= cpus
+        return union
+
+    @property
+    def owned(self) -> Bits:
+        """All CPUs that belong to somebody: every assignment and every bubble."""
+        union = self.assigned
+        for bubble in self.bubbles.values():
+            union |= bubble
+        return union
+
+    def assigned_to(self, uid: str) -> Bits:
+        """CPUs assigned to a pod's containers."""
+        union = 0
+        for cpus in self.owners.get(uid, {}).values():
+            union |= cpus
+        return union
+
+    def owned_by(self, uid: str) -> Bits:
+        """CPUs that belong to a pod: its bubble, and what is assigned to its containers."""
+        return self.bubbles.get(uid, 0) | self.assigned_to(uid)
+
+    def assignment(self, uid: str, container: str) -> Bits | None:
+        """The CPUs assigned to a container, None where it has no assignment."""
+        return self.owners.get(uid, {}).get(container)
+
+    def affinity(self, uid: str, container: str) -> Bits:
+        """The CPUs a container runs on: its assignment, else the shared pool."""
+        assigned = self.assignment(uid, container)
+        return self.shared if assigned is None else assigned
+
+    def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
+        """The CPUs a container runs on while those of its pod run that are named (see `ownership.beside`)."""
+        own = self.affinity(pod.uid, container.name)
+        if self.quirks.init_overlaps_sidecars:
+            return own
+        held = self.owners.get(pod.uid, {})
+        return ownership.beside(pod, container, running, own=own, held=held, bubble=self.bubbles.get(pod.uid))
+
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> ownership.Isolation:
+        """Whose CPUs a container runs on: its own (`container`), its pod's (`pod`) or everybody's (`host`)."""
+        return ownership.isolation(pod, container, self.assignment(pod.uid, container.name))
+
+    def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
+        """No CFS quota for the cgroup of the whole pod, where CPUs of one's own switch it off."""
+        return ownership.pod_has_exclusive_cpus(pod, self.owners.get(pod.uid, {}))
+
+    # Memory
+
+    def numa_nodes(self, uid: str, container: str) -> Bits:
+        """NUMA nodes a container's memory is bound to; 0 for no binding."""
+        return bits_of(node for block in self.blocks_of(uid, container) for node in block.numa_affinity or ())
+
+    def blocks_of(self, uid: str, container: str) -> tuple[Block, ...]:
+        """Memory that a container holds."""
+        return self.blocks.get(uid, {}).get(container, ())
+
+    def booked(self, uid: str, containers: Iterable[str]) -> tuple[Block, ...]:
+        """Memory that is counted for containers of a pod; what the pod holds as a whole counts instead."""
+        whole = self.pod_blocks.get(uid, ()) if self.gates[_MANAGED] else ()
+        return whole or tuple(block for name in containers for block in self.blocks_of(uid, name))
+
+    # Containers
+
+    def devices_of(self, uid: str, container: str) -> dict[str, tuple[str, ...]]:
+        """Ids of the devices a container holds by resource, in byte order."""
+        held = self.device_ids.get(uid, {}).get(container, {})
+        return {
+            resource: tuple(sorted({device for ids in held[resource].values() for device in ids}))
+            for resource in sorted(held)
+        }
+
+    def container(self, pod: AdmissionPod, container: AdmissionContainer) -> ContainerView:
+        """What a container of a pod on the node has."""
+        isolation = self.isolation(pod, container)
+        own = self.assignment(pod.uid, container.name) or 0
+        managed = self.gates[_MANAGED]
+        exclusive = isolation == "container" if managed else bool(own)
+        return ContainerView(
+            cpus=self.affinity(pod.uid, container.name),
+            exclusive_cpus=own,
+            memory_nodes=self.numa_nodes(pod.uid, container.name),
+            isolation=isolation,
+            has_exclusive_cpus=exclusive,
+            cpu_quota_disabled=exclusive and self.quota_can_be_disabled,
+            blocks=self.blocks_of(pod.uid, container.name),
+            devices=self.devices_of(pod.uid, container.name),
+        )
+
+
+def view_of(
+    manager: ContainerManager,
+    resources: NodeResources,
+    unmanaged: Iterable[str],
+    *,
+    predicates: bool,
+    cgroup_version: int,
+) -> NodeView:
+    """The view of a node whose managers have started."""
+    cpu, memory = manager.cpu, manager.memory
+    return NodeView(
+        machine=manager.machine,
+        config=manager.config,
+        quirks=manager.quirks,
+        gates=manager.context.gates,
+        topology=cpu.topology,
+        devices=manager.inventory,
+        predicates=predicates,
+        cgroup_version=cgroup_version,
+        resources=resources,
+        reservation=manager.reservation or {},
+        pods=dict(manager.context.active),
+        unmanaged=frozenset(unmanaged),
+        cpu_options=cpu.options,
+        reserved=cpu.reserved,
+        shared=cpu.state.default,
+        owners={uid: dict(named) for uid, named in cpu.state.assignments.items()},
+        bubbles=dict(cpu.state.bubbles),
+        memory=dict(memory.machine_state),
+        blocks={
+            uid: {name: tuple(blocks) for name, blocks in named.items()} for uid, named in memory.assignments.items()
+        },
+        pod_blocks={uid: tuple(blocks) for uid, blocks in memory.pod_assignments.items()},
+        device_ids=manager.device.placed(),
+    )
