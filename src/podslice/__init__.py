@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from podslice.advise.lint.model import Finding, ObjectReference
     from podslice.advise.whatif import Outcome, PodVerdict, Scenario
     from podslice.core.allocate.pod_pool import EmptyPool
-    from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
+    from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
     from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
     from podslice.core.effects.cgroup import PodCgroup
     from podslice.core.effects.container_cgroup import LinuxResources
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         InputErrors,
         PodsliceError,
         StartError,
+        StartKind,
         UpstreamDefectError,
     )
     from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
@@ -123,6 +124,7 @@ __all__ = [
     "Finding",
     "Fix",
     "HugePages",
+    "IgnoredField",
     "InputError",
     "InputErrors",
     "KernelNode",
@@ -174,6 +176,7 @@ __all__ = [
     "Scenario",
     "ShownHint",
     "StartError",
+    "StartKind",
     "StateWriteError",
     "Trace",
     "Unit",
@@ -238,6 +241,7 @@ _ON_USE = {
     "HugePages": "podslice.core.machine.model",
     "InputError": "podslice.core.errors",
     "InputErrors": "podslice.core.errors",
+    "IgnoredField": "podslice.core.config.kubelet",
     "KernelNode": "podslice.core.machine.model",
     "KubeletConfig": "podslice.core.config.kubelet",
     "LinuxResources": "podslice.core.effects.container_cgroup",
@@ -288,6 +292,7 @@ _ON_USE = {
     "Scenario": "podslice.advise.whatif",
     "ShownHint": "podslice.advise.explain.trace",
     "StartError": "podslice.core.errors",
+    "StartKind": "podslice.core.errors",
     "StateWriteError": "podslice.host.store",
     "Trace": "podslice.advise.explain.trace",
     "Unit": "podslice.advise.explain.picks",

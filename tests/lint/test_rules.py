@@ -11,7 +11,7 @@ from podslice.advise.lint.engine import lint_kubelet, lint_pod
 from podslice.advise.lint.model import Finding
 from podslice.advise.lint.registry import NODE_RULES, POD_RULES, RULES
 from podslice.advise.lint.subject import NodeSubject, PodSubject
-from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.config.kubelet import IgnoredField, MemoryReservation
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
@@ -49,7 +49,7 @@ def pod(*containers: Stanza, init: tuple[Stanza, ...] = (), budget: Stanza | Non
 
 
 def node(
-    machine: str | None = None, unknown: tuple[str, ...] = (), profile: str = "podslice", **config: Any
+    machine: str | None = None, unknown: tuple[IgnoredField, ...] = (), profile: str = "podslice", **config: Any
 ) -> NodeSubject:
     """A kubelet's configuration; the static CPU manager with two reserved CPUs unless told otherwise."""
     settings = {"eviction_hard": {}, **STATIC, **config}
@@ -587,7 +587,7 @@ NODE_CASES = [
     ),
     NodeCase(
         "PS411",
-        node(unknown=("unknown field cpuManagerPolcy is ignored",)),
+        node(unknown=(IgnoredField("cpuManagerPolcy"),)),
         node(),
         "cpuManagerPolcy",
         "ignored",

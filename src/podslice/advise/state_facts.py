@@ -9,9 +9,8 @@ import msgspec
 from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_options
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
-from podslice.core.errors import StartError
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import ContainerManager
+from podslice.core.managers.container import ContainerManager, gates_refused
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.gate_table import NEWEST, OLDEST, gate_states
 from podslice.core.values.gates import GATES, FeatureGates, GateError, check_gates
@@ -61,7 +60,7 @@ def _as_of(config: KubeletConfig, minor: int) -> KubeletConfig:
             gates = FeatureGates.from_overrides(kept)
             parse_cpu_policy_options(config.cpu_manager_policy_options, gates, minor)
     except GateError as error:
-        raise StartError("featureGates", str(error), error.hint) from None
+        raise gates_refused(error) from None
     except OptionError as error:
-        raise StartError("cpuManager", str(error)) from None
+        raise error.at_start() from None
     return msgspec.structs.replace(config, feature_gates=kept)

@@ -156,7 +156,7 @@ def _started(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVe
     """The scenario's node with what runs on it and what of that it refuses, or why there is none."""
     problems = validate(scenario.config)
     if problems:
-        return None, (), "; ".join(problems)
+        return None, (), "; ".join(map(str, problems))
     try:
         node = Node(
             scenario.machine,

@@ -82,8 +82,7 @@ class Admitting:
                 predicates=False,
             )
         except StartError as error:
-            message = error.message.replace("restarting Kubelet", "restarting the agent")
-            raise StartError(error.stage, message) from None
+            raise error.but(restarted="the agent") from None
         self.safe_mode = ""
         self.may_heal = False
         return self.store

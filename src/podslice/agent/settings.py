@@ -157,7 +157,7 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
         raise error.at(path="resources") from None
     problems = validate(loaded.config)
     if problems:
-        raise InputError("; ".join(problems), path="resources")
+        raise InputError("; ".join(map(str, problems)), path="resources")
     return LoadedSettings(agent, loaded.config, loaded.warnings)
 
 

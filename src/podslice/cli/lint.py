@@ -154,8 +154,8 @@ def _settings(
     chosen = resolve_machine(*machine) if any(value is not None for value in machine) else None
     if config_path is None and not overrides:
         return _Settings(None, chosen, rules, profile, devices)
-    config, warnings = load_config(config_path, overrides)
-    node = NodeSubject(config, chosen, profile=profile, unknown_fields=warnings, devices=devices)
+    config, unknown = load_config(config_path, overrides)
+    node = NodeSubject(config, chosen, profile=profile, unknown_fields=unknown, devices=devices)
     if overrides and node.gate_error:
         problem = f"a kubelet would not start: {node.gate_error}"
         raise InputError(problem, path="--set featureGates", remedy=node.gate_error.hint)
@@ -209,7 +209,7 @@ def _configurations(documents: list[Any], source: str, settings: _Settings) -> I
     for index, document in enumerate(documents):
         if isinstance(document, dict) and document.get("kind") == _KUBELET:
             try:
-                config, warnings = config_from_dict(document)
+                config, unknown = config_from_dict(document)
             except InputError as error:
                 raise error.at(source=source, document=index if len(documents) > 1 else None) from None
             yield (
@@ -218,7 +218,7 @@ def _configurations(documents: list[Any], source: str, settings: _Settings) -> I
                     config,
                     settings.machine,
                     profile=settings.profile,
-                    unknown_fields=warnings,
+                    unknown_fields=unknown,
                     devices=settings.devices,
                 ),
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -19,7 +19,7 @@ from podslice.core.decision import Decision
 from podslice.core.errors import InputError, StartError, raise_all
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
+from podslice.core.managers.container import DEVICE_STATE_FILE, STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
@@ -27,6 +27,9 @@ from podslice.core.values.gate_table import gate_warnings
 from podslice.render.ansi import echo, style, visible
 from podslice.render.prose import folded
 from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE
+
+if TYPE_CHECKING:
+    from podslice.k8s.kubeletconfig import LoadedConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -213,11 +216,8 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
     return found
 
 
-def load_config(
-    path: str | None, overrides: tuple[str, ...], *, strict: bool = False
-) -> tuple[KubeletConfig, tuple[str, ...]]:
-    """A configuration and its warnings, with `--set FIELD=VALUE` on top. Raises `InputError`, for unknown fields only
-    when `strict`."""
+def load_config(path: str | None, overrides: tuple[str, ...], *, strict: bool = False) -> LoadedConfig:
+    """A configuration with `--set FIELD=VALUE` on top. Raises `InputError`, for unknown fields only when `strict`."""
     from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
 
     data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}
@@ -241,8 +241,8 @@ def load_config_and_gates(
     path: str | None, overrides: tuple[str, ...], *, strict: bool = False
 ) -> tuple[KubeletConfig, tuple[str, ...]]:
     """As `load_config`, with what the kubelet would log about its gates among the warnings."""
-    config, warnings = load_config(path, overrides, strict=strict)
-    return config, (*warnings, *gate_warnings(config.feature_gates))
+    loaded = load_config(path, overrides, strict=strict)
+    return loaded.config, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates))
 
 
 def _override(data: dict[str, Any], field: str, value: str) -> None:
@@ -278,27 +278,22 @@ def load_devices(path: str | None) -> DeviceInventory | None:
 
 def started(make: Callable[[], Node], config: KubeletConfig, *, state: Path | None = None) -> Node:
     """The node, or an `InputError` that says why a kubelet would not start; of state files below `state`, which one."""
-    raise_all(InputError(error, path="kubelet configuration") for error in validate(config))
+    raise_all(InputError(str(problem), path="kubelet configuration") for problem in validate(config))
     try:
         return make()
     except StartError as error:
-        if state is not None and error.stage in _STATE_STAGES:
+        if state is not None and error.stage in STATE_FILE_OF_STAGE:
             raise _unusable_state(error, state) from None
         raise InputError(
             f"a kubelet would not start: {error.message}", path=f"kubelet {error.stage}", remedy=error.remedy
         ) from None
 
 
-_STATE_STAGES = {"startCPUManager": CPU_STATE_FILE, "startMemoryManager": MEMORY_STATE_FILE}
-
-
 def _unusable_state(error: StartError, directory: Path) -> InputError:
     """The kubelet's message tells to delete its own file; what was given may be a copy, and can be mended."""
-    problem = error.message.partition(", please drain this node")[0]
-    problem = problem.partition("manager error: ")[2] or problem
     return InputError(
-        f"a kubelet would not start with it: {problem.removeprefix('could not restore state from checkpoint: ')}",
-        source=str(directory / _STATE_STAGES[error.stage]),
+        f"a kubelet would not start with it: {error.facts.get('problem', error.message)}",
+        source=str(directory / STATE_FILE_OF_STAGE[error.stage]),
         remedy=error.remedy,
     )
 

@@ -102,9 +102,9 @@ def _configuration(options: dict[str, Any]) -> KubeletConfig | None:
     """The kubelet's configuration where `--config` or `--set` name one."""
     if options["config_path"] is None and not options["overrides"]:
         return None
-    config, warnings = load_config(options["config_path"], options["overrides"])
-    print_warnings(warnings)
-    return config
+    loaded = load_config(options["config_path"], options["overrides"])
+    print_warnings(loaded.warnings)
+    return loaded.config
 
 
 def _reader(version: str, pod_level: bool, config: KubeletConfig | None) -> Release:

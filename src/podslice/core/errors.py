@@ -9,6 +9,7 @@ ever or crashes; profile `kubelet-1.36` raises it where the decision would be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 
 class PodsliceError(Exception):
@@ -97,57 +98,30 @@ def raise_all(errors: Iterable[InputError]) -> None:
         raise single[0] if len(single) == 1 else InputErrors(single)
 
 
-_STATE = "undo the change of machine, policy or reservation, or mend the file: podslice state repair"
-_REMEDIES = (
-    ("startCPUManager", "", _STATE),
-    ("startMemoryManager", "", _STATE),
-    ("reservedSystemCPUs", "subset", "name CPUs that are online on this machine"),
-    ("reservedSystemCPUs", "parse", "write a list such as 0-1,64"),
-    ("nodeAllocatable", "", "give the machine more memory or reserve less"),
-    ("cpuManager", "reserved CPU resources", "reserve CPUs for the system, for example reservedSystemCPUs: 0-1"),
-    ("cpuManager", "unknown policy", "cpuManagerPolicy is none or static"),
-    (
-        "cpuManager",
-        "Alpha-level Options",
-        "featureGates: {CPUManagerPolicyAlphaOptions: true}, or leave the option out",
-    ),
-    ("cpuManager", "Beta-level Options", "featureGates: {CPUManagerPolicyBetaOptions: true}, or leave the option out"),
-    ("memoryManager", "policy", "memoryManagerPolicy is None or Static"),
-    (
-        "memoryManager",
-        "should specify",
-        "reservedMemory names memory of some NUMA node: as much as is reserved altogether",
-    ),
-    ("memoryManager", "does not exist", "reservedMemory names NUMA nodes of this machine"),
-    (
-        "memoryManager",
-        "not equal",
-        "reservedMemory must add up to systemReserved + kubeReserved + evictionHard of each memory type",
-    ),
-    ("topologyManager", "more than", "topologyManagerPolicyOptions: {max-allowable-numa-nodes: N} raises the number"),
-    ("topologyManager", "unknown policy", "topologyManagerPolicy is none, best-effort, restricted or single-numa-node"),
-    ("topologyManager", "unknown scope", "topologyManagerScope is container or pod"),
-)
-"""What helps, by stage and a part of the message; the first that fits counts."""
+class StartKind(NamedTuple):
+    """One way in which a start fails: a stable `code`, upstream's `message` and our `remedy`, empty where the message
+    says it. Both have a place in braces for each fact. Kinds stand beside the code that finds them."""
+
+    code: str
+    message: str
+    remedy: str = ""
 
 
 class StartError(PodsliceError):
     """A kubelet with this configuration does not start here. `stage` names the step as in the recorded decisions;
-    `message` is upstream's text, `remedy` ours."""
+    `kind` and `facts` make `message`, upstream's text, and `remedy`, what to do about it."""
 
-    def __init__(self, stage: str, message: str, remedy: str = "") -> None:
+    def __init__(self, stage: str, kind: StartKind, **facts: object) -> None:
         self.stage = stage
-        self.message = message
-        self._remedy = remedy
-        super().__init__(message)
+        self.kind = kind
+        self.facts = facts
+        self.message = kind.message.format(**facts)
+        self.remedy = kind.remedy.format(**facts)
+        super().__init__(self.message)
 
-    @property
-    def remedy(self) -> str:
-        """What to do about it, empty where the message says it."""
-        if self._remedy:
-            return self._remedy
-        fitting = (remedy for stage, part, remedy in _REMEDIES if stage == self.stage and part in self.message)
-        return next(fitting, "")
+    def but(self, **facts: object) -> StartError:
+        """The same error with some facts changed."""
+        return StartError(self.stage, self.kind, **{**self.facts, **facts})
 
 
 class AdmissionError(PodsliceError):

@@ -17,7 +17,7 @@ from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
-from podslice.core.errors import InputError, StartError, UpstreamDefectError
+from podslice.core.errors import InputError, StartError, StartKind, UpstreamDefectError
 from podslice.core.fork import fork
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
@@ -46,10 +46,15 @@ from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.view import NodeView
 from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE, encode, load, restore_failure
+from podslice.statefiles.formats.restore import REMEDY
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.tools.stand_ins import STAND_IN_NAMESPACE
 
 __all__ = ["ContainerDecision", "Decision", "Node", "ResizeDecision"]
+
+_INVALID = StartKind("invalid-configuration", "{problems}")
+_CRASH = StartKind("upstream-defect", "a v1.36.2 kubelet crashes here: {defect}", REMEDY)
+_BROKEN_RECORD = StartKind("broken-record", "{error}")
 
 
 class Node:
@@ -84,12 +89,12 @@ class Node:
         )
         problems = validate(self.kubelet.config)
         if problems:
-            raise StartError("configuration", "; ".join(problems))
+            raise StartError("configuration", _INVALID, problems="; ".join(map(str, problems)))
         self._granted = _granted(files or {})
         try:
             self.kubelet.start()
         except UpstreamDefectError as defect:
-            raise StartError("startMemoryManager", f"a v1.36.2 kubelet crashes here: {defect}") from defect
+            raise StartError("startMemoryManager", _CRASH, defect=str(defect)) from defect
         self._resize_conditions: dict[str, ResizeCondition] = {}
 
     def __repr__(self) -> str:
@@ -409,7 +414,7 @@ def _granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:
     try:
         return load(data)
     except CheckpointError as error:
-        raise StartError("allocation", restore_failure(error, ALLOCATED_STATE_FILE)) from None
+        raise StartError("allocation", _BROKEN_RECORD, error=restore_failure(error, ALLOCATED_STATE_FILE)) from None
 
 
 def _differs(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:

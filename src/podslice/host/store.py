@@ -19,9 +19,10 @@ from podslice.core.errors import PodsliceError, StartError
 from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import DEVICE_STATE_FILE, STATE_DIRECTORY
+from podslice.core.managers.container import DEVICE_STATE_FILE, STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
+from podslice.core.values.golang import quote
 from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
 
 
@@ -62,7 +63,8 @@ class NodeStore:
         try:
             self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
         except StartError as error:
-            raise StartError(error.stage, error.message.replace(STATE_DIRECTORY, str(self.directory))) from None
+            file = STATE_FILE_OF_STAGE.get(error.stage)
+            raise error if file is None else error.but(path=quote(str(self._path(file)))) from None
         self.refused = self.node.readmit(running)
         accept(self.node)
         self._save()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.kubelet import IgnoredField, KubeletConfig
 from podslice.core.errors import InputError, raise_all
 from podslice.core.values.decoding import decoding_problem, shown
 from podslice.k8s.files import read_text
@@ -42,10 +42,15 @@ _TEXT_MAPS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeRe
 
 
 class LoadedConfig(NamedTuple):
-    """The configuration and what a person should know about the file."""
+    """The configuration and what of the file is in vain."""
 
     config: KubeletConfig
-    warnings: tuple[str, ...]
+    unknown_fields: tuple[IgnoredField, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know about the file."""
+        return tuple(map(str, self.unknown_fields))
 
 
 def load_kubelet_config(path: str) -> LoadedConfig:
@@ -97,7 +102,7 @@ def config_from_dict(data: dict[str, Any]) -> LoadedConfig:
     except msgspec.ValidationError:
         raise_all(_field_errors(fields))
         raise
-    return LoadedConfig(config, tuple(_warnings(data, known)))
+    return LoadedConfig(config, tuple(_unknown_fields(data, known)))
 
 
 def _field_errors(fields: dict[str, Any]) -> Iterator[InputError]:
@@ -106,8 +111,8 @@ def _field_errors(fields: dict[str, Any]) -> Iterator[InputError]:
         try:
             msgspec.convert({name: value}, KubeletConfig)
         except msgspec.ValidationError as error:
-            path, problem, remedy = decoding_problem(str(error))
-            yield InputError(problem, path=path, remedy=remedy)
+            found = decoding_problem(str(error))
+            yield InputError(found.problem, path=found.path, remedy=found.remedy)
 
 
 def text_fields() -> frozenset[str]:
@@ -121,12 +126,9 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def _warnings(data: dict[str, Any], known: set[str]) -> list[str]:
-    warnings = []
+def _unknown_fields(data: dict[str, Any], known: set[str]) -> Iterator[IgnoredField]:
     for name in data:
         if name in known or name in _IRRELEVANT or name in ("kind", "apiVersion", "metadata"):
             continue
         close = get_close_matches(str(name), [*known, *_IRRELEVANT], 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        warnings.append(f"unknown field {name} is ignored{hint}")
-    return warnings
+        yield IgnoredField(str(name), close[0] if close else "")

@@ -382,8 +382,9 @@ def _spec(data: msgspec.Raw, known: KnownPod) -> bytes:
     except RecursionError:
         raise InputError("is nested too deeply", path="spec") from None
     except msgspec.DecodeError as error:
-        path, problem, remedy = decoding_problem(str(error))
-        raise InputError(problem, path=f"spec.{path}" if path else "spec", remedy=remedy) from None
+        found = decoding_problem(str(error))
+        path = f"spec.{found.path}" if found.path else "spec"
+        raise InputError(found.problem, path=path, remedy=found.remedy) from None
     except ValueError as error:
         raise InputError(f"cannot be read: {str(error)[:200]}", path="spec") from None
     return spec
@@ -394,7 +395,7 @@ def _decoded(data: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        path, problem, _ = decoding_problem(str(error))
+        path, problem, *_ = decoding_problem(str(error))
         raise ApiError(f"{path}: {problem}" if path else f"the answer is no object: {problem}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ApiError(f"the answer is not JSON: {str(error)[:200]}") from None

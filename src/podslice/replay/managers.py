@@ -92,7 +92,7 @@ class _History:
         manager = self.kubelet.manager
         facts: Json = {}
         if failed_at != "featureGates" and (errors := validate(self.kubelet.config)):
-            facts["configErrors"] = errors
+            facts["configErrors"] = list(map(str, errors))
         if manager.reservation is not None:
             facts["nodeAllocatableReservation"] = {name: str(q) for name, q in manager.reservation.items()}
         if manager.cpu_manager is not None and manager.cpu_manager.static:

@@ -14,18 +14,6 @@ from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
 from podslice.core.values.gate_table import gate_states
 from podslice.core.values.quantity import ZERO, Quantity, QuantityError
 
-_FIELDS = (
-    ("reservedSystemCPUs", "reservedSystemCPUs"),
-    ("topologyManagerPolicy", "topologyManagerPolicy"),
-    ("topologyManagerScope", "topologyManagerScope"),
-    ("reserved memory", "reservedMemory"),
-    ("NUMA node", "reservedMemory"),
-    ("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod"),
-    ("enforceNodeAllocatable", "enforceNodeAllocatable"),
-    ("memoryThrottlingFactor", "memoryThrottlingFactor"),
-    ("memoryReservationPolicy", "memoryReservationPolicy"),
-    ("qos-reserved", "qosReserved"),
-)
 _STAGE_FIELDS = {
     "reservedSystemCPUs": "reservedSystemCPUs",
     "kubeReserved": "kubeReserved",
@@ -47,9 +35,9 @@ _STAGE_FIXES = {
 
 def _invalid(subject: NodeSubject) -> Iterator[Problem]:
     for error in subject.errors:
-        text = error.removeprefix("invalid configuration: ")
-        field = next((field for sign, field in _FIELDS if sign in text), "")
-        yield Problem(field, f"the kubelet refuses to start: {text}", "correct the field as the message says")
+        yield Problem(
+            error.field, f"the kubelet refuses to start: {error.text}", "correct the field as the message says"
+        )
 
 
 def _refused_gates(subject: NodeSubject) -> Iterator[Problem]:
@@ -82,8 +70,8 @@ def _refused_options(subject: NodeSubject) -> Iterator[Problem]:
         yield Problem(
             "cpuManagerPolicyOptions",
             f"the kubelet refuses to start: {subject.option_error}",
-            "alpha options need featureGates CPUManagerPolicyAlphaOptions: true"
-            if "not enabled" in subject.option_error
+            f"{subject.option_error.maturity.lower()} options need featureGates {subject.option_error.gate}: true"
+            if subject.option_error.maturity
             else "correct the option as the message says",
         )
     if config.topology_manager_policy != "none":
@@ -179,10 +167,8 @@ def _strict_reservation(subject: NodeSubject) -> Iterator[Problem]:
 
 
 def _unknown_fields(subject: NodeSubject) -> Iterator[Problem]:
-    for warning in subject.unknown_fields:
-        words = warning.split()
-        field = words[2] if words[:2] == ["unknown", "field"] else ""
-        yield Problem(field, warning, "correct the name or remove the field")
+    for field in subject.unknown_fields:
+        yield Problem(field.name, str(field), "correct the name or remove the field")
 
 
 def _would_not_start(subject: NodeSubject) -> Iterator[Problem]:

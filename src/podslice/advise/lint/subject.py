@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_options
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.validation import validate
+from podslice.core.config.kubelet import IgnoredField, KubeletConfig
+from podslice.core.config.validation import ConfigProblem, validate
 from podslice.core.errors import StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
@@ -27,7 +27,7 @@ from podslice.core.values.quantity import Quantity
 
 
 class NodeSubject:
-    """A kubelet's configuration. `unknown_fields` are the warnings of reading it, `machine` None when not known."""
+    """A kubelet's configuration. `unknown_fields` are what is in it in vain, `machine` None when not known."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class NodeSubject:
         machine: Machine | None = None,
         *,
         profile: str = "podslice",
-        unknown_fields: tuple[str, ...] = (),
+        unknown_fields: tuple[IgnoredField, ...] = (),
         devices: DeviceInventory | None = None,
     ) -> None:
         self.devices = devices
@@ -45,7 +45,7 @@ class NodeSubject:
         self.unknown_fields = unknown_fields
 
     @cached_property
-    def errors(self) -> list[str]:
+    def errors(self) -> list[ConfigProblem]:
         """Errors of the configuration by itself."""
         return validate(self.config)
 
@@ -73,13 +73,13 @@ class NodeSubject:
         return self.config.cpu_manager_policy == "static"
 
     @cached_property
-    def option_error(self) -> str:
-        """Why the options of the static policy are refused, empty when they are not."""
+    def option_error(self) -> OptionError | None:
+        """Why the options of the static policy are refused."""
         try:
             parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.gates)
         except OptionError as error:
-            return str(error)
-        return ""
+            return error
+        return None
 
     @cached_property
     def options(self) -> CPUPolicyOptions:

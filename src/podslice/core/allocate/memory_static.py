@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from podslice.core.errors import AdmissionError, StartError
+from podslice.core.errors import AdmissionError, StartError, StartKind
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.memory import Groups, Request, is_short
@@ -12,6 +12,12 @@ from podslice.core.machine.memory import MachineState
 from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import Bits
 from podslice.core.values.quantity import hugepage_resource
+
+_NO_ROOM = StartKind(
+    "no-room",
+    "reservedMemory: {size} bytes of {resource} cannot be reserved on NUMA node {node}, which has {room} (reserve "
+    "between 0 and that many, huge pages do not count as memory)",
+)
 
 
 def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:
@@ -25,11 +31,8 @@ def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]
         for name in sorted({"memory", *reserved.get(node.id, ())}):
             size, room = reserved.get(node.id, {}).get(name, 0), capacity.get(name, 0)
             if not 0 <= size <= room:
-                raise StartError(
-                    "memoryManager",
-                    f"reservedMemory: {size} bytes of {name} cannot be reserved on NUMA node {node.id}, which has "
-                    f"{max(room, 0)} (reserve between 0 and that many, huge pages do not count as memory)",
-                )
+                facts = {"size": size, "resource": name, "node": node.id, "room": max(room, 0)}
+                raise StartError("memoryManager", _NO_ROOM, **facts)
 
 
 def resolve(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from podslice.core.errors import StartError, StartKind
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.gate_table import NEWEST
@@ -26,8 +27,32 @@ _EXCLUSIVE_PAIRS = (
 )
 
 
+_REFUSED = StartKind("refused-option", "{prefix}{error}")
+_GATED = StartKind("gated-option", "{prefix}{error}", "featureGates: {{{gate}: true}}, or leave the option out")
+
+
+def gate_of(maturity: str) -> str:
+    """The feature gate that allows options of a maturity, `Alpha` or `Beta`."""
+    return f"CPUManagerPolicy{maturity}Options"
+
+
 class OptionError(ValueError):
-    """An option the policy refuses; the text is upstream's."""
+    """An option the policy refuses; the text is upstream's. `maturity` of an option whose feature gate is off."""
+
+    def __init__(self, message: str, maturity: str = "") -> None:
+        self.maturity = maturity
+        super().__init__(message)
+
+    @property
+    def gate(self) -> str:
+        """The feature gate that would allow the option, empty where none would."""
+        return gate_of(self.maturity) if self.maturity else ""
+
+    def at_start(self, prefix: str = "") -> StartError:
+        """What a kubelet makes of it, which does not start."""
+        return StartError(
+            "cpuManager", _GATED if self.gate else _REFUSED, prefix=prefix, error=str(self), gate=self.gate
+        )
 
 
 def parse_cpu_policy_options(
@@ -46,8 +71,9 @@ def _parse_option(name: str, value: str, gates: Mapping[str, bool], minor: int) 
     maturity = next((stage for since, stage in reversed(_MATURITY.get(name, ())) if since <= minor), None)
     if maturity is None:
         raise OptionError(f"unknown CPU Manager Policy option: {quote(name)}")
-    if maturity != "stable" and not gates[f"CPUManagerPolicy{maturity}Options"]:
-        raise OptionError(f"CPU Manager Policy {maturity}-level Options not enabled, but option {quote(name)} provided")
+    if maturity != "stable" and not gates[gate_of(maturity)]:
+        text = f"CPU Manager Policy {maturity}-level Options not enabled, but option {quote(name)} provided"
+        raise OptionError(text, maturity)
     try:
         return parse_bool(value)
     except GoSyntaxError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -53,6 +53,17 @@ def _check(cls: type, name: str, value: object) -> None:
         msgspec.convert(value, kinds[name])
     except msgspec.ValidationError as error:
         raise InputError(f"{value!r}: {error}", path=name) from None
+
+
+class IgnoredField(NamedTuple):
+    """A field of a configuration that nobody knows. `close` is the known name that looks most like it, if one does."""
+
+    name: str
+    close: str = ""
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.close}?" if self.close else ""
+        return f"unknown field {self.name} is ignored{hint}"
 
 
 class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fields):

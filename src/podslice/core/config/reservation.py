@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.errors import StartError
+from podslice.core.errors import StartError, StartKind
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
@@ -17,6 +17,35 @@ from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity, QuantityErr
 
 _RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 Amounts = dict[str, Quantity]
+_NO_TOPOLOGY = StartKind("no-topology", "unable to discover CPU topology info: {error}")
+_UNREADABLE_CPUS = StartKind(
+    "unreadable-cpus", "unable to parse reserved-cpus list: {error}", "write a list such as 0-1,64"
+)
+_NOT_ONLINE = StartKind(
+    "not-online",
+    "reserved-cpus: {cpus} is not a subset of online-cpus: {online}",
+    "name CPUs that are online on this machine",
+)
+_UNREADABLE_AMOUNT = StartKind("unreadable-amount", "{flag} value failed to parse: {error}")
+_UNREADABLE_THRESHOLD = StartKind("unreadable-threshold", "{error}")
+_ABOVE_CAPACITY = StartKind(
+    "above-capacity",
+    "invalid Node Allocatable configuration. {problems}",
+    "give the machine more memory or reserve less",
+)
+_UNKNOWN_NODE = StartKind(
+    "unknown-numa-node",
+    "the reserved memory configuration references a NUMA node {node} that does not exist on this machine",
+    "reservedMemory names NUMA nodes of this machine",
+)
+_OTHER_TOTAL = StartKind(
+    "other-total",
+    "the total amount {amount} of type {resource} is not equal to the value {reserved} determined by Node Allocatable "
+    "feature",
+    "reservedMemory must add up to systemReserved + kubeReserved + evictionHard of each memory type",
+)
+_NO_INT64 = StartKind("no-int64", "could not covert a variable of type Quantity to int64")
+_UNREADABLE_MEMORY = StartKind("unreadable-memory", "{error}")
 
 
 class Reservations(NamedTuple):
@@ -54,13 +83,13 @@ def _reserved_cpus(text: str, machine: Machine) -> Bits:
     try:
         known = CPUTopology(machine).all_cpus
     except TopologyError as error:
-        raise StartError(stage, f"unable to discover CPU topology info: {error}") from None
+        raise StartError(stage, _NO_TOPOLOGY, error=str(error)) from None
     try:
         cpus = parse_bits(text)
     except CPUSetError as error:
-        raise StartError(stage, f"unable to parse reserved-cpus list: {error}") from None
+        raise StartError(stage, _UNREADABLE_CPUS, error=str(error)) from None
     if cpus & ~known:
-        raise StartError(stage, f"reserved-cpus: {text} is not a subset of online-cpus: {format_bits(known)}")
+        raise StartError(stage, _NOT_ONLINE, cpus=text, online=format_bits(known))
     return cpus
 
 
@@ -78,7 +107,7 @@ def _parse_reserved(stage: str, flag: str, amounts: Mapping[str, str]) -> Amount
             except QuantityError as error:
                 problem = f"failed to parse quantity {quote(amounts[name])} for {quote(name)} resource: {error}"
         if problem:
-            raise StartError(stage, f"{flag} value failed to parse: {problem}")
+            raise StartError(stage, _UNREADABLE_AMOUNT, flag=flag, error=problem)
     return parsed
 
 
@@ -102,11 +131,11 @@ def _hard_eviction(thresholds: Mapping[str, str], capacity: Amounts) -> Amounts:
         try:
             return {"memory": Quantity.parse(text)}
         except QuantityError as error:
-            raise StartError("evictionHard", str(error)) from None
+            raise StartError("evictionHard", _UNREADABLE_THRESHOLD, error=str(error)) from None
     try:
         share = _float32(_float32(_percentage(text)) / 100)
     except ValueError as error:
-        raise StartError("evictionHard", str(error)) from None
+        raise StartError("evictionHard", _UNREADABLE_THRESHOLD, error=str(error)) from None
     return {"memory": Quantity.of(int(capacity["memory"].value() * share), BINARY_SI)}
 
 
@@ -133,7 +162,7 @@ def validate_node_allocatable(total: Amounts, machine: Machine) -> None:
         if amount > capacity[name]
     ]
     if problems:
-        raise StartError("nodeAllocatable", "invalid Node Allocatable configuration. " + " ".join(problems))
+        raise StartError("nodeAllocatable", _ABOVE_CAPACITY, problems=" ".join(problems))
 
 
 def _go_struct(quantity: Quantity) -> str:
@@ -156,11 +185,7 @@ def reserved_memory_bytes(
     parsed: list[tuple[int, str, Quantity]] = []
     for reservation in config.reserved_memory:
         if reservation.numa_node not in known:
-            raise StartError(
-                stage,
-                f"the reserved memory configuration references a NUMA node {reservation.numa_node} "
-                "that does not exist on this machine",
-            )
+            raise StartError(stage, _UNKNOWN_NODE, node=reservation.numa_node)
         for name, text in reservation.limits.items():
             amount = _parse_amount(stage, text)
             parsed.append((reservation.numa_node, name, amount))
@@ -169,16 +194,13 @@ def reserved_memory_bytes(
     for name in sorted({*sums, *wanted}):
         have, need = sums.get(name, ZERO), total.get(name, ZERO)
         if have != need:
-            raise StartError(
-                stage,
-                f"the total amount {quote(have.canonical())} of type {quote(name)} is not equal to the value "
-                f"{quote(need.canonical())} determined by Node Allocatable feature",
-            )
+            facts = {"amount": quote(have.canonical()), "reserved": quote(need.canonical()), "resource": quote(name)}
+            raise StartError(stage, _OTHER_TOTAL, **facts)
     reserved: dict[int, dict[str, int]] = {node.id: {} for node in machine.nodes}
     for node, name, amount in parsed:
         size = amount.as_int64()
         if size is None:
-            raise StartError(stage, "could not covert a variable of type Quantity to int64")
+            raise StartError(stage, _NO_INT64)
         reserved[node][name] = size
     return reserved
 
@@ -187,4 +209,4 @@ def _parse_amount(stage: str, text: str) -> Quantity:
     try:
         return Quantity.parse(text)
     except QuantityError as error:
-        raise StartError(stage, str(error)) from None
+        raise StartError(stage, _UNREADABLE_MEMORY, error=str(error)) from None

@@ -119,10 +119,9 @@ def _convert(data: Any, kind: type[Any], hook: Callable[[type, Any], Any] | None
     try:
         return msgspec.convert(data, kind, strict=True, dec_hook=hook)
     except msgspec.ValidationError as error:
-        path, problem, remedy = decoding_problem(str(error))
-        if "unknown field" in problem:
-            remedy = f"known are {', '.join(_names(kind))}"
-        raise InputError(problem, path=path.replace(MAP_KEY, ""), remedy=remedy) from None
+        found = decoding_problem(str(error))
+        remedy = f"known are {', '.join(_names(kind))}" if found.unknown else found.remedy
+        raise InputError(found.problem, path=found.path.replace(MAP_KEY, ""), remedy=remedy) from None
 
 
 def _names(kind: type[Any]) -> list[str]:

@@ -20,7 +20,7 @@ from podslice.core.config.cpu_options import (
 )
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import Reservations, prepare_reservations, validate_node_allocatable
-from podslice.core.errors import AdmissionError, StartError
+from podslice.core.errors import AdmissionError, StartError, StartKind
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topology
@@ -48,7 +48,21 @@ CPU_STATE_FILE = "cpu_manager_state"
 MEMORY_STATE_FILE = "memory_manager_state"
 DEVICE_STATE_FILE = "kubelet_internal_checkpoint"
 STATE_DIRECTORY = "/var/lib/kubelet"
-MAX_NODE_ID = 64
+STATE_FILE_OF_STAGE = {"startCPUManager": CPU_STATE_FILE, "startMemoryManager": MEMORY_STATE_FILE}
+"""The state file that keeps a kubelet from starting, by the stage of the error."""
+_UNKNOWN_POLICY = StartKind("unknown-policy", "unknown policy: {policy}", "cpuManagerPolicy is none or static")
+_NOTHING_RESERVED = StartKind(
+    "nothing-reserved",
+    "[cpumanager] unable to determine reserved CPU resources for static policy",
+    "reserve CPUs for the system, for example reservedSystemCPUs: 0-1",
+)
+_NO_TOPOLOGY = StartKind("no-topology", "{error}")
+_REFUSED_GATES = StartKind("refused-gates", "{error}", "{hint}")
+
+
+def gates_refused(error: GateError) -> StartError:
+    """What a kubelet makes of feature gates that it refuses: it does not start."""
+    return StartError("featureGates", _REFUSED_GATES, error=str(error), hint=error.hint)
 
 
 class ContainerManager:
@@ -137,7 +151,7 @@ class ContainerManager:
                 self.config.feature_gates, fixes=self.quirks.fix_gates, other_gates_allowed=False
             )
         except GateError as error:
-            raise StartError("featureGates", str(error), error.hint) from None
+            raise gates_refused(error) from None
 
     def _merger(self) -> Merger | None:
         config = self.config
@@ -151,19 +165,13 @@ class ContainerManager:
             options,
             limited=self.quirks.numa_node_limit,
         )
-        self._check_node_ids()
+        topology_options.check_node_ids(self.machine)
         return Merger(
             config.topology_manager_policy,
             [(node.id, node.distances) for node in self.machine.nodes],
             closest=options.prefer_closest_numa_nodes,
             distances_by_id=self.quirks.distances_by_node_id,
         )
-
-    def _check_node_ids(self) -> None:
-        """Node ids must fit a mask."""
-        ids = [node.id for node in self.machine.nodes]
-        if any(not 0 <= node < MAX_NODE_ID for node in ids):
-            raise StartError("topologyManager", f"NUMA node ids must be between 0 and {MAX_NODE_ID - 1}: {ids}")
 
     def _build_cpu_manager(self, reservations: Reservations) -> CPUManager:
         stage = "cpuManager"
@@ -174,16 +182,15 @@ class ContainerManager:
                 refuse_options_of_none_policy(self.config.cpu_manager_policy_options)
                 return CPUManager(topology, self.context)
             if policy != "static":
-                raise StartError(stage, f"unknown policy: {quote(policy)}")
+                raise StartError(stage, _UNKNOWN_POLICY, policy=quote(policy))
             cpu = reservations.total.get("cpu")
             if cpu is None:
-                raise StartError(stage, "[cpumanager] unable to determine reserved CPU resources for static policy")
+                raise StartError(stage, _NOTHING_RESERVED)
             return self._build_static_policy(topology, reservations.cpus, -(-cpu.milli_value() // 1000))
         except TopologyError as error:
-            raise StartError(stage, str(error)) from None
+            raise StartError(stage, _NO_TOPOLOGY, error=str(error)) from None
         except OptionError as error:
-            prefix = "" if policy == "none" else "new static policy error: "
-            raise StartError(stage, f"{prefix}{error}") from None
+            raise error.at_start("" if policy == "none" else "new static policy error: ") from None
 
     def _build_static_policy(self, topology: CPUTopology, explicit: Bits, count: int) -> CPUManager:
         options = parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.context.gates)

@@ -9,7 +9,8 @@ from typing import Self
 from podslice.core.allocate.memory_static import check_reservation
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
-from podslice.core.errors import StartError
+from podslice.core.config.topology_options import check_node_ids
+from podslice.core.errors import StartError, StartKind
 from podslice.core.hints.memory import sums_wrap
 from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.memory_accounts import default_machine_state, rebook, settle
@@ -23,7 +24,14 @@ from podslice.core.values.quantity import Quantity
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint, MemoryStateEncoder
 from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
 
-MAX_NODE_ID = 63
+_POLICIES = "memoryManagerPolicy is None or Static"
+_UNKNOWN_POLICY = StartKind("unknown-policy", "unknown policy: {policy}", _POLICIES)
+_OTHER_PLATFORM = StartKind("other-platform", 'policy {policy} is not available for platform "linux"', _POLICIES)
+_NOTHING_RESERVED = StartKind(
+    "nothing-reserved",
+    "[memorymanager] you should specify the system reserved memory",
+    "reservedMemory names memory of some NUMA node: as much as is reserved altogether",
+)
 
 
 class MemoryBooks:
@@ -59,15 +67,15 @@ class MemoryBooks:
         if policy == "None":
             return cls(machine, context, policy, {})
         if policy == "BestEffort":
-            raise StartError(stage, f'policy {quote(policy)} is not available for platform "linux"')
+            raise StartError(stage, _OTHER_PLATFORM, policy=quote(policy))
         if policy != "Static":
-            raise StartError(stage, f"unknown policy: {quote(policy)}")
+            raise StartError(stage, _UNKNOWN_POLICY, policy=quote(policy))
         reserved = reserved_memory_bytes(config, machine, reservation)
         if not sum(amounts.get("memory", 0) for amounts in reserved.values()) > 0:
-            raise StartError(stage, "[memorymanager] you should specify the system reserved memory")
+            raise StartError(stage, _NOTHING_RESERVED)
         if not context.quirks.memory_reservation_wraps:
             check_reservation(machine, reserved)
-        _check_nodes([node.id for node in machine.nodes])
+        check_node_ids(machine, stage)
         return cls(machine, context, policy, reserved)
 
     @property
@@ -180,9 +188,3 @@ class MemoryBooks:
 def _on(blocks: Iterable[Block], nodes: Bits) -> list[Block]:
     affinity = tuple(iter_bits(nodes))
     return [Block(affinity, block.type, block.size) for block in blocks]
-
-
-def _check_nodes(ids: list[int]) -> None:
-    """Node ids must fit a mask."""
-    if any(not 0 <= node <= MAX_NODE_ID for node in ids):
-        raise StartError("memoryManager", f"NUMA node ids must be between 0 and {MAX_NODE_ID}: {ids}")

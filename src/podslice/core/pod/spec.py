@@ -178,6 +178,10 @@ _RESOURCE_LISTS = frozenset(
 T = TypeVar("T")
 
 
+class NoQuantityError(ValueError):
+    """A value that is no quantity, where one must be."""
+
+
 def pod_from_dict(data: Any) -> Pod:
     """Decode a v1 Pod from plain JSON or YAML data.
 
@@ -192,7 +196,7 @@ def from_dict(data: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(plain, kind, dec_hook=_decode_quantity)
     except msgspec.ValidationError as error:
-        raise _input_error(plain, str(error)) from None
+        raise _input_error(plain, error) from None
 
 
 def _without_nulls(data: Any) -> Any:
@@ -214,18 +218,18 @@ def _decode_quantity(kind: type, value: Any) -> Any:
     if kind is not Quantity:
         raise NotImplementedError
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{shown(value)} is not a quantity")
+        raise NoQuantityError(f"{shown(value)} is not a quantity")
     try:
         return Quantity.parse(value.strip(" ") if isinstance(value, str) else str(value))
     except QuantityError as error:
-        raise ValueError(f"{shown(value)} is not a quantity: {error}") from None
+        raise NoQuantityError(f"{shown(value)} is not a quantity: {error}") from None
 
 
-def _input_error(data: Any, text: str) -> InputError:
-    path, problem, remedy = decoding_problem(text)
-    if "quantity" in problem:
-        remedy = "write a quantity such as 500m, 2 or 1Gi"
-    return InputError(problem, path=_with_key(data, path), remedy=remedy)
+def _input_error(data: Any, error: msgspec.ValidationError) -> InputError:
+    found = decoding_problem(str(error))
+    no_quantity = isinstance(error.__cause__, NoQuantityError)
+    remedy = "write a quantity such as 500m, 2 or 1Gi" if no_quantity else found.remedy
+    return InputError(found.problem, path=_with_key(data, found.path), remedy=remedy)
 
 
 def _with_key(data: Any, path: str) -> str:

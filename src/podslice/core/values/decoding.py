@@ -14,6 +14,7 @@ MAP_KEY = "[...]"
 """What stands in a path for a key of a map; the decoder does not say which."""
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>.*)`$")
 _EXPECTED = re.compile(r"expected `(?P<wanted>\w+)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE)
+_MISSING, _UNKNOWN = "missing required field", "contains unknown field"
 _WORDS = {
     "object": "an object",
     "array": "a list",
@@ -28,11 +29,12 @@ _SCALARS = ("int", "float", "bool")
 
 class DecodingProblem(NamedTuple):
     """`path` is the field as in `spec.containers[0].name`, empty for the whole; `remedy` is empty where the problem
-    says it."""
+    says it; `unknown` says that the field is one that nobody knows."""
 
     path: str
     problem: str
     remedy: str
+    unknown: bool
 
 
 def decoding_problem(text: str) -> DecodingProblem:
@@ -47,9 +49,9 @@ def decoding_problem(text: str) -> DecodingProblem:
         problem = _EXPECTED.sub(f"expected {_WORDS.get(wanted, wanted)}, got {_WORDS.get(found, found)}", problem)
         if wanted == "str" and found in _SCALARS:
             remedy = "put it in quotes"
-    elif "missing required field" in problem:
+    elif _MISSING in problem:
         remedy = "add the field"
-    return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy)
+    return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy, _UNKNOWN in problem)
 
 
 _SHORT = reprlib.Repr()

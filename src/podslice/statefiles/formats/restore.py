@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from podslice.core.errors import StartError
+from podslice.core.errors import StartError, StartKind
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
@@ -14,6 +14,14 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.go.gojson import CheckpointError
 
 _STAGE = "startCPUManager"
+REMEDY = "undo the change of machine, policy or reservation, or mend the file: podslice state repair"
+_UNUSABLE = StartKind(
+    "unusable-state",
+    "start cpu manager error: could not restore state from checkpoint: {problem}, please drain this node and delete "
+    "the CPU manager checkpoint file {path} before restarting {restarted}",
+    REMEDY,
+)
+_INVALID = StartKind("invalid-state", "start cpu manager error: {problem}", REMEDY)
 
 
 def restore_cpu_state(
@@ -45,11 +53,7 @@ def restore_cpu_state(
 
 def unusable(error: CheckpointError, path: str) -> StartError:
     """What a kubelet says when it cannot use the file at `path`."""
-    return StartError(
-        _STAGE,
-        f"start cpu manager error: could not restore state from checkpoint: {error}, please drain this node and "
-        f"delete the CPU manager checkpoint file {quote(path)} before restarting Kubelet",
-    )
+    return StartError(_STAGE, _UNUSABLE, problem=str(error), path=quote(path), restarted="Kubelet")
 
 
 def adopt(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
@@ -117,7 +121,7 @@ def validate_cpu_state(
 
 
 def _invalid(problem: str) -> StartError:
-    return StartError(_STAGE, f"start cpu manager error: {problem}")
+    return StartError(_STAGE, _INVALID, problem=problem)
 
 
 def _q(cpus: Bits) -> str:

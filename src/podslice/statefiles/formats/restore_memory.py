@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.errors import StartError, StartKind, UpstreamDefectError
 from podslice.core.machine.memory import Block, MachineState, NUMANodeState
 from podslice.core.machine.memory_accounts import charge
 from podslice.core.values.cpuset import bits_of
@@ -10,9 +10,17 @@ from podslice.core.values.golang import U64, quote
 from podslice.statefiles.formats.checkpoint_data import is_data_file, load_memory_v3
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint, load
 from podslice.statefiles.formats.held_memory import held_blocks
+from podslice.statefiles.formats.restore import REMEDY
 from podslice.statefiles.go.gojson import CheckpointError
 
 _STAGE = "startMemoryManager"
+_UNUSABLE = StartKind(
+    "unusable-state",
+    "start memory manager error: could not restore state from checkpoint: {problem}, please drain this node and "
+    "delete the memory manager checkpoint file {path} before restarting {restarted}",
+    REMEDY,
+)
+_INVALID = StartKind("invalid-state", "start memory manager error: {problem}", REMEDY)
 DRIFT = 64 << 20
 """Bytes a NUMA node's memory may differ after a reboot, if that is more than 1 %."""
 
@@ -42,11 +50,7 @@ def adopt(checkpoint: MemoryCheckpoint, policy_name: str) -> MemoryCheckpoint:
 
 def unusable(error: CheckpointError, path: str) -> StartError:
     """What a kubelet says when it cannot use the file at `path`."""
-    return StartError(
-        _STAGE,
-        f"start memory manager error: could not restore state from checkpoint: {error}, please drain this "
-        f"node and delete the memory manager checkpoint file {quote(path)} before restarting Kubelet",
-    )
+    return StartError(_STAGE, _UNUSABLE, problem=str(error), path=quote(path), restarted="Kubelet")
 
 
 def validate_memory_state(
@@ -149,4 +153,4 @@ def _group_sum(machine: MachineState, state: NUMANodeState, name: str, field: st
 
 
 def _invalid(problem: str) -> StartError:
-    return StartError(_STAGE, f"start memory manager error: {problem}")
+    return StartError(_STAGE, _INVALID, problem=problem)
