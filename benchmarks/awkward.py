@@ -12,7 +12,7 @@ from random import Random
 
 from benchmarks.measure import Case
 from benchmarks.nodes import Prepare
-from podslice.core.allocate.cpu_distribute import take_distributed
+from podslice.core.allocate.picker import Picker
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hintset import HintSet, ResourceHints
 from podslice.core.hints.needs import Need
@@ -21,6 +21,7 @@ from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.merge.merge import Merger
 from podslice.core.quirks import PODSLICE
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 SIZES = (8, 16, 32, 64)
@@ -56,7 +57,14 @@ def _resource(
     needs = tuple(Need(free, amount) for free, amount in zip(frees, amounts, strict=True))
     singles = bits_of(node for node in nodes if all(need.met_by(1 << node) for need in needs))
     smallest = fewest(bits_of(nodes), [Need(dict.fromkeys(nodes, most), amount) for amount in amounts])
-    return HintSet(nodes, smallest or len(nodes), singles, open_nodes=bits_of(nodes), needs=needs, alignment=span)
+    return HintSet(
+        nodes,
+        smallest.nodes if smallest else len(nodes),
+        singles,
+        open_nodes=bits_of(nodes),
+        needs=needs,
+        alignment=span,
+    )
 
 
 def _uneven(nodes: int, random: Random, number: int = 1) -> HintSet:
@@ -110,4 +118,5 @@ def _distributed(nodes: int) -> Prepare:
         for cpu in random.sample(list(iter_bits(cpus)), random.randint(1, 16))
     )
     count = free.bit_count() * 7 // 10
-    return lambda: lambda: take_distributed(topology, free, count, 1, False, PODSLICE)
+    picker = Picker(topology, CPUPolicyOptions(distribute_cpus_across_numa=True), PODSLICE)
+    return lambda: lambda: picker.take(free, count)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.measure import Case
-from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.picker import Picker
 from podslice.core.config.cpu_options import parse_cpu_policy_options
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.kubelet import Kubelet
@@ -76,9 +76,10 @@ def pick(entry: Json, expected: str | None = None) -> Callable[[], int]:
     gates = FeatureGates.from_overrides(case.get("featureGates") or {})
     options = parse_cpu_policy_options(case.get("options") or {}, gates)
     available = parse_bits(case["available"])
+    picker = Picker(topology, options, KUBELET_1_36)
 
     def take() -> int:
-        return take_by_topology(topology, available, case["n"], options, KUBELET_1_36)
+        return picker.take(available, case["n"]).cpus
 
     assert expected in (None, format_bits(take())), f"{entry['name']}: {format_bits(take())} instead of {expected}"
     return take

@@ -7,7 +7,7 @@ from functools import partial
 
 from benchmarks.measure import Case
 from benchmarks.nodes import CURVE_NODES, GIB, Prepare, machine
-from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.picker import Picker
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.devices import Coverage
 from podslice.core.hints.hintset import ResourceHints
@@ -48,7 +48,8 @@ def picks() -> Iterator[Case]:
 def _pick(made: Machine, cpus: int, options: CPUPolicyOptions) -> Prepare:
     topology = CPUTopology(made)
     free = bits_of(cpu for cpu in range(cpus) if cpu * 7 % 64 < 45)
-    return lambda: lambda: take_by_topology(topology, free, cpus // 4, options, PODSLICE)
+    picker = Picker(topology, options, PODSLICE)
+    return lambda: lambda: picker.take(free, cpus // 4)
 
 
 def _sets(nodes: int, number: int, *, preferred: bool) -> list[ResourceHints]:

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from podslice.core.allocate.cpu_balance import Balance
+from podslice.core.allocate.cpu_balance import Balance, Deal
 from podslice.core.allocate.cpu_bounded import BoundedSearch
 from podslice.core.allocate.cpu_combinations import Combinations, _overwritten_by_next
-from podslice.core.allocate.cpu_distribute import take_distributed
-from podslice.core.allocate.cpu_packed import Accumulator
+from podslice.core.allocate.cpu_distribute import Distributor
+from podslice.core.allocate.cpu_packed import Accumulator, Packer
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.search import Effort, Purse
+from podslice.core.hints.search import Purse
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
@@ -23,11 +23,11 @@ SHAPES = ("pack:2 numa:4 core:4 pu:2", "pack:10 numa:1 core:3 pu:2", "pack:2 num
 
 
 def both_searches(topology: CPUTopology, available: Bits, count: int, group: int) -> None:
-    work = Accumulator(topology, available, count, PODSLICE)
-    search = Combinations(work, work.numas(), count, group, PODSLICE, Effort(Purse(1 << 62)))
+    work = Accumulator(Packer(topology, PODSLICE), available, count)
+    search = Combinations(work, Deal(count, group), PODSLICE, Purse(1 << 62))
     frees = [search.free[node] for node in search.numas]
     for size in range(1, len(frees) + 1):
-        bounded = BoundedSearch(frees, size, count, group, search.squares, search.balance, search.effort).run()
+        bounded = BoundedSearch(frees, size, search.deal, search.balance, search.purse).run()
         assert bounded == search._walk(size), (frees, size, count, group)
 
 
@@ -78,13 +78,14 @@ def test_many_nodes_end_soon() -> None:
     for quirks in (KUBELET_1_36, PODSLICE):
         available = fragmented(topology, random)
         for count in (7, 64, available.bit_count() // 2, available.bit_count()):
-            assert take_distributed(topology, available, count, 1, False, quirks).bit_count() == count
+            pick = Distributor(Packer(topology, quirks), 1).take(available, count)
+            assert pick.cpus.bit_count() == count
 
 
 def test_an_ended_search_still_answers() -> None:
     """A search out of steps takes the fullest nodes, which can hold the request."""
     frees = [5, 1, 4, 8, 7]
-    found = BoundedSearch(frees, 2, 10, 1, sum(free * free for free in frees), Balance(5, 15), Effort(Purse(0))).run()
+    found = BoundedSearch(frees, 2, Deal(10, 1), Balance(frees, 10), Purse(0)).run()
     assert found is not None
     assert found[0] == (3, 4)
 
@@ -92,7 +93,7 @@ def test_an_ended_search_still_answers() -> None:
 def test_too_many_combinations_count_as_endless() -> None:
     """Where upstream would score 10**18 combinations one by one, its profile says that it does not come back."""
     topology = CPUTopology(from_synthetic("pack:2 numa:32 core:4 pu:2"))
-    work = Accumulator(topology, topology.all_cpus, 256, KUBELET_1_36)
-    search = Combinations(work, work.numas(), 256, 2, KUBELET_1_36, Effort())
+    work = Accumulator(Packer(topology, KUBELET_1_36), topology.all_cpus, 256)
+    search = Combinations(work, Deal(256, 2), KUBELET_1_36, Purse())
     with pytest.raises(UpstreamDefectError, match="combinations of 32 NUMA nodes"):
         search._walk(32)

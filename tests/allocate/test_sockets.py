@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from podslice import Node
-from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.picker import Picker
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import PODSLICE
@@ -79,7 +79,7 @@ def test_never_more_sockets_than_needed(shape: str) -> None:
         count = random.randint(1, free.bit_count())
         rooms = sorted(((free & socket).bit_count() for socket in topology.sockets.values()), reverse=True)
         fewest = next(n for n in range(1, len(rooms) + 1) if sum(rooms[:n]) >= count)
-        cpus = take_by_topology(topology, free, count, options, PODSLICE)
+        cpus = Picker(topology, options, PODSLICE).take(free, count).cpus
         assert cpus.bit_count() == count
         assert not cpus & ~free
         assert sum(socket & cpus != 0 for socket in topology.sockets.values()) == fewest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.picker import Picker
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
@@ -29,7 +29,7 @@ def test_cores(topology: CPUTopology, taken: str, count: int, podslice: str, ups
     """CPUs land on as many cores as there are; a kubelet goes by ids, which says nothing about cores."""
     free = topology.all_cpus & ~parse_bits(taken)
     for quirks, expected in ((PODSLICE, podslice), (KUBELET_1_36, upstream)):
-        assert format_bits(take_by_topology(topology, free, count, SPREAD, quirks)) == expected
+        assert format_bits(Picker(topology, SPREAD, quirks).take(free, count).cpus) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_no_core_gives_two_before_all_gave_one(shape: str) -> None:
     reserved = topology.cores[0]
     free = topology.all_cpus & ~reserved
     for count in range(1, min(free.bit_count(), topology.smallest_numa_node - 1) + 1):
-        cpus = take_by_topology(topology, free, count, SPREAD, PODSLICE)
+        cpus = Picker(topology, SPREAD, PODSLICE).take(free, count).cpus
         assert cpus.bit_count() == count
         socket = next(socket for socket in topology.sockets.values() if socket & cpus)
         shares = [(core & cpus).bit_count() for core in topology.cores.values() if core & socket & ~reserved]

@@ -12,7 +12,7 @@ from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ResourceHints
 from podslice.core.hints.memory import memory_hints
 from podslice.core.hints.needs import Need, Reach
-from podslice.core.hints.search import Effort, Purse, Span, fewest, lowest
+from podslice.core.hints.search import Purse, Span, fewest, lowest
 from podslice.core.machine.memory import MemoryTable, NUMANodeState
 from podslice.core.merge.merge import Merger
 from podslice.core.merge.split import Split
@@ -32,9 +32,10 @@ def of_capacity(free: list[int], total: list[int], amount: int, required: int = 
     if sum(free) < amount:
         return []
     singles = bits_of(v for v in nodes if free[v] >= amount and required & ~(1 << v) == 0)
-    smallest = fewest(everything, [Need(dict(enumerate(total)), amount)]) or len(free)
+    smallest = fewest(everything, [Need(dict(enumerate(total)), amount)])
     open_nodes = everything if len(free) > 1 else 0
-    return HintSet(tuple(nodes), smallest, singles, open_nodes=open_nodes, needs=needs)
+    size = smallest.nodes if smallest else len(free)
+    return HintSet(tuple(nodes), size, singles, open_nodes=open_nodes, needs=needs)
 
 
 def some_cpus(random: Random, n: int, *, sockets: bool) -> ResourceHints:
@@ -98,10 +99,12 @@ def some_merge(seed: int, most_nodes: int) -> tuple[Merger, list[ResourceHints],
     return Merger(policy, list(enumerate(distances)), closest=closest), hints, distances, closest
 
 
-def both_ways(merger: Merger, hints: list[ResourceHints]) -> tuple[tuple[Hint, bool], tuple[Hint, bool]]:
-    described = merger.merge([{str(i): one for i, one in enumerate(hints)}])
+def both_ways(
+    merger: Merger, hints: list[ResourceHints], purse: Purse | None = None
+) -> tuple[tuple[Hint, bool], tuple[Hint, bool]]:
+    described = merger.merge([{str(i): one for i, one in enumerate(hints)}], purse)
     listed = merger.merge([{str(i): None if one is None else list(one) for i, one in enumerate(hints)}])
-    return described, listed
+    return described[:2], listed[:2]
 
 
 @pytest.mark.parametrize("start", range(0, 4000, 500))
@@ -134,12 +137,11 @@ def test_every_pair_of_resources(nodes: int, closest: bool) -> None:
                 assert described[0] == brute_force("best-effort", nodes, distances, closest, lists)
 
 
-def test_an_ended_search_on_few_nodes_is_done_by_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ended_search_on_few_nodes_is_done_by_listing() -> None:
     """Up to 16 nodes a search that takes too long gives way to the lists, with the same result."""
-    monkeypatch.setattr("podslice.core.merge.merge.Purse", lambda: Purse(0))
     for seed in range(300):
         merger, hints, _, _ = some_merge(seed, 5)
-        described, listed = both_ways(merger, hints)
+        described, listed = both_ways(merger, hints, Purse(0))
         assert described == listed, seed
 
 
@@ -152,26 +154,22 @@ def test_an_ended_search_on_many_nodes_still_answers() -> None:
     first = of_capacity(free, [16] * n, sum(free) // 2)
     second = of_capacity(free[::-1], [16] * n, sum(free) // 2)
     merger = Merger("best-effort", list(enumerate(distances)), closest=True)
-    found, admitted = merger.merge([{"a": first, "b": second}])
+    found, admitted, proven = merger.merge([{"a": first, "b": second}])
     assert admitted
     assert found.mask
     assert isinstance(first, HintSet)
     assert isinstance(second, HintSet)
-    assert Split([first, second], Effort(Purse(1 << 30))).possible((1 << n) - 1 & ~found.mask)
-    assert merger.ended_early
+    assert Split([first, second], Purse(1 << 30)).possible((1 << n) - 1 & ~found.mask)
+    assert not proven
 
 
 def test_a_search_that_came_to_its_end_says_so() -> None:
-    """`ended_early` is about the latest merge, and set only where a better set may exist."""
+    """A merge is proven unless a better set may exist."""
     merger, hints, _, _ = some_merge(7, 8)
-    merger.merge([{str(i): one for i, one in enumerate(hints)}])
-    assert not merger.ended_early
-    unsure = HintSet((0, 1), 2, 0, open_nodes=0b11, ended_early=True)
+    assert merger.merge([{str(i): one for i, one in enumerate(hints)}]).proven
     merger = Merger("best-effort", [(0, None), (1, None)])
-    merger.merge([{"a": unsure}])
-    assert merger.ended_early
-    merger.merge([{"a": HintSet((0, 1), 2, 0, open_nodes=0b11)}])
-    assert not merger.ended_early
+    assert not merger.merge([{"a": HintSet((0, 1), 2, 0, open_nodes=0b11, proven=False)}]).proven
+    assert merger.merge([{"a": HintSet((0, 1), 2, 0, open_nodes=0b11)}]).proven
 
 
 def _all_sets(n: int, size: int) -> list[int]:
@@ -195,7 +193,8 @@ def test_lowest_and_fewest_by_definition() -> None:
             size: [m for m in _all_sets(n, size) if not m & ~nodes and all(need.met_by(m) for need in needs)]
             for size in range(1, n + 1)
         }
-        assert fewest(nodes, needs) == next((size for size, masks in fitting.items() if masks), None), seed
+        found = fewest(nodes, needs)
+        assert (found and found.nodes) == next((size for size, masks in fitting.items() if masks), None), seed
         for size, masks in fitting.items():
             assert lowest(nodes, size, needs) == min(masks, default=None), seed
 
@@ -216,7 +215,7 @@ def test_spreads_come_closest_first() -> None:
             return 10 * len(groups) + sum(cross[a][b] for a, b in combinations(groups, 2))
 
         ways = [way for way in product(*[range(most + 1) for most in sizes]) if sum(way) == size]
-        for found in (list(spreads.walk(size, 10**9, Effort())), list(spreads.listed(size))):
+        for found in (list(spreads.walk(size, 10**9, Purse())), list(spreads.listed(size))):
             assert sorted(found) == sorted((cost(way), way) for way in ways)
             assert [total for total, _ in found] == sorted(total for total, _ in found)
         assert spreads.number(size) == len(ways)
@@ -239,7 +238,7 @@ def test_sockets_come_first() -> None:
         assert span is not None
         strict = [Hint(hint.mask, hint.preferred and span.holds(hint.mask or 0)) for hint in cpus]
         lists = [None if one is None else strict if one is cpus else list(one) for one in hints]
-        aligned = merger.merge([{str(i): one for i, one in enumerate(lists)}])
+        aligned = merger.merge([{str(i): one for i, one in enumerate(lists)}])[:2]
         cpus.sockets_first = True
         assert both_ways(merger, hints)[0] == (aligned if aligned[0].preferred else usual), seed
         moved += aligned[0].preferred and aligned != usual

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from podslice import KubeletConfig, Machine, Node
 from podslice.cli.admit import _print
 from podslice.core.hints.needs import Need, enough
-from podslice.core.hints.search import Effort, Purse, Span, fewest, lowest
+from podslice.core.hints.search import Purse, Span, fewest, lowest
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
 from podslice.core.pod.spec import Pod, pod_from_dict
@@ -98,13 +98,15 @@ def test_given_up_sizes_are_large_enough() -> None:
             values = {node: random.randint(0, 9) for node in range(n)}
             needs.append(Need(values, random.randint(1, max(1, sum(values.values())))))
         nodes = (1 << n) - 1
-        exact = fewest(nodes, needs, effort=Effort(Purse(1 << 40)))
-        rough = fewest(nodes, needs, effort=Effort(Purse(0)))
+        exact = fewest(nodes, needs, purse=Purse(1 << 40))
+        rough = fewest(nodes, needs, purse=Purse(0))
         if exact is None:
             assert rough is None
             continue
         assert rough is not None
-        assert exact <= rough <= n
+        assert exact.nodes <= rough.nodes <= n
+        assert exact.proven
+        assert exact.nodes == rough.nodes or not rough.proven
         assert all(need.met_by(enough(nodes, needs)) for need in needs)
 
 
@@ -122,5 +124,5 @@ def test_socket_spans_by_definition() -> None:
             for mask in range(1, 1 << n)
             if mask.bit_count() == size and span.holds(mask) and all(need.met_by(mask) for need in needs)
         ]
-        found = lowest((1 << n) - 1, size, needs, Effort(Purse(1 << 40)), span=span)
+        found = lowest((1 << n) - 1, size, needs, Purse(1 << 40), span=span)
         assert found == min(fitting, default=None), (seed, list(iter_bits(found or 0)))

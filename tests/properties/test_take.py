@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.picker import Picker
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.model import Core, Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology
@@ -58,10 +58,10 @@ def test_exactly_as_many_and_only_available(machine: Machine, data: st.DataObjec
     if count > available.bit_count():
         expected = f"not enough cpus available to satisfy request: requested={count}, available={available.bit_count()}"
         with pytest.raises(AdmissionError) as refusal:
-            take_by_topology(topology, available, count, options, PODSLICE)
+            Picker(topology, options, PODSLICE).take(available, count)
         assert refusal.value.message == expected
         return
-    picked = take_by_topology(topology, available, count, options, PODSLICE)
+    picked = Picker(topology, options, PODSLICE).take(available, count).cpus
     assert picked & ~available == 0
     assert picked.bit_count() == count
 
@@ -101,5 +101,5 @@ def test_published_examples(machine: str, available: str, count: int, options: d
             )
         )
     )
-    picked = take_by_topology(topology, parse_bits(available), count, CPUPolicyOptions(**options), KUBELET_1_36)
+    picked = Picker(topology, CPUPolicyOptions(**options), KUBELET_1_36).take(parse_bits(available), count).cpus
     assert format_bits(picked) == expected

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from podslice.core.allocate.picker import Picker
 from podslice.core.hints.devices import Coverage
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.topology import CPUTopology
@@ -25,7 +26,7 @@ T = TypeVar("T")
 _VALUES = frozenset(
     {
         *(int, str, bytes, bool, float, type(None), type, FunctionType, frozenset),
-        *(CPUTopology, Merger, FeatureGates, Coverage, Quantity),
+        *(CPUTopology, Merger, Picker, FeatureGates, Coverage, Quantity),
     }
 )
 

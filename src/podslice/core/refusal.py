@@ -6,7 +6,7 @@ NUMA node still has, what the policy demands. This module puts them into one or 
 
 from __future__ import annotations
 
-from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
+from podslice.core.allocate.picker import SMT_ALIGNMENT
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.allocate.pod_pool import EmptyPool, used_up
 from podslice.core.managers.container import ContainerManager

@@ -23,8 +23,8 @@ def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
         closest=parse_options(case.get("options") or {}).prefer_closest_numa_nodes,
         distances_by_id=quirks.distances_by_node_id,
     )
-    hint, admitted = merger.merge([_provider(provider) for provider in case["providers"]])
-    return {"name": case["name"], "type": case["type"], "hint": hint_to_json(hint), "admit": admitted}
+    merged = merger.merge([_provider(provider) for provider in case["providers"]])
+    return {"name": case["name"], "type": case["type"], "hint": hint_to_json(merged.hint), "admit": merged.admitted}
 
 
 def _provider(provider: dict[str, Any] | None) -> ProviderHints:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.picker import Picker
 from podslice.core.config.cpu_options import parse_cpu_policy_options
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.model import Machine
@@ -26,9 +26,8 @@ def run(case: dict[str, Any], quirks: Quirks) -> dict[str, Any]:
         case.get("options") or {}, FeatureGates.from_overrides(case.get("featureGates") or {})
     )
     try:
-        result["cpus"] = format_bits(
-            take_by_topology(topology, parse_bits(case["available"]), case["n"], options, quirks)
-        )
+        pick = Picker(topology, options, quirks).take(parse_bits(case["available"]), case["n"])
+        result["cpus"] = format_bits(pick.cpus)
     except AdmissionError as error:
         result["error"] = error.message
     return result

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.memory import Block
 from podslice.core.machine.topology import CPUTopology
@@ -110,8 +109,8 @@ def standing(topology: TopologyManager, pod: AdmissionPod) -> Standing:
         asked = [[provider.pod_hints(pod) for provider in topology.providers]]
     else:
         asked = [[p.container_hints(pod, container) for p in topology.providers] for container in pod.containers]
-    judged: list[tuple[Hint, bool]] = [topology.merger.merge(hints) for hints in asked]
-    return tuple((admitted, affinity.preferred) for affinity, admitted in judged)
+    judged = [topology.merger.merge(hints) for hints in asked]
+    return tuple((merged.admitted, merged.hint.preferred) for merged in judged)
 
 
 def no_worse(before: Standing, after: Standing) -> bool:

@@ -21,7 +21,6 @@ from podslice.advise.defrag.groups import (
     no_worse,
     standing,
 )
-from podslice.core.allocate.cpu_take import take_by_topology
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.fork import fork
 from podslice.core.hints.memory import memory_hints
@@ -73,6 +72,7 @@ class Space:
         self._judge = fork(kubelet)
         self._scratch: Kubelet | None = None
         self._options = kubelet.manager.cpu.options
+        self._picker = kubelet.manager.cpu.picker
         self._grain = self.topology.cpus_per_core if self._options.full_pcpus_only else 1
         self._ids = tuple(self.topology.numa_nodes)
         self._memory_ids = tuple(sorted(kubelet.manager.memory.machine_state))
@@ -241,9 +241,7 @@ class Space:
         return picked
 
     def _take(self, available: Bits, count: int) -> Bits:
-        if available.bit_count() == count:
-            return available
-        return take_by_topology(self.topology, available, count, self._options, self._kubelet.quirks) if count else 0
+        return available if available.bit_count() == count else self._picker.take(available, count).cpus if count else 0
 
     # The verdict
 

@@ -224,7 +224,7 @@ def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> MergeStep:
         for resource, hints in (answer or {}).items()
     ]
     try:
-        affinity, admitted = merger.merge(list(step.hints.values()))
+        affinity, admitted, _ = merger.merge(list(step.hints.values()))
     except UpstreamDefectError:
         affinity, admitted = Hint(None, False), False
     table = candidates(kubelet, pod, step, affinity.mask)
@@ -246,7 +246,7 @@ def _answer(provider: str, resource: str, hints: Iterable[Hint] | None) -> Answe
     shown = tuple(map(_shown, hints))
     complete = not isinstance(hints, HintSet) or hints.listed
     if not shown and isinstance(hints, HintSet) and (best := hints.best()) is not None:
-        shown = (_shown(best),)
+        shown = (_shown(best.hint),)
     return Answer(provider, resource, shown, complete)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podslice.advise.explain.candidates import Candidate
-from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
+from podslice.core.allocate.picker import SMT_ALIGNMENT
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.config.topology_options import SINGLE_NUMA_NODE
 from podslice.core.managers.cpu import EMPTY_NODE_SHARED_POOL

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from podslice.advise.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import PodSubject
-from podslice.core.allocate.cpu_static import SMT_ALIGNMENT
+from podslice.core.allocate.picker import SMT_ALIGNMENT
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.decision import Decision

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import isqrt
 from typing import NamedTuple
+
+
+class Deal(NamedTuple):
+    """So many `cpus` that nodes give in groups of `group`: each the same share, and some of them more groups."""
+
+    cpus: int
+    group: int
+
+    def share(self, nodes: int) -> int:
+        """What each of so many nodes gives first."""
+        return self.cpus // nodes // self.group * self.group
+
+    def remainder(self, nodes: int) -> int:
+        """What some of them give besides."""
+        return self.cpus - self.share(nodes) * nodes
 
 
 class Scored(NamedTuple):
@@ -18,14 +34,16 @@ class Balance:
     """Population standard deviation in thousandths, rounded as upstream rounds it, from exact integers
     (cpu-topology 4.7).
 
-    Every complete distribution leaves the same total, so the mean is fixed and the score depends on the sum of
-    squares alone.
+    Every complete distribution of `count` CPUs leaves the same total of `frees`, so the mean is fixed and the score
+    depends on the sum of squares alone; `squares` is the one before.
     """
 
-    def __init__(self, size: int, total: int) -> None:
-        mean = (2000 * total + size) // (2 * size)
-        self.size = size
-        self.offset = size * mean * mean - 2000 * mean * total
+    def __init__(self, frees: Collection[int], count: int) -> None:
+        self.squares = sum([free * free for free in frees])
+        self.size = len(frees)
+        total = sum(frees) - count
+        mean = (2000 * total + self.size) // (2 * self.size)
+        self.offset = self.size * mean * mean - 2000 * mean * total
 
     def score(self, squares: int) -> int:
         """The integer r with (2r − 1)² · N ≤ 4K < (2r + 1)² · N, for K = Σ(1000·v − mean)²."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
 
-from podslice.core.allocate.cpu_balance import Balance, Scored
-from podslice.core.hints.search import Effort
+from podslice.core.allocate.cpu_balance import Balance, Deal, Scored
+from podslice.core.hints.search import Purse
 
 
 def spread_squares(lefts: Sequence[int], groups: int, group: int) -> int | None:
@@ -32,24 +32,20 @@ def spread_squares(lefts: Sequence[int], groups: int, group: int) -> int | None:
 class BoundedSearch:
     """Finds among the combinations of `size` nodes the first one, in list order, that leaves the best balance.
 
-    `frees` are the free CPUs of the nodes in list order, `squares` the sum of their squares. Where the effort ends, it
-    is the best one known by then.
+    `frees` are the free CPUs of the nodes in list order. Where the purse is empty, it is the best one known by then.
     """
 
-    def __init__(
-        self, frees: Sequence[int], size: int, count: int, group: int, squares: int, balance: Balance, effort: Effort
-    ) -> None:
+    def __init__(self, frees: Sequence[int], size: int, deal: Deal, balance: Balance, purse: Purse) -> None:
         self.frees = frees
         self.size = size
-        self.group = group
-        self.squares = squares
+        self.group = deal.group
         self.balance = balance
-        self.share = count // size // group * group
-        self.groups = (count - self.share * size) // group
+        self.share = deal.share(size)
+        self.groups = deal.remainder(size) // deal.group
+        self.purse = purse
         self.places = [place for place, free in enumerate(frees) if free >= self.share]
         self.best: tuple[tuple[int, ...], Scored] | None = None
         self._limit = 0
-        self._effort = effort
         self._scored: dict[tuple[int, ...], Scored | None] = {}
 
     def run(self) -> tuple[tuple[int, ...], Scored] | None:
@@ -87,7 +83,7 @@ class BoundedSearch:
             if free in tried:
                 continue
             tried.add(free)
-            if not self._effort.spend() or (self.best is not None and self._limit == 0):
+            if not self.purse.spend() or (self.best is not None and self._limit == 0):
                 return
             bound = self._bound((*chosen, index), missing - 1)
             if bound is not None and (bound < self._limit or (bound == self._limit and self.best is None)):
@@ -102,14 +98,12 @@ class BoundedSearch:
         squares = spread_squares([free - self.share for free in frees], self.groups, self.group)
         if squares is None:
             return None
-        return self.balance.score(self.squares - sum([free * free for free in frees]) + squares)
+        return self.balance.score(self.balance.squares - sum([free * free for free in frees]) + squares)
 
     def _score(self, places: tuple[int, ...]) -> Scored | None:
         frees = tuple([self.frees[place] for place in places])
         if frees not in self._scored:
-            lefts = [free - self.share for free in frees]
-            others = self.squares - sum([free * free for free in frees])
-            self._scored[frees] = _Remainder(lefts, self.groups, self.group, others, self.balance, self._effort).best()
+            self._scored[frees] = _Remainder(self, frees).best()
         return self._scored[frees]
 
 
@@ -120,17 +114,15 @@ class _Remainder:
     order. In a subset that is not smaller than the number of groups, the first nodes take one group each.
     """
 
-    def __init__(
-        self, lefts: Sequence[int], groups: int, group: int, others: int, balance: Balance, effort: Effort
-    ) -> None:
-        self.lefts = lefts
-        self.groups = groups
-        self.group = group
-        self.others = others
-        self.balance = balance
-        self.effort = effort
-        self.candidates = tuple([i for i, left in enumerate(lefts) if left >= group])
+    def __init__(self, search: BoundedSearch, frees: Sequence[int]) -> None:
+        self.groups = search.groups
+        self.group = search.group
+        self.balance = search.balance
+        self.purse = search.purse
+        lefts = [free - search.share for free in frees]
+        self.candidates = tuple([i for i, left in enumerate(lefts) if left >= self.group])
         self.amounts = [lefts[i] for i in self.candidates]
+        others = self.balance.squares - sum([free * free for free in frees])
         self.squares = others + sum([left * left for left in lefts])
 
     def best(self) -> Scored | None:
@@ -216,7 +208,7 @@ class _Several:
             if amounts[index] in tried:
                 continue
             tried.add(amounts[index])
-            if not self.remainder.effort.spend():
+            if not self.remainder.purse.spend():
                 return
             rest = sorted(amounts[index + 1 :])
             fullest = [amounts[i] for i in chosen] + [amounts[index]] + rest[len(rest) - missing + 1 :]

@@ -7,16 +7,15 @@ looked at here as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import combinations
 from math import comb
 from typing import NamedTuple
 
-from podslice.core.allocate.cpu_balance import Balance, Scored
+from podslice.core.allocate.cpu_balance import Balance, Deal, Scored
 from podslice.core.allocate.cpu_bounded import BoundedSearch
 from podslice.core.allocate.cpu_packed import Accumulator
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.hints.search import Effort
+from podslice.core.hints.search import Purse
 from podslice.core.quirks import Quirks
 
 _DEFECT = "endless_distribution"
@@ -32,22 +31,21 @@ class Choice(NamedTuple):
 
 
 class Combinations:
-    """Finds the best combination of a given size among `numas`, which may name a node twice."""
+    """Finds the best combination of a given size among the nodes of `work`, which may name one twice.
 
-    def __init__(
-        self, work: Accumulator, numas: Sequence[int], count: int, group: int, quirks: Quirks, effort: Effort
-    ) -> None:
+    `endless`: ways that upstream tries without end raise `UpstreamDefectError` (quirk `endless_distribution`).
+    """
+
+    def __init__(self, work: Accumulator, deal: Deal, quirks: Quirks, purse: Purse) -> None:
         nodes = work.topology.numa_nodes
-        self.numas = numas
-        self.masks = {node: nodes[node] & work.free for node in numas}
-        self.free = {node: cpus.bit_count() for node, cpus in self.masks.items()}
-        self.count = count
-        self.group = group
-        self.quirks = quirks
-        self.effort = effort
-        self.squares = sum(value * value for value in self.free.values())
-        self.balance = Balance(len(self.free), sum(self.free.values()) - count)
-        self.straddling = len(self.free) != len(numas)
+        self.numas = work.numas()
+        self.free = {node: (nodes[node] & work.free).bit_count() for node in self.numas}
+        self.deal = deal
+        self.purse = purse
+        self.balance = Balance(self.free.values(), deal.cpus)
+        self.straddling = len(self.free) != len(self.numas)
+        self.endless = quirks.endless_distribution
+        self._aliasing = quirks.combination_aliasing
         self._subsets = 0
 
     def best(self, size: int) -> Choice | None:
@@ -58,13 +56,13 @@ class Combinations:
             return self._single()
         else:
             frees = [self.free[node] for node in self.numas]
-            found = BoundedSearch(frees, size, self.count, self.group, self.squares, self.balance, self.effort).run()
+            found = BoundedSearch(frees, size, self.deal, self.balance, self.purse).run()
         return None if found is None else self._remembered(*found)
 
     def _single(self) -> Choice | None:
         """The first node with the best balance. It takes everything, so the more it has the better, but for rounding,
         and nothing can be overwritten."""
-        count = self.count
+        count = self.deal.cpus
         fullest = max(self.free.values())
         if fullest < count:
             return None
@@ -75,14 +73,14 @@ class Combinations:
         return None
 
     def _score_alone(self, free: int) -> int:
-        return self.balance.score(self.squares - free * free + (free - self.count) ** 2)
+        return self.balance.score(self.balance.squares - free * free + (free - self.deal.cpus) ** 2)
 
     def _may_never_end(self, size: int) -> bool:
         """False when left-overs surely supply the remainder: for trouble, two nodes must have part of a group left and
         together fewer whole groups than the remainder has (cpu-topology 11.3)."""
-        group, share = self.group, self.count // size // self.group * self.group
-        groups = (self.count - share * size) // group
-        if group == 1 or groups < 2 or not self.quirks.endless_distribution:
+        group, share = self.deal.group, self.deal.share(size)
+        groups = self.deal.remainder(size) // group
+        if group == 1 or groups < 2 or not self.endless:
             return False
         parts = sorted(
             [(free - share) // group for free in self.free.values() if free % group and free - share >= group]
@@ -100,7 +98,7 @@ class Combinations:
         alike: dict[tuple[int, ...], Scored | None] = {}
         numas = self.numas
         frees = [self.free[node] for node in numas]
-        if sum(sorted(frees)[-size:]) < self.count:
+        if sum(sorted(frees)[-size:]) < self.deal.cpus:
             return None
         if comb(len(numas), size) > _MOST_COMBINATIONS:
             raise UpstreamDefectError(
@@ -123,7 +121,7 @@ class Combinations:
         numas = self.numas
         remainder = best_found.remainder
         candidates = [best[i] for i in best_found.candidates]
-        if self.quirks.combination_aliasing:
+        if self._aliasing:
             remainder = _overwritten(remainder, len(candidates))
             if best_found.score != 0:
                 best = _overwritten(best, len(numas))
@@ -132,17 +130,17 @@ class Combinations:
         return Choice(tuple(numas[i] for i in best), tuple(numas[candidates[i]] for i in remainder))
 
     def _score(self, nodes: list[int]) -> Scored | None:
-        group, count, free = self.group, self.count, self.free
+        (count, group), free = self.deal, self.free
         left = {node: free[node] for node in nodes}
         if sum(left.values()) < count or sum(free[node] // group for node in nodes) * group < count:
             return None
-        share = count // len(nodes) // group * group
+        share = self.deal.share(len(nodes))
         if min(left.values()) < share:
             return None
-        others = self.squares - sum(value * value for value in left.values())
+        others = self.balance.squares - sum(value * value for value in left.values())
         for node in nodes:
             left[node] -= share
-        remainder = count - share * len(nodes)
+        remainder = self.deal.remainder(len(nodes))
         if not remainder:
             return Scored(self.balance.score(others + sum(value * value for value in left.values())), (), ())
         return self._score_remainder(nodes, left, remainder, others)
@@ -152,7 +150,7 @@ class Combinations:
 
         `others` is the sum of squares of what is free on nodes outside the combination.
         """
-        candidates = tuple(i for i, node in enumerate(nodes) if left[node] >= self.group)
+        candidates = tuple(i for i, node in enumerate(nodes) if left[node] >= self.deal.group)
         best: Scored | None = None
         alike: set[tuple[int, ...]] = set()
         straddling = len(left) != len(nodes)
@@ -180,7 +178,7 @@ class Combinations:
     def _deal(self, nodes: list[int], left: dict[int, int], remainder: int) -> dict[int, int] | None:
         """What is left after dealing the remainder round by round, None when whole groups run out
         (cpu-topology 11.3)."""
-        group = self.group
+        group = self.deal.group
         after = dict(left)
         while remainder > 0:
             before = remainder
@@ -189,7 +187,7 @@ class Combinations:
                     after[node] -= group
                     remainder -= group
             if remainder == before:
-                if self.quirks.endless_distribution:
+                if self.endless:
                     raise UpstreamDefectError(
                         _DEFECT, "left-over CPUs cannot supply the remainder in whole groups", hangs=True
                     )

@@ -6,80 +6,91 @@ balanced best, give every node of it the same share, and hand the remainder out 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from podslice.core.allocate.cpu_balance import Deal
 from podslice.core.allocate.cpu_combinations import Choice, Combinations
-from podslice.core.allocate.cpu_packed import Accumulator, not_enough, take_packed
+from podslice.core.allocate.cpu_packed import Accumulator, Packer, not_enough
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.hints.search import Effort
-from podslice.core.machine.topology import CPUTopology
-from podslice.core.quirks import Quirks
+from podslice.core.hints.search import Purse, purse_over
 from podslice.core.values.cpuset import Bits
 
-_DEFECT = "endless_distribution"
+
+class Pick(NamedTuple):
+    """CPUs to hand out; `proven`: no search for better ones was given up."""
+
+    cpus: Bits
+    proven: bool = True
 
 
-def take_distributed(
-    topology: CPUTopology,
-    available: Bits,
-    count: int,
-    group: int,
-    spread: bool,
-    quirks: Quirks,
-    effort: Effort | None = None,
-) -> Bits:
-    """Pick `count` CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (cpu-topology 4.7).
+class Distributor:
+    """Picks CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (cpu-topology 4.7); the
+    nodes' CPUs are packed by `packer`, and so is what is no multiple."""
 
-    `effort` (by default `Effort.over` the NUMA nodes) limits the search for the best combination of nodes. Raises
-    `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
-    """
-    if count % group:
-        return take_packed(topology, available, count, quirks, spread=spread)
-    if count < 1:
-        return 0
-    work = Accumulator(topology, available, count, quirks)
-    if count > work.free.bit_count():
-        raise not_enough(count, available)
-    numas = work.numas()
-    machine_groups = (topology.all_cpus.bit_count() - 1) // group + 1
-    groups_per_node = (machine_groups - 1) // len(topology.numa_nodes) + 1
-    groups = (count - 1) // group + 1
-    fewest = (groups - 1) // groups_per_node + 1
-    search = Combinations(work, numas, count, group, quirks, effort or Effort.over(topology.numa_mask))
-    for size in range(fewest, min(groups, len(set(numas))) + 1):
-        choice = search.best(size)
-        if choice is not None:
-            return _hand_out(work, choice, count, group, spread, quirks)
-    return take_packed(topology, available, count, quirks, spread=spread)
+    def __init__(self, packer: Packer, group: int) -> None:
+        self._packer = packer
+        self._group = group
 
+    def take(self, available: Bits, count: int, purse: Purse | None = None) -> Pick:
+        """Pick `count` CPUs; `purse` pays for the search for the best combination of nodes.
 
-def _hand_out(work: Accumulator, choice: Choice, count: int, group: int, spread: bool, quirks: Quirks) -> Bits:
-    nodes = work.topology.numa_nodes
-    share = count // len(choice.nodes) // group * group
-    for node in choice.nodes:
-        _take_from(work, nodes[node], share, spread, quirks)
-    remainder = count - share * len(choice.nodes)
-    while remainder > 0:
-        before = remainder
-        for node in choice.remainder:
-            if remainder == 0:
+        Raises `AdmissionError`; `UpstreamDefectError` where upstream never ends (quirk `endless_distribution`).
+        """
+        if count % self._group:
+            return Pick(self._packer.take(available, count))
+        if count < 1:
+            return Pick(0)
+        work = Accumulator(self._packer, available, count)
+        if count > work.free.bit_count():
+            raise not_enough(count, available)
+        purse = purse_over(work.topology.numa_mask, purse)
+        before = purse.left
+        search = Combinations(work, Deal(count, self._group), self._packer.quirks, purse)
+        choice = self._choice(search, count)
+        if choice is None:
+            return Pick(self._packer.take(available, count), not purse.ended_since(before))
+        self._hand_out(work, choice, search)
+        return Pick(work.result, not purse.ended_since(before))
+
+    def _choice(self, search: Combinations, count: int) -> Choice | None:
+        """The best combination of the fewest nodes that can hold the request."""
+        topology, group = self._packer.topology, self._group
+        machine_groups = (topology.all_cpus.bit_count() - 1) // group + 1
+        groups_per_node = (machine_groups - 1) // len(topology.numa_nodes) + 1
+        groups = (count - 1) // group + 1
+        fewest = (groups - 1) // groups_per_node + 1
+        sizes = range(fewest, min(groups, len(search.free)) + 1)
+        return next((choice for size in sizes if (choice := search.best(size)) is not None), None)
+
+    def _hand_out(self, work: Accumulator, choice: Choice, search: Combinations) -> None:
+        nodes, (_, group) = work.topology.numa_nodes, search.deal
+        share = search.deal.share(len(choice.nodes))
+        for node in choice.nodes:
+            self._take_from(work, nodes[node], share)
+        remainder = search.deal.remainder(len(choice.nodes))
+        while remainder > 0:
+            before = remainder
+            for node in choice.remainder:
+                if remainder == 0:
+                    break
+                if (work.free & nodes[node]).bit_count() >= group:
+                    self._take_from(work, nodes[node], group)
+                    remainder -= group
+            if remainder == before:
+                if search.endless:
+                    raise UpstreamDefectError(
+                        "endless_distribution",
+                        "the nodes chosen for the remainder have no whole group left",
+                        hangs=True,
+                    )
                 break
-            if (work.free & nodes[node]).bit_count() >= group:
-                _take_from(work, nodes[node], group, spread, quirks)
-                remainder -= group
-        if remainder == before:
-            if quirks.endless_distribution:
-                raise UpstreamDefectError(
-                    _DEFECT, "the nodes chosen for the remainder have no whole group left", hangs=True
-                )
-            break
-    if work.need > 0:
-        raise AdmissionError(f"accounting error, not enough CPUs allocated, remaining: {work.need}")
-    if work.need < 0:
-        raise AdmissionError(f"accounting error, too many CPUs allocated, remaining: {work.need}")
-    return work.result
+        if work.need > 0:
+            raise AdmissionError(f"accounting error, not enough CPUs allocated, remaining: {work.need}")
+        if work.need < 0:
+            raise AdmissionError(f"accounting error, too many CPUs allocated, remaining: {work.need}")
 
-
-def _take_from(work: Accumulator, node: Bits, count: int, spread: bool, quirks: Quirks) -> None:
-    try:
-        work.take(take_packed(work.topology, work.free & node, count, quirks, spread=spread))
-    except AdmissionError:
-        return
+    def _take_from(self, work: Accumulator, node: Bits, count: int) -> None:
+        try:
+            work.take(self._packer.take(work.free & node, count))
+        except AdmissionError:
+            return

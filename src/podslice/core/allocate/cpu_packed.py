@@ -15,38 +15,46 @@ from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import Bits, iter_bits
 
 
-def take_packed(
-    topology: CPUTopology,
-    available: Bits,
-    count: int,
-    quirks: Quirks,
-    *,
-    spread: bool = False,
-    uncore: bool = False,
-) -> Bits:
-    """Whole NUMA nodes and sockets first, then uncore caches, cores, and single CPUs (cpu-topology 4.6)."""
-    if count < 1:
-        return 0
-    work = Accumulator(topology, available, count, quirks)
-    if work.need > work.free.bit_count():
-        raise not_enough(count, available)
-    levels = (work.take_whole_numa_nodes, work.take_whole_sockets)
-    for take_level in levels if work.numa_first else reversed(levels):
-        take_level()
+class Packer:
+    """Packs CPUs on one machine: whole NUMA nodes and sockets, with `uncore` whole caches, unless `spread` whole
+    cores, and single CPUs (cpu-topology 4.6)."""
+
+    def __init__(self, topology: CPUTopology, quirks: Quirks, *, spread: bool = False, uncore: bool = False) -> None:
+        self.topology = topology
+        self.quirks = quirks
+        self.spread = spread
+        self.uncore = uncore
+        self.numa_first = topology.num_sockets >= len(topology.numa_nodes)
+        self.lists_twice = quirks.straddling_objects
+        self.socket_size: int | None = None
+        self.core_size: int | None = None
+        if quirks.average_sizes:
+            self.socket_size, self.core_size = topology.cpus_per_socket, topology.cpus_per_core
+
+    def take(self, available: Bits, count: int) -> Bits:
+        """Pick `count` of the `available` CPUs. Raises `AdmissionError` with upstream's text."""
+        if count < 1:
+            return 0
+        work = Accumulator(self, available, count)
+        if work.need > work.free.bit_count():
+            raise not_enough(count, available)
+        levels = (work.take_whole_numa_nodes, work.take_whole_sockets)
+        for take_level in levels if self.numa_first else reversed(levels):
+            take_level()
+            if work.need < 1:
+                return work.result
+        if self.uncore:
+            work.take_uncore_caches()
+            if work.need < 1:
+                return work.result
+        if not self.spread:
+            work.take_whole_cores()
+            if work.need < 1:
+                return work.result
+        work.take_single_cpus()
         if work.need < 1:
             return work.result
-    if uncore:
-        work.take_uncore_caches()
-        if work.need < 1:
-            return work.result
-    if not spread:
-        work.take_whole_cores()
-        if work.need < 1:
-            return work.result
-    work.take_single_cpus(spread)
-    if work.need < 1:
-        return work.result
-    raise AdmissionError("failed to allocate cpus")
+        raise AdmissionError("failed to allocate cpus")
 
 
 def not_enough(count: int, available: Bits) -> AdmissionError:
@@ -59,15 +67,14 @@ def not_enough(count: int, available: Bits) -> AdmissionError:
 class Accumulator:
     """A pick in progress: `free` CPUs, `result` so far, and how many it still `need`s (cpu-topology 4.2)."""
 
-    __slots__ = ("free", "need", "numa_first", "quirks", "result", "topology")
+    __slots__ = ("free", "need", "packer", "result", "topology")
 
-    def __init__(self, topology: CPUTopology, available: Bits, count: int, quirks: Quirks) -> None:
-        self.topology = topology
-        self.free: Bits = available & topology.all_cpus
+    def __init__(self, packer: Packer, available: Bits, count: int) -> None:
+        self.packer = packer
+        self.topology = packer.topology
+        self.free: Bits = available & packer.topology.all_cpus
         self.result: Bits = 0
         self.need = count
-        self.quirks = quirks
-        self.numa_first = topology.num_sockets >= len(topology.numa_nodes)
 
     def take(self, cpus: Bits) -> None:
         """Move CPUs from free to result; all of them count, even ones that were not free."""
@@ -79,13 +86,13 @@ class Accumulator:
 
     def numas(self) -> list[int]:
         """NUMA nodes with free CPUs, fewest free first; below sockets in their order where a socket holds several."""
-        if self.numa_first:
+        if self.packer.numa_first:
             return self._order(self.topology.numa_nodes.items())
         return self._nested(self.sockets(), "sockets", "numa_nodes")
 
     def sockets(self) -> list[int]:
         """Sockets with free CPUs, in the same manner."""
-        if self.numa_first:
+        if self.packer.numa_first:
             return self._nested(self.numas(), "numa_nodes", "sockets")
         return self._order(self.topology.sockets.items())
 
@@ -95,10 +102,10 @@ class Accumulator:
         Where a core is listed several times, because it or its parent has several parents, all are sorted before the
         first is used, as taking it changes the others.
         """
-        level = "sockets" if self.numa_first else "numa_nodes"
+        level = "sockets" if self.packer.numa_first else "numa_nodes"
         topology = self.topology
-        if not topology.cores_nest or (self.quirks.straddling_objects and not topology.packages_nest):
-            yield self._nested(self.sockets() if self.numa_first else self.numas(), level, "cores")
+        if not topology.cores_nest or (self.packer.lists_twice and not topology.packages_nest):
+            yield self._nested(self.sockets() if self.packer.numa_first else self.numas(), level, "cores")
             return
         children = topology.children(level, "cores")
         for parent in self._parents_of_cores():
@@ -109,10 +116,10 @@ class Accumulator:
         free, topology = self.free, self.topology
         if free:
             lowest = (free & -free).bit_length() - 1
-            parent = topology.socket_of[lowest] if self.numa_first else topology.numa_of[lowest]
-            if not free & ~(topology.sockets[parent] if self.numa_first else topology.numa_nodes[parent]):
+            parent = topology.socket_of[lowest] if self.packer.numa_first else topology.numa_of[lowest]
+            if not free & ~(topology.sockets[parent] if self.packer.numa_first else topology.numa_nodes[parent]):
                 return [parent]
-        return self.sockets() if self.numa_first else self.numas()
+        return self.sockets() if self.packer.numa_first else self.numas()
 
     def uncores(self) -> list[int]:
         """Uncore caches with free CPUs, in the order of their NUMA nodes, fewest free first."""
@@ -131,7 +138,7 @@ class Accumulator:
         ordered: list[int] = []
         for parent in parents:
             ordered += self._order(children[parent], parent_cpus[parent])
-        if not self.quirks.straddling_objects:
+        if not self.packer.lists_twice:
             return list(dict.fromkeys(ordered))
         return ordered
 
@@ -146,7 +153,7 @@ class Accumulator:
     def take_whole_sockets(self) -> None:
         """Take wholly free sockets while they fit the need."""
         sockets = self.topology.sockets
-        average = self.topology.cpus_per_socket if self.quirks.average_sizes else None
+        average = self.packer.socket_size
         if self.need >= self.topology.smallest_socket and self._some_fits(sockets, average):
             self._take_whole(self.sockets(), sockets, average)
 
@@ -156,7 +163,7 @@ class Accumulator:
 
     def take_whole_cores(self) -> None:
         """Take wholly free cores while they fit the need."""
-        average = self.topology.cpus_per_core if self.quirks.average_sizes else None
+        average = self.packer.core_size
         for cores in self._cores_by_parent():
             self._take_whole(cores, self.topology.cores, average)
             if self.need < 1:
@@ -204,8 +211,8 @@ class Accumulator:
     def _take_part_of_cache(self, uncore: int) -> None:
         per_core = self.topology.cpus_per_core
         free = self.topology.uncore_caches[uncore] & self.free
-        if not self.quirks.partial_uncore_by_core_id:
-            self.take(take_packed(self.topology, free, self.need, self.quirks))
+        if not self.packer.quirks.partial_uncore_by_core_id:
+            self.take(Packer(self.topology, self.packer.quirks).take(free, self.need))
             return
         wanted = -(-self.need // per_core)
         cores = [core for _, core in self.topology.children("uncore_caches", "cores")[uncore] if core & free][:wanted]
@@ -219,13 +226,13 @@ class Accumulator:
 
     # Single CPUs (cpu-topology 4.6, step 7)
 
-    def take_single_cpus(self, spread: bool) -> None:
-        """Take what is still needed CPU by CPU: core after core, or with `spread` socket after socket."""
-        if spread and self.quirks.cores_spread_by_id:
-            self._take_singly(self.sockets(), self.topology.sockets)
-            return
-        if spread:
-            self._take_spread()
+    def take_single_cpus(self) -> None:
+        """Take what is still needed CPU by CPU: core after core, or spread, socket after socket."""
+        if self.packer.spread:
+            if self.packer.quirks.cores_spread_by_id:
+                self._take_singly(self.sockets(), self.topology.sockets)
+            else:
+                self._take_spread()
             return
         for cores in self._cores_by_parent():
             self._take_singly(cores, self.topology.cores)

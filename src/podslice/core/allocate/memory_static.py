@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from podslice.core.errors import AdmissionError, StartError, StartKind
 from podslice.core.hints.hint import Hint
-from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.hintset import BestHint, HintSet
 from podslice.core.hints.memory import Groups, Request, is_short
 from podslice.core.machine.memory import MachineState
 from podslice.core.machine.model import Machine
@@ -35,6 +36,13 @@ def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]
                 raise StartError("memoryManager", _NO_ROOM, **facts)
 
 
+class Resolved(NamedTuple):
+    """The nodes an allocation uses; `proven`: there are no fewer."""
+
+    mask: Bits
+    proven: bool
+
+
 def resolve(
     machine: MachineState,
     affinity: Hint,
@@ -43,15 +51,16 @@ def resolve(
     *,
     whole_groups: bool,
     crash: bool = False,
-) -> Bits:
-    """The nodes an allocation uses: the affinity, a default without one, or a superset that is large enough.
+) -> Resolved:
+    """The nodes for an allocation: the affinity, a default without one, or a superset that is large enough.
 
     `whole_groups` extends a single node of a group as well; `crash` raises `UpstreamDefectError` for a node without a
     table of what is asked for. Raises `AdmissionError` with upstream's text.
     """
     groups = Groups.of(machine)
+    proven = True
     if affinity.mask is None:
-        affinity = _checked(
+        affinity, proven = _checked(
             _best(hints(), 0),
             affinity.preferred,
             "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available",
@@ -59,25 +68,25 @@ def resolve(
         )
     mask = affinity.mask or 0
     if is_short(machine, mask, request, crash=crash) or (whole_groups and groups.broken_by(mask)):
-        affinity = _checked(
+        affinity, surely = _checked(
             _best(hints(), mask),
             affinity.preferred,
             "[memorymanager] failed to find NUMA nodes to extend the current topology hint",
             "[memorymanager] failed to find the extended preferred hint",
         )
-        mask = affinity.mask or 0
+        mask, proven = affinity.mask or 0, proven and surely
     if groups.violated_by(mask):
         raise AdmissionError("[memorymanager] preferred hint violates NUMA node allocation")
-    return mask
+    return Resolved(mask, proven)
 
 
-def _best(hints: HintSet | None, within: Bits) -> Hint | None:
+def _best(hints: HintSet | None, within: Bits) -> BestHint | None:
     return None if hints is None else hints.best(within)
 
 
-def _checked(found: Hint | None, preferred: bool, none: str, worse: str) -> Hint:
+def _checked(found: BestHint | None, preferred: bool, none: str, worse: str) -> BestHint:
     if found is None:
         raise AdmissionError(none)
-    if preferred and not found.preferred:
+    if preferred and not found.hint.preferred:
         raise AdmissionError(worse)
     return found

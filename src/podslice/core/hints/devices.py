@@ -11,7 +11,7 @@ from functools import cached_property
 
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, Reach, all_met
-from podslice.core.hints.search import Effort, Purse, fewest
+from podslice.core.hints.search import Purse, Size, fewest
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
@@ -26,7 +26,7 @@ class Coverage:
         self.on_node = on_node
         self.nodes = tuple(sorted(set(on_node) & set(machine_nodes))) or machine_nodes
         self._mask = bits_of(self.nodes)
-        self._sizes: dict[int, tuple[int, bool]] = {}
+        self._sizes: dict[int, Size] = {}
 
     def reach(self, mask: Bits) -> Bits:
         """Devices with at least one NUMA node in `mask`."""
@@ -48,14 +48,12 @@ class Coverage:
             devices |= there
         return devices
 
-    def _smallest(self, count: int) -> tuple[int, bool]:
-        """Fewest nodes that could reach `count` devices if all were free (all nodes if none could), and whether the
-        search for that number ended early."""
+    def _smallest(self, count: int) -> Size:
+        """Fewest nodes that could reach `count` devices if all were free (all nodes if none could)."""
         known = self._sizes.get(count)
         if known is None:
-            effort = Effort.over(self._mask)
-            size = fewest(self._mask, (self._reach(-1, count),), effort=effort) or len(self.nodes)
-            known = self._sizes[count] = size, effort.exhausted
+            found = fewest(self._mask, (self._reach(-1, count),))
+            known = self._sizes[count] = found or Size(len(self.nodes), True)
         return known
 
     def hints(self, available: Bits, count: int, *, reusable: Bits = 0, purse: Purse | None = None) -> HintSet | None:
@@ -74,10 +72,8 @@ class Coverage:
             if reach.values[node] >= reach.amount and not reusable & ~there:
                 singles |= 1 << node
         open_nodes = self._mask if len(self.nodes) > 1 else 0
-        smallest, ended_early = self._smallest(count)
-        return HintSet(
-            self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, ended_early=ended_early, purse=purse
-        )
+        smallest, proven = self._smallest(count)
+        return HintSet(self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, proven=proven, purse=purse)
 
     def _reach(self, devices: Bits, amount: int) -> Need:
         there = {node: self.on_node.get(node, 0) & devices for node in self.nodes}

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.masks import ALL_LISTED, enumerate_masks
 from podslice.core.hints.needs import Need, all_met, enough
-from podslice.core.hints.search import Effort, Purse, Span, fewest, lowest
+from podslice.core.hints.search import Purse, Size, Span, fewest, lowest, purse_over
 from podslice.core.values.cpuset import Bits
+
+_ALONE = Size(1, True)
 
 
 class HintSet:
@@ -25,8 +27,8 @@ class HintSet:
     of two or more `open_nodes` that meets `needs` is a hint. If `open_nodes` is not empty, the whole of it meets them.
     `smallest` is the size of preferred sets; with `alignment` (`align-by-socket`) sets that span so many sockets are
     preferred too, and with `sockets_first` one of these wins if every resource prefers one. `nodes` are the NUMA ids in
-    the order in which sets are listed. `ended_early`: a search for what this hint set says about itself was given up,
-    so `smallest`, `narrowest` or `best` may be larger than needed.
+    the order in which sets are listed. `proven`: no search for `smallest` was given up, which makes it larger than
+    needed; `purse` pays for what is searched later.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class HintSet:
         needs: tuple[Need, ...] = (),
         alignment: Span | None = None,
         sockets_first: bool = False,
-        ended_early: bool = False,
+        proven: bool = True,
         purse: Purse | None = None,
     ) -> None:
         self.nodes = nodes
@@ -51,7 +53,7 @@ class HintSet:
         self.needs = needs
         self.alignment = alignment
         self.sockets_first = sockets_first
-        self.ended_early = ended_early
+        self.proven = proven
         self._purse = purse
 
     @classmethod
@@ -93,44 +95,52 @@ class HintSet:
         return support
 
     @cached_property
-    def narrowest(self) -> int:
+    def narrowest(self) -> Size:
         """Size of the smallest set."""
         if self.singles:
-            return 1
-        sizes = [mask.bit_count() for mask in self.multis]
-        if self.open_nodes:
-            effort = Effort.over(self.open_nodes, self._purse)
-            sizes.append(fewest(self.open_nodes, self.needs, 2, effort) or self.open_nodes.bit_count())
-            self.ended_early = self.ended_early or effort.exhausted
-        return min(sizes)
+            return _ALONE
+        sets = self.multis + ((self.open_nodes,) if self.open_nodes else ())
+        most = min([mask.bit_count() for mask in sets])
+        if not self.open_nodes:
+            return Size(most, True)
+        found = fewest(self.open_nodes, self.needs, 2, purse_over(self.open_nodes, self._purse))
+        return Size(most, True) if found is None else Size(min(most, found.nodes), found.proven)
 
-    def best(self, within: Bits = 0) -> Hint | None:
+    def best(self, within: Bits = 0) -> BestHint | None:
         """The hint with the fewest nodes, then the lowest mask, among those that contain `within`."""
         if within & (within - 1) == 0:
             single = self.singles & (within or -1)
             if single:
                 mask = single & -single
-                return Hint(mask, self.prefers(mask))
-        found = [mask for mask in self.multis if mask & within == within]
+                return BestHint(Hint(mask, self.prefers(mask)), self.proven)
+        found = [(mask, True) for mask in self.multis if mask & within == within]
         if within & ~self.open_nodes == 0 and self.open_nodes:
             found += self._of_rule(within)
         if not found:
             return None
-        mask = min(found, key=lambda mask: (mask.bit_count(), mask))
-        return Hint(mask, self.prefers(mask))
+        mask, _ = min(found, key=lambda one: (one[0].bit_count(), one[0]))
+        return BestHint(Hint(mask, self.prefers(mask)), self.proven and all(proven for _, proven in found))
 
-    def _of_rule(self, within: Bits) -> list[Bits]:
-        """The smallest and lowest set of the rule that contains `within`, if there is one."""
+    def _of_rule(self, within: Bits) -> list[tuple[Bits, bool]]:
+        """The smallest and lowest set of the rule that contains `within`, if there is one, and whether that is
+        proven."""
         needs = (*self.needs, Need.nodes(within, within.bit_count()))
-        effort = Effort.over(self.open_nodes, self._purse)
-        size = fewest(self.open_nodes, needs, 2, effort)
+        purse = purse_over(self.open_nodes, self._purse)
+        before = purse.left
+        size = fewest(self.open_nodes, needs, 2, purse)
         if size is None:
             return []
-        mask = lowest(self.open_nodes, size, needs, effort)
+        mask = lowest(self.open_nodes, size.nodes, needs, purse)
         if mask is None:
             mask = enough(self.open_nodes, needs)
-        self.ended_early = self.ended_early or effort.exhausted
-        return [mask]
+        return [(mask, not purse.ended_since(before))]
+
+
+class BestHint(NamedTuple):
+    """A hint, and whether there is none with fewer nodes."""
+
+    hint: Hint
+    proven: bool
 
 
 ResourceHints: TypeAlias = HintSet | list[Hint] | None

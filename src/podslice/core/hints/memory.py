@@ -13,7 +13,7 @@ from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.masks import enumerate_masks
 from podslice.core.hints.needs import Need
-from podslice.core.hints.search import Effort, Purse, fewest
+from podslice.core.hints.search import Purse, fewest, purse_over
 from podslice.core.machine.memory import MachineState
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.golang import U64
@@ -77,8 +77,7 @@ def memory_hints(
     if wraps:
         return _wrapped_hints(machine, request, reuse)
     room = _Room(machine, request)
-    effort = Effort.over(room.nodes, purse)
-    smallest = fewest(room.nodes, room.sizes, effort=effort)
+    smallest = fewest(room.nodes, room.sizes, purse=purse_over(room.nodes, purse))
     if smallest is None:
         return None
     groups = Groups.of(machine)
@@ -98,12 +97,12 @@ def memory_hints(
         return None
     return HintSet(
         tuple(sorted(machine)),
-        smallest,
+        smallest.nodes,
         singles,
         multis=tuple(multis),
         open_nodes=open_nodes,
         needs=needs,
-        ended_early=effort.exhausted,
+        proven=smallest.proven,
         purse=purse,
     )
 

@@ -27,7 +27,7 @@ _NODES_PER_STEP = 16
 
 class Purse:
     """What the searches of one admission may spend together: `left` more decisions, where a machine has more than
-    `exact_nodes` NUMA nodes."""
+    `exact_nodes` NUMA nodes. A search that finds it empty ends with the best it knows."""
 
     __slots__ = ("exact_nodes", "left")
 
@@ -35,27 +35,29 @@ class Purse:
         self.left = steps
         self.exact_nodes = exact_nodes
 
-
-class Effort:
-    """The decisions of one search, out of a purse; `exhausted` tells that it ended because there were no more."""
-
-    __slots__ = ("_purse", "exhausted")
-
-    def __init__(self, purse: Purse | None = None) -> None:
-        self._purse = Purse() if purse is None else purse
-        self.exhausted = False
-
-    @classmethod
-    def over(cls, nodes: Bits, purse: Purse | None = None) -> Effort:
-        """As much as it takes for the sets of a few nodes, out of the purse for many."""
-        few = nodes.bit_count() <= (EXACT_NODES if purse is None else purse.exact_nodes)
-        return cls(Purse(1 << 62) if few else purse)
-
     def spend(self, steps: int = 1) -> bool:
         """Make decisions; False when there were not as many left."""
-        self._purse.left -= steps
-        self.exhausted = self.exhausted or self._purse.left < 0
-        return not self.exhausted
+        self.left -= steps
+        return self.left >= 0
+
+    def ended_since(self, left: int) -> bool:
+        """True when something that began with `left` more decisions ended for want of them."""
+        return self.left < 0 and self.left != left
+
+
+def purse_over(nodes: Bits, purse: Purse | None = None) -> Purse:
+    """What pays for a search over the sets of some nodes: of a few all are looked at whatever it costs, many are paid
+    from the purse (by default one of the search's own)."""
+    if nodes.bit_count() <= (EXACT_NODES if purse is None else purse.exact_nodes):
+        return Purse(1 << 62)
+    return Purse() if purse is None else purse
+
+
+class Size(NamedTuple):
+    """A number of nodes that will do; `proven`: fewer do not."""
+
+    nodes: int
+    proven: bool
 
 
 class Span(NamedTuple):
@@ -86,11 +88,8 @@ def lowest_nodes(nodes: Bits, size: int) -> Bits:
     return chosen
 
 
-def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, effort: Effort | None = None) -> int | None:
-    """How many of `nodes` meet all needs at least; None when even all do not.
-
-    Where the effort (by default `Effort.over`) ends first, it is a number that does, perhaps not the least one.
-    """
+def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, purse: Purse | None = None) -> Size | None:
+    """How many of `nodes` meet all needs at least; None when even all do not. `purse`: by default `purse_over`."""
     ids = list(iter_bits(nodes))
     size = at_least
     for need in needs:
@@ -100,29 +99,31 @@ def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, effort: Effort
     if size > len(ids):
         return None
     if len(needs) <= 1 and all(need.additive for need in needs):
-        return size
+        return Size(size, True)
     if not all_met(needs, nodes):
         return None
-    effort = effort or Effort.over(nodes)
+    purse = purse or purse_over(nodes)
+    before = purse.left
     for count in range(size, len(ids)):
-        if lowest(nodes, count, needs, effort) is not None:
-            return count
-        if effort.exhausted:
-            return max(at_least, enough(nodes, needs).bit_count())
-    return len(ids)
+        if lowest(nodes, count, needs, purse) is not None:
+            return Size(count, not purse.ended_since(before))
+        if purse.ended_since(before):
+            return Size(max(at_least, enough(nodes, needs).bit_count()), False)
+    return Size(len(ids), True)
 
 
 def lowest(
     nodes: Bits,
     size: int,
     needs: Sequence[Need],
-    effort: Effort | None = None,
+    purse: Purse | None = None,
     *,
     may_leave_out: Callable[[Bits], bool] | None = None,
     below: Bits | None = None,
     span: Span | None = None,
 ) -> Bits | None:
-    """The lowest mask of `size` of the `nodes` that meets all needs; None if there is none (or the search ended early).
+    """The lowest mask of `size` of the `nodes` that meets all needs; None if there is none, or the purse is
+    empty first.
 
     `may_leave_out(set)` tells whether a set of nodes may be left out. It must be monotone: if it refuses a set, it
     refuses every superset.
@@ -140,11 +141,11 @@ def lowest(
         return first if below is None or first < below else None
     if first == nodes:
         return None
-    if effort is None or (may_leave_out is None and span is None and len(needs) == 1 and needs[0].additive):
-        effort = Effort.over(0)
-    elif not effort.spend(nodes.bit_count()):
+    if purse is None or (may_leave_out is None and span is None and len(needs) == 1 and needs[0].additive):
+        purse = purse_over(0)
+    elif not purse.spend(nodes.bit_count()):
         return None
-    return _Descent(nodes, size, needs, effort, may_leave_out, below, span).run()
+    return _Descent(nodes, size, needs, purse, may_leave_out, below, span).run()
 
 
 class _Descent:
@@ -155,7 +156,7 @@ class _Descent:
         nodes: Bits,
         size: int,
         needs: Sequence[Need],
-        effort: Effort,
+        purse: Purse,
         may_leave_out: Callable[[Bits], bool] | None,
         below: Bits | None,
         span: Span | None,
@@ -163,7 +164,7 @@ class _Descent:
         self.ids = list(iter_bits(nodes))
         self.nodes = nodes
         self.size = size
-        self.effort = effort
+        self.purse = purse
         self.may_leave_out = may_leave_out
         self.below = below
         bounds = [need for need in needs if need.additive]
@@ -202,7 +203,7 @@ class _Descent:
             if touched is None:
                 return None
             key += touched
-        if key in self.failed or not self.effort.spend(self.cost):
+        if key in self.failed or not self.purse.spend(self.cost):
             return None
         found = None
         if position > count and self._may_skip(position - 1, chosen):

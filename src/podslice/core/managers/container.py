@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
-from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.picker import Picker
 from podslice.core.config import topology_options as topology_options
 from podslice.core.config.cpu_options import (
     OptionError,
@@ -205,7 +205,7 @@ class ContainerManager:
 
     def _pick_reserved(self, topology: CPUTopology, count: int, options: CPUPolicyOptions) -> Bits:
         try:
-            return take_by_topology(topology, topology.all_cpus, count, options, self.quirks)
+            return Picker(topology, options, self.quirks).take(topology.all_cpus, count).cpus
         except AdmissionError:
             return 0
 

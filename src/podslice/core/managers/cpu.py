@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from podslice.core.allocate import pod_level
-from podslice.core.allocate.cpu_static import check_smt_alignment, pick_with_affinity
-from podslice.core.allocate.cpu_take import take_by_topology
+from podslice.core.allocate.cpu_distribute import Pick
+from podslice.core.allocate.picker import check_smt_alignment
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
-from podslice.core.hints.search import Effort
 from podslice.core.managers.context import allocation_error_series, allocation_series, assignment_series
 from podslice.core.managers.cpu_books import EXCLUSIVE, SHARED_POOL, CPUBooks
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -160,10 +159,8 @@ class CPUManager(CPUBooks):
         check_smt_alignment(count, free.bit_count(), self.topology.cpus_per_core)
 
     def _take_from_default(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
-        effort = Effort.over(self.topology.numa_mask, self.context.purse)
         pool = self.assignable | reusable
-        cpus = pick_with_affinity(self.topology, pool, count, affinity.mask, self.options, self.context.quirks, effort)
-        self._note(effort)
+        cpus = self._noted(self.picker.take_near(pool, count, affinity.mask, self.context.purse))
         left = self.state.default & ~cpus
         if not left and not self.context.quirks.strict_reservation_empties_pool:
             raise AdmissionError(_NOTHING_LEFT, EMPTY_NODE_SHARED_POOL)
@@ -210,14 +207,12 @@ class CPUManager(CPUBooks):
         pod_level.check_shared_pool(pod, init_overlaps=self.context.quirks.init_overlaps_sidecars)
 
     def _take(self, available: Bits, count: int) -> Bits:
-        effort = Effort.over(self.topology.numa_mask, self.context.purse)
-        cpus = take_by_topology(self.topology, available, count, self.options, self.context.quirks, effort)
-        self._note(effort)
-        return cpus
+        return self._noted(self.picker.take(available, count, self.context.purse))
 
-    def _note(self, effort: Effort) -> None:
-        if effort.exhausted:
+    def _noted(self, pick: Pick) -> Bits:
+        if not pick.proven:
             self.context.end_early("the NUMA nodes to distribute CPUs over")
+        return pick.cpus
 
     def _count_pick(self, event: str) -> None:
         if self._pod_metrics or event == "request":

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
+from podslice.core.allocate.picker import Picker
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.managers.context import ContainerMap, NodeContext
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -51,6 +52,7 @@ class CPUBooks:
         self.options = options or CPUPolicyOptions()
         self.reserved = reserved
         self.reserved_physical = whole_objects(topology.cores, reserved)
+        self.picker = Picker(topology, self.options, context.quirks)
         self.state = CPUState()
         self.allocatable: Bits = 0
         self.containers = ContainerMap()

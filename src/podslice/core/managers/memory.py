@@ -198,21 +198,16 @@ class MemoryManager(MemoryBooks):
         self._count(_NODE_EXCLUSIVE)
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
-        def hints() -> HintSet | None:
-            asked.append(self._fitting(request, reuse))
-            return asked[-1]
-
-        asked: list[HintSet | None] = []
         quirks = self.context.quirks
-        mask = resolve(
+        mask, proven = resolve(
             self.machine_state,
             affinity,
             request,
-            hints,
+            lambda: self._fitting(request, reuse),
             whole_groups=not quirks.single_node_in_group,
             crash=quirks.missing_hugepages_crash,
         )
-        if any(one.ended_early for one in asked if one is not None):
+        if not proven:
             self.context.end_early("the fewest NUMA nodes for the memory")
         return mask
 

@@ -87,7 +87,7 @@ def _nodes_needed(answer: HintSet | list[Hint]) -> int:
 
 def _has_preferred(answer: HintSet | list[Hint]) -> bool:
     if isinstance(answer, HintSet):
-        return answer.alignment is not None or answer.narrowest <= answer.smallest
+        return answer.alignment is not None or answer.narrowest.nodes <= answer.smallest
     return any(hint.preferred for hint in answer)
 
 
@@ -158,8 +158,8 @@ class TopologyManager:
         if self.recorded is not None:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(AskedHints(provider.name, container, answer))
-        affinity, admitted = merger.merge(hints, self.context.purse)
-        if merger.ended_early:
+        affinity, admitted, proven = merger.merge(hints, self.context.purse)
+        if not proven:
             self.context.end_early("the best NUMA nodes for the pod's resources together")
         if not admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:

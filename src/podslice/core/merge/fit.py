@@ -8,7 +8,7 @@ from functools import cached_property
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.needs import Need
-from podslice.core.hints.search import Effort, Purse
+from podslice.core.hints.search import Purse
 from podslice.core.merge.spreads import Spreads
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
@@ -27,8 +27,8 @@ class Fit:
         """Sorts masks of one size, best first."""
         return 0, mask
 
-    def best(self, nodes: Bits, size: int, find: Find, effort: Effort) -> Bits | None:
-        """The best mask of `size` of the `nodes` that `find` accepts, as far as the effort goes."""
+    def best(self, nodes: Bits, size: int, find: Find, purse: Purse) -> Bits | None:
+        """The best mask of `size` of the `nodes` that `find` accepts, as far as the purse goes."""
         return find(nodes, ())
 
     def best_single(self, nodes: Bits) -> Bits:
@@ -60,23 +60,23 @@ class ClosestFit(Fit):
             return nodes
         return 1 << min(iter_bits(nodes), key=lambda node: (self._between(node, node), node))
 
-    def best(self, nodes: Bits, size: int, find: Find, effort: Effort) -> Bits | None:
+    def best(self, nodes: Bits, size: int, find: Find, purse: Purse) -> Bits | None:
         """Walks over the ways to spread `size` nodes over groups of alike nodes, closest first; within a way, the
-        lowest mask wins. Where the effort ends first, it is the best set that exchanging single nodes leads to."""
+        lowest mask wins. Where the purse is empty first, it is the best set that exchanging single nodes leads to."""
         groups = self._alike(nodes)
         known = find(nodes, ())
         if known is None or len(groups) == 1:
             return known
         spreads = self._spreads(groups)
-        few = Effort(Purse(_FEW_STEPS))
+        few = Purse(_FEW_STEPS)
         known = self._closest(groups, spreads.walk(size, self.key(known)[0], few), find, known)
-        if not few.exhausted:
+        if few.left >= 0:
             return known
         ways = spreads.number(size)
-        if ways <= _MOST_LISTED and effort.spend(ways):
+        if ways <= _MOST_LISTED and purse.spend(ways):
             return self._closest(groups, spreads.listed(size), find, known)
         known = self._by_exchange(nodes, known, find)
-        return self._closest(groups, spreads.walk(size, self.key(known)[0], effort), find, known)
+        return self._closest(groups, spreads.walk(size, self.key(known)[0], purse), find, known)
 
     def _closest(
         self, groups: Sequence[Sequence[int]], ways: Iterable[tuple[int, tuple[int, ...]]], find: Find, known: Bits

@@ -6,43 +6,67 @@ hints: sets are searched in the order of preference, with the needs of all resou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, all_met
-from podslice.core.hints.search import Effort, Span, lowest, lowest_nodes
+from podslice.core.hints.search import Purse, Size, Span, lowest, lowest_nodes
 from podslice.core.merge.fit import Fit
 from podslice.core.merge.split import Split
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
-def preferred(sets: Sequence[HintSet], fit: Fit, effort: Effort) -> Bits | None:
-    """The best mask that every resource prefers, None if there is none. At most one resource looks at sockets."""
+class Found(NamedTuple):
+    """A mask, 0 where none was found; `proven`: no search for a better one was given up."""
+
+    mask: Bits
+    proven: bool
+
+
+def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> Found:
+    """The best mask that every resource prefers, if there is one. At most one resource looks at sockets."""
     sizes = {one.smallest for one in sets if one.alignment is None}
     if len(sizes) > 1:
-        return None
+        return Found(0, True)
+    before = purse.left
     aligned = next((one for one in sets if one.alignment is not None), None)
     if aligned is None:
-        return _common(sets, sizes.pop(), fit, effort)
-    narrowest = max(one.narrowest for one in sets)
+        mask = _common(sets, sizes.pop(), fit, purse)
+        return Found(mask, not purse.ended_since(before))
+    widest, proven = _widest_need(sets)
+    mask = _aligned(sets, aligned, sizes or range(widest, len(aligned.nodes) + 1), fit, purse)
+    return Found(mask, proven and not purse.ended_since(before))
+
+
+def _aligned(sets: Sequence[HintSet], aligned: HintSet, sizes: Collection[int], fit: Fit, purse: Purse) -> Bits:
     for any_smallest in (False, True) if aligned.sockets_first else (True,):
-        for size in sizes or range(narrowest, len(aligned.nodes) + 1):
+        for size in sizes:
             free = any_smallest and size == aligned.smallest
-            mask = _common(sets, size, fit, effort, None if free else aligned.alignment)
-            if mask is not None:
+            mask = _common(sets, size, fit, purse, None if free else aligned.alignment)
+            if mask:
                 return mask
-    return None
+    return 0
 
 
-def _common(sets: Sequence[HintSet], size: int, fit: Fit, effort: Effort, span: Span | None = None) -> Bits | None:
-    """The best mask of one size that is a hint of every resource and has the right `span`."""
+def _widest_need(sets: Sequence[HintSet]) -> Size:
+    """How many nodes the smallest hint of a resource has at most."""
+    widest, proven = 0, True
+    for one in sets:
+        nodes, surely = one.narrowest
+        widest, proven = max(widest, nodes), proven and surely
+    return Size(widest, proven)
+
+
+def _common(sets: Sequence[HintSet], size: int, fit: Fit, purse: Purse, span: Span | None = None) -> Bits:
+    """The best mask of one size that is a hint of every resource and has the right `span`, 0 if there is none."""
     if size == 1:
         nodes = -1
         for one in sets:
             nodes &= one.singles
         if span is not None:
             nodes &= bits_of(node for node in iter_bits(nodes) if span.holds(1 << node))
-        return fit.best_single(nodes) if nodes else None
+        return fit.best_single(nodes) if nodes else 0
     found = {
         mask
         for one in sets
@@ -55,18 +79,19 @@ def _common(sets: Sequence[HintSet], size: int, fit: Fit, effort: Effort, span: 
         nodes &= one.open_nodes
         needs += one.needs
     if nodes.bit_count() >= size:
-        mask = fit.best(nodes, size, lambda some, more: lowest(some, size, [*needs, *more], effort, span=span), effort)
+        mask = fit.best(nodes, size, lambda some, more: lowest(some, size, [*needs, *more], purse, span=span), purse)
         if mask is not None:
             found.add(mask)
-    return fit.best_of(found) if found else None
+    return fit.best_of(found) if found else 0
 
 
-def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, effort: Effort) -> Bits:
-    """The best mask that is an intersection of one hint of every resource, 0 if none has a node.
+def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) -> Found:
+    """The best mask that is an intersection of one hint of every resource, if any has a node.
 
     Best are as many nodes as the resource with the widest smallest hint needs, then fewer, then more.
     """
-    target = max((one.narrowest for one in sets), default=0)
+    before = purse.left
+    target, proven = _widest_need(sets)
     found = set()
     alone = touched = 0
     for place, one in enumerate(sets):
@@ -75,12 +100,13 @@ def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, effort: Effort) 
     if alone & touched:
         found.add(fit.best_single(alone & touched))
     for fixed, opened in _branches(sets, all_nodes):
-        found.add(_widest(fixed, opened, target, fit, effort))
+        found.add(_widest(fixed, opened, target, fit, purse))
+    proven = proven and not purse.ended_since(before)
     found.discard(0)
     if not found:
-        return 0
+        return Found(0, proven)
     size = min({mask.bit_count() for mask in found}, key=lambda count: (count > target, abs(count - target)))
-    return fit.best_of({mask for mask in found if mask.bit_count() == size})
+    return Found(fit.best_of({mask for mask in found if mask.bit_count() == size}), proven)
 
 
 def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple[HintSet, ...]]]:
@@ -94,7 +120,7 @@ def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple
     return branches
 
 
-def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, effort: Effort) -> Bits:
+def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, purse: Purse) -> Bits:
     """The best intersection of `fixed` with one set from the rule of each of `opened`, 0 if there is none."""
     room = fixed
     for one in opened:
@@ -102,15 +128,15 @@ def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, effor
     if not room or not opened:
         return room
     for size in range(min(target, room.bit_count()), room.bit_count()):
-        mask = _of_size(room, size, opened, fit, effort)
+        mask = _of_size(room, size, opened, fit, purse)
         if mask is not None:
             return mask
     return room
 
 
-def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, effort: Effort) -> Bits | None:
+def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, purse: Purse) -> Bits | None:
     """The best intersection of `size` nodes of `room`."""
-    split = Split(opened, effort)
+    split = Split(opened, purse)
     alone = [[need.beside(one.open_nodes & ~room) for need in one.needs] for one in _distinct(opened)]
 
     def find(nodes: Bits, needs: Sequence[Need]) -> Bits | None:
@@ -119,7 +145,7 @@ def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, effort:
             return nodes if spared and all_met(needs, nodes) else None
         best: Bits | None = None
         for own in alone:
-            mask = lowest(nodes, size, [*own, *needs], effort, below=best)
+            mask = lowest(nodes, size, [*own, *needs], purse, below=best)
             if mask is not None:
                 best = mask
         if len(opened) == 1 or best == lowest_nodes(nodes, size):
@@ -128,13 +154,13 @@ def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, effort:
             nodes,
             size,
             needs,
-            effort,
+            purse,
             may_leave_out=lambda left_out: split.possible(left_out | room & ~nodes),
             below=best,
         )
         return best if lower is None else lower
 
-    return fit.best(room, size, find, effort)
+    return fit.best(room, size, find, purse)
 
 
 def _distinct(sets: Sequence[HintSet]) -> list[HintSet]:

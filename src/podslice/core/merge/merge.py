@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from podslice.core.config.topology_options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
 from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
-from podslice.core.hints.search import Effort, Purse, Span
+from podslice.core.hints.search import Purse, Span
 from podslice.core.merge import fold, intersect
 from podslice.core.merge.fit import ClosestFit, Fit
 from podslice.core.merge.walk import TooLongError, Walk
@@ -23,12 +24,20 @@ from podslice.core.values.cpuset import Bits, bits_of
 _IMPOSSIBLE = Hint(None, False)
 
 
+class Merged(NamedTuple):
+    """The affinity to store and whether the pod may land; `proven`: no search was given up that might have found a
+    better set of nodes (docs/merge.md)."""
+
+    hint: Hint
+    admitted: bool
+    proven: bool
+
+
 class Merger:
     """Merges hints under one policy on one machine.
 
     `numa` lists (node id, distances or None) in machine order. `closest` is the option prefer-closest-numa-nodes,
     which single-numa-node ignores. With `distances_by_id`, distance lists are indexed by node id as upstream does.
-    `ended_early`: a search in the latest merge was given up, so a better set of nodes may exist (docs/merge.md).
     """
 
     def __init__(
@@ -42,8 +51,6 @@ class Merger:
         self.policy = policy
         self.single_numa_node = policy == SINGLE_NUMA_NODE
         self.all_nodes: Bits = bits_of(node for node, _ in numa)
-        self.ended_early = False
-        self._purse = Purse()
         self._fit = Fit()
         self._may_crash = False
         if closest and not self.single_numa_node:
@@ -52,23 +59,21 @@ class Merger:
             self._fit = ClosestFit({node: distances or () for node, distances in numa}, position)
             self._may_crash = distances_by_id and max(ids) >= min(len(distances or ()) for _, distances in numa)
 
-    def merge(self, providers: Iterable[ProviderHints], purse: Purse | None = None) -> tuple[Hint, bool]:
-        """The affinity to store and whether the pod may land (cpu-topology 9.5); `purse` pays for the searches."""
-        self.ended_early = False
-        self._purse = Purse() if purse is None else purse
+    def merge(self, providers: Iterable[ProviderHints], purse: Purse | None = None) -> Merged:
+        """The providers' answers as one; `purse` pays for the searches."""
         if self.policy == NONE:
-            return NO_AFFINITY, True
-        best = self._best(providers)
+            return Merged(NO_AFFINITY, True, True)
+        best, proven = self._best(providers, Purse() if purse is None else purse)
         if self.single_numa_node and best.mask == self.all_nodes:
             best = Hint(None, best.preferred)
-        return best, self.policy == BEST_EFFORT or best.preferred
+        return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven)
 
-    def _best(self, providers: Iterable[ProviderHints]) -> Hint:
+    def _best(self, providers: Iterable[ProviderHints], purse: Purse) -> tuple[Hint, bool]:
         if self._may_crash:
             providers = list(providers)
             with suppress(TooLongError):
-                return self._walk(providers)
-        return self._fold(providers)
+                return self._walk(providers), True
+        return self._fold(providers, purse)
 
     def _walk(self, providers: Iterable[ProviderHints]) -> Hint:
         lists = [
@@ -79,7 +84,7 @@ class Merger:
         ]
         return Walk(lists, self.all_nodes, _target(lists), self._fit).best()
 
-    def _fold(self, providers: Iterable[ProviderHints]) -> Hint:
+    def _fold(self, providers: Iterable[ProviderHints], purse: Purse) -> tuple[Hint, bool]:
         sets: list[HintSet] = []
         lists: list[list[Hint]] = []
         for answer in providers:
@@ -95,25 +100,26 @@ class Merger:
                     lists.append(hints or [_IMPOSSIBLE])
         impossible = any(hints == [_IMPOSSIBLE] for hints in lists)
         if all(hints == [_IMPOSSIBLE] for hints in lists):
-            return self._of_sets(sets, impossible=impossible)
-        return self._of_lists([*map(list, sets), *lists], _span(sets))
+            return self._of_sets(sets, purse, impossible=impossible)
+        return self._of_lists([*map(list, sets), *lists], _span(sets)), True
 
-    def _of_sets(self, sets: Sequence[HintSet], *, impossible: bool) -> Hint:
+    def _of_sets(self, sets: Sequence[HintSet], purse: Purse, *, impossible: bool) -> tuple[Hint, bool]:
         """The winner where every resource describes its hints; `impossible`: some resource has none."""
         if not sets:
-            return Hint(self.all_nodes, not impossible)
+            return Hint(self.all_nodes, not impossible), True
         if self.single_numa_node:
-            return self._of_single_nodes(sets, impossible=impossible)
-        efforts = Effort(self._purse), Effort(self._purse)
-        mask = None if impossible else intersect.preferred(sets, self._fit, efforts[0])
-        found = Hint(mask, True) if mask else None
-        if found is None:
-            found = Hint(intersect.nearest(sets, self.all_nodes, self._fit, efforts[1]) or self.all_nodes, False)
-        exhausted = any(effort.exhausted for effort in efforts)
-        if exhausted and self.all_nodes.bit_count() <= self._purse.exact_nodes:
-            return self._of_lists([*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])], _span(sets))
-        self.ended_early = exhausted or any(one.ended_early for one in sets)
-        return found
+            return self._of_single_nodes(sets, impossible=impossible), True
+        mask, proven = (0, True) if impossible else intersect.preferred(sets, self._fit, purse)
+        found = Hint(mask, True)
+        if not mask:
+            mask, surely = intersect.nearest(sets, self.all_nodes, self._fit, purse)
+            found, proven = Hint(mask or self.all_nodes, False), proven and surely
+        if not proven and self.all_nodes.bit_count() <= purse.exact_nodes:
+            lists = [*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])]
+            return self._of_lists(lists, _span(sets)), True
+        for one in sets:
+            proven = proven and one.proven
+        return found, proven
 
     def _of_single_nodes(self, sets: Sequence[HintSet], *, impossible: bool) -> Hint:
         nodes = 0 if impossible else self.all_nodes

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import all_met
-from podslice.core.hints.search import Effort
+from podslice.core.hints.search import Purse
 from podslice.core.values.cpuset import Bits, iter_bits
 
 _Spare = tuple[int, ...]
 
 
 class Split:
-    """Answers for the resources `opened`; "no" as well when the effort ends."""
+    """Answers for the resources `opened`; "no" as well when the purse ends."""
 
-    def __init__(self, opened: Sequence[HintSet], effort: Effort) -> None:
+    def __init__(self, opened: Sequence[HintSet], purse: Purse) -> None:
         self._resources = [_Sparing(one) for one in opened]
-        self._effort = effort
+        self._purse = purse
         self._known: dict[Bits, bool] = {0: True}
 
     def possible(self, left_out: Bits) -> bool:
@@ -51,7 +51,7 @@ class Split:
         if place == len(nodes):
             return True
         state = (place, *left)
-        if state in failed or not self._effort.spend():
+        if state in failed or not self._purse.spend():
             return False
         node = nodes[place]
         tried = set()

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import accumulate, product
 from operator import itemgetter
 
-from podslice.core.hints.search import Effort
+from podslice.core.hints.search import Purse
 
 _GROUPS_PER_STEP = 16
 """A step over more groups counts as several."""
@@ -67,14 +67,14 @@ class Spreads:
             counts = dict(chosen)
             yield from self._exchanged(cost, tuple([counts.get(index, 0) for index in range(len(self.sizes))]))
 
-    def walk(self, size: int, most: int, effort: Effort) -> Iterator[Way]:
-        """The ways with a distance sum up to `most`, closest first, without listing the others; as far as the effort
+    def walk(self, size: int, most: int, purse: Purse) -> Iterator[Way]:
+        """The ways with a distance sum up to `most`, closest first, without listing the others; as far as the purse
         goes."""
         nearest = [self._nearest(group) for group in range(len(self.sizes))]
         start = tuple([2 * own for own in self.own])
         steps = 1 + len(self.sizes) // _GROUPS_PER_STEP
         heap: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = [(0, 0, (), start)]
-        while heap and effort.spend(steps):
+        while heap and purse.spend(steps):
             _, cost, counts, costs = heappop(heap)
             index = len(counts)
             if index == len(self.sizes):

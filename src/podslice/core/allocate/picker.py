@@ -1,0 +1,109 @@
+"""Picking CPUs on a machine: what everybody calls, and which algorithm the policy options choose."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from podslice.core.allocate.cpu_distribute import Distributor, Pick
+from podslice.core.allocate.cpu_packed import Packer
+from podslice.core.errors import AdmissionError
+from podslice.core.hints.search import Purse
+from podslice.core.machine.topology import CPUTopology, whole_objects
+from podslice.core.quirks import Quirks
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.cpuset import Bits
+
+SMT_ALIGNMENT = "SMTAlignmentError"
+
+
+class Picker:
+    """Picks CPUs on one machine as the policy options say.
+
+    Picks raise `AdmissionError` with upstream's text when there are not enough CPUs, and `UpstreamDefectError` where
+    upstream never ends and the quirk is on. The `purse` of an admission pays for the search for the best NUMA nodes to
+    distribute CPUs over; without one every pick has its own.
+    """
+
+    def __init__(self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks) -> None:
+        self.topology = topology
+        self._by_socket = options.align_by_socket
+        self._fewest_sockets = options.align_by_socket and not quirks.socket_alignment_lost
+        self._packer = Packer(
+            topology,
+            quirks,
+            spread=options.distribute_cpus_across_cores,
+            uncore=options.prefer_align_cpus_by_uncorecache and not options.distribute_cpus_across_numa,
+        )
+        self._distributor = None
+        if options.distribute_cpus_across_numa:
+            self._distributor = Distributor(self._packer, topology.cpus_per_core if options.full_pcpus_only else 1)
+
+    def take(self, available: Bits, count: int, purse: Purse | None = None) -> Pick:
+        """Pick `count` of the `available` CPUs; `align-by-socket`: on as few sockets as possible."""
+        pick = self._take(available, count, purse)
+        if not self._fewest_sockets:
+            return pick
+        sockets = fewest_sockets(self.topology, available, count)
+        if _touched(self.topology, pick.cpus) <= len(sockets):
+            return pick
+        try:
+            fewer = self._take(available & reduce(or_, sockets, 0), count, purse)
+        except AdmissionError:
+            return pick
+        return Pick(fewer.cpus, pick.proven and fewer.proven)
+
+    def take_near(self, available: Bits, count: int, affinity: Bits | None, purse: Purse | None = None) -> Pick:
+        """Pick first CPUs on the NUMA nodes of `affinity` (None: no wish), with `align-by-socket` on the sockets of
+        those nodes, then any."""
+        picked, proven = 0, True
+        if affinity is not None:
+            near = self.topology.cpus_in_numa_nodes(affinity)
+            if self._by_socket:
+                near = whole_objects(self.topology.sockets, near)
+            near &= available
+            picked, proven = self.take(near, min(near.bit_count(), count), purse)
+        missing = count - picked.bit_count()
+        if missing == 0:
+            return Pick(picked, proven)
+        rest = self.take(available & ~picked, missing, purse)
+        return Pick(picked | rest.cpus, proven and rest.proven)
+
+    def _take(self, available: Bits, count: int, purse: Purse | None) -> Pick:
+        if self._distributor is not None:
+            return self._distributor.take(available, count, purse)
+        return Pick(self._packer.take(available, count))
+
+
+def fewest_sockets(topology: CPUTopology, available: Bits, count: int) -> list[Bits]:
+    """The fewest sockets that have `count` of the available CPUs: those with most of them, the last one with no more
+    than needed."""
+    rooms = [cpus for cpus in topology.sockets.values() if cpus & available]
+    rooms.sort(key=lambda cpus: (cpus & available).bit_count(), reverse=True)
+    chosen: list[Bits] = []
+    while rooms and count > 0:
+        enough = [cpus for cpus in rooms if (cpus & available).bit_count() >= count]
+        best = min(enough, key=lambda cpus: (cpus & available).bit_count()) if enough else rooms[0]
+        rooms.remove(best)
+        chosen.append(best)
+        count -= (best & available).bit_count()
+    return chosen
+
+
+def _touched(topology: CPUTopology, cpus: Bits) -> int:
+    return sum([socket & cpus != 0 for socket in topology.sockets.values()])
+
+
+def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> None:
+    """The two checks of `full-pcpus-only` (cpu-topology 6.2.4): `count` must fill whole cores, and enough CPUs
+    must be free on cores that hold no reserved CPU. Raises `AdmissionError` with reason `SMTAlignmentError`."""
+    if count % cpus_per_core:
+        raise AdmissionError(
+            f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {cpus_per_core}", SMT_ALIGNMENT
+        )
+    if count > free_physical:
+        raise AdmissionError(
+            f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free_physical}, "
+            f"requested CPUs = {count}, CPUs per core = {cpus_per_core}",
+            SMT_ALIGNMENT,
+        )
