@@ -51,6 +51,14 @@ if TYPE_CHECKING:
     from podslice.core.machine.memory import Block, MemoryTable, NUMANodeState
     from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
     from podslice.core.machine.topology import CPUTopology
+    from podslice.core.managers.device_plugin import (
+        AllocateResponse,
+        DeviceNode,
+        DevicePlugin,
+        Mount,
+        PluginOptions,
+        RunOptions,
+    )
     from podslice.core.node import Node
     from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
     from podslice.core.pod.spec import (
@@ -75,6 +83,7 @@ if TYPE_CHECKING:
     from podslice.core.values.cpu_policy_options import CPUPolicyOptions
     from podslice.core.values.cpuset import CPUSet
     from podslice.core.values.quantity import Quantity
+    from podslice.core.values.series import Series
     from podslice.core.view import ContainerView, NodeView
     from podslice.gallery import gallery_names, load_gallery
     from podslice.host.discover import discover_host
@@ -88,6 +97,7 @@ __all__ = [
     "AdmissionContainer",
     "AdmissionError",
     "AdmissionPod",
+    "AllocateResponse",
     "Amounts",
     "Answer",
     "Block",
@@ -114,6 +124,8 @@ __all__ = [
     "Decision",
     "Device",
     "DeviceInventory",
+    "DeviceNode",
+    "DevicePlugin",
     "DeviceResource",
     "Edit",
     "EditPod",
@@ -136,6 +148,7 @@ __all__ = [
     "MemoryReservation",
     "MemoryTable",
     "MergeStep",
+    "Mount",
     "Move",
     "NUMANode",
     "NUMANodeState",
@@ -150,6 +163,7 @@ __all__ = [
     "Pick",
     "Placement",
     "Plan",
+    "PluginOptions",
     "Pod",
     "PodCgroup",
     "PodCondition",
@@ -172,8 +186,10 @@ __all__ = [
     "ResourceRequirements",
     "RestartPlan",
     "RestartStep",
+    "RunOptions",
     "Sandbox",
     "Scenario",
+    "Series",
     "ShownHint",
     "StartError",
     "StartKind",
@@ -203,6 +219,7 @@ _ON_USE = {
     "AdmissionContainer": "podslice.core.pod.eligibility",
     "AdmissionError": "podslice.core.errors",
     "AdmissionPod": "podslice.core.pod.eligibility",
+    "AllocateResponse": "podslice.core.managers.device_plugin",
     "Amounts": "podslice.advise.inspect.page",
     "Answer": "podslice.advise.explain.trace",
     "Block": "podslice.core.machine.memory",
@@ -229,6 +246,8 @@ _ON_USE = {
     "Decision": "podslice.core.decision",
     "Device": "podslice.core.machine.devices",
     "DeviceInventory": "podslice.core.machine.devices",
+    "DeviceNode": "podslice.core.managers.device_plugin",
+    "DevicePlugin": "podslice.core.managers.device_plugin",
     "DeviceResource": "podslice.core.machine.devices",
     "Edit": "podslice.advise.explain.fix",
     "EditPod": "podslice.advise.explain.changes",
@@ -239,9 +258,9 @@ _ON_USE = {
     "Finding": "podslice.advise.lint.model",
     "Fix": "podslice.advise.explain.fix",
     "HugePages": "podslice.core.machine.model",
+    "IgnoredField": "podslice.core.config.kubelet",
     "InputError": "podslice.core.errors",
     "InputErrors": "podslice.core.errors",
-    "IgnoredField": "podslice.core.config.kubelet",
     "KernelNode": "podslice.core.machine.model",
     "KubeletConfig": "podslice.core.config.kubelet",
     "LinuxResources": "podslice.core.effects.container_cgroup",
@@ -251,6 +270,7 @@ _ON_USE = {
     "MemoryReservation": "podslice.core.config.kubelet",
     "MemoryTable": "podslice.core.machine.memory",
     "MergeStep": "podslice.advise.explain.trace",
+    "Mount": "podslice.core.managers.device_plugin",
     "Move": "podslice.advise.defrag.plan",
     "NUMANode": "podslice.core.machine.model",
     "NUMANodeState": "podslice.core.machine.memory",
@@ -265,6 +285,7 @@ _ON_USE = {
     "Pick": "podslice.advise.explain.trace",
     "Placement": "podslice.advise.inspect.page",
     "Plan": "podslice.advise.defrag.plan",
+    "PluginOptions": "podslice.core.managers.device_plugin",
     "Pod": "podslice.core.pod.spec",
     "PodCgroup": "podslice.core.effects.cgroup",
     "PodCondition": "podslice.core.pod.spec",
@@ -288,8 +309,10 @@ _ON_USE = {
     "ResourceRequirements": "podslice.core.pod.spec",
     "RestartPlan": "podslice.advise.defrag.restarts",
     "RestartStep": "podslice.advise.defrag.restarts",
+    "RunOptions": "podslice.core.managers.device_plugin",
     "Sandbox": "podslice.core.effects.sandbox",
     "Scenario": "podslice.advise.whatif",
+    "Series": "podslice.core.values.series",
     "ShownHint": "podslice.advise.explain.trace",
     "StartError": "podslice.core.errors",
     "StartKind": "podslice.core.errors",

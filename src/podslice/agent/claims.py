@@ -28,6 +28,7 @@ def check_claims(
     told: Callable[[nri.Container], Mapping[str, str]],
 ) -> None:
     """Raises `StateLostError` if a running container was told of CPUs that the node would not give it."""
+    view = node.view
     for message in containers:
         sandbox = sandboxes.get(message.pod_sandbox_id)
         claim = claimed_of(told(message))
@@ -35,11 +36,11 @@ def check_claims(
             continue
         who = f"container {message.name} of pod {sandbox.identity}"
         uid = sandbox.identity.uid
-        pod = node.kubelet.active.get(uid) or node.kubelet.active.get(unit_uid(uid, message.name))
+        pod = view.pods.get(uid) or view.pods.get(unit_uid(uid, message.name))
         if pod is None:
             raise StateLostError(f"the state knows nothing of CPUs {claim.cpu_list}, which {who} owns")
         names = {container.name: container for container in pod.containers}
         container = names.get(message.name) or names.get(ANY_CONTAINER)
-        given = 0 if container is None else node.kubelet.inspect(pod, container, True).cpus
+        given = 0 if container is None else view.affinity(pod.uid, container.name)
         if claim.isolation == "container" and given != claim.cpus:
             raise StateLostError(f"the state gives {who} CPUs {format_bits(given)}, it owns {claim.cpu_list}")

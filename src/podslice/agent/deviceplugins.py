@@ -185,7 +185,7 @@ class DevicePlugins:
         """A node came up: give it the plugins that are here."""
         for resource, plugin in self._plugins.items():
             if resource in self.listed:
-                node.kubelet.manager.device.register(resource, self.listed[resource], plugin)
+                node.register_devices(resource, self.listed[resource], plugin)
 
     async def _register(self, request: api.RegisterRequest, context: Any) -> api.Empty:
         self._registered(request.resource_name[:200])
@@ -264,11 +264,10 @@ class DevicePlugins:
         node = self._node()
         if node is None:
             return
-        device = node.kubelet.manager.device
         if first:
-            device.register(resource, self.listed[resource], self._plugins[resource])
+            node.register_devices(resource, self.listed[resource], self._plugins[resource])
         else:
-            device.update_devices(resource, self.listed[resource])
+            node.update_devices(resource, self.listed[resource])
 
     def _disconnected(self, resource: str) -> None:
         self.listed[resource] = tuple(
@@ -276,4 +275,4 @@ class DevicePlugins:
         )
         node = self._node()
         if node is not None:
-            node.kubelet.manager.device.disconnect(resource, now=time.monotonic())
+            node.disconnect_devices(resource, now=time.monotonic())

@@ -111,10 +111,10 @@ def _pools(owner: Owner) -> Pools | None:
     node = owner.node
     if node is None:
         return None
-    cpu = node.kubelet.manager.cpu
+    view = node.view
     return Pools(
-        shared=format_bits(cpu.state.default),
-        reserved=format_bits(cpu.reserved),
+        shared=format_bits(view.shared),
+        reserved=format_bits(view.reserved),
         exclusive=format_bits(owner.placing.exclusive()),
     )
 

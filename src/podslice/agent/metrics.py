@@ -21,6 +21,7 @@ from podslice.core.node import Node
 from podslice.core.pod.memory_demand import container_memory
 from podslice.core.values.cpuset import bits_of
 from podslice.core.values.series import Labels, Series, series
+from podslice.core.view import NodeView
 
 _PER_NUMA = "cpu_manager_allocation_per_numa"
 _GAUGES = frozenset({SHARED_POOL.name, EXCLUSIVE.name, _PER_NUMA})
@@ -180,35 +181,34 @@ _POD_RESOURCES = (
 def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
     """What the managers counted, as Prometheus text; `running` are the containers by pod UID and name."""
     counted: dict[str, dict[Labels, float]] = {}
-    metrics = node.kubelet.manager.context.metrics
-    for one, value in (*dict.fromkeys((*_ALWAYS, *_initial(node)), 0).items(), *metrics.items()):
+    view = node.view
+    for one, value in (*dict.fromkeys((*_ALWAYS, *_initial(view)), 0).items(), *node.counters.items()):
         counted.setdefault(one.name, {})[one.labels] = value
-    if node.kubelet.manager.cpu.static:
-        counted[_PER_NUMA] = dict(_per_numa(node))
+    if view.pins_cpus:
+        counted[_PER_NUMA] = dict(_per_numa(view))
     gauges = _GAUGES
-    if node.kubelet.manager.pod_level and not node.kubelet.quirks.assignment_metrics_drift:
+    if view.gates["PodLevelResourceManagers"] and not view.quirks.assignment_metrics_drift:
         gauges |= {_ASSIGNMENTS}
-        counted[_ASSIGNMENTS] = dict(_assignments(node, running))
+        counted[_ASSIGNMENTS] = dict(_assignments(view, running))
     kinds = {name: "gauge" if name in gauges else "counter" for name in counted}
     return "".join(_family(_full_name(name), kinds[name], counted[name]) for name in sorted(counted))
 
 
-def _assignments(node: Node, running: Iterable[tuple[str, str]]) -> Iterable[tuple[Labels, float]]:
+def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable[tuple[Labels, float]]:
     """Running containers by what they have, as KEP-5526 names it."""
     found: Counted[tuple[str, str]] = Counted()
-    manager = node.kubelet.manager
     for uid, name in set(running):
-        pod = node.kubelet.active.get(uid)
+        pod = view.pods.get(uid)
         container = next((one for one in pod.containers if one.name == name), None) if pod is not None else None
         if pod is None or container is None:
             continue
-        if manager.cpu.static and manager.cpu.state.assignment(uid, name) is not None:
-            own = manager.cpu.isolation(pod, container) == "container"
-            found["cpu", _assignment(own=own, of_pod=uid in manager.cpu.state.bubbles)] += 1
-        if manager.memory.static and manager.memory.blocks(uid, name):
+        if view.pins_cpus and view.assignment(uid, name) is not None:
+            own = view.isolation(pod, container) == "container"
+            found["cpu", _assignment(own=own, of_pod=uid in view.bubbles)] += 1
+        if view.binds_memory and view.blocks_of(uid, name):
             own = bool(container_memory(pod, container, exact_text=False))
-            found["memory", _assignment(own=own, of_pod=bool(manager.memory.pod_blocks(uid)))] += 1
-    for resource, static in (("cpu", manager.cpu.static), ("memory", manager.memory.static)):
+            found["memory", _assignment(own=own, of_pod=bool(view.pod_blocks.get(uid)))] += 1
+    for resource, static in (("cpu", view.pins_cpus), ("memory", view.binds_memory)):
         for kind in ("exclusive_from_node", "exclusive_from_pod", "shared_from_pod") if static else ():
             yield (("assignment_type", kind), ("resource_name", resource)), float(found[resource, kind])
 
@@ -219,22 +219,22 @@ def _assignment(*, own: bool, of_pod: bool) -> str:
     return "exclusive_from_pod" if own else "shared_from_pod"
 
 
-def _initial(node: Node) -> Iterator[Series]:
+def _initial(view: NodeView) -> Iterator[Series]:
     """Series that are 0 from the start (cpu-topology 10.1, 10.2)."""
     for kind in ("count", "failure_count"):
-        if node.kubelet.manager.cpu.static:
+        if view.pins_cpus:
             yield series(f"container_aligned_compute_resources_{kind}", boundary="physical_cpu", scope="container")
-        if node.kubelet.manager.topology.merger is not None:
+        if view.aligns:
             for scope in ("container", "pod"):
                 yield series(f"container_aligned_compute_resources_{kind}", boundary="numa_node", scope=scope)
-    if node.kubelet.manager.cpu.static:
+    if view.pins_cpus:
         yield series("container_aligned_compute_resources_count", boundary="uncore_cache", scope="container")
 
 
-def _per_numa(node: Node) -> Iterable[tuple[Labels, float]]:
+def _per_numa(view: NodeView) -> Iterable[tuple[Labels, float]]:
     """Assigned CPUs by NUMA node; unlike upstream a node without any goes back to 0 (cpu-topology 11.16)."""
-    assigned = node.kubelet.manager.cpu.state.assigned()
-    for numa in node.machine.nodes:
+    assigned = view.assigned
+    for numa in view.machine.nodes:
         cpus = bits_of(thread for core in numa.cores or () for thread in core.threads)
         yield (("numa_node", str(numa.id)),), float((cpus & assigned).bit_count())
 

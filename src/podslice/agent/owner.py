@@ -391,7 +391,7 @@ class Owner:
     def _member(self, uid: str, name: str) -> str:
         """The container of the specification that stands for this one; empty for one that only shares."""
         node = self.node
-        active = None if node is None else node.kubelet.active.get(uid)
+        active = None if node is None else node.view.pods.get(uid)
         names = {container.name for container in active.containers} if active is not None else set()
         return name if name in names else ANY_CONTAINER if ANY_CONTAINER in names else ""
 

@@ -18,7 +18,8 @@ from podslice.core.managers.device_plugin import RunOptions
 from podslice.core.node import Node
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import container_memory
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, union
+from podslice.core.view import NodeView
 
 
 class Placing:
@@ -53,12 +54,12 @@ class Placing:
         active, container = self._admitted(record)
         if active is None or container is None:
             return Placement(cpus=self.pool())
-        got = node.kubelet.inspect(active, container, True)
-        cpu = node.kubelet.manager.cpu
+        view = node.view
+        got = view.container(active, container)
         entitled = active.managed or bool(container.exclusive_cpus) or got.isolation != "container"
         return Placement(
-            cpus=cpu.affinity_beside(active, container, self._inits.get(active.uid, ())) if cpu.static else 0,
-            mems=got.memory_nodes or self._nodes_of_successors(node, active, container),
+            cpus=view.affinity_beside(active, container, self._inits.get(active.uid, ())) if view.pins_cpus else 0,
+            mems=got.memory_nodes or _nodes_of_successors(view, active, container),
             isolation=got.isolation if entitled else "pod",
             quota_off=got.cpu_quota_disabled and entitled,
         )
@@ -93,76 +94,48 @@ class Placing:
             self._inits.pop(uid, None)
         return before != now
 
-    def _nodes_of_successors(self, node: Node, pod: AdmissionPod, container: AdmissionContainer) -> Bits:
-        """The NUMA nodes of a plain init container whose memory the books have already given back: those of the
-        containers that took it over."""
-        memory = node.kubelet.manager.memory
-        if not container.plain_init or not pod.guaranteed:
-            return 0
-        if not container_memory(pod, container, exact_text=False) and not memory.pod_blocks(pod.uid):
-            return 0
-        nodes = 0
-        for other in pod.containers:
-            nodes |= memory.numa_nodes(pod.uid, other.name)
-        return nodes
-
     def run_options(self, record: ContainerRecord) -> RunOptions:
         """What the container's devices add to it. Raises `AdmissionError`."""
         active, container = self._admitted(record)
         if self.node is None or active is None or container is None:
             return RunOptions()
-        manager = self.node.kubelet.manager
-        if not manager.device.devices_of(active.uid, container.name):
-            return RunOptions()
-        return manager.device.container_start(active, container, manager.topology.affinity(active.uid, container.name))
+        return self.node.run_options(active.uid, container.name)
 
     def _admitted(self, record: ContainerRecord) -> tuple[AdmissionPod | None, AdmissionContainer | None]:
         """The pod and container of the specification under which a container runs."""
         if self.node is None or not record.unit or not record.member:
             return None, None
-        active = self.node.kubelet.active.get(record.unit)
+        active = self.node.view.pods.get(record.unit)
         if active is None:
             return None, None
         return active, next((one for one in active.containers if one.name == record.member), None)
 
     def pod_quota_off(self, units: Iterable[str]) -> bool:
         """True when the cgroup of the whole pod must not enforce a CPU limit: a part of it owns CPUs."""
-        node = self.node
-        if node is None or not node.kubelet.manager.quota_can_be_disabled:
+        if self.node is None or not self.node.view.quota_can_be_disabled:
             return False
-        parts = [node.kubelet.active[unit] for unit in units if unit in node.kubelet.active]
-        return any(part.containers and node.kubelet.manager.cpu.pod_has_exclusive_cpus(part) for part in parts)
+        view = self.node.view
+        parts = [view.pods[unit] for unit in units if unit in view.pods]
+        return any(part.containers and view.pod_has_exclusive_cpus(part) for part in parts)
 
     def has_bubble(self, uid: str) -> bool:
         """True for a pod that owns CPUs as a whole."""
-        return self.node is not None and uid in self.node.kubelet.manager.cpu.state.bubbles
+        return self.node is not None and uid in self.node.view.bubbles
 
     def owned_by(self, units: Iterable[str]) -> Bits:
         """The CPUs that parts of a pod own."""
-        node = self.node
-        owned = 0
-        for unit in units if node is not None else ():
-            for cpus in node.kubelet.manager.cpu.state.assignments.get(unit, {}).values():  # type: ignore[union-attr]
-                owned |= cpus
-        return owned
+        if self.node is None:
+            return 0
+        view = self.node.view
+        return union(view.assigned_to(unit) for unit in units)
 
     def exclusive(self) -> Bits:
         """CPUs that belong to somebody: every assignment and bubble."""
-        node = self.node
-        if node is None:
-            return self.all_cpus & ~self._safe_pool()
-        state = node.kubelet.manager.cpu.state
-        union = state.assigned()
-        for bubble in state.bubbles.values():
-            union |= bubble
-        return union
+        return self.all_cpus & ~self._safe_pool() if self.node is None else self.node.view.owned
 
     def pool(self) -> Bits:
         """The node's shared pool, 0 where no CPU is bound or the state cannot be trusted."""
-        node = self.node
-        if node is None or not node.kubelet.manager.cpu.static:
-            return 0
-        return node.kubelet.manager.cpu.state.default
+        return self.node.view.shared if self.node is not None and self.node.view.pins_cpus else 0
 
     def _safe_pool(self) -> Bits:
         """All CPUs but those somebody is known to own; all of them rather than none."""
@@ -171,3 +144,13 @@ class Placing:
             if kept is not None and kept.isolation != "host":
                 owned |= kept.cpus
         return self.all_cpus & ~owned or self.all_cpus
+
+
+def _nodes_of_successors(view: NodeView, pod: AdmissionPod, container: AdmissionContainer) -> Bits:
+    """The NUMA nodes of a plain init container whose memory the books have already given back: those of the containers
+    that took it over."""
+    if not container.plain_init or not pod.guaranteed:
+        return 0
+    if not container_memory(pod, container, exact_text=False) and not view.pod_blocks.get(pod.uid):
+        return 0
+    return union(view.numa_nodes(pod.uid, other.name) for other in pod.containers)

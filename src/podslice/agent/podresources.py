@@ -14,9 +14,9 @@ from podslice.agent.exclusive import SocketFile
 from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
 from podslice.core.machine.devices import Device
-from podslice.core.node import Node
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.values.cpuset import iter_bits
+from podslice.core.view import NodeView
 from podslice.wire.proto import podresources_pb2 as api
 
 SERVICE = "v1.PodResourcesLister"
@@ -134,7 +134,7 @@ class PodResources:
 
     def _sidecars(self, uid: str) -> set[str]:
         node = self._owner.node
-        active = None if node is None else node.kubelet.active.get(uid)
+        active = None if node is None else node.view.pods.get(uid)
         return set() if active is None else {one.name for one in active.spec.spec.init_containers}
 
     async def _get(self, request: api.GetPodResourcesRequest, context: Any) -> api.GetPodResourcesResponse:
@@ -155,8 +155,8 @@ class PodResources:
         if node is None:
             return api.AllocatableResourcesResponse()
         return api.AllocatableResourcesResponse(
-            cpu_ids=iter_bits(node.kubelet.manager.cpu.allocatable),
-            memory=list(_allocatable_memory(node)),
+            cpu_ids=iter_bits(node.view.allocatable_cpus),
+            memory=list(_allocatable_memory(node.view)),
             devices=list(_allocatable_devices(self._devices())),
         )
 
@@ -166,9 +166,9 @@ class PodResources:
         known: set[str] = set()
         node = self._owner.node
         for unit in sorted(record.units):
-            active = None if node is None else node.kubelet.active.get(unit)
+            active = None if node is None else node.view.pods.get(unit)
             if node is not None and active is not None:
-                containers += list(_containers(node, active))
+                containers += list(_containers(node.view, active))
                 known |= {container.name for container in active.containers}
         for container in self._owner.containers.values():
             if container.pod_uid == uid and container.name not in known:
@@ -177,34 +177,30 @@ class PodResources:
         return api.PodResources(name=record.identity.name, namespace=record.identity.namespace, containers=containers)
 
 
-def _containers(node: Node, pod: AdmissionPod) -> Iterator[api.ContainerResources]:
+def _containers(view: NodeView, pod: AdmissionPod) -> Iterator[api.ContainerResources]:
     """Sidecars in order of the specification, then app containers; plain init containers never."""
-    manager = node.kubelet.manager
     for container in pod.containers:
         if container.plain_init:
             continue
         devices = []
-        for entry in manager.device.content().entries:
-            if (entry.pod, entry.container) == (pod.uid, container.name):
-                devices += [
-                    _device(entry.resource, device, numa) for numa, ids in entry.by_node.items() for device in ids
-                ]
-        owns = manager.cpu.isolation(pod, container) == "container" or manager.context.quirks.pod_pool_is_listed
+        for resource, placed in view.device_ids.get(pod.uid, {}).get(container.name, {}).items():
+            devices += [_device(resource, device, numa) for numa, ids in placed.items() for device in ids]
+        owns = view.isolation(pod, container) == "container" or view.quirks.pod_pool_is_listed
         yield api.ContainerResources(
             name=container.name,
-            cpu_ids=iter_bits(manager.cpu.exclusive_cpus(pod.uid, container.name)) if owns else (),
+            cpu_ids=iter_bits(view.assignment(pod.uid, container.name) or 0) if owns else (),
             memory=[
                 _memory(block.type, block.size, block.numa_affinity or ())
-                for block in manager.memory.blocks(pod.uid, container.name)
+                for block in view.blocks_of(pod.uid, container.name)
             ],
             devices=devices,
         )
 
 
-def _allocatable_memory(node: Node) -> Iterator[api.ContainerMemory]:
+def _allocatable_memory(view: NodeView) -> Iterator[api.ContainerMemory]:
     """Per NUMA node and memory type what the Memory Manager may give away; nothing with policy None."""
-    if node.kubelet.manager.memory.static:
-        for numa, books in sorted(node.kubelet.manager.memory.machine_state.items()):
+    if view.binds_memory:
+        for numa, books in sorted(view.memory.items()):
             for name, table in sorted((books.memory_map or {}).items()):
                 if table.allocatable:
                     yield _memory(name, table.allocatable, (numa,))

@@ -191,7 +191,7 @@ class Reconciler:
     def _resized(self, pod: PodRecord, found: int) -> bool:
         """True when the kubelet has changed the limit of a pod that owns CPUs: it then stays, and people hear of it."""
         uid = pod.identity.uid
-        active = None if self._owner.node is None else self._owner.node.kubelet.active.get(uid)
+        active = None if self._owner.node is None else self._owner.node.view.pods.get(uid)
         if active is None or not active.pod_level or RESOURCES_ANNOTATION in pod.identity.annotations:
             pod.resized = None
             return any(record.resized for record in self._owner.containers.values() if record.pod_uid == uid)
@@ -213,7 +213,7 @@ class Reconciler:
     def _annotated_limits(self, pod: PodRecord, quota_off: bool) -> dict[str, int]:
         """Limits of a pod whose pod-level resources only we know, because they come from its annotation."""
         node = self._owner.node
-        active = None if node is None else node.kubelet.active.get(pod.identity.uid)
+        active = None if node is None else node.view.pods.get(pod.identity.uid)
         if active is None or RESOURCES_ANNOTATION not in pod.identity.annotations or not active.pod_level:
             return {}
         cgroup = pod_cgroup(active.spec, self._gates, enforce_cpu_limits=not quota_off)

@@ -21,9 +21,10 @@ from podslice.core.errors import InputError, StartError, StartKind, UpstreamDefe
 from podslice.core.fork import fork
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
-from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.devices import Device, DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.device_plugin import DevicePlugin, RunOptions
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.pod_allocation import PodAllocation
@@ -44,6 +45,7 @@ from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.core.values.series import Series
 from podslice.core.view import NodeView
 from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE, encode, load, restore_failure
 from podslice.statefiles.formats.restore import REMEDY
@@ -140,8 +142,13 @@ class Node:
     def files(self) -> Mapping[str, bytes]:
         """The state files as they would be on disk now: the managers' and `allocated_pods_state`. The other record,
         `actuated_pods_state`, belongs to whoever writes cgroups."""
+        return {**self.manager_files, ALLOCATED_STATE_FILE: encode(self.kubelet.allocations())}
+
+    @property
+    def manager_files(self) -> Mapping[str, bytes]:
+        """The managers' state files alone; whatever else the node began with is among them as it was."""
         self.kubelet.save()
-        return {**self.kubelet.files, ALLOCATED_STATE_FILE: encode(self.kubelet.allocations())}
+        return dict(self.kubelet.files)
 
     def admit(self, pod: Pod) -> Decision:
         """Admit a pod and start its containers. The node is unchanged when the pod is refused.
@@ -234,6 +241,34 @@ class Node:
         if pod.metadata.namespace == STAND_IN_NAMESPACE:
             return pod
         return allocated_pod(pod, self._granted.get(pod.metadata.uid), self.kubelet.manager.context.gates)
+
+    @property
+    def counters(self) -> Mapping[Series, int]:
+        """What the managers have counted so far, under the kubelet's names of metrics."""
+        return dict(self.kubelet.manager.context.metrics)
+
+    # Device plugins
+
+    def register_devices(self, resource: str, devices: Iterable[Device], plugin: DevicePlugin) -> None:
+        """A plugin serves the resource from now on and has sent its first list."""
+        self.kubelet.manager.device.register(resource, devices, plugin)
+
+    def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
+        """The plugin's complete list of devices, with their health."""
+        self.kubelet.manager.device.update_devices(resource, devices)
+
+    def disconnect_devices(self, resource: str, *, now: float) -> None:
+        """The plugin is gone, at `now` in seconds of any clock: its devices are unhealthy, what is held stays so."""
+        self.kubelet.manager.device.disconnect(resource, now=now)
+
+    def run_options(self, uid: str, container: str) -> RunOptions:
+        """What a container's devices add to it as it starts; plugins that want to be told are told. Raises `KeyError`
+        for pods that are not on the node, and `AdmissionError` where the container cannot start."""
+        manager, pod = self.kubelet.manager, self.kubelet.active[uid]
+        found = next((one for one in pod.containers if one.name == container), None)
+        if found is None or not manager.device.devices_of(uid, container):
+            return RunOptions()
+        return manager.device.container_start(pod, found, manager.topology.affinity(uid, container))
 
     def effects(self, uid: str, *, swap_capacity: int = 0, running: Container[str] = ()) -> PodEffects:
         """Cgroup files, OOM scores and what the runtime is told about an admitted pod, with the CPUs it holds.

@@ -29,7 +29,7 @@ from podslice.core.quirks import Quirks
 from podslice.core.scheduling.allocatable import NodeResources
 from podslice.core.state import ownership
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, bits_of
+from podslice.core.values.cpuset import Bits, bits_of, union
 from podslice.core.values.quantity import Quantity
 
 _MANAGED = "PodLevelResourceManagers"
@@ -150,26 +150,16 @@ class NodeView(msgspec.Struct, frozen=True):
     @property
     def assigned(self) -> Bits:
         """All CPUs assigned to containers."""
-        union = 0
-        for named in self.owners.values():
-            for cpus in named.values():
-                union |= cpus
-        return union
+        return union(cpus for named in self.owners.values() for cpus in named.values())
 
     @property
     def owned(self) -> Bits:
         """All CPUs that belong to somebody: every assignment and every bubble."""
-        union = self.assigned
-        for bubble in self.bubbles.values():
-            union |= bubble
-        return union
+        return self.assigned | union(self.bubbles.values())
 
     def assigned_to(self, uid: str) -> Bits:
         """CPUs assigned to a pod's containers."""
-        union = 0
-        for cpus in self.owners.get(uid, {}).values():
-            union |= cpus
-        return union
+        return union(self.owners.get(uid, {}).values())
 
     def owned_by(self, uid: str) -> Bits:
         """CPUs that belong to a pod: its bubble, and what is assigned to its containers."""

@@ -100,8 +100,7 @@ class NodeStore:
         return folder / name
 
     def _save(self) -> None:
-        self.node.kubelet.save()
-        for name, data in self.node.kubelet.files.items():
+        for name, data in self.node.manager_files.items():
             if self._written.get(name) != data:
                 path = self._path(name)
                 path.parent.mkdir(mode=0o750, exist_ok=True)

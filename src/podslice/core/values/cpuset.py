@@ -127,6 +127,14 @@ def bits_of(ids: Iterable[int]) -> Bits:
     return bits
 
 
+def union(sets: Iterable[Bits]) -> Bits:
+    """Everything that is in one of the sets."""
+    bits = 0
+    for one in sets:
+        bits |= one
+    return bits
+
+
 def iter_bits(bits: Bits) -> Iterator[int]:
     """Members in ascending order."""
     if bits.bit_length() > _LONG and bits.bit_count() > _SPARSE:
