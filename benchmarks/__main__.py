@@ -3,7 +3,7 @@
 One line per case: median and 99th percentile, memory allocated, the figure of the Go code of Kubernetes v1.36.2 on such
 a machine where one is known, and the target; at the end the figures to reach. `--json FILE` keeps the results,
 `--compare OLD.json` shows how they changed, `--svg FILE` draws the curve over NUMA nodes, `--markdown FILE` writes the
-table of the README.
+table of docs/speed.md.
 """
 
 from __future__ import annotations

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from podslice import InputError
+from podslice import InputError, discover_host, load_machine
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, PROFILES, Quirks, profile
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "AGENTS.md")),
+         *sorted((ROOT / "docs").glob("*.md"))]  # fmt: skip
 
 
 def test_deviations_are_the_quirks() -> None:
@@ -28,20 +36,112 @@ def test_profiles_are_all_or_nothing() -> None:
         profile("kubelet-1.0")
 
 
-def test_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The library example of the README runs and prints what the README shows."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    code, shown = re.findall(r"```python\n(.*?)```\n.*?```text\n(.*?)```", readme, re.DOTALL)[0]
-    exec(compile(code, "README.md", "exec"), {})
-    assert capsys.readouterr().out == shown
+def examples() -> Iterator[tuple[str, str, str]]:
+    """Programs of the documents that show below them what they print."""
+    for page in PAGES:
+        for code, printed in re.findall(
+            r"```python\n((?:(?!```).)*?)```\n\s*(?:prints\n\s*)?```text\n(.*?)```",
+            page.read_text(encoding="utf-8"),
+            re.DOTALL,
+        ):
+            yield page.name, code, printed
 
 
-def test_readme_names_every_command() -> None:
-    """Every command of the tool is in the README."""
+@pytest.mark.parametrize(("page", "code", "printed"), list(examples()), ids=lambda value: value[:40])
+def test_examples_print_what_is_shown(page: str, code: str, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program in a document runs and prints what the document shows below it."""
+    exec(compile(code, page, "exec"), {})
+    assert capsys.readouterr().out == printed
+
+
+def test_there_is_a_first_program() -> None:
+    """The newcomer's page and the library's page each have a program whose output is compared."""
+    assert {"start.md", "library.md"} <= {page for page, _, _ in examples()}
+
+
+def test_readme_fits_two_screens() -> None:
+    """The README stays a front door; what is longer has a page in docs."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_every_command_has_a_row() -> None:
+    """docs/cli.md has every command of the tool, and no other, in its first table."""
     from podslice.cli.main import _COMMANDS
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert all(f"podslice {command}" in readme for command in _COMMANDS)
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert set(re.findall(r"`podslice (\w+)", text)) == set(_COMMANDS)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links(page: Path) -> Iterator[str]:
+    """The targets of a page's links and pictures that are in the repository."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    yield from (target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every link of a document leads to a file, and to a heading it has."""
+    for target in links(page):
+        file, _, anchor = target.partition("#")
+        there = page.parent / file if file else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_index_names_every_page() -> None:
+    """Every page of docs is in the table by task of docs/README.md."""
+    index = ROOT / "docs" / "README.md"
+    table = index.read_text(encoding="utf-8").partition("## By task")[2].partition("## By reader")[0]
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= set(
+        re.findall(r"\]\(([\w.-]+\.md)", table)
+    )
+
+
+def test_index_speaks_to_every_reader() -> None:
+    """The index has a paragraph with links for everybody the project is made for."""
+    readers = (ROOT / "docs" / "README.md").read_text(encoding="utf-8").partition("## By reader")[2]
+    told = dict(re.findall(r"^\*\*(.+?)\.\*\* (.*?)(?:\n\n|\Z)", readers, re.MULTILINE | re.DOTALL))
+    assert set(told) == {"HPC", "AI", "Telco", "Databases", "Scheduler authors", "On call"}
+    assert all(".md" in text for text in told.values())
+
+
+def test_stable_kinds_are_the_kinds() -> None:
+    """docs/stability.md lists exactly the kinds of documents there are."""
+    from podslice.contract.kinds import KINDS
+
+    text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8").partition("## Kinds of documents")[2]
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(KINDS)
+
+
+def test_the_picture_is_what_its_command_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's picture is, byte for byte, what the command below it writes."""
+    from podslice.cli.main import main
+
+    line = re.search(r"^    (podslice draw .*) --out node\.svg$", PAGES[0].read_text(encoding="utf-8"), re.MULTILINE)
+    assert line is not None
+    drawn = tmp_path / "node.svg"
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [*shlex.split(line[1]), "--out", str(drawn)])
+    main()
+    assert drawn.read_bytes() == (ROOT / "docs" / "node.svg").read_bytes()
+
+
+def test_hardware_packed_by_hand_is_a_snapshot(tmp_path: Path) -> None:
+    """What docs/start.md lets a shell on the node pack is read as the machine it came from."""
+    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    pack = re.search(r"^    ssh node7 '(cd .+)' > node7\.tar\.gz$", text, re.MULTILINE)
+    assert pack is not None
+    snapshot = tmp_path / "node7.tar.gz"
+    with snapshot.open("wb") as out:
+        subprocess.run(["bash", "-c", pack[1]], stdout=out, env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+    packed, here = load_machine(str(snapshot)), discover_host()
+    assert msgspec.structs.replace(packed, name=here.name, source=here.source) == here
 
 
 def test_changelog_names_the_version() -> None:

@@ -15,7 +15,7 @@ import pytest
 from podslice.cli.main import cli, main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def command_lines(text: str) -> Iterator[str]:

@@ -18,26 +18,12 @@ def functions(file: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)}
 
 
-def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as code hosts make them."""
-    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:tests|src)/[^`]+)`", TEXT))))
 def test_files_and_tests_exist(name: str) -> None:
     """Every source file, test file and test function of the table is there."""
     file, _, function = name.partition("::")
     assert (ROOT / file).is_file()
     assert not function or function in functions(ROOT / file)
-
-
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", TEXT))))
-def test_links_lead_somewhere(link: str) -> None:
-    """Every page of the table is there, and has the heading it points to."""
-    page, _, anchor = link.partition("#")
-    assert (PAGE.parent / page).is_file()
-    assert not anchor or anchor in anchors(PAGE.parent / page)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2:40])

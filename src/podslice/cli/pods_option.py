@@ -67,6 +67,7 @@ def read_pods(
     warnings = [warning for one in loaded for warning in one.warnings]
     if not replicas:
         warnings += [_one_of_many(one) for one in loaded if one.replicas > 1]
+    warnings += [_one_more(one) for one in loaded if one.pod.metadata.uid in taken]
     return ReadPods(tuple(unique(loaded, taken=taken)), tuple(warnings))
 
 
@@ -74,3 +75,8 @@ def _one_of_many(loaded: LoadedPod) -> str:
     metadata = loaded.pod.metadata
     who = f"{loaded.kind} {metadata.namespace}/{metadata.name}"
     return f"{loaded.source}: {who} asks for {loaded.replicas} pods, one of them is counted; --replicas counts all"
+
+
+def _one_more(loaded: LoadedPod) -> str:
+    metadata = loaded.pod.metadata
+    return f"{loaded.source}: {metadata.namespace}/{metadata.name} runs on the node already; this is one more such pod"

@@ -62,7 +62,8 @@ def load_kubelet_config(path: str) -> LoadedConfig:
 
 
 def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
-    """The plain data of a file that holds one object of a kind. Raises `InputError`."""
+    """The plain data of a file that holds one object of a kind; of a KubeletConfiguration also the answer of a running
+    kubelet's `configz`, which leaves out the kind. Raises `InputError`."""
     documents = load_documents(read_text(path), path)
     if len(documents) != 1:
         found = f"{len(documents)} documents" if documents else "nothing"
@@ -71,7 +72,8 @@ def load_config_data(path: str, kind: str = KIND) -> dict[str, Any]:
     if not isinstance(document, dict):
         found = "a list" if isinstance(document, list) else f"only {shown(document)}"
         raise InputError(f"holds {found}, not an object of kind {kind}", source=path)
-    return document
+    served = document.get("kubeletconfig") if kind == KIND and len(document) == 1 else None
+    return {"kind": KIND, "apiVersion": API_VERSION, **served} if isinstance(served, dict) else document
 
 
 def config_from_dict(data: dict[str, Any]) -> LoadedConfig:

@@ -1,0 +1,33 @@
+"""The configuration a running kubelet tells at `configz` is one that every command takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podslice import InputError, load_kubelet_config
+
+FIELDS = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-1", "syncFrequency": "1m0s"}
+
+
+def test_configz_is_a_configuration(tmp_path: Path) -> None:
+    """The answer of `configz` is the same configuration as a file with its fields and a kind."""
+    served, written = tmp_path / "configz.json", tmp_path / "config.json"
+    served.write_text(json.dumps({"kubeletconfig": FIELDS}))
+    written.write_text(
+        json.dumps({"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", **FIELDS})
+    )
+    loaded = load_kubelet_config(str(served))
+    assert loaded == load_kubelet_config(str(written))
+    assert (loaded.config.cpu_manager_policy, loaded.warnings) == ("static", ())
+
+
+@pytest.mark.parametrize("answer", [{"kubeletconfig": [1]}, {"kubeletconfig": FIELDS, "more": 1}, {}])
+def test_what_only_looks_like_configz(tmp_path: Path, answer: object) -> None:
+    """An object of another shape is asked for its kind."""
+    file = tmp_path / "configz.json"
+    file.write_text(json.dumps(answer))
+    with pytest.raises(InputError, match="is not KubeletConfiguration"):
+        load_kubelet_config(str(file))
