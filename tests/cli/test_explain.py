@@ -147,10 +147,10 @@ def test_a_pod_that_runs_already_is_one_more(tmp_path: Path) -> None:
     """A pod of FILE with the UID of a running one is asked about as a second such pod, and a warning says so."""
     pod = tmp_path / "pod.yaml"
     pod.write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: db, uid: 0b1}\n"
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: db, uid: a-1}\n"
         "spec: {containers: [{name: c, image: c, resources: {limits: {cpu: 2, memory: 1Gi}}}]}\n"
     )
-    node = ("--from", "pack:1 core:4", "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")
+    node = ("--from", "pack:1 core:4 pu:1", "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")
     result = run("explain", str(pod), "--pods", str(pod), *node)
     assert result.returncode == 1
     assert result.stderr == f"warning: {pod}: default/db runs on the node already; this is one more such pod\n"
