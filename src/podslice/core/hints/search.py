@@ -21,8 +21,8 @@ EXACT_NODES = 16
 MOST_STEPS = 1 << 14
 """Beyond, the searches of one admission together end without a result after so many decisions."""
 _SCALE = 1 << 20
-_NODES_PER_STEP = 16
-"""A decision about devices that are on several nodes costs more the more nodes there are."""
+_NODES_PER_STEP = 8
+"""A decision costs more with more needs, and for devices that are on several nodes with more nodes."""
 
 
 class Purse:
@@ -39,6 +39,10 @@ class Purse:
         """Make decisions; False when there were not as many left."""
         self.left -= steps
         return self.left >= 0
+
+    def affords(self, steps: int) -> bool:
+        """Make so many decisions if as many are left, else none of them."""
+        return self.left >= steps and self.spend(steps)
 
     def ended_since(self, left: int) -> bool:
         """True when something that began with `left` more decisions ended for want of them."""
@@ -178,7 +182,7 @@ class _Descent:
         self.spans = [] if span is None else [_Spanning(span, self.ids, self.values)]
         self.failed: set[tuple[object, ...]] = set()
         self.forgetful = may_leave_out is not None or below is not None
-        self.cost = 1 + len(self.reaches) * len(self.ids) // _NODES_PER_STEP
+        self.cost = 1 + len(bounds) // 2 + len(self.reaches) * (2 + len(self.ids) // _NODES_PER_STEP)
 
     def run(self) -> Bits | None:
         return self._descend(len(self.ids), self.size, self.lacking, 0)

@@ -12,10 +12,12 @@ from podslice.core.hints.search import Purse
 from podslice.core.merge.spreads import Spreads
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
-_FEW_STEPS = 1 << 9
+_FEW_STEPS = 1 << 11
 """Longest best-first walk. Beyond it, all spreads are listed if there are at most `_MOST_LISTED`; otherwise the walk
 starts again from a locally improved set."""
 _MOST_LISTED = 1 << 14
+_STEPS_PER_WAY = 4
+_STEPS_PER_EXCHANGE = 2
 Find = Callable[[Bits, Sequence[Need]], "Bits | None"]
 """The lowest wanted mask among some nodes that meets some needs."""
 
@@ -73,9 +75,10 @@ class ClosestFit(Fit):
         if few.left >= 0:
             return known
         ways = spreads.number(size)
-        if ways <= _MOST_LISTED and purse.spend(ways):
+        if ways <= _MOST_LISTED and purse.affords(_STEPS_PER_WAY * ways):
             return self._closest(groups, spreads.listed(size), find, known)
-        known = self._by_exchange(nodes, known, find)
+        if purse.affords(_STEPS_PER_EXCHANGE * nodes.bit_count() ** 2):
+            known = self._by_exchange(nodes, known, find)
         return self._closest(groups, spreads.walk(size, self.key(known)[0], purse), find, known)
 
     def _closest(

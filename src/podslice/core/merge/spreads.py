@@ -9,8 +9,10 @@ from operator import itemgetter
 
 from podslice.core.hints.search import Purse
 
-_GROUPS_PER_STEP = 16
-"""A step over more groups counts as several."""
+_LEAST_STEPS = 5
+_GROUPS_SQUARED_PER_STEP = 512
+"""A walk goes on with every number of nodes of one more group and looks at all other groups each time, so that it costs
+as much as several decisions about a node."""
 _Chosen = tuple[tuple[int, int], ...]
 Way = tuple[int, tuple[int, ...]]
 """The distance sum, and how many nodes come from each group."""
@@ -72,7 +74,7 @@ class Spreads:
         goes."""
         nearest = [self._nearest(group) for group in range(len(self.sizes))]
         start = tuple([2 * own for own in self.own])
-        steps = 1 + len(self.sizes) // _GROUPS_PER_STEP
+        steps = _LEAST_STEPS + len(self.sizes) ** 2 // _GROUPS_SQUARED_PER_STEP
         heap: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = [(0, 0, (), start)]
         while heap and purse.spend(steps):
             _, cost, counts, costs = heappop(heap)
