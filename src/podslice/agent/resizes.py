@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.agent.books import ContainerRecord, Limits, Placement, PodRecord
+from podslice.core.values.quantity import cpus_text
 
 
 def asked_milli(limits: Limits | None) -> int | None:
@@ -52,8 +53,3 @@ def resize_text(record: ContainerRecord) -> str:
         f"container {record.name} is asked to have {cpus_text(asked_milli(record.limits) or 0)} and keeps"
         f" {record.applied.cpus.bit_count()}, with the limit asked for: {_REMEDY}"
     )
-
-
-def cpus_text(milli: int) -> str:
-    """`2 CPUs`, `1500m CPUs`."""
-    return f"{milli // 1000} CPUs" if milli % 1000 == 0 else f"{milli}m CPUs"

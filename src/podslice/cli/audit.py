@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
-from podslice.agent.audit import AuditReport, container_names, load_state
-from podslice.agent.audit import audit as audit_node
+from podslice.audit.audit import audit as audit_node
+from podslice.audit.containers import container_names
+from podslice.audit.report import AuditReport
+from podslice.audit.written import load_state
 from podslice.cli.output import OUTPUT, emit
 from podslice.core.errors import InputError
 from podslice.host.cgroup2 import CgroupTree

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from podslice.agent.audit import AuditReport
+from podslice.audit.report import AuditReport
 
 __all__ = ["AuditReport"]

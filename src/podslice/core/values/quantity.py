@@ -312,3 +312,8 @@ def bytes_text(amount: int) -> str:
 def hugepage_resource(page_size_ki: int) -> str:
     """Resource name of a huge page size, e.g. `hugepages-2Mi`."""
     return f"hugepages-{Quantity.of(page_size_ki * 1024, BINARY_SI).canonical()}"
+
+
+def cpus_text(milli: int) -> str:
+    """Thousandths of CPUs in words: `2 CPUs`, `1500m CPUs`."""
+    return f"{milli // 1000} CPUs" if milli % 1000 == 0 else f"{milli}m CPUs"

@@ -8,170 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-import msgspec
-
-from podslice.agent.resizes import cpus_text
-from podslice.core.errors import InputError
-from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
-from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, format_bits, parse_bits
+from podslice.audit.containers import POD, FoundContainer, find_containers
+from podslice.audit.report import AuditFinding, AuditReport
+from podslice.audit.written import WrittenState
+from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
+from podslice.core.values.quantity import cpus_text
 from podslice.host.cgroup2 import CgroupTree, CgroupValues
 from podslice.host.filesystem import FileSystem
-from podslice.host.statefile import read_state
-from podslice.statefiles.formats.content import Content, read_content
-from podslice.statefiles.go.gojson import CheckpointError
 
-_POD = re.compile(r"(?:^|[-/])pod([0-9a-fA-F][0-9a-fA-F_-]{7,63}?)(?:\.slice)?$")
-_CONTAINER = re.compile(r"^(?:[a-z0-9-]+?-)?([0-9a-f]{64})(?:\.scope)?$")
-_LOG = re.compile(r"_([^_]+)-([0-9a-f]{64})\.log$")
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _NAME = re.compile(r"^Name:\s*(.*)$", re.MULTILINE)
 _PARENT = re.compile(r"^PPid:\s*(\d+)$", re.MULTILINE)
-_MONITOR = "crio-conmon-"
-"""CRI-O's monitor of a container has the container's id in its name and sleeps in a cgroup of its own."""
 _KERNEL_THREADS = 2
 _MOST_PROCESSES = 200_000
 
 
-class AuditFinding(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that is not as the state says. `kind`: `cpus`, `mems`, `quota`, `missing` (an assignment nobody
-    has), `intruder` (a container or process that may run on CPUs of another), `state` (a file that is damaged)."""
-
-    kind: str
-    where: str
-    wanted: str
-    found: str
-    message: str
-
-
-class AuditReport(msgspec.Struct, frozen=True, rename="camel"):
-    """The findings, and what was looked at. `outsiders` counts processes outside pods by their cgroup that may run on
-    exclusive CPUs; that is how every node looks whose system services are not confined."""
-
-    findings: tuple[AuditFinding, ...]
-    pods: int
-    containers: int
-    exclusive: str
-    shared: str
-    outsiders: dict[str, int]
-
-
-class NodeState(msgspec.Struct, frozen=True):
-    """What the state files say: CPUs and memory nodes by pod UID and container, bubbles by pod, the shared pool."""
-
-    default: Bits = 0
-    assignments: dict[str, dict[str, Bits]] = {}
-    bubbles: dict[str, Bits] = {}
-    memory: dict[str, dict[str, Bits]] = {}
-    problems: tuple[AuditFinding, ...] = ()
-
-    @property
-    def owned(self) -> Bits:
-        """CPUs that belong to somebody."""
-        union = 0
-        for containers in self.assignments.values():
-            for cpus in containers.values():
-                union |= cpus
-        for bubble in self.bubbles.values():
-            union |= bubble
-        return union
-
-    def of_pod(self, uid: str) -> Bits:
-        union = self.bubbles.get(uid, 0)
-        for cpus in self.assignments.get(uid, {}).values():
-            union |= cpus
-        return union
-
-
-def load_state(directory: Path) -> NodeState:
-    """The state files of a directory. Raises `InputError` if there is no CPU Manager state."""
-    content, problems = _content(directory / CPU_STATE_FILE)
-    if content is None or content.cpu is None:
-        if problems:
-            return NodeState(problems=tuple(problems))
-        raise InputError(
-            f"holds no {CPU_STATE_FILE}", source=str(directory), remedy="--state names the kubelet's or agent's folder"
-        )
-    cpu = content.cpu
-    assignments: dict[str, dict[str, Bits]] = {}
-    for key, containers in (cpu.entries or {}).items():
-        uid = key.partition("/")[0]
-        for name, text in (containers or {}).items():
-            assignments.setdefault(uid, {})[name] = _parse(text, f"{key}/{name}", problems)
-    return NodeState(
-        default=_parse(cpu.default_cpuset, "defaultCpuSet", problems),
-        assignments=assignments,
-        bubbles=dict(cpu.pod_entries or {}),
-        memory=_memory(directory / MEMORY_STATE_FILE, problems),
-        problems=tuple(problems),
-    )
-
-
-def _content(path: Path) -> tuple[Content | None, list[AuditFinding]]:
-    data = read_state(path)
-    if data is None:
-        return None, []
-    try:
-        content = read_content(data)
-    except CheckpointError as error:
-        return None, [AuditFinding("state", str(path), "", "", f"{path.name} cannot be read: {error}")]
-    if content.intact or content.unchecked:
-        return content, []
-    return content, [AuditFinding("state", str(path), "", "", f"{path.name}: the checksum does not cover the content")]
-
-
-def _memory(path: Path, problems: list[AuditFinding]) -> dict[str, dict[str, Bits]]:
-    content, found = _content(path)
-    problems += found
-    if content is None or content.memory is None:
-        return {}
-    nodes: dict[str, dict[str, Bits]] = {}
-    for key, containers in (content.memory.entries or {}).items():
-        for name, blocks in (containers or {}).items():
-            mask = bits_of(node for block in blocks or () for node in block.numa_affinity or ())
-            if mask:
-                nodes.setdefault(key.partition("/")[0], {})[name] = mask
-    return nodes
-
-
-def _parse(text: str, where: str, problems: list[AuditFinding]) -> Bits:
-    try:
-        return parse_bits(text)
-    except CPUSetError as error:
-        problems.append(AuditFinding("state", where, "", text[:80], str(error)))
-        return 0
-
-
-class FoundContainer(msgspec.Struct, frozen=True):
-    """A container's cgroup."""
-
-    pod: str
-    id: str
-    path: str
-
-
-def find_containers(tree: CgroupTree) -> list[FoundContainer]:
-    """Containers by their cgroups, whichever driver made them."""
-    found = []
-    for path in tree.walk():
-        parent, _, name = path.rpartition("/")
-        match, pod = _CONTAINER.match(name), _POD.search(parent)
-        if match and pod and not name.startswith(_MONITOR):
-            found.append(FoundContainer(pod[1].replace("_", "-"), match[1], path))
-    return found
-
-
-def container_names(log_folder: Path) -> dict[str, str]:
-    """Container ids to names, from the links the kubelet keeps in `/var/log/containers`."""
-    try:
-        matches = (_LOG.search(path.name) for path in log_folder.iterdir())
-        return {match[2]: match[1] for match in matches if match}
-    except OSError:
-        return {}
-
-
-def audit(state: NodeState, tree: CgroupTree, proc: FileSystem, names: Mapping[str, str]) -> AuditReport:
+def audit(state: WrittenState, tree: CgroupTree, proc: FileSystem, names: Mapping[str, str]) -> AuditReport:
     """One pass over the node. `proc` holds `/proc` at its root."""
     containers = find_containers(tree)
     findings = list(state.problems)
@@ -195,7 +48,7 @@ def audit(state: NodeState, tree: CgroupTree, proc: FileSystem, names: Mapping[s
 def _check_pod(
     uid: str,
     found: list[FoundContainer],
-    state: NodeState,
+    state: WrittenState,
     tree: CgroupTree,
     names: Mapping[str, str],
 ) -> Iterator[AuditFinding]:
@@ -218,7 +71,7 @@ def _check_pod(
 
 
 def _check_container(
-    where: str, container: FoundContainer, cpus: Bits, mems: Bits, state: NodeState, uid: str, tree: CgroupTree
+    where: str, container: FoundContainer, cpus: Bits, mems: Bits, state: WrittenState, uid: str, tree: CgroupTree
 ) -> Iterator[AuditFinding]:
     have_cpus, have_mems = _effective(tree, container)
     if cpus and have_cpus != cpus:
@@ -239,7 +92,7 @@ def _quota_text(values: CgroupValues, cpus: Bits) -> str:
     return f"a resize to {cpus_text(asked)} was not carried out, the container keeps {cpus.bit_count()}"
 
 
-def _check_pod_limit(uid: str, found: FoundContainer, state: NodeState, tree: CgroupTree) -> Iterator[AuditFinding]:
+def _check_pod_limit(uid: str, found: FoundContainer, state: WrittenState, tree: CgroupTree) -> Iterator[AuditFinding]:
     """A pod that owns all its CPUs should have them as its limit, or none."""
     owned = state.of_pod(uid).bit_count() * 1000
     values = tree.read(found.path.rpartition("/")[0])
@@ -261,7 +114,7 @@ def _effective(tree: CgroupTree, container: FoundContainer) -> tuple[Bits, Bits]
 
 
 def _intruding_containers(
-    containers: list[FoundContainer], state: NodeState, tree: CgroupTree, names: Mapping[str, str]
+    containers: list[FoundContainer], state: WrittenState, tree: CgroupTree, names: Mapping[str, str]
 ) -> Iterator[AuditFinding]:
     """Containers that may run on CPUs of another pod. A pod's sandbox container sleeps all day and is passed over."""
     for container in containers:
@@ -276,7 +129,7 @@ def _intruding_containers(
 
 
 def _processes(
-    state: NodeState, tree: CgroupTree, proc: FileSystem, containers: Mapping[str, FoundContainer]
+    state: WrittenState, tree: CgroupTree, proc: FileSystem, containers: Mapping[str, FoundContainer]
 ) -> tuple[dict[str, int], list[AuditFinding]]:
     """Processes by what they may really run on (`sched_setaffinity` narrows a cpuset, and old sets can linger)."""
     outsiders: dict[str, int] = {}
@@ -298,7 +151,7 @@ def _processes(
             continue
         container = _container_of(where, containers)
         if container is None:
-            if cpus and not any(_POD.search(part) for part in where.split("/")):
+            if cpus and not any(POD.search(part) for part in where.split("/")):
                 outsiders[where or "/"] = outsiders.get(where or "/", 0) + 1
         elif cpus & ~state.of_pod(container.pod) & ~_effective(tree, container)[0]:
             title = _NAME.search(status)

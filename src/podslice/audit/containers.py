@@ -1,0 +1,44 @@
+"""The containers of a node, by their cgroups."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from podslice.host.cgroup2 import CgroupTree
+
+POD = re.compile(r"(?:^|[-/])pod([0-9a-fA-F][0-9a-fA-F_-]{7,63}?)(?:\.slice)?$")
+_CONTAINER = re.compile(r"^(?:[a-z0-9-]+?-)?([0-9a-f]{64})(?:\.scope)?$")
+_LOG = re.compile(r"_([^_]+)-([0-9a-f]{64})\.log$")
+_MONITOR = "crio-conmon-"
+"""CRI-O's monitor of a container has the container's id in its name and sleeps in a cgroup of its own."""
+
+
+class FoundContainer(msgspec.Struct, frozen=True):
+    """A container's cgroup."""
+
+    pod: str
+    id: str
+    path: str
+
+
+def find_containers(tree: CgroupTree) -> list[FoundContainer]:
+    """Containers by their cgroups, whichever driver made them."""
+    found = []
+    for path in tree.walk():
+        parent, _, name = path.rpartition("/")
+        match, pod = _CONTAINER.match(name), POD.search(parent)
+        if match and pod and not name.startswith(_MONITOR):
+            found.append(FoundContainer(pod[1].replace("_", "-"), match[1], path))
+    return found
+
+
+def container_names(log_folder: Path) -> dict[str, str]:
+    """Container ids to names, from the links the kubelet keeps in `/var/log/containers`."""
+    try:
+        matches = (_LOG.search(path.name) for path in log_folder.iterdir())
+        return {match[2]: match[1] for match in matches if match}
+    except OSError:
+        return {}

@@ -1,0 +1,28 @@
+"""What an audit found."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class AuditFinding(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that is not as the state says. `kind`: `cpus`, `mems`, `quota`, `missing` (an assignment nobody
+    has), `intruder` (a container or process that may run on CPUs of another), `state` (a file that is damaged)."""
+
+    kind: str
+    where: str
+    wanted: str
+    found: str
+    message: str
+
+
+class AuditReport(msgspec.Struct, frozen=True, rename="camel"):
+    """The findings, and what was looked at. `outsiders` counts processes outside pods by their cgroup that may run on
+    exclusive CPUs; that is how every node looks whose system services are not confined."""
+
+    findings: tuple[AuditFinding, ...]
+    pods: int
+    containers: int
+    exclusive: str
+    shared: str
+    outsiders: dict[str, int]

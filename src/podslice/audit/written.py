@@ -1,0 +1,94 @@
+"""What the state files of a kubelet or of the agent say a node should do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from podslice.audit.report import AuditFinding
+from podslice.core.errors import InputError
+from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
+from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, parse_bits, union
+from podslice.host.statefile import read_state
+from podslice.statefiles.formats.content import Content, read_content
+from podslice.statefiles.go.gojson import CheckpointError
+
+
+class WrittenState(msgspec.Struct, frozen=True):
+    """What the state files say: CPUs and memory nodes by pod UID and container, bubbles by pod, the shared pool."""
+
+    default: Bits = 0
+    assignments: dict[str, dict[str, Bits]] = {}
+    bubbles: dict[str, Bits] = {}
+    memory: dict[str, dict[str, Bits]] = {}
+    problems: tuple[AuditFinding, ...] = ()
+
+    @property
+    def owned(self) -> Bits:
+        """CPUs that belong to somebody."""
+        assigned = (cpus for containers in self.assignments.values() for cpus in containers.values())
+        return union(assigned) | union(self.bubbles.values())
+
+    def of_pod(self, uid: str) -> Bits:
+        """CPUs that belong to one pod."""
+        return self.bubbles.get(uid, 0) | union(self.assignments.get(uid, {}).values())
+
+
+def load_state(directory: Path) -> WrittenState:
+    """The state files of a directory. Raises `InputError` if there is no CPU Manager state."""
+    content, problems = _content(directory / CPU_STATE_FILE)
+    if content is None or content.cpu is None:
+        if problems:
+            return WrittenState(problems=tuple(problems))
+        raise InputError(
+            f"holds no {CPU_STATE_FILE}", source=str(directory), remedy="--state names the kubelet's or agent's folder"
+        )
+    cpu = content.cpu
+    assignments: dict[str, dict[str, Bits]] = {}
+    for key, containers in (cpu.entries or {}).items():
+        uid = key.partition("/")[0]
+        for name, text in (containers or {}).items():
+            assignments.setdefault(uid, {})[name] = _parse(text, f"{key}/{name}", problems)
+    return WrittenState(
+        default=_parse(cpu.default_cpuset, "defaultCpuSet", problems),
+        assignments=assignments,
+        bubbles=dict(cpu.pod_entries or {}),
+        memory=_memory(directory / MEMORY_STATE_FILE, problems),
+        problems=tuple(problems),
+    )
+
+
+def _content(path: Path) -> tuple[Content | None, list[AuditFinding]]:
+    data = read_state(path)
+    if data is None:
+        return None, []
+    try:
+        content = read_content(data)
+    except CheckpointError as error:
+        return None, [AuditFinding("state", str(path), "", "", f"{path.name} cannot be read: {error}")]
+    if content.intact or content.unchecked:
+        return content, []
+    return content, [AuditFinding("state", str(path), "", "", f"{path.name}: the checksum does not cover the content")]
+
+
+def _memory(path: Path, problems: list[AuditFinding]) -> dict[str, dict[str, Bits]]:
+    content, found = _content(path)
+    problems += found
+    if content is None or content.memory is None:
+        return {}
+    nodes: dict[str, dict[str, Bits]] = {}
+    for key, containers in (content.memory.entries or {}).items():
+        for name, blocks in (containers or {}).items():
+            mask = bits_of(node for block in blocks or () for node in block.numa_affinity or ())
+            if mask:
+                nodes.setdefault(key.partition("/")[0], {})[name] = mask
+    return nodes
+
+
+def _parse(text: str, where: str, problems: list[AuditFinding]) -> Bits:
+    try:
+        return parse_bits(text)
+    except CPUSetError as error:
+        problems.append(AuditFinding("state", where, "", text[:80], str(error)))
+        return 0
