@@ -150,7 +150,8 @@ def test_a_pod_that_runs_already_is_one_more(tmp_path: Path) -> None:
         "apiVersion: v1\nkind: Pod\nmetadata: {name: db, uid: a-1}\n"
         "spec: {containers: [{name: c, image: c, resources: {limits: {cpu: 2, memory: 1Gi}}}]}\n"
     )
-    node = ("--from", "pack:1 core:4 pu:1", "--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")
+    static = ("--set", "cpuManagerPolicy=static", "--set", "reservedSystemCPUs=0")
+    node = ("--from", "pack:1 numa:1(memory=8GiB) core:4 pu:1", *static)
     result = run("explain", str(pod), "--pods", str(pod), *node)
     assert result.returncode == 1
     assert result.stderr == f"warning: {pod}: default/db runs on the node already; this is one more such pod\n"
