@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.books import Refusal
+from podslice.agent.books import ReportedRefusal
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
@@ -57,7 +57,7 @@ class Silent:
 
     def decided(self, seconds: float) -> None: ...
     def admitted(self, identity: Identity, decision: Decision) -> None: ...
-    def refused(self, identity: Identity, refusal: Refusal) -> None:
+    def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:
         self.refused_pods += 1
 
     def failed(self, identity: Identity, failure: PodFailure) -> None:

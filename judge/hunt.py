@@ -21,7 +21,7 @@ from judge.minimise import minimised
 from judge.units import draw_hints, draw_merge, draw_take
 from podslice.core.errors import InputError
 from podslice.core.quirks import KUBELET_1_36
-from podslice.replay.run import Comparison, case_type, compare
+from podslice.replay.run import ReplayedCase, case_type, compare
 
 DRAW: dict[str, Callable[[Random, str], Json]] = {
     "managers": draw_history,
@@ -99,15 +99,15 @@ def hunt(judge: Path, batch: Batch) -> Outcome:
     return found
 
 
-def judged(case: Json, result: Json) -> Comparison:
+def judged(case: Json, result: Json) -> ReplayedCase:
     """Our outcome beside the judge's, in profile kubelet-1.36."""
     try:
         with _limited(_OUR_SECONDS):
             comparison = compare({"case": case, "result": result}, KUBELET_1_36)
     except InputError as error:
-        return Comparison(str(case["name"]), case_type(case), f"{_CANNOT_RUN}: {error}")
+        return ReplayedCase(str(case["name"]), case_type(case), f"{_CANNOT_RUN}: {error}")
     except TimeoutError:
-        return Comparison(str(case["name"]), case_type(case), f"podslice needs more than {_OUR_SECONDS:g} s")
+        return ReplayedCase(str(case["name"]), case_type(case), f"podslice needs more than {_OUR_SECONDS:g} s")
     if comparison.difference and _same_but_for_presentation(
         comparison, files="files" in json.dumps(case.get("ops", []))
     ):
@@ -131,7 +131,7 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _same_but_for_presentation(comparison: Comparison, *, files: bool) -> bool:
+def _same_but_for_presentation(comparison: ReplayedCase, *, files: bool) -> bool:
     """The judge sorts the lists of a memory state file and says so; with hand-made `files` it writes such a file anew
     in the version of the kubelet, also one that verified in no version, where podslice shows it as it is."""
     return _unsealed(comparison.expected, files=files) == _unsealed(comparison.actual, files=files)
@@ -179,7 +179,7 @@ def _count(counts: Counter[str], result: Json) -> None:
             counts["other operations"] += 1
 
 
-def _confirm(judge: Path, case: Json, result: Json, comparison: Comparison, found: Outcome, patience: float) -> None:
+def _confirm(judge: Path, case: Json, result: Json, comparison: ReplayedCase, found: Outcome, patience: float) -> None:
     """Ask many times more; what the judge answers in several ways is chance, and what takes too long says nothing."""
     answers = ask(judge, [case] * CONFIRMATIONS, patience)
     if any(answer.get("timeout") for answer in answers):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.books import Refusal
+from podslice.agent.books import ReportedRefusal
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
@@ -44,7 +44,7 @@ class Notes:
     def admitted(self, identity: Identity, decision: Decision) -> None:
         self.decisions.append(decision)
 
-    def refused(self, identity: Identity, refusal: Refusal) -> None:
+    def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:
         self.refusals.append((str(identity), refusal.reason, refusal.message))
 
     def failed(self, identity: Identity, failure: PodFailure) -> None:

@@ -17,7 +17,7 @@ from podslice.agent.settings import KubeletSettings, settings_from_dict
 from podslice.agent.sources import Sources
 from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
-from podslice.k8s.podlist import ApiError, Page, decode_list
+from podslice.k8s.podlist import ApiError, PodListPage, decode_list
 from podslice.wire.nri import BackOff
 from tests.agent.certificates import OPENSSL, Certificates, make
 from tests.agent.helpers import MACHINE
@@ -35,7 +35,7 @@ class FakeKubelet:
         self.failure: Exception | None = None
         self.reads = 0
 
-    async def pods(self) -> Page:
+    async def pods(self) -> PodListPage:
         self.reads += 1
         if self.failure is not None:
             raise self.failure

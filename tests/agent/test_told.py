@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from structlog.testing import LogCapture
 
 from podslice.agent.admitting import refusal_of
-from podslice.agent.books import Refusal
+from podslice.agent.books import ReportedRefusal
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics
 from podslice.agent.owner import Owner
@@ -56,7 +56,7 @@ def test_metrics_the_kep_names(tmp_path: Path, profile: str, *, there: bool) -> 
     identity = Identity("u", "default", "p", {})
     for uid, budget in (("a", "4"), ("b", None)):
         spec = make_pod(uid, ("app", "2"), budget=budget)
-        reporter.refused(identity, Refusal("TopologyAffinityError", "no", spec=spec))
+        reporter.refused(identity, ReportedRefusal("TopologyAffinityError", "no", spec=spec))
     reporter.decided(0.002)
     text = reporter.metrics.text().decode()
     assert ("kubelet_pod_topology_manager_pinning_errors_total 1.0" in text) is there

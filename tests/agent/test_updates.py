@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.books import ContainerRecord, Placement
+from podslice.agent.books import ContainerRecord, Pinning
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.proto import nri_pb2 as nri
 from tests.agent.helpers import World, in_world, pod_level
@@ -26,7 +26,7 @@ class Cgroups:
         world.plugin._write_cgroup = self.write
         world.fake._apply = self.update  # type: ignore[method-assign]
 
-    def write(self, record: ContainerRecord, wanted: Placement) -> bool:
+    def write(self, record: ContainerRecord, wanted: Pinning) -> bool:
         if record.id in self.hidden:
             return False
         self.cpus[record.id] = wanted.cpu_list

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podslice import KubeletConfig, Node
-from podslice.agent.status import AgentStatus, ContainerStatus, PodStatus
+from podslice.agent.status import AgentStatus, ContainerReport, PodReport
 from podslice.cli.status import _show
 from podslice.core.machine.synthetic import from_synthetic
 from tests.cli.test_cli import run
@@ -59,8 +59,8 @@ def test_inspect_names_fields_and_cgroups() -> None:
 def test_status_names_cgroups(capsys: pytest.CaptureFixture[str]) -> None:
     """`status -o wide` has the pod's UID, the container's id and its cgroup."""
     path = "kubepods.slice:cri-containerd:abc"
-    container = ContainerStatus("c", "abc", "2-3", "0", "cpuset", "off", stranger=False, cgroup_path=path)
-    pod = PodStatus("default", "p", "u-1", admitted=True, refused=False, containers=(container,))
+    container = ContainerReport("c", "abc", "2-3", "0", "cpuset", "off", stranger=False, cgroup_path=path)
+    pod = PodReport("default", "p", "u-1", admitted=True, refused=False, containers=(container,))
     status = AgentStatus(
         node="n", machine="m", runtime="r", connected=True, observe=False, started_at=0.0, ready="", safe_mode="",
         pools=None, pods=(pod,), drift=(), map="",

@@ -15,7 +15,7 @@ from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.scheduling.predicates import (
-    NodeFacts,
+    NodeObject,
     PodOnNode,
     Refusal,
     Verdict,
@@ -54,7 +54,7 @@ def check(
 ) -> Verdict:
     """The verdict on a node with room for 4 CPUs, 8Gi and 3 pods; keywords change what is allocatable."""
     allocatable = quantities({**ROOMY, **{key.replace("_", "-"): text for key, text in changed.items()}})
-    return general_predicates(wanted, others, NodeFacts(allocatable, name, labels), devices_in_use=devices_in_use)
+    return general_predicates(wanted, others, NodeObject(allocatable, name, labels), devices_in_use=devices_in_use)
 
 
 def short(resource: str, requested: int, used: int, capacity: int) -> Refusal:

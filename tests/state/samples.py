@@ -6,7 +6,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
-from podslice.statefiles.formats.checkpoint_devices import DeviceEntry
+from podslice.statefiles.formats.checkpoint_devices import PodDevicesEntry
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint, MemoryTable, NUMANodeState
 from podslice.statefiles.formats.held_memory import rebuilt
 
@@ -63,8 +63,8 @@ def memory_without_pods() -> MemoryCheckpoint:
 def devices() -> bytes:
     """Two containers with a GPU each."""
     entries = [
-        DeviceEntry("pod-a", "app", "example.com/gpu", {0: ["g0"], 1: ["g1"]}, b"\x0a\xff"),
-        DeviceEntry("pod-b", "one", "example.com/gpu", {-1: ["g2"]}, None),
+        PodDevicesEntry("pod-a", "app", "example.com/gpu", {0: ["g0"], 1: ["g1"]}, b"\x0a\xff"),
+        PodDevicesEntry("pod-b", "one", "example.com/gpu", {-1: ["g2"]}, None),
     ]
     return checkpoint_devices.encode(entries, {"example.com/gpu": ["g0", "g1", "g2"], "example.com/nic": []})
 

@@ -13,7 +13,7 @@ from podslice.core.managers.device_records import DeviceRecords, DeviceStateEnco
 from podslice.core.state.model import CPUState
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, CPUStateEncoder
-from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint, DeviceEntry
+from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint, PodDevicesEntry
 from podslice.statefiles.formats.checkpoint_memory import (
     Block,
     MemoryCheckpoint,
@@ -95,14 +95,14 @@ def test_absent_maps_are_hashed_as_nil() -> None:
 _GPU = "vendor.com/gpu"
 _DEVICES = {
     "example": (
-        [DeviceEntry("uid1", "c1", _GPU, {-1: ["x"], 0: ["g0", "g1"], 2: ["y"], 10: ["z"]}, bytes([10, 255]))],
+        [PodDevicesEntry("uid1", "c1", _GPU, {-1: ["x"], 0: ["g0", "g1"], 2: ["y"], 10: ["z"]}, bytes([10, 255]))],
         {"a.b/c": [], _GPU: ["g0", "g1"]},
         879384381,
     ),
     "nothing": (None, {}, 3467439661),
     "null-list": ([], {"r/a": None}, 178582127),
     "absent-parts": (
-        [DeviceEntry("u", "c", "r/a", {}, None), DeviceEntry("u", "c", "r/b", None, b"")],
+        [PodDevicesEntry("u", "c", "r/a", {}, None), PodDevicesEntry("u", "c", "r/b", None, b"")],
         {},
         1902674941,
     ),
@@ -111,7 +111,7 @@ _DEVICES = {
 
 @pytest.mark.parametrize(("entries", "registered", "checksum"), _DEVICES.values(), ids=list(_DEVICES))
 def test_device_files_have_the_checksums_of_the_specification(
-    entries: list[DeviceEntry] | None, registered: dict[str, list[str] | None], checksum: int
+    entries: list[PodDevicesEntry] | None, registered: dict[str, list[str] | None], checksum: int
 ) -> None:
     """The worked examples (memory-device 2.11), and each file reads back as it was."""
     loaded = checkpoint_devices.load(checkpoint_devices.encode(entries, registered))
@@ -217,6 +217,6 @@ def test_the_remembering_device_encoder_writes_the_same_bytes(changes: list[tupl
             response = AllocateResponse(envs={"DEVICES": str(bits)}) if bits % 2 else None
             records.add(uid, "app", resource, Held(bits, pool.by_node(bits), response))
         found = encoder.encode(records, {name: (one, one.healthy) for name, one in pools.items()})
-        entries = [DeviceEntry(*entry) for entry in records.entries()]
+        entries = [PodDevicesEntry(*entry) for entry in records.entries()]
         registered = {name: one.names(one.healthy) for name, one in pools.items()}
         assert found == checkpoint_devices.encode(entries or None, registered)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podslice.statefiles.formats.identify import Identity, identify
+from podslice.statefiles.formats.identify import IdentifiedFile, identify
 
 _SAMPLES = 117
 
@@ -19,11 +19,11 @@ def samples(shared: Path) -> list[dict[str, Any]]:
     return loaded
 
 
-def _kind(identity: Identity) -> str:
+def _kind(identity: IdentifiedFile) -> str:
     return "cpu-v0" if identity.kind == "cpu" and identity.stated is None else identity.kind
 
 
-def _computed(identity: Identity) -> dict[str, int]:
+def _computed(identity: IdentifiedFile) -> dict[str, int]:
     if identity.stated is None:
         return {}
     return {"data_computed" if version == "data" else version: value for version, value in identity.computed.items()}

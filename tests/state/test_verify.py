@@ -6,7 +6,7 @@ import pytest
 
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, Entries
-from podslice.statefiles.formats.checkpoint_devices import DeviceEntry
+from podslice.statefiles.formats.checkpoint_devices import PodDevicesEntry
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.tools.start import NodeFacts, start_consequence, start_error
 from podslice.statefiles.tools.verify import verify
@@ -88,7 +88,7 @@ def test_findings_in_memory_files() -> None:
 
 def test_devices_owned_twice() -> None:
     """A device of two pods is an error, one that is not registered a warning."""
-    entries = [DeviceEntry(pod, "c", "r/a", {0: ["d0"]}, None) for pod in ("p", "q")]
+    entries = [PodDevicesEntry(pod, "c", "r/a", {0: ["d0"]}, None) for pod in ("p", "q")]
     codes = [finding.code for finding in verify(checkpoint_devices.encode(entries, {}), _NODE)[1]]
     assert codes == ["unregistered", "owned-twice", "unregistered"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from podslice import InputError, Node
 from podslice.web.app import LARGEST_BODY, App, Request
-from podslice.web.server import Server, check_binding
+from podslice.web.server import PageServer, check_binding
 from tests.cli.test_cli import run
 from tests.clock import PATIENCE
 from tests.conftest import make_node, make_pod
@@ -157,8 +157,8 @@ def test_command_refuses_other_addresses() -> None:
 
 
 @pytest.fixture
-def server(app: App) -> Iterator[Server]:
-    with Server("127.0.0.1", 0, app) as running:
+def server(app: App) -> Iterator[PageServer]:
+    with PageServer("127.0.0.1", 0, app) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield running
@@ -166,7 +166,7 @@ def server(app: App) -> Iterator[Server]:
         thread.join()
 
 
-def test_over_a_socket(server: Server) -> None:
+def test_over_a_socket(server: PageServer) -> None:
     """Requests arrive over HTTP, several on one connection; bodies without or with a wrong length are refused."""
     port = server.server_address[1]
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
@@ -183,7 +183,7 @@ def test_over_a_socket(server: Server) -> None:
     connection.close()
 
 
-def test_port_in_use(server: Server) -> None:
+def test_port_in_use(server: PageServer) -> None:
     """A taken port is a mistake of one line, not a traceback."""
     with pytest.raises(InputError, match="cannot listen"):
-        Server("127.0.0.1", server.server_address[1], server.app)
+        PageServer("127.0.0.1", server.server_address[1], server.app)

@@ -11,7 +11,7 @@ import pytest
 from podslice.cli.draw import stamps
 from podslice.cli.node_option import start_node
 from podslice.web.app import App
-from podslice.web.server import Server
+from podslice.web.server import PageServer
 from tests.cli.test_draw import SMALL, write_state
 from tests.web.browser import CHROMIUM, Browser
 from tests.web.test_app import POD
@@ -28,7 +28,7 @@ def test_page_in_chromium(tmp_path: Path) -> None:
     state.mkdir()
     write_state(state, "2")
     app = App(lambda: start_node(source=SMALL, state_path=state, overrides=OVERRIDES).node, lambda: stamps(state))
-    with Server("127.0.0.1", 0, app) as server:
+    with PageServer("127.0.0.1", 0, app) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

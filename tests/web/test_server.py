@@ -11,16 +11,16 @@ import pytest
 
 from podslice import Node
 from podslice.web.app import LARGEST_BODY, App, Request
-from podslice.web.server import Server
+from podslice.web.server import PageServer
 from tests.web.test_app import LOCAL, POD, post, small_node
 
 TOKEN = "0123456789abcdef"
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[PageServer]:
     node = small_node()
-    with Server("127.0.0.1", 0, App(lambda: node, lambda: "fixed")) as running:
+    with PageServer("127.0.0.1", 0, App(lambda: node, lambda: "fixed")) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield running
@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def ask(server: Server, raw: bytes) -> int:
+def ask(server: PageServer, raw: bytes) -> int:
     """The status of the answer to bytes; 0 when the server hangs up without one."""
     with socket.create_connection(server.server_address[:2], timeout=60) as client:
         client.sendall(raw)
@@ -36,7 +36,7 @@ def ask(server: Server, raw: bytes) -> int:
     return int(line.split()[1]) if line else 0
 
 
-def alive(server: Server) -> bool:
+def alive(server: PageServer) -> bool:
     return ask(server, b"GET /node HTTP/1.1\r\nHost: localhost\r\n\r\n") == 200
 
 
@@ -44,7 +44,7 @@ def alive(server: Server) -> bool:
     ("length", "status"),
     [(b"9" * 5000, 413), (b"9" * 8, 413), (b"-5", 411), (b"+5", 411), ("٣".encode(), 411), (b"", 411), (b"1_0", 411)],
 )
-def test_lengths(server: Server, length: bytes, status: int) -> None:
+def test_lengths(server: PageServer, length: bytes, status: int) -> None:
     """A length that is none, or too long, is refused before anything is read."""
     head = b"POST /explain HTTP/1.1\r\nHost: localhost\r\nX-Podslice: 1\r\nContent-Length: "
     assert ask(server, head + length + b"\r\n\r\n") == status
@@ -55,7 +55,7 @@ def test_lengths(server: Server, length: bytes, status: int) -> None:
     "body",
     [b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 40_000 + b"1" + b"}" * 40_000, b"a: " + b"9" * 5000, b"- " * 50_000],
 )
-def test_bombs(server: Server, body: bytes) -> None:
+def test_bombs(server: PageServer, body: bytes) -> None:
     """A body that is no pod, however deep, is an answer; the server lives."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     connection.request("POST", "/explain", body, {"X-Podslice": "1"})
@@ -67,7 +67,7 @@ def test_bombs(server: Server, body: bytes) -> None:
 def test_strangers_send_no_body() -> None:
     """Who may not ask is told so before a body is read: without token, own header, right host, path or method."""
     node = small_node()
-    with Server("127.0.0.1", 0, App(lambda: node, lambda: "fixed", token=TOKEN)) as server:
+    with PageServer("127.0.0.1", 0, App(lambda: node, lambda: "fixed", token=TOKEN)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         head = b"Host: localhost\r\nX-Podslice: 1\r\nContent-Length: 100\r\n\r\n"
@@ -85,7 +85,7 @@ def test_strangers_send_no_body() -> None:
         (b"POST /node", b"Host: localhost\r\nX-Podslice: 1\r\n", 405),
     ],
 )
-def test_refused_before_the_body(server: Server, line: bytes, headers: bytes, status: int) -> None:
+def test_refused_before_the_body(server: PageServer, line: bytes, headers: bytes, status: int) -> None:
     """A refusal does not wait for the body it will not read."""
     assert ask(server, line + b" HTTP/1.1\r\n" + headers + b"Content-Length: 100\r\n\r\n") == status
 
@@ -105,7 +105,7 @@ def test_hosts(host: str) -> None:
 def test_slow_senders_are_hung_up_on() -> None:
     """A connection lasts a limited time, whatever it sends meanwhile."""
     node = small_node()
-    with Server("127.0.0.1", 0, App(lambda: node, lambda: "fixed")) as server:
+    with PageServer("127.0.0.1", 0, App(lambda: node, lambda: "fixed")) as server:
         server.connection_seconds = -1.0
         with socket.create_connection(server.server_address[:2], timeout=60) as client:
             client.sendall(b"POST /explain HTTP/1.1\r\nHost: localhost\r\nX-Podslice: 1\r\nContent-Length: 9\r\n\r\nab")
@@ -123,7 +123,7 @@ def test_a_busy_page_says_so() -> None:
         go_on.wait()
         return small_node()
 
-    with Server("127.0.0.1", 0, App(slow, lambda: "fixed")) as server:
+    with PageServer("127.0.0.1", 0, App(slow, lambda: "fixed")) as server:
         server.patience_seconds = 0.0
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

@@ -24,7 +24,7 @@ from podslice.wire.ttrpc import (
     Client,
     Message,
     RPCError,
-    Server,
+    TTRPCServer,
     encode_message,
     encode_request,
 )
@@ -64,7 +64,7 @@ async def pair() -> tuple[Mux, Mux]:
 def with_client(test: Callable[[Client, Mux, Mux], Awaitable[None]]) -> None:
     async def main() -> None:
         here, there = await pair()
-        Server(there, 1, HANDLERS)
+        TTRPCServer(there, 1, HANDLERS)
         await test(Client(here, 1), here, there)
         here.close()
         there.close()
@@ -162,7 +162,7 @@ def test_hostile_peer_is_hung_up_on(data: bytes) -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         _, there = await asyncio.get_running_loop().create_unix_connection(Mux, sock=theirs)
-        Server(there, 1, HANDLERS)
+        TTRPCServer(there, 1, HANDLERS)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         writer.write(data)
         assert await asyncio.wait_for(reader.read(), 2) == b""
@@ -178,7 +178,7 @@ def test_streaming_request_is_declined() -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         _, there = await asyncio.get_running_loop().create_unix_connection(Mux, sock=theirs)
-        Server(there, 1, HANDLERS)
+        TTRPCServer(there, 1, HANDLERS)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         writer.write(encode_frames(1, encode_message(Message(1, REQUEST, REMOTE_OPEN, REQUEST_BODY))))
         assert b"streaming is not supported" in await asyncio.wait_for(reader.read(4096), 2)
@@ -198,7 +198,7 @@ def test_plain_call_with_or_without_flag(flags: int) -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         _, there = await asyncio.get_running_loop().create_unix_connection(Mux, sock=theirs)
-        Server(there, 1, HANDLERS)
+        TTRPCServer(there, 1, HANDLERS)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         body = encode_request(Call("s", "echo", b"payload", None))
         writer.write(encode_frames(1, encode_message(Message(1, REQUEST, flags, body))))

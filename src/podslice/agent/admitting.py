@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from podslice.agent.books import PodRecord, Refusal
+from podslice.agent.books import PodRecord, ReportedRefusal
 from podslice.agent.contract import RefusedError, RegisteringInventory, Reporter
 from podslice.agent.identity import Identity
 from podslice.agent.podfiles import PodFiles
@@ -116,11 +116,11 @@ class Admitting:
             raise
         pod.refusals.pop(uid, None)
 
-    def _holds(self, refusal: Refusal) -> bool:
+    def _holds(self, refusal: ReportedRefusal) -> bool:
         fresh = self._devices is None or self._clock() - refusal.at < _DEVICES_REMEMBERED
         return fresh and refusal.moment == self._moment
 
-    def refuse(self, pod: PodRecord, unit: str, refusal: Refusal) -> None:
+    def refuse(self, pod: PodRecord, unit: str, refusal: ReportedRefusal) -> None:
         """Keep a refusal with its pod; people hear of it once."""
         known = pod.refusals.get(unit)
         if unit in pod.refusals or len(pod.refusals) < _MOST_REFUSALS:
@@ -132,7 +132,9 @@ class Admitting:
         uid = spec.metadata.uid
         large = too_large(spec)
         if large:
-            raise RefusedError(Refusal(TOO_LARGE, f"the pod is too large: {large}", spec=spec, moment=self._moment))
+            raise RefusedError(
+                ReportedRefusal(TOO_LARGE, f"the pod is too large: {large}", spec=spec, moment=self._moment)
+            )
         if self.store is None:
             self._admit_without_state(spec)
             pod.units.add(uid)
@@ -154,10 +156,10 @@ class Admitting:
             decision = store.admit(spec)
         except (StateWriteError, OSError) as error:
             self.files.drop(spec.metadata.uid)
-            raise RefusedError(Refusal(UNEXPECTED, f"the decision cannot be kept: {error}")) from None
+            raise RefusedError(ReportedRefusal(UNEXPECTED, f"the decision cannot be kept: {error}")) from None
         except PodsliceError as error:
             self.remove(spec.metadata.uid)
-            raise RefusedError(Refusal(UNEXPECTED, str(error))) from None
+            raise RefusedError(ReportedRefusal(UNEXPECTED, str(error))) from None
         except Exception:
             self.remove(spec.metadata.uid)
             raise
@@ -171,7 +173,7 @@ class Admitting:
         if owns and self.config.cpu_manager_policy == "static":
             why = self.safe_mode or "the runtime has not told what runs yet"
             message = f"no exclusive CPUs while the state cannot be trusted: {why}"
-            raise RefusedError(Refusal(UNEXPECTED, message, spec=spec, moment=self._moment))
+            raise RefusedError(ReportedRefusal(UNEXPECTED, message, spec=spec, moment=self._moment))
 
     def remove(self, unit: str) -> None:
         """What was admitted under this UID is free again."""
@@ -195,6 +197,6 @@ class Admitting:
                 self._reporter.trouble("stateWrite", str(error))
 
 
-def refusal_of(decision: Decision) -> Refusal:
+def refusal_of(decision: Decision) -> ReportedRefusal:
     """A refused decision as it is remembered."""
-    return Refusal(decision.reason, decision.message, decision.why)
+    return ReportedRefusal(decision.reason, decision.message, decision.why)

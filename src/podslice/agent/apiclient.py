@@ -10,7 +10,7 @@ from typing import Any
 
 from podslice.agent.apiserver import Listing
 from podslice.core.errors import InputError
-from podslice.k8s.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, Page, PageReader
+from podslice.k8s.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, PageReader, PodListPage
 
 WATCH_SECONDS = 300
 LIST_SECONDS = 60.0
@@ -68,7 +68,7 @@ class HTTPApiServer:
                     more = page.more
         raise ApiError(f"/api/v1/pods: the list has more than {MOST_PAGES} pages")
 
-    async def _page(self, node: str, more: str) -> Page:
+    async def _page(self, node: str, more: str) -> PodListPage:
         parameters = {"fieldSelector": _selector(node), "limit": str(PAGE)} | ({"continue": more} if more else {})
         pieces = self._pieces("/api/v1/pods", parameters, timeout=REQUEST_SECONDS)
         return await read_page(pieces, node, LARGEST_PAGE, "/api/v1/pods: a page")
@@ -124,7 +124,7 @@ async def pieces_of(response: Any, path: str) -> AsyncGenerator[bytes, None]:
             await asyncio.sleep(0)
 
 
-async def read_page(pieces: AsyncGenerator[bytes, None], node: str, most: int, what: str) -> Page:
+async def read_page(pieces: AsyncGenerator[bytes, None], node: str, most: int, what: str) -> PodListPage:
     """The pods of `node` in an answer of at most so many bytes; `what` it is called in errors. Raises `ApiError`."""
     reader, size = PageReader(node), 0
     async with contextlib.aclosing(pieces):

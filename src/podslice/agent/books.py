@@ -15,7 +15,7 @@ MEMS_ENV = "PODSLICE_MEMS"
 FILE_ENV = "PODSLICE_FILE"
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Pinning(msgspec.Struct, frozen=True):
     """What a container should have. `cpus` 0: left alone; `mems` 0: no memory binding. `quota_off`: CPU limits are
     not enforced with CFS quota, because the CPUs are its own. `isolation`: `container`, `pod` or `host`."""
 
@@ -79,11 +79,11 @@ class ContainerRecord(msgspec.Struct):
     cgroups_path: str = ""
     unit: str = ""
     member: str = ""
-    applied: Placement = Placement()
+    applied: Pinning = Pinning()
     on_pool: bool = False
     started: bool = False
     stranger: bool = False
-    kept: Placement | None = None
+    kept: Pinning | None = None
     limits: Limits | None = None
     created: Limits | None = None
     resized: bool = False
@@ -98,7 +98,7 @@ class SandboxRecord(msgspec.Struct):
     stopped: bool = False
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ReportedRefusal(msgspec.Struct, frozen=True):
     """Why the node does not take a pod or a container: the kubelet's reason and message, and ours in plain words.
     `spec` is what was asked, `moment` and `at` the state of things and the time of the answer; without `moment` it
     does not last."""
@@ -125,7 +125,7 @@ class PodRecord(msgspec.Struct):
     identity: Identity
     sandboxes: set[str] = msgspec.field(default_factory=set)
     units: set[str] = msgspec.field(default_factory=set)
-    refusals: dict[str, Refusal] = msgspec.field(default_factory=dict)
+    refusals: dict[str, ReportedRefusal] = msgspec.field(default_factory=dict)
     decided: bool = False
     tolerated: bool = False
     resized: int | None = None

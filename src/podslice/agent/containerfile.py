@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from podslice.agent.books import CPUS_ENV, FILE_ENV, ISOLATION_ENV, MEMS_ENV, ContainerRecord, Placement
+from podslice.agent.books import CPUS_ENV, FILE_ENV, ISOLATION_ENV, MEMS_ENV, ContainerRecord, Pinning
 from podslice.agent.translate import variables_of
 from podslice.wire.proto import nri_pb2 as nri
 
@@ -29,9 +29,9 @@ class ContainerFiles:
         self._folder = folder
         self._content: dict[str, bytes] = {}
 
-    def write(self, record: ContainerRecord, placement: Placement) -> None:
+    def write(self, record: ContainerRecord, placement: Pinning) -> None:
         """Bring a container's file up to date; one that is left alone gets none. Raises `OSError`."""
-        if self._folder is None or (record.stranger and placement == Placement()):
+        if self._folder is None or (record.stranger and placement == Pinning()):
             return
         data = {"cpus": placement.cpu_list, "memoryNodes": placement.mem_list, "isolation": placement.isolation}
         content = msgspec.json.encode(data) + b"\n"
@@ -71,7 +71,7 @@ class ContainerFiles:
                 if path.name not in container_ids:
                     _remove(path)
 
-    def adjust(self, record: ContainerRecord, placement: Placement, adjust: nri.ContainerAdjustment) -> None:
+    def adjust(self, record: ContainerRecord, placement: Pinning, adjust: nri.ContainerAdjustment) -> None:
         """Environment and mount of a container about to be created."""
         variables = {
             CPUS_ENV: placement.cpu_list,

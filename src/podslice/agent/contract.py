@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from podslice.agent.books import Refusal, SandboxRecord
+from podslice.agent.books import ReportedRefusal, SandboxRecord
 from podslice.agent.identity import Identity
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.devices import DeviceInventory
@@ -33,7 +33,7 @@ class Reporter(Protocol):
         """An admission took that long, whatever came out of it."""
 
     def admitted(self, identity: Identity, decision: Decision) -> None: ...
-    def refused(self, identity: Identity, refusal: Refusal) -> None: ...
+    def refused(self, identity: Identity, refusal: ReportedRefusal) -> None: ...
     def failed(self, identity: Identity, failure: PodFailure) -> None: ...
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
@@ -43,7 +43,7 @@ class Reporter(Protocol):
 class RefusedError(PodsliceError):
     """The node does not take this pod or container; `refusal` says why."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: ReportedRefusal) -> None:
         self.refusal = refusal
         super().__init__(str(refusal))
 

@@ -20,7 +20,7 @@ from podslice.agent.knownpods import KnownPods
 from podslice.agent.settings import KubeletSettings
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
-from podslice.k8s.podlist import ApiError, Page
+from podslice.k8s.podlist import ApiError, PodListPage
 from podslice.wire.nri import BackOff
 
 LARGEST_ANSWER = 1 << 30
@@ -35,10 +35,10 @@ _LARGEST_TOKEN = 64 << 10
 _SAID_OF_A_LIST = 3
 
 
-class Kubelet(Protocol):
+class KubeletEndpoint(Protocol):
     """What the agent asks of the kubelet."""
 
-    async def pods(self) -> Page:
+    async def pods(self) -> PodListPage:
         """All pods it has. Raises `ApiError`."""
 
 
@@ -55,7 +55,7 @@ class KubeletSource:
 
     def __init__(
         self,
-        kubelet: Kubelet,
+        kubelet: KubeletEndpoint,
         *,
         every: float,
         trouble: Callable[[str, str], None],
@@ -109,7 +109,7 @@ class KubeletSource:
         self.cause = cause
         self._trouble("kubelet", cause)
 
-    def _take(self, page: Page) -> None:
+    def _take(self, page: PodListPage) -> None:
         """This list replaces what we knew. A pod that cannot be read is said once, not at every reading."""
         self.pods.replace(page.pods)
         problems = {*page.problems, *(str(pod.problem) for pod in page.pods if pod.problem is not None)}
@@ -148,7 +148,7 @@ class HTTPKubelet:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def pods(self) -> Page:
+    async def pods(self) -> PodListPage:
         """All pods of the node. Raises `ApiError`."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
@@ -156,7 +156,7 @@ class HTTPKubelet:
         except self._errors as error:
             raise ApiError(f"{self._url}: {type(error).__name__}: {str(error)[:300]}") from None
 
-    async def _read(self, token: str) -> Page:
+    async def _read(self, token: str) -> PodListPage:
         headers = PLAIN | {"Authorization": f"Bearer {token}"}
         async with self._client.stream("GET", self._url, headers=headers, extensions=self._options) as response:
             pieces = pieces_of(response, self._url)

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from podslice.agent.books import Refusal
+from podslice.agent.books import ReportedRefusal
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
 from podslice.agent.resizes import findings
-from podslice.agent.status import AgentStatus, ContainerStatus, PodStatus, Pools, RefusalStatus
+from podslice.agent.status import AgentStatus, ContainerReport, PodReport, Pools, RefusalStatus
 from podslice.core.document import document
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
@@ -119,10 +119,10 @@ def _pools(owner: Owner) -> Pools | None:
     )
 
 
-def _pods(owner: Owner) -> Iterator[PodStatus]:
+def _pods(owner: Owner) -> Iterator[PodReport]:
     for uid, pod in sorted(owner.pods.items(), key=lambda item: str(item[1].identity)):
         containers = (
-            ContainerStatus(
+            ContainerReport(
                 name=record.name,
                 id=record.id,
                 cpus=record.applied.cpu_list,
@@ -136,7 +136,7 @@ def _pods(owner: Owner) -> Iterator[PodStatus]:
             if record.pod_uid == uid
         )
         identity = pod.identity
-        yield PodStatus(
+        yield PodReport(
             namespace=identity.namespace,
             name=identity.name,
             uid=uid,
@@ -148,7 +148,7 @@ def _pods(owner: Owner) -> Iterator[PodStatus]:
         )
 
 
-def _refusal(uid: str, unit: str, refusal: Refusal) -> RefusalStatus:
+def _refusal(uid: str, unit: str, refusal: ReportedRefusal) -> RefusalStatus:
     container = unit.removeprefix(uid).removeprefix("/")
     return RefusalStatus(container, refusal.reason, refusal.message, refusal.why)
 

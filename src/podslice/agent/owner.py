@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from podslice.agent.admitting import INVALID, UNEXPECTED, Admitting, refusal_of
-from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Placement, PodRecord, Refusal, SandboxRecord
+from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Pinning, PodRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
@@ -35,7 +35,7 @@ from podslice.host.store import NodeStore
 from podslice.wire.proto import nri_pb2 as nri
 
 T = TypeVar("T")
-Found = Pod | Refusal | None
+Found = Pod | ReportedRefusal | None
 """What is known about a pod when it is asked for: its specification, why there is none that counts, or nothing."""
 
 
@@ -188,7 +188,7 @@ class Owner:
         except RefusedError:
             return
         except PodsliceError as error:
-            pod.refusals[pod.identity.uid] = Refusal(INVALID, str(error))
+            pod.refusals[pod.identity.uid] = ReportedRefusal(INVALID, str(error))
             self.reporter.trouble("adopt", f"{pod.identity}: {error}")
 
     def _enter_safe_mode(self, why: str, *, disk: bool) -> None:
@@ -242,13 +242,13 @@ class Owner:
     def _consider(self, pod: PodRecord, found: Found) -> None:
         """Decide about a pod as a whole; a refusal is kept in its record."""
         pod.decided, pod.tolerated = False, False
-        if isinstance(found, Refusal):
+        if isinstance(found, ReportedRefusal):
             self.admitting.refuse(pod, pod.identity.uid, found)
             return
         if found is not None:
             tried = self.seam.attempt("admit", pod.identity, partial(self._admitted, pod, found))
             if isinstance(tried, PodFailure):
-                self.admitting.refuse(pod, pod.identity.uid, Refusal(UNEXPECTED, str(tried)))
+                self.admitting.refuse(pod, pod.identity.uid, ReportedRefusal(UNEXPECTED, str(tried)))
             if tried is not True:
                 return
         pod.refusals.pop(pod.identity.uid, None)
@@ -320,7 +320,7 @@ class Owner:
         if self.placing.created(record):
             self.updates.unit_changed(record.unit)
         record.applied = self.placing.wanted(record)
-        record.on_pool = record.applied == Placement(cpus=self.placing.pool())
+        record.on_pool = record.applied == Pinning(cpus=self.placing.pool())
         self.containers[record.id] = record
         return record
 

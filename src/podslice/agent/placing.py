@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from podslice.agent.books import ContainerRecord, Placement
+from podslice.agent.books import ContainerRecord, Pinning
 from podslice.agent.resizes import is_resized
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
@@ -30,13 +30,13 @@ class Placing:
     def __init__(self, machine: Machine, containers: Mapping[str, ContainerRecord], *, move_strangers: bool) -> None:
         self.node: Node | None = None
         self.all_cpus = CPUTopology(machine).all_cpus
-        self.left: dict[tuple[str, str], Placement] = {}
+        self.left: dict[tuple[str, str], Pinning] = {}
         """What containers that ended in safe mode had, by pod UID and name: their successors get it."""
         self._inits: dict[str, set[str]] = {}
         self._containers = containers
         self._move_strangers = move_strangers
 
-    def wanted(self, record: ContainerRecord) -> Placement:
+    def wanted(self, record: ContainerRecord) -> Pinning:
         """What the container should have now. One that was resized is left the limit that was asked for."""
         decided = self._decided(record)
         return replace(decided, quota_off=False) if is_resized(record, decided) else decided
@@ -45,19 +45,19 @@ class Placing:
         """True when the container owns CPUs and is asked to have another number of them."""
         return is_resized(record, self._decided(record))
 
-    def _decided(self, record: ContainerRecord) -> Placement:
+    def _decided(self, record: ContainerRecord) -> Pinning:
         node = self.node
         if node is None:
-            return record.kept or Placement(cpus=self._safe_pool())
+            return record.kept or Pinning(cpus=self._safe_pool())
         if record.stranger and not self._move_strangers:
-            return Placement()
+            return Pinning()
         active, container = self._admitted(record)
         if active is None or container is None:
-            return Placement(cpus=self.pool())
+            return Pinning(cpus=self.pool())
         view = node.view
         got = view.container(active, container)
         entitled = active.managed or bool(container.exclusive_cpus) or got.isolation != "container"
-        return Placement(
+        return Pinning(
             cpus=view.affinity_beside(active, container, self._inits.get(active.uid, ())) if view.pins_cpus else 0,
             mems=got.memory_nodes or _nodes_of_successors(view, active, container),
             isolation=got.isolation if entitled else "pod",

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from podslice.agent.admitting import INVALID, UNEXPECTED
-from podslice.agent.books import ContainerRecord, Refusal, SandboxRecord
+from podslice.agent.books import ContainerRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import Listed, PodFailure, RefusedError
 from podslice.agent.identity import Identity, check_container, identity_of
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def _found(tried: Found | PodFailure) -> Found:
-    return Refusal(UNEXPECTED, str(tried)) if isinstance(tried, PodFailure) else tried
+    return ReportedRefusal(UNEXPECTED, str(tried)) if isinstance(tried, PodFailure) else tried
 
 
 class Timer(Protocol):
@@ -134,19 +134,19 @@ class AgentPlugin:
         try:
             return self._sources.find(identity)
         except InputError as error:
-            return Refusal(INVALID, str(error))
+            return ReportedRefusal(INVALID, str(error))
 
-    async def _wait_for(self, identity: Identity) -> Pod | Refusal:
+    async def _wait_for(self, identity: Identity) -> Pod | ReportedRefusal:
         """What the sources know, or say within the time they are given."""
         try:
             spec = await self._sources.wait_for(identity)
         except InputError as error:
-            return Refusal(INVALID, str(error))
+            return ReportedRefusal(INVALID, str(error))
         except Exception as error:
             failure = failure_of("specification", error)
             self._owner.reporter.failed(identity, failure)
-            return Refusal(UNEXPECTED, str(failure))
-        return spec or Refusal("PodUnknown", self._sources.unknown(identity))
+            return ReportedRefusal(UNEXPECTED, str(failure))
+        return spec or ReportedRefusal("PodUnknown", self._sources.unknown(identity))
 
     @contextlib.contextmanager
     def _timed(self, hook: str) -> Iterator[None]:
@@ -194,7 +194,7 @@ class AgentPlugin:
                 "create", identity, lambda: self._place(sandbox, identity, container, found)
             )
             if isinstance(answer, PodFailure):
-                raise RefusedError(Refusal(UNEXPECTED, str(answer)))
+                raise RefusedError(ReportedRefusal(UNEXPECTED, str(answer)))
             return answer
         except RefusedError as error:
             if self._observe:
@@ -212,7 +212,7 @@ class AgentPlugin:
             record = self._owner.create_container(sandbox, identity, container, found)
             options = self._owner.placing.run_options(record)
         except (InputError, AdmissionError) as error:
-            refusal = Refusal("InvalidContainer", str(error))
+            refusal = ReportedRefusal("InvalidContainer", str(error))
             self._owner.reporter.refused(identity, refusal)
             raise RefusedError(refusal) from None
         if waited or record.unit not in ("", identity.uid):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from podslice.agent.books import ContainerRecord, Limits, Placement, PodRecord
+from podslice.agent.books import ContainerRecord, Limits, Pinning, PodRecord
 from podslice.agent.contract import PodFailure
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.owner import Owner
@@ -75,7 +75,7 @@ class Reconciler:
         if pod is not None:
             list(self._pod(pod))
 
-    def write(self, record: ContainerRecord, wanted: Placement) -> bool:
+    def write(self, record: ContainerRecord, wanted: Pinning) -> bool:
         """Bring the cgroup of a running container to what it should have from now on. No drift; False if there is no
         cgroup to write, or the runtime is still making it."""
         path = cgroup_path(record.cgroups_path)
@@ -116,7 +116,7 @@ class Reconciler:
         for difference in (*self._sets(path, wanted, found), *self._limits(path, wanted, record.limits, found)):
             yield self._mend(str(pod.identity), record.name, difference)
 
-    def _sets(self, path: str, wanted: Placement, found: CgroupValues) -> Iterator[Difference]:
+    def _sets(self, path: str, wanted: Pinning, found: CgroupValues) -> Iterator[Difference]:
         """CPUs and memory nodes. What counts is what is effective, if the kernel says it."""
         for kind, want, given, effective, write in (
             ("cpus", wanted.cpus, found.cpus, found.cpus_effective, self._tree.write_cpus),
@@ -127,7 +127,7 @@ class Reconciler:
                 why = _NARROWED if given == want else ""
                 yield Difference(kind, format_bits(want), format_bits(seen), partial(write, path, want), why)
 
-    def _limits(self, path: str, wanted: Placement, limits: Limits | None, found: CgroupValues) -> Iterator[Difference]:
+    def _limits(self, path: str, wanted: Pinning, limits: Limits | None, found: CgroupValues) -> Iterator[Difference]:
         """CFS quota, off where the CPUs are the container's own, and the memory limit."""
         left = "" if self._repair_limits else _LEFT
         if wanted.quota_off:

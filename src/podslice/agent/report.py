@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import structlog
 
 from podslice.agent.apiserver import ApiServer
-from podslice.agent.books import Refusal
+from podslice.agent.books import ReportedRefusal
 from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
@@ -151,7 +151,7 @@ class AgentReporter:
             shared={one.name: one.isolation for one in decision.containers if not one.exclusive},
         )
 
-    def refused(self, identity: Identity, refusal: Refusal) -> None:
+    def refused(self, identity: Identity, refusal: ReportedRefusal) -> None:
         reason, message, why = refusal.reason, refusal.message, refusal.why
         if self.metrics is not None:
             self.metrics.rejections.labels(rejection_label(reason)).inc()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.agent.books import ContainerRecord, Limits, Placement, PodRecord
+from podslice.agent.books import ContainerRecord, Limits, Pinning, PodRecord
 from podslice.core.values.quantity import cpus_text
 
 
@@ -20,7 +20,7 @@ def asked_milli(limits: Limits | None) -> int | None:
     return limits.quota * 1000 // limits.period
 
 
-def is_resized(record: ContainerRecord, placement: Placement) -> bool:
+def is_resized(record: ContainerRecord, placement: Pinning) -> bool:
     """True when a container that owns CPUs is asked to have another number of them: another than it was created with
     or, where that is not known any more, than it owns."""
     asked = asked_milli(record.limits)

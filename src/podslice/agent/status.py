@@ -15,7 +15,7 @@ class Pools(msgspec.Struct, frozen=True):
     exclusive: str
 
 
-class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+class ContainerReport(msgspec.Struct, frozen=True, rename="camel"):
     """What a container was given: CPU and memory node lists (empty: not pinned), isolation, and whether its CFS quota
     is `on` or `off`. `stranger`: it runs without the agent having placed it. `cgroup_path` as the runtime names it."""
 
@@ -39,7 +39,7 @@ class RefusalStatus(msgspec.Struct, frozen=True):
     why: str
 
 
-class PodStatus(msgspec.Struct, frozen=True):
+class PodReport(msgspec.Struct, frozen=True):
     """A pod of this node. `refused`: the node does not take it, or a part of it; `refusals` say why. Its containers are
     refused until there is room, those that ran before run on the shared pool. `findings` are lines about what is not as
     the kubelet asked."""
@@ -49,7 +49,7 @@ class PodStatus(msgspec.Struct, frozen=True):
     uid: str
     admitted: bool
     refused: bool
-    containers: tuple[ContainerStatus, ...]
+    containers: tuple[ContainerReport, ...]
     refusals: tuple[RefusalStatus, ...] = ()
     findings: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     ready: str
     safe_mode: str
     pools: Pools | None
-    pods: tuple[PodStatus, ...]
+    pods: tuple[PodReport, ...]
     drift: tuple[Drift, ...]
     map: str
     warnings: tuple[str, ...] = ()

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Limits, Placement
+from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
 from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
 from podslice.wire.proto import nri_pb2 as nri
 
 
-def update_of(record: ContainerRecord, wanted: Placement) -> nri.ContainerUpdate:
+def update_of(record: ContainerRecord, wanted: Pinning) -> nri.ContainerUpdate:
     """A failure to change one container must not undo the others': the reconcile loop finds it."""
     update = nri.ContainerUpdate(container_id=record.id, ignore_failure=True)
     wanted.write(update.linux.resources)
     return update
 
 
-def same_effect(applied: Placement, wanted: Placement) -> bool:
+def same_effect(applied: Pinning, wanted: Pinning) -> bool:
     """True when the runtime need not be told: what is wanted is set already."""
     return (
         wanted.cpus in (0, applied.cpus)
@@ -27,10 +27,10 @@ def same_effect(applied: Placement, wanted: Placement) -> bool:
     )
 
 
-def applied_of(message: nri.Container) -> Placement:
+def applied_of(message: nri.Container) -> Pinning:
     """What the runtime says a container has."""
     cpu = message.linux.resources.cpu
-    return Placement(cpus=_bits(cpu.cpus), mems=_bits(cpu.mems), quota_off=cpu.quota.value == -1)
+    return Pinning(cpus=_bits(cpu.cpus), mems=_bits(cpu.mems), quota_off=cpu.quota.value == -1)
 
 
 def limits_of(message: nri.Container) -> Limits | None:
@@ -43,13 +43,13 @@ def variables_of(message: nri.Container) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in message.env if "=" in pair)
 
 
-def claimed_of(variables: Mapping[str, str]) -> Placement | None:
+def claimed_of(variables: Mapping[str, str]) -> Pinning | None:
     """CPUs a container was told are its own or its pod's; None for one that only shares."""
     isolation, cpus = variables.get(ISOLATION_ENV, ""), _bits(variables.get(CPUS_ENV, ""))
-    return Placement(cpus=cpus, isolation=isolation) if cpus and isolation in ("container", "pod") else None
+    return Pinning(cpus=cpus, isolation=isolation) if cpus and isolation in ("container", "pod") else None
 
 
-def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Placement | None:
+def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Pinning | None:
     """What a container has that was told it has CPUs; None for one that only shares."""
     claim = claimed_of(variables)
     if claim is None:

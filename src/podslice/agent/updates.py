@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
 
-from podslice.agent.books import ContainerRecord, Placement
+from podslice.agent.books import ContainerRecord, Pinning
 from podslice.agent.placing import Placing
 from podslice.agent.translate import same_effect, update_of
 from podslice.wire.proto import nri_pb2 as nri
@@ -29,7 +29,7 @@ class Contained(Protocol):
     def __call__(self, record: ContainerRecord, work: Callable[[], T]) -> T | None: ...
 
 
-Write = Callable[[ContainerRecord, Placement], bool]
+Write = Callable[[ContainerRecord, Pinning], bool]
 """Writes what a container should have into its cgroup; False where that cannot be done."""
 
 
@@ -74,7 +74,7 @@ class Updates:
         on."""
         if not self._due:
             return self._take_late()
-        pool = Placement(cpus=self._placing.pool())
+        pool = Pinning(cpus=self._placing.pool())
         on_pool = nri.LinuxContainerUpdate()
         pool.write(on_pool.resources)
         updates = []
@@ -108,7 +108,7 @@ class Updates:
         for record in list(self._containers.values()):
             if not self._due:
                 return
-            pool = Placement(cpus=self._placing.pool())
+            pool = Pinning(cpus=self._placing.pool())
             if self._containers.get(record.id) is not record:
                 continue
             wanted = self._contained(record, partial(self._wanted, record, pool))
@@ -125,17 +125,17 @@ class Updates:
 
     def write_started(self, record: ContainerRecord, write: Write) -> None:
         """A container is about to start: give it the sets it should have, whatever changed since it was created."""
-        pool = Placement(cpus=self._placing.pool())
+        pool = Pinning(cpus=self._placing.pool())
         self._contained(record, lambda: self._write(record, self._placing.wanted(record), pool, write))
 
-    def _write(self, record: ContainerRecord, wanted: Placement, pool: Placement, write: Write) -> bool:
+    def _write(self, record: ContainerRecord, wanted: Pinning, pool: Pinning, write: Write) -> bool:
         written = write(record, wanted)
         if written and wanted != record.applied:
             self._late[record.id] = None
             self._given(record, wanted, pool)
         return written
 
-    def _wanted(self, record: ContainerRecord, pool: Placement) -> Placement | None:
+    def _wanted(self, record: ContainerRecord, pool: Pinning) -> Pinning | None:
         """What a container should have; None where nothing can have changed."""
         if not self._everyone and record.on_pool:
             return pool
@@ -143,7 +143,7 @@ class Updates:
             return self._placing.wanted(record)
         return None
 
-    def _given(self, record: ContainerRecord, wanted: Placement, pool: Placement) -> None:
+    def _given(self, record: ContainerRecord, wanted: Pinning, pool: Pinning) -> None:
         record.on_pool = wanted == pool and not record.stranger
         if wanted != record.applied:
             record.applied = wanted

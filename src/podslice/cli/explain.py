@@ -55,7 +55,7 @@ def explain(
     print_warnings((*warnings, *read.warnings))
     pods = [one.pod for one in read.pods]
     shown: list[Explained] = []
-    all_admitted, printer = True, _Printer(output)
+    all_admitted, printer = True, _ExplanationPrinter(output)
     for one in progress(explain_each(node.kubelet, pods, fixes=fixes), total=len(pods), what="pods explained"):
         admitted = one.explanation.trace.admitted
         all_admitted = all_admitted and admitted
@@ -69,7 +69,7 @@ def explain(
     sys.exit(0 if all_admitted else 1)
 
 
-class _Printer:
+class _ExplanationPrinter:
     """Prints one explanation after the other, each at once, with an empty line in between."""
 
     def __init__(self, output: str) -> None:

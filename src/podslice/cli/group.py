@@ -9,7 +9,7 @@ import click
 from podslice.cli.completion import completing_files
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A click group with suggestions."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -88,7 +88,7 @@ def inspect(
     pages: list[Page] = []
     failed = refused = False
     node = _node(chosen, config, profile)
-    printer = _Printer(wide=output == "wide")
+    printer = _InspectionPrinter(wide=output == "wide")
     for file in files:
         try:
             loaded = load_pods(file, validate=False, strict=strict)
@@ -151,7 +151,7 @@ def _view(config: KubeletConfig, machine: Machine | None, facts: tuple[str, ...]
     return apply_facts(view, facts)
 
 
-class _Printer:
+class _InspectionPrinter:
     """Prints one page after the other, each at once, with a rule in between."""
 
     def __init__(self, *, wide: bool) -> None:

@@ -9,7 +9,7 @@ import sys
 import click
 
 from podslice.cli.completion import completing_files, register
-from podslice.cli.group import Group
+from podslice.cli.group import CommandGroup
 from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
 from podslice.entry import INTERRUPTED, interruptible, uninterruptible_import
@@ -36,7 +36,7 @@ _COMMANDS = {
 }
 
 
-class _LazyGroup(Group):
+class _LazyGroup(CommandGroup):
     """Knows every sub-command's name and one-line help without importing it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -18,7 +18,7 @@ import click
 from podslice.core.errors import InputError
 from podslice.core.quirks import PROFILES, Quirks, profile
 from podslice.render.ansi import echo, style
-from podslice.replay.run import Comparison, compare_all, read_cases, run_case
+from podslice.replay.run import ReplayedCase, compare_all, read_cases, run_case
 
 T = TypeVar("T")
 _BATCH = 40
@@ -100,7 +100,7 @@ def _run_batch(records: list[dict[str, Any]], quirks: Quirks) -> list[tuple[str 
 def _check(file: Path, records: list[dict[str, Any]], quirks: Quirks, differences: int, jobs: int) -> int:
     if any("result" not in record for record in records):
         raise InputError("has cases without a recorded result", source=str(file), remedy="leave out --check")
-    compared: list[Comparison] = []
+    compared: list[ReplayedCase] = []
     for batch in _progress(_map(compare_all, records, quirks, jobs), len(records), file.name):
         compared += batch
     defects = Counter(c.defect for c in compared if c.defect)

@@ -31,7 +31,7 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
     """
     from podslice.k8s.manifest import PodReading
     from podslice.web.app import App
-    from podslice.web.server import Server, check_binding
+    from podslice.web.server import PageServer, check_binding
 
     check_binding(address, token)
     fixed = start_node(**options)
@@ -48,7 +48,7 @@ def serve(address: str, port: int, token: str, **options: Any) -> None:
         token=token,
         reading=reading,
     )
-    with Server(address, port, app) as server:
+    with PageServer(address, port, app) as server:
         echo(f"podslice: {server.url}{'?token=…' if token else ''} (Ctrl-C stops)", err=True)
         try:
             server.serve_forever(poll_interval=0.2)

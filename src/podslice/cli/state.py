@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from podslice.cli.group import Group
+from podslice.cli.group import CommandGroup
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, print_warnings, set_option
 from podslice.cli.output import OUTPUT, emit
@@ -39,7 +39,7 @@ from podslice.statefiles.tools.convert import convert as convert_content
 from podslice.statefiles.tools.repair import Repaired, RunningPods, repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
 from podslice.statefiles.tools.start import NodeFacts, start_consequence
-from podslice.statefiles.tools.verify import Finding, kind_of_name
+from podslice.statefiles.tools.verify import StateFinding, kind_of_name
 from podslice.statefiles.tools.verify import verify as verify_file
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,7 +60,7 @@ class StateFile(NamedTuple):
     kind: FileKind | None
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def state() -> None:
     """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint; show
     and verify allocated_pods_state and actuated_pods_state.
@@ -260,7 +260,7 @@ def verify(path: Path, version: str, pod_level: bool, output: str, **options: An
         content, findings = verify_file(file.data, facts)
         if content is not None and file.kind is not None and content.kind != file.kind:
             text = f"the content is a {content.kind} state file"
-            findings.append(Finding("error", "kind", "", text))
+            findings.append(StateFinding("error", "kind", "", text))
         kind = file.kind or (content.kind if content is not None else None)
         start = start_consequence(file.data, kind, reader, facts, _kubelet_path(file)) if kind else ""
         results.append((file, content, findings, start))
@@ -277,7 +277,7 @@ def _kubelet_path(file: StateFile) -> str:
     return str(file.path) if file.path.is_absolute() else ""
 
 
-def _print_verdict(file: StateFile, content: Any, findings: list[Finding], start: str, *, wide: bool) -> None:
+def _print_verdict(file: StateFile, content: Any, findings: list[StateFinding], start: str, *, wide: bool) -> None:
     echo(f"{style(str(file.path), bold=True)}: {'unreadable' if content is None else _title(content)}")
     if wide and content is not None:
         echo(identity_text(file.data, content))
@@ -290,7 +290,7 @@ def _print_verdict(file: StateFile, content: Any, findings: list[Finding], start
         echo(f"  {start}")
 
 
-def _verdict(file: StateFile, content: Content | None, findings: list[Finding], start: str) -> StateVerification:
+def _verdict(file: StateFile, content: Content | None, findings: list[StateFinding], start: str) -> StateVerification:
     return StateVerification(
         file=str(file.path),
         kind=None if content is None else content.kind,

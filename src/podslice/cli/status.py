@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from podslice.agent.local import read_status
-from podslice.agent.status import AgentStatus, PodStatus
+from podslice.agent.status import AgentStatus, PodReport
 from podslice.cli.output import OUTPUT, coloured, emit
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo, style
@@ -72,7 +72,7 @@ def _show(status: AgentStatus, output: str, show_map: bool) -> None:
         echo("\n" + status.map)
 
 
-def _show_refusals(pods: Iterable[PodStatus]) -> None:
+def _show_refusals(pods: Iterable[PodReport]) -> None:
     """Who is refused, the kubelet's reason and message, and below it why; and what else is not as it should be."""
     for pod in pods:
         for finding in pod.findings:
@@ -90,7 +90,7 @@ def _headline(status: AgentStatus) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _rows(pod: PodStatus, *, wide: bool) -> list[list[str]]:
+def _rows(pod: PodReport, *, wide: bool) -> list[list[str]]:
     name = f"{pod.namespace}/{pod.name}"
     note = style("refused", fg="red") if pod.refused else ""
     if not pod.containers:

@@ -11,12 +11,12 @@ from podslice.core.pod.spec import ResourceList, ResourceRequirements
 from podslice.core.values.cpuset import format_bits
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint, NUMANodeState
 from podslice.statefiles.formats.content import Content
-from podslice.statefiles.tools.verify import Finding
+from podslice.statefiles.tools.verify import StateFinding
 
 FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation"]
 
 
-class Identity(msgspec.Struct, frozen=True):
+class FileIdentity(msgspec.Struct, frozen=True):
     """Which file, in which of its formats; `intact`: the checksum it states is that of its content."""
 
     file: str
@@ -25,7 +25,7 @@ class Identity(msgspec.Struct, frozen=True):
     checksum: int | None
 
 
-class CPUStateFile(Identity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="cpu"):
+class CPUStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="cpu"):
     """cpu_manager_state. `entries` are CPU lists by pod UID and container; of version V1 by container id alone, and
     then under `containerIDs`."""
 
@@ -61,7 +61,7 @@ class MemoryBlock(msgspec.Struct, frozen=True, rename="camel"):
     size: int
 
 
-class MemoryStateFile(Identity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="memory"):
+class MemoryStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="memory"):
     """memory_manager_state: NUMA nodes by id, blocks by pod UID and container."""
 
     policy_name: str
@@ -79,7 +79,7 @@ class DeviceEntry(msgspec.Struct, frozen=True):
     devices: tuple[str, ...]
 
 
-class DeviceStateFile(Identity, frozen=True, kw_only=True, tag_field="kind", tag="device"):
+class DeviceStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind", tag="device"):
     """kubelet_internal_checkpoint: who holds which devices; `registered` are the healthy devices by resource."""
 
     entries: tuple[DeviceEntry, ...]
@@ -100,7 +100,7 @@ class GrantedPod(msgspec.Struct, frozen=True):
     pod: GrantedResources | None
 
 
-class AllocationStateFile(Identity, frozen=True, kw_only=True, tag_field="kind", tag="allocation"):
+class AllocationStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="kind", tag="allocation"):
     """allocated_pods_state or actuated_pods_state: granted resources by pod UID."""
 
     entries: dict[str, GrantedPod]
@@ -122,7 +122,7 @@ class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
     intact: bool | None
     checksum: int | None
     format: str | None
-    findings: tuple[Finding, ...]
+    findings: tuple[StateFinding, ...]
     start: str
 
 
@@ -171,7 +171,7 @@ StateFile: TypeAlias = CPUStateFile | MemoryStateFile | DeviceStateFile | Alloca
 
 def state_file(path: str, content: Content) -> StateFile:
     """One file's content, the same for every version."""
-    identity = Identity(path, content.version, content.intact, content.identity.stated)
+    identity = FileIdentity(path, content.version, content.intact, content.identity.stated)
     facts = msgspec.structs.asdict(identity)
     if content.cpu is not None:
         cpu = content.cpu

@@ -33,7 +33,7 @@ from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, Re
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import (
-    NodeFacts,
+    NodeObject,
     PodOnNode,
     Refusal,
     Verdict,
@@ -254,7 +254,7 @@ class Kubelet:
         verdict = general_predicates(
             view or self._on_node(pod),
             others.pods,
-            NodeFacts(self.node_resources().allocatable),
+            NodeObject(self.node_resources().allocatable),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
             used=others.used,
         )

@@ -75,7 +75,7 @@ class KnownPod(msgspec.Struct, frozen=True):
         return pod_from_dict({"metadata": metadata, "spec": msgspec.json.decode(self.spec)})
 
 
-class Page(NamedTuple):
+class PodListPage(NamedTuple):
     """One answer to a list: its pods, a line about each item that is none, the list's version, and the token of the
     next page, empty on the last."""
 
@@ -99,7 +99,7 @@ class _Object(msgspec.Struct):
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Owner(msgspec.Struct):
+class _OwnerReference(msgspec.Struct):
     kind: str = ""
     name: str = ""
     controller: bool | None = None
@@ -160,7 +160,7 @@ class _Status(msgspec.Struct):
 
 T = TypeVar("T")
 _TEXTS = msgspec.json.Decoder(dict[str, str] | None)
-_OWNERS = msgspec.json.Decoder(list[_Owner] | None)
+_OWNERS = msgspec.json.Decoder(list[_OwnerReference] | None)
 
 
 class ItemStream:
@@ -273,7 +273,7 @@ class PageReader:
             except ApiError as error:
                 self._problems.append(f"item {self._cut} of the list: {error}")
 
-    def finish(self) -> Page:
+    def finish(self) -> PodListPage:
         """The whole answer has arrived. Raises `ApiError` if it was no list."""
         found = _decoded(self._stream.rest, _List)
         if found.items is msgspec.UNSET:
@@ -284,10 +284,10 @@ class PageReader:
             self._problems.append(f"{others} items of the list are no objects")
         if len(metadata.more or "") > LARGEST_TOKEN:
             raise ApiError(f"the token of the next page is longer than {LARGEST_TOKEN} bytes")
-        return Page(tuple(self._pods), tuple(self._problems), metadata.version or "", metadata.more or "")
+        return PodListPage(tuple(self._pods), tuple(self._problems), metadata.version or "", metadata.more or "")
 
 
-def decode_list(chunks: Iterable[bytes], node: str) -> Page:
+def decode_list(chunks: Iterable[bytes], node: str) -> PodListPage:
     """An answer to a list, in one go. Raises `ApiError`."""
     reader = PageReader(node)
     for chunk in chunks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from podslice.render.picture import CPU, Cache, DeviceBox, Memory, NUMABox, Picture
+from podslice.render.picture import CPU, CacheBox, DeviceBox, Memory, NUMABox, Picture
 
 PAGE = 1240
 _SMALL_PAGE = 680
@@ -21,7 +21,7 @@ _SMALLEST_DIGITS = 5.5
 _READABLE_DIGITS = 10.0
 
 
-class Place(NamedTuple):
+class Rectangle(NamedTuple):
     x: float
     y: float
     width: float
@@ -35,25 +35,25 @@ class CellPlace(NamedTuple):
 
 
 class CachePlace(NamedTuple):
-    cache: Cache
-    place: Place
+    cache: CacheBox
+    place: Rectangle
 
 
 class BarPlace(NamedTuple):
     memory: Memory
-    place: Place
+    place: Rectangle
 
 
 class ChipPlace(NamedTuple):
     device: DeviceBox
-    place: Place
+    place: Rectangle
 
 
 class NodePlace(NamedTuple):
     """A NUMA box; everything inside has page coordinates."""
 
     node: NUMABox
-    place: Place
+    place: Rectangle
     bars: tuple[BarPlace, ...]
     chips: tuple[ChipPlace, ...]
     caches: tuple[CachePlace, ...]
@@ -62,7 +62,7 @@ class NodePlace(NamedTuple):
 
 class SocketPlace(NamedTuple):
     title: str
-    place: Place
+    place: Rectangle
     nodes: tuple[NodePlace, ...]
 
 
@@ -97,7 +97,7 @@ def lay_out(picture: Picture, top: float) -> Layout:
         own, wide = (columns, socket_width) if socket.id is not None else (4, width - 2 * PAD)
         nodes, bottom = _grid(socket.nodes, x + PAD, y + 24, _node_width(wide, own), own, cell)
         title = "Memory without CPUs" if socket.id is None else f"Socket {socket.id}"
-        places.append(SocketPlace(title, Place(x, y, wide, bottom + PAD - y), nodes))
+        places.append(SocketPlace(title, Rectangle(x, y, wide, bottom + PAD - y), nodes))
         row_bottom = max(row_bottom, bottom + PAD)
     if picture.loose_devices:
         loose, row_bottom = _chips(picture.loose_devices, PAD + LOOSE, row_bottom + GAP, width - 2 * PAD - LOOSE)
@@ -168,11 +168,11 @@ def _node(node: NUMABox, x: float, y: float, width: float, cell: float) -> NodeP
     cursor = y + (_HEADER if node.cpus else _HEADER - 14)
     bars = []
     for memory in node.memory:
-        bars.append(BarPlace(memory, Place(x + PAD, cursor, inner, _BAR)))
+        bars.append(BarPlace(memory, Rectangle(x + PAD, cursor, inner, _BAR)))
         cursor += _BAR + 4
     chips, cursor = _chips(node.devices, x + PAD, cursor, inner)
     caches, cells, cursor = _cores(node, x + PAD, cursor + 2, inner, cell)
-    place = Place(x, y, width, cursor + PAD - y)
+    place = Rectangle(x, y, width, cursor + PAD - y)
     return NodePlace(node, place, tuple(bars), chips, caches, cells)
 
 
@@ -187,7 +187,7 @@ def _chips(devices: Sequence[DeviceBox], x: float, y: float, inner: float) -> tu
         width = min(chip_width(device), inner)
         if left + width > x + inner and left > x:
             left, y = x, y + CHIP + 4
-        placed.append(ChipPlace(device, Place(left, y, width, CHIP)))
+        placed.append(ChipPlace(device, Rectangle(left, y, width, CHIP)))
         left += width + 4
     return tuple(placed), y + (CHIP + 6 if placed else 0)
 
@@ -208,13 +208,13 @@ def _cores(
             left, y = x, row_bottom + 6
         inside, end = _rows(cache, columns, left + pad, y + head, cell)
         cells += inside
-        caches.append(CachePlace(cache, Place(left, y, width, end + pad - y)))
+        caches.append(CachePlace(cache, Rectangle(left, y, width, end + pad - y)))
         row_bottom = bottom = max(row_bottom, end + pad)
         left += width + 6
     return tuple(caches), tuple(cells), bottom
 
 
-def _rows(cache: Cache, columns: int, x: float, y: float, cell: float) -> tuple[list[CellPlace], float]:
+def _rows(cache: CacheBox, columns: int, x: float, y: float, cell: float) -> tuple[list[CellPlace], float]:
     cells = []
     for start in range(0, len(cache.cores), columns):
         row = cache.cores[start : start + columns]

@@ -21,7 +21,7 @@ from podslice.render.table import format_bytes
 RESERVED, SHARED, EXCLUSIVE, POD_SHARED, POOLED = "reserved", "shared", "exclusive", "pod shared", "shared pool"
 
 
-class Owner(NamedTuple):
+class Holder(NamedTuple):
     """Somebody who owns CPUs, or devices while it runs in the shared pool (kind `shared pool`, no CPUs). `pod` is an
     index into `Picture.pods`; `look` numbers colours, patterns and letters, the same for the same owner before and
     after a change."""
@@ -57,18 +57,18 @@ class CPU(NamedTuple):
     changed: bool
 
 
-class Core(NamedTuple):
+class CoreBox(NamedTuple):
     id: int
     cpus: tuple[CPU, ...]
 
 
-class Cache(NamedTuple):
+class CacheBox(NamedTuple):
     """Cores that share an L3 cache; `shown` is False where there is one per NUMA node or socket."""
 
     id: int
     cpus: Bits
     shown: bool
-    cores: tuple[Core, ...]
+    cores: tuple[CoreBox, ...]
 
 
 class Memory(NamedTuple):
@@ -94,7 +94,7 @@ class NUMABox(NamedTuple):
     id: int
     cpus: Bits
     free: int | None
-    caches: tuple[Cache, ...]
+    caches: tuple[CacheBox, ...]
     memory: tuple[Memory, ...]
     devices: tuple[DeviceBox, ...]
 
@@ -111,7 +111,7 @@ class Picture(NamedTuple):
     title: str
     details: tuple[str, ...]
     sockets: tuple[SocketBox, ...]
-    owners: tuple[Owner, ...]
+    owners: tuple[Holder, ...]
     pods: tuple[PodEntry, ...]
     reserved: Bits
     shared: Bits
@@ -189,20 +189,20 @@ def _details(view: NodeView) -> tuple[str, ...]:
 # Owners
 
 
-def _owners(view: NodeView) -> tuple[list[PodEntry], list[Owner]]:
+def _owners(view: NodeView) -> tuple[list[PodEntry], list[Holder]]:
     pods: list[PodEntry] = []
-    owners: list[Owner] = []
+    owners: list[Holder] = []
     for pod in view.pods.values():
         mine = list(_owners_of_pod(view, pod, len(pods)))
         entry = _pod_entry(view, pod, pooled=not mine)
         if entry.pooled and entry.devices:
-            mine.append(Owner(entry.label, 0, POOLED, len(pods)))
+            mine.append(Holder(entry.label, 0, POOLED, len(pods)))
         pods.append(entry)
         owners += mine
     return pods, owners
 
 
-def _looking(owners: list[Owner], before: Iterable[Owner]) -> list[Owner]:
+def _looking(owners: list[Holder], before: Iterable[Holder]) -> list[Holder]:
     """Owners that were there before look as they did; the others get looks that nobody has."""
     known = {(owner.label, owner.kind): owner.look for owner in before}
     unused = (look for look in count() if look not in known.values())
@@ -240,12 +240,12 @@ def _label(pod: AdmissionPod) -> str:
     return f"{metadata.namespace or 'default'}/{metadata.name or pod.uid}"
 
 
-def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Owner]:
+def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Holder]:
     """Containers with CPUs of their own, init containers only for what nobody took over from them; then the pod's
     shared pool."""
     shared = 0
     taken = 0
-    found: list[Owner] = []
+    found: list[Holder] = []
     for container in reversed(pod.containers):
         cpus = view.assignment(pod.uid, container.name)
         if cpus is None:
@@ -256,12 +256,12 @@ def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Ow
         left = cpus & ~taken & ~shared if container.plain_init else cpus
         if left:
             taken |= cpus
-            found.append(Owner(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index))
+            found.append(Holder(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index))
     yield from reversed(found)
     bubble = view.bubbles.get(pod.uid, 0)
     shared = (shared or bubble) & ~taken
     if shared:
-        yield Owner(_label(pod), shared, POD_SHARED, index)
+        yield Holder(_label(pod), shared, POD_SHARED, index)
 
 
 # Boxes
@@ -274,7 +274,7 @@ class _Painter:
         self,
         topology: CPUTopology,
         reserved: Bits,
-        owners: Iterable[Owner],
+        owners: Iterable[Holder],
         pods: Iterable[PodEntry],
         before: Picture | None,
     ) -> None:
@@ -294,16 +294,16 @@ class _Painter:
         label = self.owners[owner].label if owner is not None else kind
         return drawn._replace(changed=self.before.get(cpu) != label)
 
-    def caches(self, cpus: Bits) -> tuple[Cache, ...]:
+    def caches(self, cpus: Bits) -> tuple[CacheBox, ...]:
         topology = self.topology
         groups = [(key, bits & cpus) for key, bits in topology.uncore_caches.items() if bits & cpus]
         shown = len(groups) > 1
-        return tuple(Cache(key, bits, shown, tuple(self._cores(bits))) for key, bits in groups)
+        return tuple(CacheBox(key, bits, shown, tuple(self._cores(bits))) for key, bits in groups)
 
-    def _cores(self, cpus: Bits) -> Iterator[Core]:
+    def _cores(self, cpus: Bits) -> Iterator[CoreBox]:
         for key, bits in self.topology.cores.items():
             if bits & cpus:
-                yield Core(key, tuple(self.cpu(cpu) for cpu in iter_bits(bits & cpus)))
+                yield CoreBox(key, tuple(self.cpu(cpu) for cpu in iter_bits(bits & cpus)))
 
 
 def _holder(picture: Picture, cpu: CPU) -> str:

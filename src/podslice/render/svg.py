@@ -9,7 +9,7 @@ import htpy
 from markupsafe import Markup
 
 from podslice.core.values.cpuset import format_bits
-from podslice.render.layout import GAP, PAD, CellPlace, ChipPlace, Layout, NodePlace, Place, lay_out
+from podslice.render.layout import GAP, PAD, CellPlace, ChipPlace, Layout, NodePlace, Rectangle, lay_out
 from podslice.render.palette import Style, style_of
 from podslice.render.picture import CPU, POD_SHARED, POOLED, RESERVED, Memory, Picture, tip
 from podslice.render.table import format_bytes
@@ -80,11 +80,11 @@ def _words(x: float, y: float, text: str, kind: str = "", **more: str) -> htpy.E
     return _text({"x": f"{x:g}", "y": f"{y:g}"}, class_=kind or None, **more)[text]
 
 
-def _box(place: Place, kind: str | None, **more: str) -> htpy.Element:
+def _box(place: Rectangle, kind: str | None, **more: str) -> htpy.Element:
     return _rect(_at(place), class_=kind, **more)
 
 
-def _at(place: Place) -> dict[str, str]:
+def _at(place: Rectangle) -> dict[str, str]:
     return {name: f"{value:.6g}" for name, value in zip(("x", "y", "width", "height"), place, strict=True)}
 
 
@@ -141,7 +141,7 @@ def _node(picture: Picture, layout: Layout, placed: NodePlace, prefix: str) -> h
     ]
 
 
-def _bar(memory: Memory, place: Place) -> htpy.Element:
+def _bar(memory: Memory, place: Rectangle) -> htpy.Element:
     """A bar of memory: reserved, used, free; just its size where nobody counts."""
     total = max(1, memory.total)
     name = memory.resource.replace("hugepages-", "huge pages ")
@@ -152,7 +152,7 @@ def _bar(memory: Memory, place: Place) -> htpy.Element:
         free = memory.total - memory.reserved - memory.used
         text = f"{name} {format_bytes(memory.used)} used, {format_bytes(free)} free of {format_bytes(memory.total)}"
         used = memory.used
-    bar = Place(place.x, place.y + 14, place.width, 9)
+    bar = Rectangle(place.x, place.y + 14, place.width, 9)
     reserved = bar._replace(width=bar.width * memory.reserved / total)
     taken = bar._replace(x=bar.x + reserved.width, width=bar.width * used / total)
     tooltip = f"{text}; {format_bytes(memory.reserved)} reserved for the system" if memory.reserved else text
@@ -202,8 +202,8 @@ def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htp
     """A CPU: its square, its number where there is room, its bubble behind it, a frame if it changed hands."""
     cpu, pitch = cell.cpu, layout.cell
     inset = max(1.5, pitch * 0.09) if cpu.bubble is not None else 1
-    square = Place(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
-    frame = Place(cell.x + 1, cell.y + 1, pitch - 2, pitch - 2)
+    square = Rectangle(cell.x + inset, cell.y + inset, pitch - 2 * inset, pitch - 2 * inset)
+    frame = Rectangle(cell.x + 1, cell.y + 1, pitch - 2, pitch - 2)
     return _g(class_="c", data_o=None if cpu.owner is None else str(cpu.owner))[
         _title[tip(picture, cpu)],
         _bubble(picture, cpu, cell, pitch) if cpu.bubble is not None else None,
@@ -215,10 +215,10 @@ def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htp
 
 def _bubble(picture: Picture, cpu: CPU, cell: CellPlace, pitch: float) -> htpy.Element:
     first = next((owner.look for owner in picture.owners if owner.pod == cpu.bubble), 0)
-    return _box(Place(cell.x, cell.y, pitch, pitch), None, fill=style_of(first).fill, fill_opacity=".55")
+    return _box(Rectangle(cell.x, cell.y, pitch, pitch), None, fill=style_of(first).fill, fill_opacity=".55")
 
 
-def _square(picture: Picture, cpu: CPU, place: Place, prefix: str) -> htpy.Element:
+def _square(picture: Picture, cpu: CPU, place: Rectangle, prefix: str) -> htpy.Element:
     if cpu.owner is None:
         return _box(place, "r" if cpu.kind == RESERVED else "s", rx="2")
     style = style_of(picture.owners[cpu.owner].look)
@@ -246,7 +246,7 @@ def _label(picture: Picture, cell: CellPlace, layout: Layout) -> htpy.Element | 
 def swatch(picture: Picture, index: int, prefix: str) -> htpy.Element:
     """An owner's colour and pattern as a small drawing, on a page that has the picture with this prefix."""
     cpu = CPU(0, picture.owners[index].kind, index, None, False)
-    square = _square(picture, cpu, Place(1, 1, 13, 13), prefix)
+    square = _square(picture, cpu, Rectangle(1, 1, 13, 13), prefix)
     return htpy.Element("svg")(
         {"viewBox": "0 0 15 15"}, class_="podslice swatch", width="15", height="15", aria_hidden="true"
     )[square]
@@ -291,7 +291,7 @@ def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, p
     """A line of the legend, to be placed: swatch, name, CPUs."""
 
     def at(x: float, y: float, width: float) -> htpy.Element:
-        swatch = Place(x, y, 13, 13)
+        swatch = Rectangle(x, y, 13, 13)
         if index is None:
             square = _box(swatch, kind, rx="2")
         else:
@@ -319,7 +319,7 @@ def _distances(picture: Picture, y: float) -> tuple[list[htpy.Element], float]:
         items.append(_words(PAD + 14, top + 14, str(node), "n d"))
         for column, distance in enumerate(distances):
             shade = (distance - 10) / max(1, far - 10)
-            place = Place(PAD + _DISTANCE_ROWS + column * pitch, top, pitch - 2, 18)
+            place = Rectangle(PAD + _DISTANCE_ROWS + column * pitch, top, pitch - 2, 18)
             other = ids[column]
             items.append(
                 _g[

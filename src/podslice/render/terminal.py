@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.render.ansi import style
-from podslice.render.picture import CPU, RESERVED, Core, DeviceBox, Memory, NUMABox, Picture
+from podslice.render.picture import CPU, RESERVED, CoreBox, DeviceBox, Memory, NUMABox, Picture
 from podslice.render.prose import folded
 from podslice.render.table import format_bytes
 
@@ -64,9 +64,9 @@ def _devices(devices: Sequence[DeviceBox]) -> str:
     return ", ".join(f"{device.id} {state(device)}" for device in devices)
 
 
-def _groups(node: NUMABox) -> list[tuple[str, list[Core]]]:
+def _groups(node: NUMABox) -> list[tuple[str, list[CoreBox]]]:
     """Up to eight cores each, and what goes before them: a bar where an L3 group begins."""
-    found: list[tuple[str, list[Core]]] = []
+    found: list[tuple[str, list[CoreBox]]] = []
     for cache in node.caches:
         cores = sorted(cache.cores, key=lambda core: core.id)
         for start in range(0, len(cores), _GROUP):
@@ -74,9 +74,9 @@ def _groups(node: NUMABox) -> list[tuple[str, list[Core]]]:
     return found
 
 
-def _wrapped(groups: list[tuple[str, list[Core]]], width: int) -> Iterator[list[tuple[str, list[Core]]]]:
+def _wrapped(groups: list[tuple[str, list[CoreBox]]], width: int) -> Iterator[list[tuple[str, list[CoreBox]]]]:
     """Lines of groups that fit into the width."""
-    line: list[tuple[str, list[Core]]] = []
+    line: list[tuple[str, list[CoreBox]]] = []
     taken = 0
     for gap, cores in groups:
         needed = len(gap) + 2 * len(cores) - 1
@@ -89,7 +89,7 @@ def _wrapped(groups: list[tuple[str, list[Core]]], width: int) -> Iterator[list[
         yield line
 
 
-def _row(picture: Picture, groups: list[tuple[str, list[Core]]], thread: int, threads: int) -> str:
+def _row(picture: Picture, groups: list[tuple[str, list[CoreBox]]], thread: int, threads: int) -> str:
     first = next((core.cpus[thread].id for _, cores in groups for core in cores if thread < len(core.cpus)), 0)
     drawn = ""
     for place, (gap, cores) in enumerate(groups):

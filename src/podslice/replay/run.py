@@ -28,7 +28,7 @@ _LONGEST_LINE = 8 << 20
 _RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {}
 
 
-class Comparison(NamedTuple):
+class ReplayedCase(NamedTuple):
     """One compared case. `difference` is empty when identical; `defect` names a declared deviation."""
 
     name: str
@@ -105,7 +105,7 @@ def run_case(case: Json, quirks: Quirks) -> Json:
         raise InputError(problem, path=f"case {case.get('name', '')!r}", remedy="see vectors/FORMAT.md") from error
 
 
-def compare(record: Json, quirks: Quirks) -> Comparison:
+def compare(record: Json, quirks: Quirks) -> ReplayedCase:
     """Run one recorded case and compare."""
     case, expected = record["case"], record["result"]
     if not isinstance(expected, dict):
@@ -114,11 +114,11 @@ def compare(record: Json, quirks: Quirks) -> Comparison:
     name, kind = str(case.get("name", case.get("in", ""))), case_type(case)
     defect = declared_defect(expected, actual)
     if defect:
-        return Comparison(name, kind, "", defect)
+        return ReplayedCase(name, kind, "", defect)
     difference = first_difference(expected, actual)
     if not difference:
-        return Comparison(name, kind, "")
-    return Comparison(name, kind, difference, expected=expected, actual=actual)
+        return ReplayedCase(name, kind, "")
+    return ReplayedCase(name, kind, difference, expected=expected, actual=actual)
 
 
 def declared_defect(expected: Json, actual: Json) -> str:
@@ -173,6 +173,6 @@ def _short(value: Any, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def compare_all(records: Iterable[Json], quirks: Quirks) -> list[Comparison]:
+def compare_all(records: Iterable[Json], quirks: Quirks) -> list[ReplayedCase]:
     """Compare a batch; the unit of work of one process."""
     return [compare(record, quirks) for record in records]

@@ -52,7 +52,7 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """Serves an `App`. Answers are made one at a time, because they share a node. Connections are limited in number
     and time."""
 
@@ -106,7 +106,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
-    server: Server
+    server: PageServer
     protocol_version = "HTTP/1.1"
     server_version = "podslice"
     sys_version = ""

@@ -18,7 +18,7 @@ from typing import Any
 from podslice.wire.mux import Mux
 from podslice.wire.nri import PLUGIN_CONNECTION, PLUGIN_SERVICE, RUNTIME_CONNECTION, RUNTIME_SERVICE
 from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNKNOWN, Client, RPCError, Server
+from podslice.wire.ttrpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNKNOWN, Client, RPCError, TTRPCServer
 
 
 class FakeContainer:
@@ -105,7 +105,7 @@ class FakeRuntime:
     async def adopt(self, ours: socket.socket) -> None:
         """Take the runtime's end of a connection, as when the runtime starts the plugin itself."""
         _, mux = await asyncio.get_running_loop().create_unix_connection(Mux, sock=ours)
-        Server(mux, RUNTIME_CONNECTION, {(RUNTIME_SERVICE, "RegisterPlugin"): self._register})
+        TTRPCServer(mux, RUNTIME_CONNECTION, {(RUNTIME_SERVICE, "RegisterPlugin"): self._register})
         self._mux, self._client = mux, Client(mux, PLUGIN_CONNECTION, flags=0)
         self.attached.clear()
         mux.closed.add_done_callback(lambda _: self.attached.clear() if self._mux is mux else None)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from podslice.wire.mux import Mux, WireError
 from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import INVALID_ARGUMENT, Client, Handler, RPCError, Server
+from podslice.wire.ttrpc import INVALID_ARGUMENT, Client, Handler, RPCError, TTRPCServer
 
 PLUGIN_CONNECTION, RUNTIME_CONNECTION = 1, 2
 PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
@@ -92,7 +92,7 @@ class Connection:
         self.synchronized = asyncio.Event()
         self._client = Client(mux, RUNTIME_CONNECTION)
         handlers = {(PLUGIN_SERVICE, name): handler for name, handler in self._handlers().items()}
-        Server(mux, PLUGIN_CONNECTION, handlers, crashed=plugin.crashed)
+        TTRPCServer(mux, PLUGIN_CONNECTION, handlers, crashed=plugin.crashed)
 
     @property
     def closed(self) -> asyncio.Future[str | None]:

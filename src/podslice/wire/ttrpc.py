@@ -135,7 +135,7 @@ def encode_response(payload: bytes, code: int = OK, message: str = "") -> bytes:
 Handler = Callable[[bytes], "bytes | Awaitable[bytes]"]
 
 
-class Server:
+class TTRPCServer:
     """Answers calls on one connection of a mux. `handlers` maps (service, method) to a function of the payload.
 
     A handler that returns bytes is answered at once, in the same turn of the event loop; one that returns an

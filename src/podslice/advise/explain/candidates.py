@@ -8,7 +8,7 @@ from itertools import chain, combinations, islice
 
 import msgspec
 
-from podslice.advise.explain.record import Step
+from podslice.advise.explain.record import HintRound
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
@@ -50,7 +50,7 @@ class Candidate(msgspec.Struct, frozen=True, rename="camel"):
     killers: tuple[str, ...]
 
 
-class Listed:
+class ListedHints:
     """Hints that are a list, asked like a `HintSet`."""
 
     def __init__(self, hints: Iterable[Hint]) -> None:
@@ -75,7 +75,7 @@ class _Column:
     """
 
     def __init__(
-        self, resource: str, need: int, hints: HintSet | Listed | None, *, countable: bool, held: bool = False
+        self, resource: str, need: int, hints: HintSet | ListedHints | None, *, countable: bool, held: bool = False
     ) -> None:
         self.resource = resource
         self.need = need
@@ -127,7 +127,9 @@ class _Column:
         return found
 
 
-def candidates(kubelet: Kubelet, pod: AdmissionPod, step: Step, chosen: Bits | None = None) -> tuple[Candidate, ...]:
+def candidates(
+    kubelet: Kubelet, pod: AdmissionPod, step: HintRound, chosen: Bits | None = None
+) -> tuple[Candidate, ...]:
     """Sets of the machine's NUMA nodes with a verdict for each, single ones first, as far as `MOST_CANDIDATES` goes,
     and the chosen one."""
     columns = list(_columns(kubelet, pod, step))
@@ -190,7 +192,7 @@ def _unhinted(mask: Bits, column: _Column, columns: list[_Column]) -> str:
     return "bare" if any(not column.capacity.get(node) for node in iter_bits(mask)) else "unhinted"
 
 
-def _columns(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> Iterator[_Column]:
+def _columns(kubelet: Kubelet, pod: AdmissionPod, step: HintRound) -> Iterator[_Column]:
     asked = next((c for c in pod.containers if c.name == step.container), None)
     cpus = asked.exclusive_cpus if asked else pod.cpus
     manager = kubelet.manager
@@ -217,7 +219,7 @@ def _columns(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> Iterator[_Colum
             yield _devices(resource, count, step)
 
 
-def _devices(resource: DeviceResource, count: int, step: Step) -> _Column:
+def _devices(resource: DeviceResource, count: int, step: HintRound) -> _Column:
     held = {
         name
         for named in step.devices.values()
@@ -243,7 +245,7 @@ def _memory(pod: AdmissionPod, asked: AdmissionContainer | None) -> Amounts:
         return {}
 
 
-def _hints(step: Step, provider: str, resource: str) -> HintSet | Listed | None:
+def _hints(step: HintRound, provider: str, resource: str) -> HintSet | ListedHints | None:
     """The provider's sets with their preference; None where it has no preference or was not asked."""
     hints = (step.hints.get(provider) or {}).get(resource)
-    return hints if hints is None or isinstance(hints, HintSet) else Listed(hints)
+    return hints if hints is None or isinstance(hints, HintSet) else ListedHints(hints)

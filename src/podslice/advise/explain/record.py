@@ -22,7 +22,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits
 
 
-class Step(msgspec.Struct):
+class HintRound(msgspec.Struct):
     """One round of hints: for a container, or for the pod as a whole (`container` None), and on what was free.
 
     `memory` are the books as they were; the Memory Manager replaces the records of nodes and never changes them.
@@ -51,8 +51,8 @@ class Taking(msgspec.Struct):
 class Record(msgspec.Struct):
     """What was asked and taken while one pod was admitted, in order; `before` is the node as the pod found it."""
 
-    before: Step
-    steps: list[Step] = []
+    before: HintRound
+    steps: list[HintRound] = []
     takings: list[Taking] = []
 
 
@@ -112,13 +112,13 @@ class _Listener:
                 self._record.takings.append(Taking("cpu", name, affinity, cpus=cpus))
 
 
-def _step(manager: ContainerManager, container: str | None, uid: str = "") -> Step:
+def _step(manager: ContainerManager, container: str | None, uid: str = "") -> HintRound:
     cpu = manager.cpu
     held = {"cpu"} if uid in cpu.state.assignments or uid in cpu.state.bubbles else set()
     if manager.device.holds_devices(uid):
         held.add("device")
     assignable = cpu.state.default & ~cpu.reserved
-    return Step(container, assignable, dict(manager.memory.machine_state), {}, {}, frozenset(held))
+    return HintRound(container, assignable, dict(manager.memory.machine_state), {}, {}, frozenset(held))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import msgspec
 
 from podslice.advise.explain.candidates import Candidate, candidates
 from podslice.advise.explain.picks import Unit, units
-from podslice.advise.explain.record import Record, Step, Taking
+from podslice.advise.explain.record import HintRound, Record, Taking
 from podslice.advise.explain.verdict import refusal_code
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hint import Hint
@@ -77,7 +77,7 @@ class MergeStep(msgspec.Struct, frozen=True, rename="camel"):
     candidates: tuple[Candidate, ...]
 
 
-class Pick(msgspec.Struct, frozen=True, rename="camel"):
+class ShownPick(msgspec.Struct, frozen=True, rename="camel"):
     """CPUs a container (None: the pod's bubble) was given, as the units they were taken in."""
 
     container: str | None
@@ -108,7 +108,7 @@ class Trace(msgspec.Struct, frozen=True, rename="camel"):
     scope: str
     containers: tuple[ContainerFacts, ...]
     steps: tuple[MergeStep, ...]
-    picks: tuple[Pick, ...]
+    picks: tuple[ShownPick, ...]
     writes: tuple[Write, ...]
     failed: str = ""
     """The manager that could not allocate what its hints had promised, empty otherwise."""
@@ -215,7 +215,7 @@ def _eligibility(pod: AdmissionPod, container: AdmissionContainer, static: bool)
 # Hints and merge
 
 
-def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: Step) -> MergeStep:
+def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: HintRound) -> MergeStep:
     merger = kubelet.manager.topology.merger
     assert merger is not None, "without a merger nobody asks for hints"
     answers = [
@@ -254,7 +254,7 @@ def _shown(hint: Hint) -> ShownHint:
     return ShownHint(None if hint.mask is None else CPUSet.from_bits(hint.mask), hint.preferred)
 
 
-def _unmerged(kubelet: Kubelet, pod: AdmissionPod, before: Step) -> MergeStep:
+def _unmerged(kubelet: Kubelet, pod: AdmissionPod, before: HintRound) -> MergeStep:
     """Policy none merges nothing; the table still says what is free where."""
     return MergeStep(None, "none", (), (), None, False, True, candidates(kubelet, pod, before))
 
@@ -262,14 +262,14 @@ def _unmerged(kubelet: Kubelet, pod: AdmissionPod, before: Step) -> MergeStep:
 # What was given
 
 
-def _picks(kubelet: Kubelet, takings: list[Taking]) -> list[Pick]:
+def _picks(kubelet: Kubelet, takings: list[Taking]) -> list[ShownPick]:
     topology = kubelet.manager.cpu.topology
     picks = []
     for taking in takings:
         cpus = taking.cpus or taking.bubble
         if taking.provider == "cpu" and cpus:
             near = None if taking.affinity.mask is None else topology.cpus_in_numa_nodes(taking.affinity.mask)
-            picks.append(Pick(taking.container, CPUSet.from_bits(cpus), units(topology, cpus, near)))
+            picks.append(ShownPick(taking.container, CPUSet.from_bits(cpus), units(topology, cpus, near)))
     return picks
 
 

@@ -21,7 +21,7 @@ class Stages(NamedTuple):
     final: Pod
 
 
-class _Owner(NamedTuple):
+class _Written(NamedTuple):
     """`texts` are the amounts of `resources[0]` as they were spelled, where known."""
 
     name: str
@@ -46,8 +46,8 @@ def amounts(stages: Stages, data: Mapping[str, Any] | None = None) -> tuple[Amou
     return tuple(row for owner in _owners(stages, (data or {}).get("spec") or {}) for row in _rows(owner))
 
 
-def _owners(stages: Stages, data: Mapping[str, Any]) -> Iterator[_Owner]:
-    yield _Owner("pod", "pod", "spec.resources", tuple(pod.spec.resources for pod in stages), data.get("resources"))
+def _owners(stages: Stages, data: Mapping[str, Any]) -> Iterator[_Written]:
+    yield _Written("pod", "pod", "spec.resources", tuple(pod.spec.resources for pod in stages), data.get("resources"))
     for field, init in (("initContainers", True), ("containers", False)):
         lists = [pod.spec.init_containers if init else pod.spec.containers for pod in stages]
         spelled = data.get(field) or [{}] * len(lists[0])
@@ -55,12 +55,12 @@ def _owners(stages: Stages, data: Mapping[str, Any]) -> Iterator[_Owner]:
             path = f"spec.{field}[{index}].resources"
             kind = kind_of(containers[0], init=init)
             resources = tuple(one.resources for one in containers)
-            yield _Owner(containers[0].name, kind, path, resources, spelled[index].get("resources"))
+            yield _Written(containers[0].name, kind, path, resources, spelled[index].get("resources"))
     overhead = tuple(ResourceRequirements(requests=pod.spec.overhead) for pod in stages)
-    yield _Owner("overhead", "overhead", "spec.overhead", overhead, {"requests": data.get("overhead")})
+    yield _Written("overhead", "overhead", "spec.overhead", overhead, {"requests": data.get("overhead")})
 
 
-def _rows(owner: _Owner) -> Iterator[Amounts]:
+def _rows(owner: _Written) -> Iterator[Amounts]:
     requests = [_list(one.requests if one else None) for one in owner.resources]
     limits = [_list(one.limits if one else None) for one in owner.resources]
     names = {name for lists in (*requests, *limits) for name in lists}

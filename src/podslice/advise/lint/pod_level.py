@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
-from podslice.advise.lint.subject import Place, PodSubject
+from podslice.advise.lint.subject import ContainerPath, PodSubject
 from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.allocate.pod_pool import empty_cpu_pool, empty_memory_pool
 from podslice.core.config.topology_options import NONE
@@ -184,7 +184,7 @@ def _weight_from_pod_limit(subject: PodSubject) -> Iterator[Problem]:
     )
 
 
-def _may_own_cpus(subject: PodSubject, place: Place) -> bool:
+def _may_own_cpus(subject: PodSubject, place: ContainerPath) -> bool:
     """The container gets CPUs of its own where the managers act, so weights do not concern it."""
     whole = bool(integral_cpus(place.requests.get("cpu"))) and is_container_equivalent_guaranteed(place.container)
     return whole and subject.qos == GUARANTEED and subject.static_cpus is not False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
-from podslice.advise.lint.subject import Place, PodSubject
+from podslice.advise.lint.subject import ContainerPath, PodSubject
 from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.eligibility import integral_cpus
 from podslice.core.pod.qos import BURSTABLE, GUARANTEED
@@ -30,7 +30,7 @@ def _gaps(path: str, requests: ResourceList, limits: ResourceList) -> list[Probl
     return gaps
 
 
-def _is_bare(place: Place) -> bool:
+def _is_bare(place: ContainerPath) -> bool:
     return not any(name in place.requests or name in place.limits for name in _RESOURCES)
 
 

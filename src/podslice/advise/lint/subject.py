@@ -112,7 +112,7 @@ class NodeSubject:
         return Node(self.machine, self.config, profile=self.profile, devices=self.devices)
 
 
-class Place(NamedTuple):
+class ContainerPath(NamedTuple):
     """A container and the path to it; `kind` is `container`, `init` or `sidecar`."""
 
     path: str
@@ -155,16 +155,16 @@ class PodSubject:
         return None if self.node is None else self.node.static_cpus
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[ContainerPath, ...]:
         """Init containers, then app containers."""
         return tuple(self._places())
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[ContainerPath]:
         for index, container in enumerate(self.pod.spec.init_containers):
             kind = "sidecar" if is_restartable_init(container) else "init"
-            yield Place(f"spec.initContainers[{index}]", container, kind)
+            yield ContainerPath(f"spec.initContainers[{index}]", container, kind)
         for index, container in enumerate(self.pod.spec.containers):
-            yield Place(f"spec.containers[{index}]", container, "container")
+            yield ContainerPath(f"spec.containers[{index}]", container, "container")
 
     @cached_property
     def qos(self) -> str:

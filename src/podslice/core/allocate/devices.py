@@ -16,7 +16,7 @@ Prefer = Callable[[Bits, Bits, int], "Bits | None"]
 """Asks the plugin: (available, must include, how many) to the devices it would take; None for no preference."""
 
 
-class Split(NamedTuple):
+class DeviceClasses(NamedTuple):
     """Free devices by their relation to the affinity of the container."""
 
     aligned: Bits
@@ -24,12 +24,12 @@ class Split(NamedTuple):
     no_affinity: Bits
 
 
-def split_by_affinity(coverage: Coverage, available: Bits, mask: Bits | None) -> Split:
+def split_by_affinity(coverage: Coverage, available: Bits, mask: Bits | None) -> DeviceClasses:
     """Sort free devices into the three classes (memory-device 2.9)."""
     if mask is None or not coverage.placed:
-        return Split(0, 0, available)
+        return DeviceClasses(0, 0, available)
     aligned = available & coverage.reach(mask)
-    return Split(aligned, available & coverage.placed & ~aligned, available & ~coverage.placed)
+    return DeviceClasses(aligned, available & coverage.placed & ~aligned, available & ~coverage.placed)
 
 
 class Selection:

@@ -39,7 +39,7 @@ class CPUFacts(NamedTuple):
     node: int
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
+class NUMANodeFacts(msgspec.Struct, frozen=True):
     """A NUMA node without its CPUs; fields as in `NUMANode`."""
 
     id: int
@@ -49,7 +49,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 
 def build_nodes(
-    cpus: Iterable[CPUFacts], nodes: Iterable[NodeFacts], l3: Sequence[tuple[int, Bits]] = ()
+    cpus: Iterable[CPUFacts], nodes: Iterable[NUMANodeFacts], l3: Sequence[tuple[int, Bits]] = ()
 ) -> tuple[NUMANode, ...]:
     """The NUMA nodes as cAdvisor lists them. `l3` are the kernel's id and the CPUs of each
     L3 cache."""

@@ -23,7 +23,7 @@ import msgspec
 
 from podslice.core.document import without_header
 from podslice.core.errors import InputError
-from podslice.core.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
+from podslice.core.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NUMANodeFacts, build_nodes, check_machine, l3_of
 from podslice.core.machine.model import Cache, Core, CoreType, HugePages, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, CPUSet, CPUSetError, bits_of, iter_bits, parse_bits
 from podslice.core.values.decoding import MAP_KEY, decoding_problem, shown
@@ -344,10 +344,10 @@ class _Expansion:
         l2 = [Cache(2, "Unified", size, CPUSet(threads)) for threads in self.threads] if size else []
         return (*l2, *self._l3_caches())
 
-    def _nodes(self) -> list[NodeFacts]:
+    def _nodes(self) -> list[NUMANodeFacts]:
         memory = parse_bytes(self.form.memory_per_numa, "memoryPerNuma")
         pools = tuple(_pools(self.form.hugepages, "hugepages"))
-        nodes = [NodeFacts(number, memory, pools) for number in self.node_ids]
+        nodes = [NUMANodeFacts(number, memory, pools) for number in self.node_ids]
         for i, extra in enumerate(self.form.memory_only_nodes):
             path = f"memoryOnlyNodes[{i}]"
             try:
@@ -358,7 +358,7 @@ class _Expansion:
                 raise InputError(
                     "more NUMA nodes than Linux supports", path=f"{path}.ids", remedy=f"at most {MAX_NODES}"
                 )
-            nodes += [NodeFacts(number, parse_bytes(extra.memory, f"{path}.memory")) for number in iter_bits(ids)]
+            nodes += [NUMANodeFacts(number, parse_bytes(extra.memory, f"{path}.memory")) for number in iter_bits(ids)]
         rows = self._distances(sorted(node.id for node in nodes))
         return [msgspec.structs.replace(node, distances=rows[node.id]) for node in nodes]
 

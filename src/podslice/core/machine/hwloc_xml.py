@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
 from podslice.core.errors import InputError
-from podslice.core.machine.build import MAX_CPUS, CPUFacts, NodeFacts, build_nodes, check_machine
+from podslice.core.machine.build import MAX_CPUS, CPUFacts, NUMANodeFacts, build_nodes, check_machine
 from podslice.core.machine.model import Cache, CoreType, HugePages, Machine
 from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
 from podslice.core.values.golang import GoSyntaxError, atoi
@@ -42,14 +42,14 @@ def from_hwloc_xml(text: str, source: str = "") -> Machine:
     if root.tag != "topology" or top is None:
         raise InputError(f"is XML, but <{root.tag}> is not hwloc's topology", source=source, remedy=_REMEDY)
     try:
-        return check_machine(_Reader(root, top).machine(source))
+        return check_machine(_HwlocReader(root, top).machine(source))
     except InputError as error:
         raise error.at(source=source) from None
     except (ValueError, OverflowError) as error:
         raise InputError(f"has a number hwloc would not write: {error}", source=source, remedy=_REMEDY) from None
 
 
-class _Object:
+class _HwlocObject:
     """One `<object>` with what we need of it; `index` is the kernel's number, None where there is none."""
 
     def __init__(self, element: ElementTree.Element) -> None:
@@ -61,11 +61,11 @@ class _Object:
         self.cpus = parse_bitmap(element.get("cpuset"))
 
 
-class _Reader:
+class _HwlocReader:
     def __init__(self, root: ElementTree.Element, top: ElementTree.Element) -> None:
         self.root = root
         self.top = top
-        objects = [_Object(element) for element in top.iter("object")]
+        objects = [_HwlocObject(element) for element in top.iter("object")]
         online = parse_bitmap(top.get("online_cpuset")) if top.get("online_cpuset") else ~0
         self.pus = [o.index for o in objects if o.kind == "PU" and o.index is not None and online >> o.index & 1]
         self.packages = [o for o in objects if o.kind in ("Package", "Socket")]
@@ -116,7 +116,7 @@ class _Reader:
         return list(range(len(self.cores)))
 
     def _node_of(self) -> dict[int, int]:
-        def rank(node: _Object) -> tuple[bool, int, int]:
+        def rank(node: _HwlocObject) -> tuple[bool, int, int]:
             special = node.element.get("subtype") in _SPECIAL_MEMORY
             return special, node.cpus.bit_count(), node.index or 0
 
@@ -131,15 +131,15 @@ class _Reader:
             left &= ~cpus
         return owner
 
-    def _nodes(self) -> list[NodeFacts]:
+    def _nodes(self) -> list[NUMANodeFacts]:
         distances = self._distances()
         nodes = [self._node(o.index or 0, o.element, distances) for o in self.numa]
         return nodes or [self._node(0, self.top, {})]
 
-    def _node(self, number: int, element: ElementTree.Element, distances: dict[int, tuple[int, ...]]) -> NodeFacts:
+    def _node(self, number: int, element: ElementTree.Element, distances: dict[int, tuple[int, ...]]) -> NUMANodeFacts:
         pages = sorted((_whole(p.get("size", "0")), _whole(p.get("count", "0"))) for p in element.findall("page_type"))
         pools = tuple(HugePages(size // 1024, count) for size, count in pages[1:])
-        return NodeFacts(number, _whole(element.get("local_memory", "0")), pools, distances.get(number))
+        return NUMANodeFacts(number, _whole(element.get("local_memory", "0")), pools, distances.get(number))
 
     def _l3(self) -> list[tuple[int, Bits]]:
         """L3 and above with the kernel's ids. hwloc 2 writes the ids the kernel has, so on Linux a cache without one is

@@ -20,7 +20,7 @@ def from_machineinfo(data: Mapping[str, Any], source: str = "") -> Machine:
     """A machine from MachineInfo. Facts of other kinds (file systems, networks) are ignored; `null` stands for an
     empty list as Go writes it, and a memory capacity of 0 (cAdvisor could not read it) for unknown. Raises
     `InputError` with the field's path."""
-    reader = _Reader(source)
+    reader = _MachineInfoReader(source)
     topology = reader.objects(data, "topology", "")
     nodes = tuple(reader.node(node, f"topology[{n}]") for n, node in enumerate(topology))
     machine = Machine(
@@ -38,7 +38,7 @@ def from_machineinfo(data: Mapping[str, Any], source: str = "") -> Machine:
     return msgspec.structs.replace(machine, caches=reader.caches(topology, nodes))
 
 
-class _Reader:
+class _MachineInfoReader:
     def __init__(self, source: str) -> None:
         self.source = source
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.errors import InputError
-from podslice.core.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NodeFacts, build_nodes, check_machine, l3_of
+from podslice.core.machine.build import MAX_CPUS, MAX_NODES, CPUFacts, NUMANodeFacts, build_nodes, check_machine, l3_of
 from podslice.core.machine.model import Cache, Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import Bits, CPUSet, iter_bits
@@ -208,7 +208,7 @@ class _Tree:
         self.levels = levels
         self.text = text
         self.cpus: list[CPUFacts] = []
-        self.nodes: list[NodeFacts] = []
+        self.nodes: list[NUMANodeFacts] = []
         self.caches: list[Cache] = []
         self._next = {level.type: count() for level in levels}
         self._indexes = {level.type: self._index_list(depth) for depth, level in enumerate(levels)}
@@ -249,7 +249,7 @@ class _Tree:
 
     def _add_node(self, number: int, memory: int, first: int) -> None:
         """A node with the CPUs from `first` on that are in no inner node."""
-        self.nodes.append(NodeFacts(number, memory))
+        self.nodes.append(NUMANodeFacts(number, memory))
         while self._homeless and self._homeless[-1] >= first:
             place = self._homeless.pop()
             self.cpus[place] = self.cpus[place]._replace(node=number)

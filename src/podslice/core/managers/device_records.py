@@ -114,7 +114,7 @@ class DeviceStateEncoder:
             key = uid, container, resource
             old = known.get(key)
             if old is None or old.source is not held:
-                entry = checkpoint_devices.DeviceEntry(*key, held.by_node, _response(held))
+                entry = checkpoint_devices.PodDevicesEntry(*key, held.by_node, _response(held))
                 old = checkpoint_devices.entry_member(held, entry)
             self._entries[key] = old
         self._resources = renew(self._resources, healthy, _resource)

@@ -17,26 +17,26 @@ from podslice.core.merge.split import Split
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
-class Found(NamedTuple):
+class BestMask(NamedTuple):
     """A mask, 0 where none was found; `proven`: no search for a better one was given up."""
 
     mask: Bits
     proven: bool
 
 
-def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> Found:
+def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> BestMask:
     """The best mask that every resource prefers, if there is one. At most one resource looks at sockets."""
     sizes = {one.smallest for one in sets if one.alignment is None}
     if len(sizes) > 1:
-        return Found(0, True)
+        return BestMask(0, True)
     before = purse.left
     aligned = next((one for one in sets if one.alignment is not None), None)
     if aligned is None:
         mask = _common(sets, sizes.pop(), fit, purse)
-        return Found(mask, not purse.ended_since(before))
+        return BestMask(mask, not purse.ended_since(before))
     widest, proven = _widest_need(sets)
     mask = _aligned(sets, aligned, sizes or range(widest, len(aligned.nodes) + 1), fit, purse)
-    return Found(mask, proven and not purse.ended_since(before))
+    return BestMask(mask, proven and not purse.ended_since(before))
 
 
 def _aligned(sets: Sequence[HintSet], aligned: HintSet, sizes: Collection[int], fit: Fit, purse: Purse) -> Bits:
@@ -85,7 +85,7 @@ def _common(sets: Sequence[HintSet], size: int, fit: Fit, purse: Purse, span: Sp
     return fit.best_of(found) if found else 0
 
 
-def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) -> Found:
+def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) -> BestMask:
     """The best mask that is an intersection of one hint of every resource, if any has a node.
 
     Best are as many nodes as the resource with the widest smallest hint needs, then fewer, then more.
@@ -104,9 +104,9 @@ def nearest(sets: Sequence[HintSet], all_nodes: Bits, fit: Fit, purse: Purse) ->
     proven = proven and not purse.ended_since(before)
     found.discard(0)
     if not found:
-        return Found(0, proven)
+        return BestMask(0, proven)
     size = min({mask.bit_count() for mask in found}, key=lambda count: (count > target, abs(count - target)))
-    return Found(fit.best_of({mask for mask in found if mask.bit_count() == size}), proven)
+    return BestMask(fit.best_of({mask for mask in found if mask.bit_count() == size}), proven)
 
 
 def _branches(sets: Sequence[HintSet], all_nodes: Bits) -> set[tuple[Bits, tuple[HintSet, ...]]]:

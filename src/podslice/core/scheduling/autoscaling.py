@@ -101,7 +101,7 @@ def cluster_autoscaler_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str
     return filter_requests(pod, gates)
 
 
-class Recommendation(msgspec.Struct, frozen=True):
+class VPARecommendation(msgspec.Struct, frozen=True):
     """Recommended requests by container; `pod` only for pods with pod-level requests."""
 
     containers: dict[str, ResourceList]
@@ -119,7 +119,7 @@ class Recommendation(msgspec.Struct, frozen=True):
         return shown
 
 
-def vpa_recommendation(pod: Pod, targets: Mapping[str, ResourceList], gates: Mapping[str, bool]) -> Recommendation:
+def vpa_recommendation(pod: Pod, targets: Mapping[str, ResourceList], gates: Mapping[str, bool]) -> VPARecommendation:
     """A recommendation from targets by container name, with a pod part that keeps the pod valid.
 
     The pod part names what the pod level requests, as much as the containers together would then request (KEP-753);
@@ -133,9 +133,9 @@ def vpa_recommendation(pod: Pod, targets: Mapping[str, ResourceList], gates: Map
     containers = {name: target for name, target in targets.items() if name in known}
     resources = pod.spec.resources
     if not gates["PodLevelResources"] or resources is None or not is_pod_level_requests_set(pod):
-        return Recommendation(containers)
+        return VPARecommendation(containers)
     total = aggregate(pod, requests)
-    return Recommendation(containers, {name: total[name] for name in requests_of(resources) if name in total})
+    return VPARecommendation(containers, {name: total[name] for name in requests_of(resources) if name in total})
 
 
 def _texts(amounts: ResourceList) -> dict[str, str]:

@@ -26,7 +26,7 @@ from podslice.core.scheduling.fit import (
     filter_requests,
     insufficient_resources,
 )
-from podslice.core.scheduling.preemption import Candidate, PreemptionError, find_victims
+from podslice.core.scheduling.preemption import PreemptiblePod, PreemptionError, find_victims
 from podslice.core.values.quantity import Quantity
 
 OS_LABEL = "kubernetes.io/os"
@@ -60,7 +60,7 @@ class PodOnNode(NamedTuple):
     reclaimable: dict[str, int]
 
 
-class NodeFacts(NamedTuple):
+class NodeObject(NamedTuple):
     """The node as its Node object describes it. None for `name` or `labels` leaves what needs them unchecked.
 
     `allocatable` without `ephemeral-storage` leaves that unchecked; any other resource it lacks counts as 0.
@@ -91,7 +91,7 @@ def together(pods: Iterable[PodOnNode]) -> dict[str, int]:
 def general_predicates(
     pod: PodOnNode,
     others: Sequence[PodOnNode],
-    node: NodeFacts | None,
+    node: NodeObject | None,
     *,
     devices_in_use: Mapping[str, int] | None = None,
     used: Mapping[str, int] | None = None,
@@ -135,7 +135,7 @@ def _may_be_unknown(name: str) -> bool:
     return name == EPHEMERAL_STORAGE or is_extended_resource_name(name)
 
 
-def _wrong_os(pod: Pod, node: NodeFacts) -> Refusal | None:
+def _wrong_os(pod: Pod, node: NodeObject) -> Refusal | None:
     if (pod.metadata.labels or {}).get(OS_LABEL, node.os) != node.os:
         return Refusal(
             "PodOSSelectorNodeLabelDoesNotMatch",
@@ -146,7 +146,7 @@ def _wrong_os(pod: Pod, node: NodeFacts) -> Refusal | None:
     return None
 
 
-def _wrong_node(pod: Pod, node: NodeFacts) -> list[Refusal]:
+def _wrong_node(pod: Pod, node: NodeObject) -> list[Refusal]:
     """Failures that are no matter of resources (memory-device 3.4, step 7)."""
     failures = []
     labels = node.labels
@@ -162,10 +162,10 @@ def _plugin(name: str, text: str) -> Refusal:
 
 
 def _preempt(pod: PodOnNode, others: Sequence[PodOnNode], missing: Sequence[InsufficientResource]) -> Verdict:
-    by_class: dict[str, list[Candidate]] = {BEST_EFFORT: [], BURSTABLE: [], GUARANTEED: []}
+    by_class: dict[str, list[PreemptiblePod]] = {BEST_EFFORT: [], BURSTABLE: [], GUARANTEED: []}
     for other in others:
         if _may_preempt(pod.pod, other.pod):
-            by_class[other.qos].append(Candidate(other.pod.metadata.uid, other.reclaimable | {PODS: 1}))
+            by_class[other.qos].append(PreemptiblePod(other.pod.metadata.uid, other.reclaimable | {PODS: 1}))
     try:
         victims = find_victims({lack.resource: lack.missing for lack in missing}, by_class)
     except PreemptionError as error:

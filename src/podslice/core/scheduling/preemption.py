@@ -18,14 +18,14 @@ class PreemptionError(Exception):
     """Even all candidates together would not free enough."""
 
 
-class Candidate(NamedTuple):
+class PreemptiblePod(NamedTuple):
     """A pod that may be preempted, and what that frees: milli CPUs, whole units of other resources, 1 of `pods`."""
 
     uid: str
     frees: Mapping[str, int]
 
 
-def find_victims(missing: Mapping[str, int], candidates: Mapping[str, Sequence[Candidate]]) -> list[str]:
+def find_victims(missing: Mapping[str, int], candidates: Mapping[str, Sequence[PreemptiblePod]]) -> list[str]:
     """UIDs of the pods to preempt, BestEffort ones first. `candidates` by QoS class, in order of the node's pods.
 
     Raises `PreemptionError` with upstream's text.
@@ -44,17 +44,17 @@ def find_victims(missing: Mapping[str, int], candidates: Mapping[str, Sequence[C
     return [victim.uid for victim in (*third, *second, *first)]
 
 
-def _without(missing: Mapping[str, int], gone: Iterable[Candidate]) -> Amounts:
+def _without(missing: Mapping[str, int], gone: Iterable[PreemptiblePod]) -> Amounts:
     """What is still missing when some pods have left."""
     gone = list(gone)
     rest = {name: amount - sum(pod.frees.get(name, 0) for pod in gone) for name, amount in missing.items()}
     return {name: amount for name, amount in rest.items() if amount > 0}
 
 
-def _fewest(candidates: Sequence[Candidate], missing: Amounts) -> list[Candidate]:
+def _fewest(candidates: Sequence[PreemptiblePod], missing: Amounts) -> list[PreemptiblePod]:
     """Pods of one class that together free what is missing, always the one that comes closest next."""
     left = list(candidates)
-    victims: list[Candidate] = []
+    victims: list[PreemptiblePod] = []
     while missing and left:
         best = 0
         for i in range(1, len(left)):
@@ -68,7 +68,7 @@ def _fewest(candidates: Sequence[Candidate], missing: Amounts) -> list[Candidate
     return victims
 
 
-def _cost(pod: Candidate, missing: Amounts) -> tuple[float, int, int]:
+def _cost(pod: PreemptiblePod, missing: Amounts) -> tuple[float, int, int]:
     """Distance to what is missing, then memory, then CPU; of equals upstream takes the later pod."""
     distance = 0.0
     for name, amount in missing.items():

@@ -18,7 +18,7 @@ from podslice.statefiles.go.gojson import dump_map as json_map
 from podslice.statefiles.go.gounmarshal import GoBytes, GoInt, GoMap, GoSlice, GoString, GoStruct, GoType, unmarshal
 
 
-class DeviceEntry(NamedTuple):
+class PodDevicesEntry(NamedTuple):
     """Devices of one resource a container was given. `by_node` maps NUMA ids (−1: none) to device ids, or is the
     plain list of a file from before 1.20; `response` is the protobuf of the plugin's answer."""
 
@@ -38,7 +38,7 @@ class DeviceEntry(NamedTuple):
 class DeviceCheckpoint(msgspec.Struct):
     """One file as read; `registered` maps resources to their healthy ids. None stands for JSON null."""
 
-    entries: list[DeviceEntry] | None = None
+    entries: list[PodDevicesEntry] | None = None
     registered: dict[str, list[str] | None] | None = None
     checksum: int = 0
 
@@ -52,7 +52,7 @@ def dump_text(checkpoint: DeviceCheckpoint) -> str:
     )
 
 
-def _dump_entry(entry: DeviceEntry) -> str:
+def _dump_entry(entry: PodDevicesEntry) -> str:
     ids = entry.by_node
     if isinstance(ids, list):
         devices = f"([]string){dump_list(ids)}"
@@ -64,7 +64,7 @@ def _dump_entry(entry: DeviceEntry) -> str:
     )
 
 
-def entry_member(source: Any, entry: DeviceEntry) -> Member:
+def entry_member(source: Any, entry: PodDevicesEntry) -> Member:
     """A member of `PodDeviceEntries` for `file_of`."""
     assert not isinstance(entry.by_node, list), "the list form is not written any more"
     return member(
@@ -108,10 +108,10 @@ def _dump_nodes(by_node: Mapping[int, list[str] | None] | None) -> str:
     return f"map[{' '.join(f'{node}:{dump_list(by_node[node])}' for node in sorted(by_node))}]"
 
 
-def encode(entries: Iterable[DeviceEntry] | None, registered: Mapping[str, list[str] | None] | None) -> bytes:
+def encode(entries: Iterable[PodDevicesEntry] | None, registered: Mapping[str, list[str] | None] | None) -> bytes:
     """The file a kubelet since 1.20 writes, entries and ids in the order given, with its checksum."""
     checkpoint = DeviceCheckpoint(
-        None if entries is None else [DeviceEntry(*entry) for entry in entries],
+        None if entries is None else [PodDevicesEntry(*entry) for entry in entries],
         None if registered is None else dict(registered),
     )
     listed = "null"
@@ -124,7 +124,7 @@ def encode(entries: Iterable[DeviceEntry] | None, registered: Mapping[str, list[
     return f'{{"Data":{data},"Checksum":{fnv1a(dump_text(checkpoint))}}}'.encode()
 
 
-def _json_entry(entry: DeviceEntry) -> str:
+def _json_entry(entry: PodDevicesEntry) -> str:
     assert not isinstance(entry.by_node, list), "the list form is not written any more"
     ids = "null"
     if entry.by_node is not None:
@@ -173,7 +173,7 @@ def decode(data: bytes, version: str = "v2") -> DeviceCheckpoint:
     content: dict[str, Any] = fields["Data"]
     entries = content["PodDeviceEntries"]
     return DeviceCheckpoint(
-        None if entries is None else [DeviceEntry(*entry.values()) for entry in entries],
+        None if entries is None else [PodDevicesEntry(*entry.values()) for entry in entries],
         content["RegisteredDevices"],
         fields["Checksum"],
     )

@@ -21,7 +21,7 @@ from podslice.statefiles.formats import (
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
-from podslice.statefiles.formats.identify import Identity, identify
+from podslice.statefiles.formats.identify import IdentifiedFile, identify
 from podslice.statefiles.formats.releases import FileKind
 from podslice.statefiles.go.gojson import CheckpointError, Members, parse
 
@@ -30,7 +30,7 @@ class Content(msgspec.Struct, frozen=True):
     """One file. Exactly one of `cpu`, `memory`, `device`, `allocation` is set. `unknown` are members of a V4 string we
     do not know. `by_container_id`: a CPU file V1, whose entries are in `cpu.entries_v1`."""
 
-    identity: Identity
+    identity: IdentifiedFile
     version: str
     cpu: CPUCheckpoint | None = None
     memory: MemoryCheckpoint | None = None
@@ -79,7 +79,7 @@ def read_content(data: bytes) -> Content:
     return Content(identity, version, device=checkpoint_devices.decode(data, version))
 
 
-def _read_data(data: bytes, identity: Identity) -> Content:
+def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
     if identity.version != "crc32" and _is_allocation(data):
         return Content(identity, "data", allocation=checkpoint_allocation.decode(data))
     inner = identify(checkpoint_data.decode_data(data).data.encode())

@@ -39,7 +39,7 @@ FORMATS: dict[tuple[Kind, str], str] = {
 _CHECKSUM = GoStruct("state.Checksum", {"checksum": GoInt("checksum.Checksum")})
 
 
-class Identity(msgspec.Struct, frozen=True):
+class IdentifiedFile(msgspec.Struct, frozen=True):
     """What a file is. `stated` is the member `checksum` (None where there is none), `version` the format under which
     the file is intact (None: no known format), `computed` the checksum it would need in every format it can be read
     as. Where a file has a `dataChecksum`, that one has to be right."""
@@ -60,7 +60,7 @@ class Identity(msgspec.Struct, frozen=True):
         return None if self.version is None else FORMATS[self.kind, self.version]
 
 
-def identify(data: bytes) -> Identity:
+def identify(data: bytes) -> IdentifiedFile:
     """Identify a state file by content and checksum. Raises `CheckpointError` for what is no JSON object."""
     value = parse(data)
     if not isinstance(value, Members):
@@ -75,7 +75,7 @@ def identify(data: bytes) -> Identity:
     version = None
     if stated is not None:
         version = next((v for k, v in FORMATS if k == kind and computed.get(v) == valid), None)
-    return Identity(kind, stated, version, computed)
+    return IdentifiedFile(kind, stated, version, computed)
 
 
 def _kind(keys: dict[str, Any]) -> Kind:

@@ -30,7 +30,7 @@ from podslice.statefiles.tools.start import NodeFacts
 Level = Literal["error", "warning", "note"]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class StateFinding(msgspec.Struct, frozen=True):
     """One thing to say about a file. `code` is stable, `path` names the member, `text` says what is there."""
 
     level: Level
@@ -51,12 +51,12 @@ def kind_of_name(name: str) -> FileKind | None:
     return kinds.get(name)
 
 
-def verify(data: bytes, facts: NodeFacts) -> tuple[Content | None, list[Finding]]:
+def verify(data: bytes, facts: NodeFacts) -> tuple[Content | None, list[StateFinding]]:
     """Everything that can be said about a file, and its content where it can be read. Raises nothing."""
     try:
         content = read_content(data)
     except CheckpointError as error:
-        return None, [Finding("error", "unreadable", "", str(error))]
+        return None, [StateFinding("error", "unreadable", "", str(error))]
     findings = list(_checksum(content))
     if content.cpu is not None:
         findings += _cpu(content, content.cpu, facts)
@@ -69,27 +69,29 @@ def verify(data: bytes, facts: NodeFacts) -> tuple[Content | None, list[Finding]
     return content, findings
 
 
-def _checksum(content: Content) -> Iterator[Finding]:
+def _checksum(content: Content) -> Iterator[StateFinding]:
     identity = content.identity
     pods = content.cpu.pod_entries if content.cpu else content.memory.pod_entries if content.memory else None
     covering = ("data", "v3" if content.cpu is not None else "v2")
     if pods and identity.version not in covering and (content.intact or content.unchecked):
-        yield Finding("warning", "uncovered", "podEntries", "are covered by no checksum")
+        yield StateFinding("warning", "uncovered", "podEntries", "are covered by no checksum")
     if content.intact:
         return
     if identity.stated is None:
-        yield Finding(
+        yield StateFinding(
             "warning", "no-checksum", "checksum", "the file has no checksum (kubelets before 1.11 wrote none)"
         )
     elif content.unchecked:
-        yield Finding(
+        yield StateFinding(
             "warning", "unchecked", "checksum", "is 0: kubelets accept older formats so without checking them"
         )
     else:
         needed = ", ".join(
             f"{value} ({version})" for version, value in identity.computed.items() if "raw" not in version
         )
-        yield Finding("error", "checksum", "checksum", f"is {identity.stated}, but this content has {needed or 'none'}")
+        yield StateFinding(
+            "error", "checksum", "checksum", f"is {identity.stated}, but this content has {needed or 'none'}"
+        )
 
 
 # cpu_manager_state
@@ -107,17 +109,17 @@ class _Owner(msgspec.Struct, frozen=True):
         return f"entries.{self.pod}.{self.container}" if self.container else f"podEntries.{self.pod}"
 
 
-def _cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Iterator[Finding]:
+def _cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Iterator[StateFinding]:
     if checkpoint.policy_name not in ("none", "static"):
-        yield Finding("warning", "policy", "policyName", f"{checkpoint.policy_name!r} is no policy of the kubelet")
-    broken: list[Finding] = []
+        yield StateFinding("warning", "policy", "policyName", f"{checkpoint.policy_name!r} is no policy of the kubelet")
+    broken: list[StateFinding] = []
     default = _list(checkpoint.default_cpuset, "defaultCpuSet", broken)
     owners = _owners(checkpoint, broken)
     pods = [_Owner(pod, "", cpus) for pod, cpus in (checkpoint.pod_entries or {}).items()]
     yield from broken
     for owner in owners:
         if owner.cpus == 0:
-            yield Finding("warning", "empty", owner.path, "holds no CPUs")
+            yield StateFinding("warning", "empty", owner.path, "holds no CPUs")
     if default is None:
         return
     yield from _overlaps(default, owners, pods)
@@ -126,15 +128,15 @@ def _cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Itera
         yield from _coverage(default, owners + pods, facts)
 
 
-def _list(text: str, path: str, broken: list[Finding]) -> Bits | None:
+def _list(text: str, path: str, broken: list[StateFinding]) -> Bits | None:
     try:
         return parse_bits(text)
     except CPUSetError as error:
-        broken.append(Finding("error", "cpu-list", path, f"{text!r} is no CPU list: {error}"))
+        broken.append(StateFinding("error", "cpu-list", path, f"{text!r} is no CPU list: {error}"))
         return None
 
 
-def _owners(checkpoint: CPUCheckpoint, broken: list[Finding]) -> list[_Owner]:
+def _owners(checkpoint: CPUCheckpoint, broken: list[StateFinding]) -> list[_Owner]:
     texts = [(container_id, "", text) for container_id, text in (checkpoint.entries_v1 or {}).items()]
     for pod, named in (checkpoint.entries or {}).items():
         texts += [(pod, name, text) for name, text in (named or {}).items()]
@@ -146,34 +148,34 @@ def _owners(checkpoint: CPUCheckpoint, broken: list[Finding]) -> list[_Owner]:
     return owners
 
 
-def _overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> Iterator[Finding]:
+def _overlaps(default: Bits, owners: list[_Owner], pods: list[_Owner]) -> Iterator[StateFinding]:
     bubbles = {owner.pod: owner.cpus for owner in pods}
     held: list[_Owner] = []
     for owner in [*pods, *owners]:
         if owner.cpus & default:
             text = f"CPUs {format_bits(owner.cpus & default)} are in defaultCpuSet as well"
-            yield Finding("error", "owned-and-shared", owner.path, text)
+            yield StateFinding("error", "owned-and-shared", owner.path, text)
         for other in held:
             if other.pod != owner.pod and other.cpus & owner.cpus:
                 text = f"CPUs {format_bits(owner.cpus & other.cpus)} belong to {other.path} as well"
-                yield Finding("error", "owned-twice", owner.path, text)
+                yield StateFinding("error", "owned-twice", owner.path, text)
         outside = owner.cpus & ~bubbles.get(owner.pod, owner.cpus)
         if outside:
-            yield Finding("error", "outside-pod", owner.path, f"CPUs {format_bits(outside)} are not the pod's")
+            yield StateFinding("error", "outside-pod", owner.path, f"CPUs {format_bits(outside)} are not the pod's")
         held.append(owner)
 
 
-def _shared_without_pods(checkpoint: CPUCheckpoint, owners: list[_Owner]) -> Iterator[Finding]:
+def _shared_without_pods(checkpoint: CPUCheckpoint, owners: list[_Owner]) -> Iterator[StateFinding]:
     """What a conversion from pod entries leaves: sets of several containers that look exclusive."""
     for pod in sorted({owner.pod for owner in owners if owner.container} - set(checkpoint.pod_entries or {})):
         twins = same_cpus({owner.container: owner.cpus for owner in owners if owner.pod == pod})
         if twins:
             text = f"{', '.join(twins)} have the same CPUs, and a kubelet takes them for exclusive"
             text += ": it lifts the CPU limits of containers that share their pod's pool"
-            yield Finding("note", "shared-set", f"entries.{pod}", text)
+            yield StateFinding("note", "shared-set", f"entries.{pod}", text)
 
 
-def _coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator[Finding]:
+def _coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator[StateFinding]:
     if facts.machine is None or not (default or owners):
         return
     everything = facts.machine.cpus.bits
@@ -184,23 +186,23 @@ def _coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator
         union |= owner.cpus
     if everything & ~union:
         text = f"CPUs {format_bits(everything & ~union)} of the machine are in no set: nobody can use them"
-        yield Finding("error", "leaked", "defaultCpuSet", text)
+        yield StateFinding("error", "leaked", "defaultCpuSet", text)
     if union & ~everything:
         text = f"CPUs {format_bits(union & ~everything)} are not on the machine"
-        yield Finding(
+        yield StateFinding(
             "error", "unknown-cpus", "defaultCpuSet", f"{text}, or reserved strictly" if facts.strict else text
         )
     if facts.reserved & ~default and not facts.strict:
         text = f"lacks the reserved CPUs {format_bits(facts.reserved & ~default)}"
-        yield Finding("error", "reserved", "defaultCpuSet", text)
+        yield StateFinding("error", "reserved", "defaultCpuSet", text)
 
 
 # memory_manager_state
 
 
-def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[Finding]:
+def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[StateFinding]:
     if checkpoint.policy_name not in ("None", "Static"):
-        yield Finding("warning", "policy", "policyName", f"{checkpoint.policy_name!r} is no policy of the kubelet")
+        yield StateFinding("warning", "policy", "policyName", f"{checkpoint.policy_name!r} is no policy of the kubelet")
     books = checkpoint.machine_state or {}
     yield from _tables(books)
     wrong = False
@@ -214,36 +216,36 @@ def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[F
             unusable = nowhere or any(node not in books for node in block.numa_affinity or ())
             wrong = wrong or unusable
             level: Level = "error" if unusable else "warning"
-            yield Finding(level, "misplaced", path, f"uses {missing or 'no NUMA node'}, which machineState lacks")
+            yield StateFinding(level, "misplaced", path, f"uses {missing or 'no NUMA node'}, which machineState lacks")
     if not wrong:
         yield from _unbalanced(books, rebuilt(books, checkpoint, pod_level=True))
     if machine is not None and books:
         yield from _other_machine(books, machine)
 
 
-def _tables(books: MachineState) -> Iterator[Finding]:
+def _tables(books: MachineState) -> Iterator[StateFinding]:
     for node, state in sorted(books.items()):
         for name, table in sorted((state.memory_map or {}).items()):
             if table.reserved + table.free != table.allocatable:
                 text = f"reserved {table.reserved} and free {table.free} are not allocatable {table.allocatable}"
-                yield Finding("error", "table", f"machineState.{node}.memoryMap.{name}", text)
+                yield StateFinding("error", "table", f"machineState.{node}.memoryMap.{name}", text)
 
 
-def _unbalanced(books: MachineState, expected: MachineState) -> Iterator[Finding]:
+def _unbalanced(books: MachineState, expected: MachineState) -> Iterator[StateFinding]:
     for node, state in sorted(books.items()):
         wanted = expected[node]
         if state.number_of_assignments != wanted.number_of_assignments:
             text = f"is {state.number_of_assignments}, but {wanted.number_of_assignments} assignments use the node"
-            yield Finding("error", "assignments", f"machineState.{node}.numberOfAssignments", text)
+            yield StateFinding("error", "assignments", f"machineState.{node}.numberOfAssignments", text)
         if sorted(state.cells or ()) != sorted(wanted.cells or ()):
             text = f"is {state.cells}, but the assignments make it {wanted.cells}"
-            yield Finding("warning", "cells", f"machineState.{node}.cells", text)
+            yield StateFinding("warning", "cells", f"machineState.{node}.cells", text)
     for group in {tuple(sorted(state.cells or (node,))) for node, state in expected.items()}:
         for name in sorted({name for node in group if node in books for name in books[node].memory_map or {}}):
             have, want = _reserved(books, group, name), _reserved(expected, group, name)
             if have != want:
                 path = f"machineState.{','.join(map(str, group))}.memoryMap.{name}"
-                yield Finding("error", "reserved", path, f"reserves {have} bytes, but the assignments need {want}")
+                yield StateFinding("error", "reserved", path, f"reserves {have} bytes, but the assignments need {want}")
 
 
 def _reserved(books: MachineState, group: tuple[int, ...], name: str) -> int:
@@ -251,23 +253,23 @@ def _reserved(books: MachineState, group: tuple[int, ...], name: str) -> int:
     return sum(table.reserved for table in tables if table is not None)
 
 
-def _other_machine(books: MachineState, machine: Machine) -> Iterator[Finding]:
+def _other_machine(books: MachineState, machine: Machine) -> Iterator[StateFinding]:
     nodes = {node.id: node for node in machine.nodes}
     if set(nodes) != set(books):
         text = f"has NUMA nodes {sorted(books)}, the machine has {sorted(nodes)}"
-        yield Finding("error", "nodes", "machineState", text)
+        yield StateFinding("error", "nodes", "machineState", text)
     for number in sorted(set(nodes) & set(books)):
         table = (books[number].memory_map or {}).get("memory")
         if table is not None and table.total != nodes[number].memory:
             drift = nodes[number].memory - table.total
             text = f"is {table.total}, the machine has {nodes[number].memory} ({drift:+d} bytes)"
-            yield Finding("error", "drift", f"machineState.{number}.memoryMap.memory.total", text)
+            yield StateFinding("error", "drift", f"machineState.{number}.memoryMap.memory.total", text)
 
 
 # kubelet_internal_checkpoint
 
 
-def _devices(checkpoint: DeviceCheckpoint) -> Iterator[Finding]:
+def _devices(checkpoint: DeviceCheckpoint) -> Iterator[StateFinding]:
     held: dict[tuple[str, str], str] = {}
     registered = checkpoint.registered or {}
     for entry in checkpoint.entries or []:
@@ -275,16 +277,16 @@ def _devices(checkpoint: DeviceCheckpoint) -> Iterator[Finding]:
         for device in entry.device_ids():
             other = held.get((entry.resource, device))
             if other is not None and other != entry.pod:
-                yield Finding("error", "owned-twice", path, f"device {device} belongs to pod {other} as well")
+                yield StateFinding("error", "owned-twice", path, f"device {device} belongs to pod {other} as well")
             held[entry.resource, device] = entry.pod
             if device not in (registered.get(entry.resource) or ()):
-                yield Finding("warning", "unregistered", path, f"device {device} is not among the healthy ones")
+                yield StateFinding("warning", "unregistered", path, f"device {device} is not among the healthy ones")
 
 
 # allocated_pods_state, actuated_pods_state
 
 
-def _allocations(allocations: Mapping[str, PodAllocation]) -> Iterator[Finding]:
+def _allocations(allocations: Mapping[str, PodAllocation]) -> Iterator[StateFinding]:
     for uid, pod in allocations.items():
         path = f"entries.{uid}"
         for name, resources in pod.containers.items():
@@ -293,8 +295,10 @@ def _allocations(allocations: Mapping[str, PodAllocation]) -> Iterator[Finding]:
             yield from _contradictions(pod.pod_level, f"{path}.PodLevelResources")
 
 
-def _contradictions(resources: ResourceRequirements, path: str) -> Iterator[Finding]:
+def _contradictions(resources: ResourceRequirements, path: str) -> Iterator[StateFinding]:
     limits = resources.limits or {}
     for name, request in (resources.requests or {}).items():
         if request > limits.get(name, request):
-            yield Finding("error", "over-limit", path, f"requests {request} {name}, more than the limit {limits[name]}")
+            yield StateFinding(
+                "error", "over-limit", path, f"requests {request} {name}, more than the limit {limits[name]}"
+            )
