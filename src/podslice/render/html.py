@@ -22,7 +22,7 @@ body{margin:1rem auto;max-width:1280px;padding:0 1rem;background:var(--paper);co
 font:15px/1.45 system-ui,sans-serif}
 h1{font-size:1.35rem;margin:.2rem 0}h2{font-size:1.1rem;margin:1.4rem 0 .4rem}p{margin:.3rem 0}.dim{color:var(--dim)}
 svg{max-width:100%;height:auto}@media (max-width:800px){.scroll svg{max-width:none}}
-table{border-collapse:collapse;width:100%;font-size:13px}
+table{border-collapse:collapse;width:100%;font-size:13px}th{white-space:nowrap}td:nth-child(-n+2){min-width:7rem}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
 tr[data-o]:hover,tr[data-o]:focus{background:var(--hover);outline:none}
 tr[data-o]:focus-visible{outline:2px solid var(--link);outline-offset:-2px}
