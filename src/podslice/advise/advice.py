@@ -86,8 +86,6 @@ def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") ->
     scores, what scheduler, quota and autoscalers count. With a node, also what becomes of the pod there."""
     if node is None:
         return inspect_pod(pod, default_gates(profile), quirks_of(profile))
-    kubelet = node.kubelet
-    allocatable = kubelet.node_resources().allocatable
-    view = KnownNode(kubelet.config, memory_capacity=node.machine.memory, allocatable=allocatable)
-    gates = kubelet.manager.context.gates
-    return inspect_pod(identified(pod), gates, kubelet.quirks, view=view, node=node.copy())
+    view = node.view
+    known = KnownNode(view.config, memory_capacity=view.machine.memory, allocatable=view.allocatable)
+    return inspect_pod(identified(pod), view.gates, view.quirks, view=known, node=node.copy())

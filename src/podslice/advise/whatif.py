@@ -25,6 +25,7 @@ from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, CPUSet
+from podslice.core.view import NodeView
 
 replace = msgspec.structs.replace
 _MOST_FILLING = 4096
@@ -127,20 +128,20 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
     for verdict in verdicts:
         if verdict.reason:
             refused[verdict.reason] = refused.get(verdict.reason, 0) + 1
-    cpu = node.kubelet.manager.cpu
-    owners = _owners(node)
+    view = node.view
+    owners = _owners(view)
     outcome = Outcome(
         scenario.name,
         admitted=len(verdicts) - sum(refused.values()),
         refused=refused,
         exclusive_cpus=sum(cpus.bit_count() for cpus in owners),
         cross_numa_pods=sum(verdict.cross_numa for verdict in verdicts),
-        shared_cores=_shared_cores(cpu.topology, owners),
-        fragmentation=_fragmentation(cpu.topology, cpu.state.default & ~cpu.reserved) if cpu.static else {},
+        shared_cores=_shared_cores(view.topology, owners),
+        fragmentation=_fragmentation(view.topology, view.assignable) if view.pins_cpus else {},
         pods=tuple(verdicts),
         displaced=displaced,
     )
-    return replace(outcome, stranded_cpus=_stranded(node, pods) if cpu.static else 0)
+    return replace(outcome, stranded_cpus=_stranded(node, pods) if view.pins_cpus else 0)
 
 
 def populated(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Node | None:
@@ -194,23 +195,15 @@ def _is_spread(node: Node, decision: Decision) -> bool:
 
 
 def _device_nodes(node: Node, held: dict[str, list[str]]) -> Iterator[int]:
-    for resource in node.kubelet.devices.resources:
+    for resource in node.view.devices.resources:
         for device in resource.devices:
             if device.id in held.get(resource.resource, ()) and device.numa:
                 yield min(device.numa)
 
 
-def _owners(node: Node) -> list[Bits]:
+def _owners(view: NodeView) -> list[Bits]:
     """Disjoint sets of CPUs: bubbles, and the assignments outside of bubbles as one set for each pod."""
-    state = node.kubelet.manager.cpu.state
-    owned = dict(state.bubbles)
-    for uid, named in state.assignments.items():
-        if uid not in owned:
-            cpus = 0
-            for bits in named.values():
-                cpus |= bits
-            owned[uid] = cpus
-    return list(owned.values())
+    return [*view.bubbles.values(), *(view.assigned_to(uid) for uid in view.owners if uid not in view.bubbles)]
 
 
 def _shared_cores(topology: CPUTopology, owners: Iterable[Bits]) -> int:
@@ -237,9 +230,8 @@ def _in_whole(units: Iterable[Bits], node: Bits, free: Bits) -> int:
 
 def _stranded(node: Node, pods: Sequence[Pod]) -> int:
     """Fill the node with copies of the mix's pods that own CPUs, small ones first, until none fits."""
-    kubelet = node.kubelet
-    gates = kubelet.manager.context.gates
-    sizes = [kubelet.admission(default_pod(pod, gates)).cpus for pod in pods]
+    view = node.view
+    sizes = [view.admission(default_pod(pod, view.gates)).cpus for pod in pods]
     shapes = [pod for size, pod in sorted(zip(sizes, pods, strict=True), key=lambda pair: pair[0]) if size]
     number = 0
     for shape in shapes:
@@ -249,8 +241,7 @@ def _stranded(node: Node, pods: Sequence[Pod]) -> int:
             copy = replace(shape, metadata=replace(shape.metadata, name=uid, uid=uid))
             if _verdict(node, copy).reason:
                 break
-    cpu = kubelet.manager.cpu
-    return (cpu.state.default & ~cpu.reserved).bit_count()
+    return node.view.assignable.bit_count()
 
 
 # Recommendations

@@ -155,9 +155,8 @@ def _strict_reservation(subject: NodeSubject) -> Iterator[Problem]:
     if not subject.options.strict_cpu_reservation:
         return
     how_many = "all CPUs that are not reserved"
-    if subject.manager is not None:
-        assignable = subject.manager.cpu.state.default & ~subject.manager.cpu.reserved
-        how_many = f"all {assignable.bit_count()} CPUs that are not reserved"
+    if subject.view is not None:
+        how_many = f"all {subject.view.assignable.bit_count()} CPUs that are not reserved"
     yield Problem(
         "cpuManagerPolicyOptions[strict-cpu-reservation]",
         f"strict-cpu-reservation keeps the reserved CPUs out of the shared pool, and exclusive containers can take "
@@ -181,10 +180,10 @@ def _would_not_start(subject: NodeSubject) -> Iterator[Problem]:
 
 
 def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
-    manager = subject.manager
-    if manager is None or not manager.cpu.static:
+    view = subject.view
+    if view is None or not view.pins_cpus:
         return
-    reserved, topology = manager.cpu.reserved, manager.cpu.topology
+    reserved, topology = view.reserved, view.topology
     split = [cpus for cpus in topology.cores.values() if cpus & reserved and cpus & ~reserved]
     if not split:
         return
@@ -205,10 +204,10 @@ def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
 
 
 def _reserved_isolated(subject: NodeSubject) -> Iterator[Problem]:
-    manager = subject.manager
-    if manager is None or subject.machine is None or not manager.cpu.static:
+    view = subject.view
+    if view is None or subject.machine is None or not view.pins_cpus:
         return
-    both = manager.cpu.reserved & subject.machine.isolated.bits
+    both = view.reserved & subject.machine.isolated.bits
     if both:
         yield Problem(
             "reservedSystemCPUs",

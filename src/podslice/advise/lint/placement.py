@@ -11,15 +11,15 @@ from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.decision import Decision
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.managers.container import ContainerManager
 from podslice.core.pod.memory_demand import container_memory, pod_memory
 from podslice.core.values.quantity import BINARY_SI, Quantity
+from podslice.core.view import NodeView
 
 _CPU = "cpu"
 
 
 def _refused(subject: PodSubject) -> Iterator[Problem]:
-    if subject.node is None or subject.node.manager is None:
+    if subject.node is None or subject.node.view is None:
         return
     node = subject.node.new_node()
     try:
@@ -53,16 +53,16 @@ def _why(decision: Decision) -> str:
 
 
 def _takes_all(subject: PodSubject) -> Iterator[Problem]:
-    if subject.node is None or subject.node.manager is None or not subject.admission.guaranteed:
+    if subject.node is None or subject.node.view is None or not subject.admission.guaranteed:
         return
     node = subject.node.new_node()
-    before = _assignable(node.kubelet.manager)
+    before = node.view.assignable.bit_count()
     try:
         decision = node.admit(subject.written)
     except UpstreamDefectError:
         return
-    if before and decision.admitted and not _assignable(node.kubelet.manager):
-        left = node.kubelet.manager.cpu.state.default.bit_count()
+    if before and decision.admitted and not node.view.assignable:
+        left = node.view.shared.bit_count()
         rest = f"shares the {count_cpus(left, 'reserved')}" if left else "has no CPU at all"
         yield Problem(
             "spec",
@@ -71,16 +71,12 @@ def _takes_all(subject: PodSubject) -> Iterator[Problem]:
         )
 
 
-def _assignable(manager: ContainerManager) -> int:
-    return (manager.cpu.state.default & ~manager.cpu.reserved).bit_count()
-
-
 def _over_numa_node(subject: PodSubject) -> Iterator[Problem]:
-    manager = subject.node.manager if subject.node is not None else None
-    if manager is None or not subject.admission.guaranteed or len(manager.cpu.topology.numa_nodes) < 2:
+    view = subject.node.view if subject.node is not None else None
+    if view is None or not subject.admission.guaranteed or len(view.topology.numa_nodes) < 2:
         return
-    rooms = _rooms(manager)
-    for path, owner, asked in _asked(subject, manager):
+    rooms = _rooms(view)
+    for path, owner, asked in _asked(subject, view):
         for name, amount in sorted(asked.items()):
             room = rooms.get(name, {})
             largest = max(room.values(), default=0)
@@ -89,26 +85,26 @@ def _over_numa_node(subject: PodSubject) -> Iterator[Problem]:
                 yield _too_wide(subject, path, owner, (name, amount, largest))
 
 
-def _rooms(manager: ContainerManager) -> Mapping[str, Mapping[int, int]]:
+def _rooms(view: NodeView) -> Mapping[str, Mapping[int, int]]:
     """What each NUMA node of the empty machine can give, by resource."""
     rooms: dict[str, dict[int, int]] = {}
-    if manager.cpu.static:
-        free = manager.cpu.state.default & ~manager.cpu.reserved
-        rooms[_CPU] = {node: (cpus & free).bit_count() for node, cpus in manager.cpu.topology.numa_nodes.items()}
-    for node, books in (manager.memory.machine_state if manager.memory.static else {}).items():
+    if view.pins_cpus:
+        free = view.assignable
+        rooms[_CPU] = {node: (cpus & free).bit_count() for node, cpus in view.topology.numa_nodes.items()}
+    for node, books in (view.memory if view.binds_memory else {}).items():
         for name, table in (books.memory_map or {}).items():
             rooms.setdefault(name, {})[node] = table.free
     return rooms
 
 
-def _asked(subject: PodSubject, manager: ContainerManager) -> Iterator[tuple[str, str, dict[str, int]]]:
+def _asked(subject: PodSubject, view: NodeView) -> Iterator[tuple[str, str, dict[str, int]]]:
     """(path, owner, amounts) of what has to fit at once: the pod in pod scope or with a budget, else each container."""
     admission = subject.admission
     if admission.ignored:
         return
-    exact = manager.quirks.inexact_memory_is_refused
+    exact = view.quirks.inexact_memory_is_refused
     try:
-        if admission.managed or manager.topology.scope == "pod":
+        if admission.managed or view.config.topology_manager_scope == "pod":
             path = "spec.resources.requests" if admission.managed else "spec"
             yield path, "the pod", {_CPU: admission.cpus, **pod_memory(admission, exact_text=exact)}
             return

@@ -135,8 +135,8 @@ def _partial_cores(subject: PodSubject) -> Iterator[Problem]:
     if node is None or not node.options.full_pcpus_only or not subject.admission.guaranteed:
         return
     threads, known = 2, ""
-    if node.manager is not None:
-        threads = node.manager.cpu.topology.cpus_per_core
+    if node.view is not None:
+        threads = node.view.topology.cpus_per_core
     else:
         known = " (assumed; --machine tells)"
     if threads < 2:

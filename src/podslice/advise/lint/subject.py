@@ -12,7 +12,6 @@ from podslice.core.config.validation import ConfigProblem, validate
 from podslice.core.errors import StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import ContainerManager
 from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import limits_of, pod_limits, pod_requests, requests_of
@@ -24,6 +23,7 @@ from podslice.core.quirks import PROFILES
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.gates import FeatureGates, GateError
 from podslice.core.values.quantity import Quantity
+from podslice.core.view import NodeView
 
 
 class NodeSubject:
@@ -100,11 +100,11 @@ class NodeSubject:
         return None
 
     @cached_property
-    def manager(self) -> ContainerManager | None:
-        """The managers of the empty node, None where there is no machine or the kubelet would not start."""
+    def view(self) -> NodeView | None:
+        """The empty node, None where there is no machine or the kubelet would not start."""
         if self.machine is None or self.errors or self.start_error is not None:
             return None
-        return self.new_node().kubelet.manager
+        return self.new_node().view
 
     def new_node(self) -> Node:
         """An empty node. Raises `StartError`."""
