@@ -26,7 +26,7 @@ OVERHEAD = {"cpu": "250m", "memory": "120Mi"}
 
 
 def test_worked_example() -> None:
-    """Spec 8.3: pod limit 2 CPU and 1Gi; a requests 500m, b limits memory to 256Mi."""
+    """The example (pod-level-resources 8.3): pod limit 2 CPU and 1Gi; a requests 500m, b limits memory to 256Mi."""
     one = pod({"requests": {"cpu": "500m"}}, {"limits": {"memory": "256Mi"}}, resources=requirements(limits="2/1Gi"))
     a, b = (container.resources for container in effects(one).containers)
     assert (a.cpu_shares, a.cpu_quota, a.memory_limit) == (512, 200_000, GI)

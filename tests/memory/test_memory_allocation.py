@@ -106,7 +106,7 @@ def test_refusals(quirks, others, amount, affinity, expected):
 
 @BOTH
 def test_init_memory_is_reused(quirks):
-    """Init 3Gi, then app 5Gi: 5Gi are booked, and the records add up to them (1.10)."""
+    """Init 3Gi, then app 5Gi: 5Gi are booked, and the records add up to them (memory-device 1.10)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     assert admit(memory_manager, pod("u", memory("5Gi"), init=(memory("3Gi"),)), near(1)) == ""
     assert sizes(memory_manager, "u") == {"i0": {"memory": 0}, "c0": {"memory": 5}}
@@ -174,7 +174,7 @@ def test_init_container_before_shared_containers_stays_ended():
 @pytest.mark.parametrize(("quirks", "short"), [(PODSLICE, False), (KUBELET_1_36, True)], ids=["podslice", "kubelet"])
 def test_admitting_again_books_enough(quirks, short):
     """A container that is new in a pod admitted again is booked in full; upstream counts init memory that was given
-    back long ago (4.7, 4.9)."""
+    back long ago (memory-device 4.7, 4.9)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     described = pod("u", memory("1Gi"), init=(memory("4Gi"),))
     assert admit(memory_manager, described, near(1)) == ""
@@ -192,7 +192,7 @@ def test_admitting_again_books_enough(quirks, short):
     ids=["podslice", "kubelet"],
 )
 def test_single_node_of_a_group(quirks, nodes, cells):
-    """An affinity inside a group uses the whole group; upstream breaks it (4.5)."""
+    """An affinity inside a group uses the whole group; upstream breaks it (memory-device 4.5)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     assert admit(memory_manager, pod("group", memory("12Gi")), near(0, 1)) == ""
     assert admit(memory_manager, pod("u", memory("1Gi")), near(1, preferred=False)) == ""
@@ -201,7 +201,7 @@ def test_single_node_of_a_group(quirks, nodes, cells):
 
 
 def test_missing_huge_page_size():
-    """Huge pages that only some nodes have come from those, and the state survives a restart (4.1)."""
+    """Huge pages that only some nodes have come from those, and the state survives a restart (memory-device 4.1)."""
     memory_manager = manager(machine(10, 9, huge={1: 2}))
     assert admit(memory_manager, pod("u", memory("12Gi", huge="2Gi")), ANYWHERE) == ""
     assert used(memory_manager) == [9, 3]
@@ -221,7 +221,7 @@ def test_unknown_huge_page_size_of_zero():
 
 @pytest.mark.parametrize(("quirks", "expected"), [(PODSLICE, ""), (KUBELET_1_36, NO_NODE)], ids=["podslice", "kubelet"])
 def test_shared_container_in_container_scope(quirks, expected):
-    """A container that shares its pod's memory needs none of its own; upstream refuses it (4.2)."""
+    """A container that shares its pod's memory needs none of its own; upstream refuses it (memory-device 4.2)."""
     memory_manager = manager(machine(10, 9), quirks=quirks, gates=POD_LEVEL)
     described = pod("u", memory("1Gi"), {}, budget={"cpu": "2", "memory": "4Gi"}, gates=POD_LEVEL)
     memory_manager.context.activate(described)

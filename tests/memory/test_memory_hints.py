@@ -150,7 +150,7 @@ def test_hints_of_sums_that_wrap():
 
 
 def test_missing_table_is_a_crash_upstream():
-    """A node without the huge page size crashes v1.36.2 and counts as empty here (4.1)."""
+    """A node without the huge page size crashes v1.36.2 and counts as empty here (memory-device 4.1)."""
     state = {0: node_state(9, 9, cells=(0,), hugepages_1Gi=(2, 2)), 1: node_state(9, 9, cells=(1,))}
     request = {"memory": GiB, HUGE: GiB}
     with pytest.raises(UpstreamDefectError, match="missing_hugepages_crash"):
@@ -185,7 +185,7 @@ def test_ignored_pods_have_no_hints_and_no_memory():
     ("quirks", "expected"), [(PODSLICE, {"memory": []}), (KUBELET_1_36, {})], ids=["podslice", "kubelet"]
 )
 def test_impossible_request(quirks, expected):
-    """Memory that fits nowhere is impossible; upstream says "no preference" (4.4)."""
+    """Memory that fits nowhere is impossible; upstream says "no preference" (memory-device 4.4)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     huge = pod("u", memory("99Gi"))
     assert memory_manager.container_hints(huge, huge.containers[0]) == expected
@@ -193,7 +193,7 @@ def test_impossible_request(quirks, expected):
 
 
 def test_pod_request_is_the_most_used_at_a_time():
-    """The pod's hints are for its apps and sidecars together, or for a larger init phase (1.5)."""
+    """The pod's hints are for its apps and sidecars together, or for a larger init phase (memory-device 1.5)."""
     memory_manager = manager(machine(10, 9, 9), reserved={0: "1Gi"})
     wide = pod("u", memory("4Gi"), memory("4Gi"), sidecars=(memory("2Gi"),), init=(memory("1Gi"),))
     assert shown(memory_manager.pod_hints(wide)["memory"]) == "{0,1}+ {0,2}+ {1,2}+ {0,1,2}-"
@@ -202,7 +202,7 @@ def test_pod_request_is_the_most_used_at_a_time():
 
 
 def test_resources_of_init_containers_only_are_dropped():
-    """Huge pages that no app container asks for are not part of the pod's request (1.5)."""
+    """Huge pages that no app container asks for are not part of the pod's request (memory-device 1.5)."""
     memory_manager = manager(machine(10, 9, huge={0: 1, 1: 1}))
     described = pod("u", memory("1Gi"), init=(memory("1Gi", huge="1Gi"),))
     assert set(memory_manager.pod_hints(described)) == {"memory"}
@@ -223,7 +223,7 @@ def test_running_container_hints_at_its_own_nodes():
     ("quirks", "expected"), [(PODSLICE, "{1}+"), (KUBELET_1_36, None)], ids=["podslice", "kubelet"]
 )
 def test_running_pod_hints_at_its_own_nodes(quirks, expected):
-    """A pod of several containers keeps its nodes in pod scope; upstream loses them (4.6)."""
+    """A pod of several containers keeps its nodes in pod scope; upstream loses them (memory-device 4.6)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     running = pod("u", memory("2Gi"), memory("1Gi"))
     assert admit(memory_manager, running, near(1)) == ""
@@ -250,7 +250,7 @@ def test_running_pod_level_pod_hints_at_its_own_nodes():
 
 
 def test_empty_shared_pool_is_impossible():
-    """A pod whose exclusive containers leave its others nothing fits nowhere (1.7)."""
+    """A pod whose exclusive containers leave its others nothing fits nowhere (memory-device 1.7)."""
     memory_manager = manager(machine(10, 9), gates=POD_LEVEL)
     greedy = pod("u", memory("4Gi"), {}, budget={"cpu": "2", "memory": "4Gi"}, gates=POD_LEVEL)
     assert memory_manager.pod_hints(greedy) == {"memory": []}

@@ -72,7 +72,7 @@ def test_static_needs_reserved_memory(quirks):
 
 @BOTH
 def test_fresh_machine(quirks):
-    """Huge pages are not part of allocatable memory, and reservations come off their node (1.4)."""
+    """Huge pages are not part of allocatable memory, and reservations come off their node (memory-device 1.4)."""
     memory_manager = manager(machine(10, 9, huge={0: 2, 1: 0}), quirks=quirks)
     assert memory_manager.allocatable == [
         Block((0,), HUGE, 2 * GiB),
@@ -85,7 +85,7 @@ def test_fresh_machine(quirks):
 
 
 def test_reservation_larger_than_the_node():
-    """A reservation a node cannot hold does not start; upstream invents memory (4.9)."""
+    """A reservation a node cannot hold does not start; upstream invents memory (memory-device 4.9)."""
     settings = config({0: {"memory": "3Gi"}, 1: {"memory": "1Gi"}})
     hardware = machine(4, 9, huge={0: 2})
     with pytest.raises(StartError, match=r"reservedMemory: 3221225472 bytes of memory cannot .* NUMA node 0"):
@@ -95,7 +95,7 @@ def test_reservation_larger_than_the_node():
 
 
 def test_negative_reservation():
-    """A negative reservation does not start; upstream adds it to the node's memory (4.10)."""
+    """A negative reservation does not start; upstream adds it to the node's memory (memory-device 4.10)."""
     settings = config({0: {"memory": "-1Gi"}, 1: {"memory": "2Gi"}})
     with pytest.raises(StartError, match="cannot be reserved on NUMA node 0"):
         manager(machine(4, 4), settings=settings)
@@ -125,7 +125,7 @@ def test_restart_restores_everything(quirks):
 @BOTH
 @pytest.mark.parametrize("drift", [-GiB, GiB])
 def test_changed_memory_does_not_start(quirks, drift):
-    """A machine whose memory changed since the file was written is refused, even without pods (1.14)."""
+    """A machine whose memory changed since the file was written is refused, even without pods (memory-device 1.14)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
     changed = Machine(
         (memory_manager.machine.nodes[0], msgspec.structs.replace(machine(9, 9).nodes[1], memory=9 * GiB + drift))
@@ -234,7 +234,7 @@ def test_books_of_a_kubelet_are_settled_at_start():
 
 @pytest.mark.parametrize(("quirks", "kept"), [(PODSLICE, False), (KUBELET_1_36, True)], ids=["podslice", "kubelet"])
 def test_pod_entry_without_containers(quirks, kept):
-    """What an interrupted admission wrote is dropped at start; upstream keeps it for ever (4.9)."""
+    """What an interrupted admission wrote is dropped at start; upstream keeps it for ever (memory-device 4.9)."""
     checkpoint = load(manager(machine(10, 9), gates=POD_LEVEL).encode(), pod_level=True)
     checkpoint.pod_entries = {"u": [Block((0,), "memory", GiB)]}
     memory_manager = manager(machine(10, 9), quirks=quirks, gates=POD_LEVEL, state=encode(checkpoint, "v2"))

@@ -128,7 +128,7 @@ def test_empty_shared_pool(quirks, described, expected):
 
 
 def test_exhausted_huge_pages():
-    """The check looks at every resource, and names it (4.14)."""
+    """The check looks at every resource, and names it (memory-device 4.14)."""
     memory_manager = manager(machine(10, 9, huge={0: 2, 1: 0}), gates=POD_LEVEL)
     described = slices(memory("1Gi", huge="2Gi"), {}, budget={**BUDGET, HUGE: "2Gi"})
     assert admit(memory_manager, described, ANYWHERE).startswith(
@@ -140,7 +140,7 @@ def test_exhausted_huge_pages():
     ("quirks", "expected"), [(PODSLICE, [4, 0]), (KUBELET_1_36, [8, 0])], ids=["podslice", "kubelet"]
 )
 def test_admitting_again(quirks, expected):
-    """A running pod keeps what it has; upstream books it twice (4.3)."""
+    """A running pod keeps what it has; upstream books it twice (memory-device 4.3)."""
     memory_manager = manager(machine(10, 9), quirks=quirks, gates=POD_LEVEL)
     described = slices(memory("1Gi"), {}, budget={"cpu": "4", "memory": "4Gi"})
     assert admit(memory_manager, described, near(0)) == ""
@@ -174,7 +174,8 @@ OVER = [
 
 @pytest.mark.parametrize(("described", "resource"), [o[1:] for o in OVER], ids=[o[0] for o in OVER])
 def test_more_than_the_budget(described, resource):
-    """Containers that ask for more at a time than their pod has are refused; upstream wraps around (4.9)."""
+    """Containers that ask for more at a time than their pod has are refused; upstream wraps around
+    (memory-device 4.9)."""
     memory_manager = manager(machine(10, 9, huge={0: 1, 1: 1}), gates=POD_LEVEL)
     assert admit(memory_manager, described, near(0)) == (
         f"[memorymanager] the containers of the pod request more {resource} than the pod itself"
@@ -192,7 +193,7 @@ def test_init_and_apps_share_the_budget_in_time():
 
 @pytest.mark.parametrize(("quirks", "refused"), [(PODSLICE, True), (KUBELET_1_36, False)], ids=["podslice", "kubelet"])
 def test_budget_that_is_no_number_of_bytes(quirks, refused):
-    """A fractional budget is refused; upstream admits the pod without booking its memory (4.8)."""
+    """A fractional budget is refused; upstream admits the pod without booking its memory (memory-device 4.8)."""
     memory_manager = manager(machine(10, 9), quirks=quirks, gates=POD_LEVEL)
     message = admit(memory_manager, slices({}, budget={"cpu": "1", "memory": "1500m"}), near(0))
     assert message == ("[memorymanager] failed to represent quantity as int64" if refused else "")

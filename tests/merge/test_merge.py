@@ -19,7 +19,7 @@ POLICIES = ("best-effort", "restricted", "single-numa-node")
 
 
 def brute_force(policy: str, nodes: int, distances: list[list[int]], closest: bool, lists: list[list[Hint]]) -> Hint:
-    """Spec 9.3 to 9.5 word for word: all choices, all merged hints, the total order."""
+    """The rules (cpu-topology 9.3 to 9.5) word for word: all choices, all merged hints, the total order."""
     everything = (1 << nodes) - 1
     if policy == "single-numa-node":
         lists = [[h for h in hints if h.preferred and (h.mask is None or h.mask.bit_count() == 1)] for hints in lists]

@@ -47,7 +47,8 @@ def check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
 
 
 def check_budget(pod: AdmissionPod, request: Amounts, own: Own) -> None:
-    """Refuse a pod whose containers ask for more at a time than the pod has (4.9). Raises `AdmissionError`."""
+    """Refuse a pod whose containers ask for more at a time than the pod has (memory-device 4.9). Raises
+    `AdmissionError`."""
     running: Amounts = {}
     for container in pod.containers:
         at_a_time = dict(running)

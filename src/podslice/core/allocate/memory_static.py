@@ -22,7 +22,8 @@ _NO_ROOM = StartKind(
 
 
 def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:
-    """Refuse reservations that a NUMA node cannot hold; upstream's arithmetic wraps and invents memory (4.9, 4.10).
+    """Refuse reservations that a NUMA node cannot hold; upstream's arithmetic wraps and invents memory
+    (memory-device 4.9, 4.10).
 
     Raises `StartError`.
     """

@@ -131,7 +131,8 @@ class MemoryBooks:
             ]
 
     def _drop_unbooked_pods(self) -> None:
-        """Pod entries without containers are left by an interrupted admission; nothing is booked for them (4.9)."""
+        """Pod entries without containers are left by an interrupted admission; nothing is booked for them
+        (memory-device 4.9)."""
         for uid in [uid for uid in self.pod_assignments if not self.assignments.get(uid)]:
             del self.pod_assignments[uid]
             self.revision += 1

@@ -21,7 +21,7 @@ _NOT_INT64 = "[memorymanager] failed to represent quantity as int64"
 def container_memory(pod: AdmissionPod, container: AdmissionContainer, *, exact_text: bool) -> Amounts:
     """Bytes of a container's own request; nothing for the containers that share a pod's memory.
 
-    `exact_text` refuses whole amounts because of how they were written, as upstream does (4.8).
+    `exact_text` refuses whole amounts because of how they were written, as upstream does (memory-device 4.8).
     Raises `AdmissionError`.
     """
     if pod.managed and not container.guaranteed:

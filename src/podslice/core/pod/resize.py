@@ -196,7 +196,7 @@ def _without_resources(new: Pod, old: Pod) -> Pod:
     return replace(new, spec=spec)
 
 
-# Admission plugins (15.3)
+# Admission plugins (pod-level-resources 15.3)
 
 
 def node_capacity_error(pod: Pod, allocatable: Mapping[str, Quantity]) -> str:

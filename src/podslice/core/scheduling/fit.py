@@ -49,20 +49,23 @@ class InsufficientResource(NamedTuple):
 
 
 def filter_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
-    """What an incoming pod asks a node for: effective requests of the specification, overhead included (13.1)."""
+    """What an incoming pod asks a node for: effective requests of the specification, overhead included
+    (pod-level-resources 13.1)."""
     counted = amounts(pod_requests(pod, pod_level=gates["PodLevelResources"]))
     return {name: max(0, amount) for name, amount in counted.items()}
 
 
 def accounted_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
-    """What a pod on the node takes away from others: specification, allocation and what is in force (7.3)."""
+    """What a pod on the node takes away from others: specification, allocation and what is in force
+    (pod-level-resources 7.3)."""
     return amounts(_accounted(pod, gates))
 
 
 def non_zero_requests(pod: Pod, gates: Mapping[str, bool]) -> dict[str, int]:
     """CPU (milli) and memory (bytes) of a pod on the node, with defaults for containers that request neither.
 
-    With pod-level requests a default only stands for a resource that is missing from the whole (13.2).
+    With pod-level requests a default only stands for a resource that is missing from the whole
+    (pod-level-resources 13.2).
     """
     missing = NON_ZERO_REQUESTS
     if gates["PodLevelResources"] and is_pod_level_requests_set(pod):
@@ -114,7 +117,8 @@ def filter_code(lacking: Sequence[InsufficientResource]) -> str:
 
 
 def no_node_message(nodes: Sequence[Sequence[InsufficientResource]]) -> str:
-    """The `FailedScheduling` event of a pod that fits none of the nodes, from what it lacks on each (13.4)."""
+    """The `FailedScheduling` event of a pod that fits none of the nodes, from what it lacks on each
+    (pod-level-resources 13.4)."""
     reasons = Counter(lack.reason for lacking in nodes for lack in lacking)
     shown = sorted(f"{count} {reason}" for reason, count in reasons.items())
     return f"0/{len(nodes)} nodes are available: {', '.join(shown)}."
