@@ -95,7 +95,7 @@ def _touched(topology: CPUTopology, cpus: Bits) -> int:
 
 
 def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> None:
-    """The two checks of `full-pcpus-only` (cpu-topology 6.2.4): `count` must fill whole cores, and enough CPUs
+    """The two checks of `full-pcpus-only` (cpu-topology 6.2, step 4): `count` must fill whole cores, and enough CPUs
     must be free on cores that hold no reserved CPU. Raises `AdmissionError` with reason `SMTAlignmentError`."""
     if count % cpus_per_core:
         raise AdmissionError(
