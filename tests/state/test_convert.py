@@ -47,12 +47,12 @@ def test_there_and_back_is_the_same_file(name: str, there: Release, back: Releas
     first = convert(read_content(_FILES[name]), there, samples.CONTAINERS)
     second = convert(read_content(first.data), back, samples.CONTAINERS)
     assert second.data == _FILES[name]
-    assert first.lost == second.lost == []
+    assert first.remarks == second.remarks == []
 
 
 def test_what_the_older_cpu_format_loses_is_said() -> None:
     """The pod's own CPUs and unknown members are named; CPUs no container uses go to the node's pool."""
-    lost = convert(read_content(_FILES["cpu-v4"]), Release(35), {}).lost
+    lost = convert(read_content(_FILES["cpu-v4"]), Release(35), {}).remarks
     assert lost == [
         'members of the newer format that the older one does not have: "originals":{"pod-a":{"app":"4-5"}}',
         "pod pod-b: that CPUs 6-11 belong to the pod as a whole; its containers keep theirs, "
@@ -67,7 +67,7 @@ def test_limits_of_sharing_containers_are_said() -> None:
     entries = {"p": {"own": "1-2", "b": "3-5", "c": "3-5"}}
     source = CPUCheckpoint("static", "0,6-7", entries, pod_entries={"p": parse_bits("1-5")})
     conversion = convert(read_content(encode(source, "v3")), Release(35), {})
-    assert conversion.lost[1].endswith("takes all their CPUs for exclusive and lifts the CPU limits, also of b, c")
+    assert conversion.remarks[1].endswith("takes all their CPUs for exclusive and lifts the CPU limits, also of b, c")
     _, findings = verify(conversion.data, NodeFacts())
     assert [(one.level, one.code, one.path) for one in findings] == [("note", "shared-set", "entries.p")]
     assert findings[0].text.startswith("b, c have the same CPUs")
@@ -80,7 +80,7 @@ def test_memory_of_a_pod_is_booked_once_by_its_containers() -> None:
     entries = checkpoint_memory.decode(conversion.data).entries or {}
     blocks = [block for own in (entries["pod-b"] or {}).values() for block in own or ()]
     assert sum(block.size for block in blocks) == 8 * samples.GIB
-    assert conversion.lost == [
+    assert conversion.remarks == [
         "pod pod-b: that 8Gi of memory belongs to the pod as a whole; its containers book it now"
     ]
 
@@ -90,7 +90,7 @@ def test_container_ids_must_be_known() -> None:
     old = read_content(samples.files()["cpu-v1"])
     with pytest.raises(InputError, match=r"container ids, and these are not known: id-a, id-b .*--containers"):
         convert(old, Release(36), {})
-    assert convert(old, Release(36), samples.CONTAINERS).lost == []
+    assert convert(old, Release(36), samples.CONTAINERS).remarks == []
     with pytest.raises(InputError, match="app in pod pod-a is not known"):
         convert(read_content(_FILES["cpu-v2"]), Release(17), {})
 

@@ -34,7 +34,7 @@ def test_a_truncated_file_keeps_what_is_before_the_fault() -> None:
     cut = _FILES["cpu-v2"].index(b'"pod-b"')
     repaired = repair_cpu(_FILES["cpu-v2"][:cut], Release(36), _NODE, None)
     assert repaired.data == checkpoint_cpu.encode(CPUCheckpoint("static", "0-3,6-15", {"pod-a": {"app": "4-5"}}), "v2")
-    assert repaired.actions == [
+    assert repaired.remarks == [
         "the file is broken; what comes before the fault is used",
         "defaultCpuSet: '0-3,10-15' becomes '0-3,6-15': all CPUs that nobody owns",
     ]
@@ -46,7 +46,7 @@ def test_running_pods_go_before_the_file() -> None:
     repaired = repair_cpu(_FILES["cpu-v2"], Release(36), _NODE, running)
     expected = CPUCheckpoint("static", "0-5,10-15", {"pod-b": {"one": "8-9", "two": "6-7"}})
     assert repaired.data == checkpoint_cpu.encode(expected, "v2")
-    assert repaired.actions == [
+    assert repaired.remarks == [
         "entries.pod-a.app: does not run any more; dropped",
         "entries.pod-b.one: the file says 6-7, the container runs on 8-9; so it is written",
         "entries.pod-b.two: the file says 8-9, the container runs on 6-7; so it is written",
@@ -61,7 +61,7 @@ def test_nothing_is_owned_twice_afterwards() -> None:
     facts = NodeFacts(machine=samples.machine(), reserved=3)
     repaired = repair_cpu(data, Release(36), facts, None)
     assert checkpoint_cpu.decode(repaired.data, "v2").entries == {"p": {"a": "4-7"}}
-    assert [action.partition(": ")[2] for action in repaired.actions[:3]] == [
+    assert [action.partition(": ")[2] for action in repaired.remarks[:3]] == [
         "CPUs 7 belong to another pod; dropped",
         "CPUs 0 are reserved for the system; dropped",
         "CPUs 99 are not on the machine; dropped",
@@ -72,7 +72,7 @@ def test_an_unreadable_file_becomes_an_empty_state() -> None:
     """With nothing to go by, all CPUs are shared."""
     repaired = repair_cpu(b"\x00\x01", Release(36), _NODE, None)
     assert repaired.data == checkpoint_cpu.encode(CPUCheckpoint("static", "0-15"), "v2")
-    assert repaired.actions[0] == "the file is unreadable; nothing of it is used"
+    assert repaired.remarks[0] == "the file is unreadable; nothing of it is used"
 
 
 def test_memory_that_does_not_fit_is_dropped() -> None:
@@ -82,7 +82,7 @@ def test_memory_that_does_not_fit_is_dropped() -> None:
     checkpoint.entries["pod-z"] = {"big": [checkpoint_memory.Block((0,), "memory", 12 * samples.GIB)]}
     repaired = repair_memory(checkpoint_memory.encode(checkpoint, "v1"), Release(36), _NODE, None)
     assert repaired.data == _FILES["memory-v1"]
-    assert repaired.actions == ["entries.pod-z.big: 12Gi of memory do not fit; dropped"]
+    assert repaired.remarks == ["entries.pod-z.big: 12Gi of memory do not fit; dropped"]
 
 
 def test_releases_before_1_18_are_refused() -> None:

@@ -83,5 +83,7 @@ def test_restart_that_crashes() -> None:
     with pytest.raises(StartError, match="crashes here: missing_hugepages_crash: NUMA node 1 has no hugepages-1Gi"):
         Node(machine, CONFIG, files=before.files, profile="kubelet-1.36")
     facts = NodeFacts(machine=machine, memory_reserved={0: {"memory": 256 << 20}})
-    sentence = start_consequence(before.files["memory_manager_state"], "memory", Release(36), facts)
-    assert sentence.startswith("a kubelet 1.36 does not start: it crashes, missing_hugepages_crash")
+    consequence = start_consequence(before.files["memory_manager_state"], "memory", Release(36), facts)
+    assert consequence is not None
+    assert not consequence.starts
+    assert consequence.text.startswith("a kubelet 1.36 does not start: it crashes, missing_hugepages_crash")

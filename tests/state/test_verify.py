@@ -134,7 +134,17 @@ def test_a_newer_file_for_an_older_kubelet_with_idle_pod_cpus() -> None:
 
 
 def test_consequences_for_people() -> None:
-    """Device files never stop a kubelet, and kubelets before 1.21 know no memory file."""
-    assert start_consequence(_FILES["device-v2"], "device", Release(36), _NODE).endswith("starts with these devices")
-    assert "knows no device" in start_consequence(b"{}", "device", Release(36), _NODE)
-    assert "ignores the file" in start_consequence(_FILES["memory-v1"], "memory", Release(20), _NODE)
+    """Device files never stop a kubelet, kubelets before 1.21 know no memory file, and a broken file stops a kubelet
+    whatever its sentence says."""
+    devices = start_consequence(_FILES["device-v2"], "device", Release(36), _NODE)
+    assert devices == (True, "a kubelet 1.36 starts with these devices")
+    for data, kind, minor, starts, part in (
+        (b"{}", "device", 36, True, "knows no device"),
+        (_FILES["memory-v1"], "memory", 20, True, "ignores the file"),
+        (b"{", "cpu", 36, False, "does not start"),
+    ):
+        consequence = start_consequence(data, kind, Release(minor), _NODE)
+        assert consequence is not None
+        assert consequence.starts == starts
+        assert part in consequence.text
+    assert start_consequence(b"{}", "allocation", Release(35), _NODE) is None

@@ -11,6 +11,8 @@ from podslice.core.errors import InputError
 from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, parse_bits, union
 from podslice.host.statefile import read_state
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.content import Content, read_content
 from podslice.statefiles.go.gojson import CheckpointError
 
@@ -38,13 +40,13 @@ class WrittenState(msgspec.Struct, frozen=True):
 def load_state(directory: Path) -> WrittenState:
     """The state files of a directory. Raises `InputError` if there is no CPU Manager state."""
     content, problems = _content(directory / CPU_STATE_FILE)
-    if content is None or content.cpu is None:
+    cpu = content.checkpoint if content is not None else None
+    if not isinstance(cpu, CPUCheckpoint):
         if problems:
             return WrittenState(problems=tuple(problems))
         raise InputError(
             f"holds no {CPU_STATE_FILE}", source=str(directory), remedy="--state names the kubelet's or agent's folder"
         )
-    cpu = content.cpu
     assignments: dict[str, dict[str, Bits]] = {}
     for key, containers in (cpu.entries or {}).items():
         uid = key.partition("/")[0]
@@ -75,10 +77,11 @@ def _content(path: Path) -> tuple[Content | None, list[AuditFinding]]:
 def _memory(path: Path, problems: list[AuditFinding]) -> dict[str, dict[str, Bits]]:
     content, found = _content(path)
     problems += found
-    if content is None or content.memory is None:
+    memory = content.checkpoint if content is not None else None
+    if not isinstance(memory, MemoryCheckpoint):
         return {}
     nodes: dict[str, dict[str, Bits]] = {}
-    for key, containers in (content.memory.entries or {}).items():
+    for key, containers in (memory.entries or {}).items():
         for name, blocks in (containers or {}).items():
             mask = bits_of(node for block in blocks or () for node in block.numa_affinity or ())
             if mask:

@@ -32,13 +32,16 @@ from podslice.host.statefile import back_up, read_state, write_atomically
 from podslice.render.ansi import echo, style
 from podslice.render.state_table import content_text, identity_text
 from podslice.statefiles.formats.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.content import Content, read_content
 from podslice.statefiles.formats.releases import FileKind, Release, release
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.convert import convert as convert_content
-from podslice.statefiles.tools.repair import Repaired, RunningPods, repair_cpu
+from podslice.statefiles.tools.repair import RunningPods, repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
-from podslice.statefiles.tools.start import NodeFacts, start_consequence
+from podslice.statefiles.tools.start import Consequence, NodeFacts, start_consequence
 from podslice.statefiles.tools.verify import StateFinding, kind_of_name
 from podslice.statefiles.tools.verify import verify as verify_file
 
@@ -226,11 +229,11 @@ def show(path: Path, output: str) -> None:
     sys.exit(1 if problems else 0)
 
 
-def _title(content: Any) -> str:
-    if content.allocation is not None and content.intact:
+def _title(content: Content) -> str:
+    if content.kind == "allocation" and content.intact:
         return "granted resources (kubelet 1.36)"
-    owner = content.cpu or content.memory
-    policy = "" if owner is None else f", policy {owner.policy_name}"
+    checkpoint = content.checkpoint
+    policy = f", policy {checkpoint.policy_name}" if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else ""
     return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
 
 
@@ -262,22 +265,37 @@ def verify(path: Path, version: str, pod_level: bool, output: str, **options: An
             text = f"the content is a {content.kind} state file"
             findings.append(StateFinding("error", "kind", "", text))
         kind = file.kind or (content.kind if content is not None else None)
-        start = start_consequence(file.data, kind, reader, facts, _kubelet_path(file)) if kind else ""
-        results.append((file, content, findings, start))
+        start = start_consequence(file.data, kind, reader, facts, _kubelet_path(file)) if kind else None
+        results.append(_Verdict(file, content, findings, start))
     if output in ("table", "wide"):
         for result in results:
-            _print_verdict(*result, wide=output == "wide")
+            _print_verdict(result, wide=output == "wide")
     else:
-        emit(StateVerificationList(tuple(_verdict(*result) for result in results)), output)
-    bad = any(finding.level != "note" for _, _, findings, _ in results for finding in findings)
-    sys.exit(1 if bad or any("does not start" in start for *_, start in results) else 0)
+        emit(StateVerificationList(tuple(map(_verification, results))), output)
+    sys.exit(1 if any(result.bad for result in results) else 0)
+
+
+class _Verdict(NamedTuple):
+    """What was found out about one file; `content` None: it cannot be read, `start` None: nobody knows."""
+
+    file: StateFile
+    content: Content | None
+    findings: list[StateFinding]
+    start: Consequence | None
+
+    @property
+    def bad(self) -> bool:
+        """Something is wrong that must not be."""
+        stops = self.start is not None and not self.start.starts
+        return stops or any(finding.level != "note" for finding in self.findings)
 
 
 def _kubelet_path(file: StateFile) -> str:
     return str(file.path) if file.path.is_absolute() else ""
 
 
-def _print_verdict(file: StateFile, content: Any, findings: list[StateFinding], start: str, *, wide: bool) -> None:
+def _print_verdict(verdict: _Verdict, *, wide: bool) -> None:
+    file, content, findings, start = verdict
     echo(f"{style(str(file.path), bold=True)}: {'unreadable' if content is None else _title(content)}")
     if wide and content is not None:
         echo(identity_text(file.data, content))
@@ -286,11 +304,12 @@ def _print_verdict(file: StateFile, content: Any, findings: list[StateFinding], 
         echo(f"  {level} {finding.code}: {finding.path + ': ' if finding.path else ''}{finding.text}")
     if not findings:
         echo("  nothing is wrong")
-    if start:
-        echo(f"  {start}")
+    if start is not None:
+        echo(f"  {start.text}")
 
 
-def _verdict(file: StateFile, content: Content | None, findings: list[StateFinding], start: str) -> StateVerification:
+def _verification(verdict: _Verdict) -> StateVerification:
+    file, content, findings, start = verdict
     return StateVerification(
         file=str(file.path),
         kind=None if content is None else content.kind,
@@ -299,7 +318,7 @@ def _verdict(file: StateFile, content: Content | None, findings: list[StateFindi
         checksum=None if content is None else content.identity.stated,
         format=None if content is None else content.identity.matches,
         findings=tuple(findings),
-        start=start,
+        start="" if start is None else start.text,
     )
 
 
@@ -333,12 +352,11 @@ def convert(
     changes = []
     for file in files:
         try:
-            conversion = convert_content(read_content(file.data), target, known)
+            changes.append((file, convert_content(read_content(file.data), target, known)))
         except CheckpointError as error:
             raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
         except InputError as error:
             raise error.at(source=str(file.path)) from None
-        changes.append((file, Repaired(conversion.data, conversion.version, conversion.lost)))
     _finish(changes, target, write, out, output, conversion=True)
 
 
@@ -390,7 +408,7 @@ def repair(
     _finish(changes, target, write, out, output, conversion=False)
 
 
-def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: RunningPods | None) -> Repaired:
+def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
     if file.kind is None:
         raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
     make = repair_cpu if file.kind == "cpu" else repair_memory
@@ -398,7 +416,7 @@ def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: Runni
 
 
 def _finish(
-    changes: list[tuple[StateFile, Repaired]],
+    changes: list[tuple[StateFile, Rewritten]],
     target: Release,
     write: bool,
     out: str | None,
@@ -424,15 +442,15 @@ def _finish(
     elif not report:
         done = [(file, change, backup) for (file, change), backup in zip(changes, backups, strict=True)]
         if conversion:
-            lost = (StateConversion(**_facts_of(*one), lost=tuple(one[1].actions)) for one in done)
+            lost = (StateConversion(**_facts_of(*one), lost=tuple(one[1].remarks)) for one in done)
             emit(StateConversionList(tuple(lost)), output)
         else:
-            repaired = (StateRepair(**_facts_of(*one), actions=tuple(one[1].actions)) for one in done)
+            repaired = (StateRepair(**_facts_of(*one), actions=tuple(one[1].remarks)) for one in done)
             emit(StateRepairList(tuple(repaired)), output)
-    sys.exit(1 if any(change.actions for _, change in changes) and not (write or out) else 0)
+    sys.exit(1 if any(change.remarks for _, change in changes) and not (write or out) else 0)
 
 
-def _replace(file: StateFile, change: Repaired) -> Path | None:
+def _replace(file: StateFile, change: Rewritten) -> Path | None:
     if change.data == file.data:
         return None
     try:
@@ -443,16 +461,16 @@ def _replace(file: StateFile, change: Repaired) -> Path | None:
     return backup
 
 
-def _print_change(file: StateFile, change: Repaired, target: Release, backup: Path | None, *, err: bool) -> None:
+def _print_change(file: StateFile, change: Rewritten, target: Release, backup: Path | None, *, err: bool) -> None:
     same = change.data == file.data
     result = "stays as it is" if same else f"as {change.version} for kubelet {target}"
     done = f", written; the old file is {backup}" if backup else ""
     echo(f"{style(str(file.path), bold=True)}: {result}{done}", err=err)
-    for action in change.actions:
-        echo(f"  {action}", err=err)
+    for remark in change.remarks:
+        echo(f"  {remark}", err=err)
 
 
-def _facts_of(file: StateFile, change: Repaired, backup: Path | None) -> dict[str, Any]:
+def _facts_of(file: StateFile, change: Rewritten, backup: Path | None) -> dict[str, Any]:
     return {
         "file": str(file.path),
         "version": change.version,

@@ -9,8 +9,10 @@ import msgspec
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
 from podslice.core.values.cpuset import format_bits
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint, NUMANodeState
-from podslice.statefiles.formats.content import Content
+from podslice.statefiles.formats.content import AllocationCheckpoint, Content
 from podslice.statefiles.tools.verify import StateFinding
 
 FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation"]
@@ -173,30 +175,37 @@ def state_file(path: str, content: Content) -> StateFile:
     """One file's content, the same for every version."""
     identity = FileIdentity(path, content.version, content.intact, content.identity.stated)
     facts = msgspec.structs.asdict(identity)
-    if content.cpu is not None:
-        cpu = content.cpu
-        return CPUStateFile(
-            **facts,
-            policy_name=cpu.policy_name,
-            default_cpuset=cpu.default_cpuset,
-            entries={pod: dict(named or {}) for pod, named in (cpu.entries or {}).items()},
-            container_ids=dict(cpu.entries_v1 or {}) if content.by_container_id else {},
-            pod_entries={pod: format_bits(cpus) for pod, cpus in (cpu.pod_entries or {}).items()},
-        )
-    if content.memory is not None:
-        return _memory(facts, content.memory)
-    if content.allocation is not None:
-        return AllocationStateFile(
-            **facts, entries={uid: _granted_pod(pod) for uid, pod in sorted(content.allocation.items())}
-        )
-    assert content.device is not None
+    match content.checkpoint:
+        case CPUCheckpoint() as cpu:
+            return _cpu(facts, cpu, dict(cpu.entries_v1 or {}) if content.by_container_id else {})
+        case MemoryCheckpoint() as memory:
+            return _memory(facts, memory)
+        case DeviceCheckpoint() as device:
+            return _device(facts, device)
+        case AllocationCheckpoint(pods):
+            entries = {uid: _granted_pod(pod) for uid, pod in sorted(pods.items())}
+            return AllocationStateFile(**facts, entries=entries)
+
+
+def _cpu(facts: dict[str, Any], cpu: CPUCheckpoint, container_ids: dict[str, str]) -> CPUStateFile:
+    return CPUStateFile(
+        **facts,
+        policy_name=cpu.policy_name,
+        default_cpuset=cpu.default_cpuset,
+        entries={pod: dict(named or {}) for pod, named in (cpu.entries or {}).items()},
+        container_ids=container_ids,
+        pod_entries={pod: format_bits(cpus) for pod, cpus in (cpu.pod_entries or {}).items()},
+    )
+
+
+def _device(facts: dict[str, Any], device: DeviceCheckpoint) -> DeviceStateFile:
     return DeviceStateFile(
         **facts,
         entries=tuple(
             DeviceEntry(entry.pod, entry.container, entry.resource, tuple(entry.device_ids()))
-            for entry in content.device.entries or ()
+            for entry in device.entries or ()
         ),
-        registered={name: tuple(ids or ()) for name, ids in (content.device.registered or {}).items()},
+        registered={name: tuple(ids or ()) for name, ids in (device.registered or {}).items()},
     )
 
 

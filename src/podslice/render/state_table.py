@@ -11,19 +11,20 @@ from podslice.render.table import format_bytes, format_table
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint
-from podslice.statefiles.formats.content import Content
+from podslice.statefiles.formats.content import AllocationCheckpoint, Content
 
 
 def content_text(content: Content) -> str:
     """Tables of one file's content."""
-    if content.cpu is not None:
-        return _cpu_text(content.cpu)
-    if content.memory is not None:
-        return _memory_text(content.memory)
-    if content.allocation is not None:
-        return _allocation_text(content.allocation)
-    assert content.device is not None
-    return _device_text(content.device)
+    match content.checkpoint:
+        case CPUCheckpoint() as cpu:
+            return _cpu_text(cpu)
+        case MemoryCheckpoint() as memory:
+            return _memory_text(memory)
+        case DeviceCheckpoint() as device:
+            return _device_text(device)
+        case AllocationCheckpoint(pods):
+            return _allocation_text(pods)
 
 
 def identity_text(data: bytes, content: Content) -> str:

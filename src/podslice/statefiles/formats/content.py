@@ -7,6 +7,7 @@ read as far as it can be, for `verify` and `repair`, and says so in `intact`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,24 +27,34 @@ from podslice.statefiles.formats.releases import FileKind
 from podslice.statefiles.go.gojson import CheckpointError, Members, parse
 
 
+class AllocationCheckpoint(NamedTuple):
+    """The records of granted resources, by pod UID."""
+
+    pods: Mapping[str, PodAllocation]
+
+
+Checkpoint: TypeAlias = CPUCheckpoint | MemoryCheckpoint | DeviceCheckpoint | AllocationCheckpoint
+_KINDS: Mapping[type, FileKind] = {
+    CPUCheckpoint: "cpu",
+    MemoryCheckpoint: "memory",
+    DeviceCheckpoint: "device",
+    AllocationCheckpoint: "allocation",
+}
+
+
 class Content(msgspec.Struct, frozen=True):
-    """One file. Exactly one of `cpu`, `memory`, `device`, `allocation` is set. `unknown` are members of a V4 string we
-    do not know. `by_container_id`: a CPU file V1, whose entries are in `cpu.entries_v1`."""
+    """One file. `unknown` are members of a V4 string we do not know. `by_container_id`: a CPU file V1, whose entries
+    are in `entries_v1` of its checkpoint."""
 
     identity: IdentifiedFile
     version: str
-    cpu: CPUCheckpoint | None = None
-    memory: MemoryCheckpoint | None = None
-    device: DeviceCheckpoint | None = None
-    allocation: Mapping[str, PodAllocation] | None = None
+    checkpoint: Checkpoint
     unknown: str = ""
 
     @property
     def kind(self) -> FileKind:
         """Whose file it is."""
-        if self.allocation is not None:
-            return "allocation"
-        return "cpu" if self.cpu is not None else "memory" if self.memory is not None else "device"
+        return _KINDS[type(self.checkpoint)]
 
     @property
     def intact(self) -> bool:
@@ -71,24 +82,24 @@ def read_content(data: bytes) -> Content:
         if not version:
             version = next((v for v in ("v3", "v1") if v in identity.computed), "v3")
             version = "v2" if version == "v3" and not _has_pod_entries(data) else version
-        return Content(identity, version, cpu=checkpoint_cpu.decode(data, "v1" if version == "v1" else "v3"))
+        return Content(identity, version, checkpoint_cpu.decode(data, "v1" if version == "v1" else "v3"))
     if identity.kind == "memory":
         version = version or ("v2" if _has_pod_entries(data) else "v1")
-        return Content(identity, version, memory=checkpoint_memory.decode(data, "v2"))
+        return Content(identity, version, checkpoint_memory.decode(data, "v2"))
     version = version if version == "v1" and "v2" not in identity.computed else "v2"
-    return Content(identity, version, device=checkpoint_devices.decode(data, version))
+    return Content(identity, version, checkpoint_devices.decode(data, version))
 
 
 def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
     if identity.version != "crc32" and _is_allocation(data):
-        return Content(identity, "data", allocation=checkpoint_allocation.decode(data))
+        return Content(identity, "data", AllocationCheckpoint(checkpoint_allocation.decode(data)))
     inner = identify(checkpoint_data.decode_data(data).data.encode())
     if inner.kind == "memory":
         memory, unknown = checkpoint_data.decode_memory_v3(data)
-        return Content(identity, "v3", memory=memory, unknown=unknown)
+        return Content(identity, "v3", memory, unknown)
     if inner.kind == "cpu" and identity.version != "crc32":
         cpu, unknown = checkpoint_data.decode_v4(data)
-        return Content(identity, "v4", cpu=cpu, unknown=unknown)
+        return Content(identity, "v4", cpu, unknown)
     raise CheckpointError("the file belongs to another manager (DRA); podslice does not read its content")
 
 

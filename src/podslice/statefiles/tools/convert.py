@@ -1,7 +1,7 @@
 """Rewriting a state file for another kubelet, without draining the node (cpu-topology 8.3, 8.7; memory-device
 1.13).
 
-Older formats know no pods with pod-level resources. What they cannot hold is listed in `lost`, and what is left is
+Older formats know no pods with pod-level resources. What they cannot hold is listed in the remarks, and what is left is
 made consistent for the older kubelet: CPUs nobody would own go back to the node's shared pool, and memory is booked
 once. No running container is moved.
 """
@@ -19,7 +19,7 @@ from podslice.core.values.quantity import bytes_text
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint
-from podslice.statefiles.formats.content import Content
+from podslice.statefiles.formats.content import AllocationCheckpoint, Content
 from podslice.statefiles.formats.held_memory import rebuilt
 from podslice.statefiles.formats.releases import Release
 
@@ -27,12 +27,13 @@ Containers = Mapping[str, tuple[str, str]]
 """The runtime's container ids, each with (pod UID, container name)."""
 
 
-class Conversion(NamedTuple):
-    """The file in the new format, and what it cannot hold, a sentence each."""
+class Rewritten(NamedTuple):
+    """A file made anew, and what there is to say about it, a sentence each: what a conversion cannot hold, what a
+    repair did."""
 
     data: bytes
     version: str
-    lost: list[str]
+    remarks: list[str]
 
 
 def rewrite(kind: str, data: bytes, version: str, containers: Containers) -> bytes:
@@ -54,21 +55,21 @@ def rewrite(kind: str, data: bytes, version: str, containers: Containers) -> byt
     return checkpoint_cpu.encode(checkpoint, version)
 
 
-def convert(content: Content, target: Release, containers: Containers) -> Conversion:
+def convert(content: Content, target: Release, containers: Containers) -> Rewritten:
     """An intact file as `target` writes it. `containers` is needed only from or to CPU V1. Raises `InputError`."""
     if not content.intact:
         raise InputError("the checksum does not fit the content", remedy="run podslice state verify, then repair")
-    if content.allocation is not None:
+    checkpoint = content.checkpoint
+    if isinstance(checkpoint, AllocationCheckpoint):
         raise InputError("holds granted resources, which have one format only", remedy="leave the file as it is")
     version = target.writes(content.kind)
-    if content.cpu is not None:
-        return _convert_cpu(content, content.cpu, target, version, containers)
-    if content.memory is not None:
-        return _convert_memory(content, content.memory, target, version)
-    assert content.device is not None
+    if isinstance(checkpoint, CPUCheckpoint):
+        return _convert_cpu(content, checkpoint, target, version, containers)
+    if isinstance(checkpoint, MemoryCheckpoint):
+        return _convert_memory(content, checkpoint, target, version)
     if version == "v1" or content.version == "v1":
         raise InputError("device files from before 1.20 cannot be converted", remedy="let the kubelet write a new one")
-    return Conversion(checkpoint_devices.encode(content.device.entries, content.device.registered), version, [])
+    return Rewritten(checkpoint_devices.encode(checkpoint.entries, checkpoint.registered), version, [])
 
 
 # cpu_manager_state
@@ -76,17 +77,17 @@ def convert(content: Content, target: Release, containers: Containers) -> Conver
 
 def _convert_cpu(
     content: Content, source: CPUCheckpoint, target: Release, version: str, containers: Containers
-) -> Conversion:
+) -> Rewritten:
     checkpoint = _by_pod(source, containers) if content.by_container_id else source
     lost = [] if version == "v4" else _lost_members(content)
     if not target.pod_level:
         checkpoint, more = _without_bubbles(checkpoint)
         lost += more
     if version == "v4":
-        return Conversion(checkpoint_data.encode_v4(checkpoint, content.unknown), version, lost)
+        return Rewritten(checkpoint_data.encode_v4(checkpoint, content.unknown), version, lost)
     if version == "v1":
         checkpoint.entries_v1 = _by_id(checkpoint, containers)
-    return Conversion(checkpoint_cpu.encode(checkpoint, version), version, lost)
+    return Rewritten(checkpoint_cpu.encode(checkpoint, version), version, lost)
 
 
 def _lost_members(content: Content) -> list[str]:
@@ -159,15 +160,15 @@ def _parsed(text: str, path: str) -> int:
 # memory_manager_state
 
 
-def _convert_memory(content: Content, source: MemoryCheckpoint, target: Release, version: str) -> Conversion:
+def _convert_memory(content: Content, source: MemoryCheckpoint, target: Release, version: str) -> Rewritten:
     lost = [] if version == "v3" else _lost_members(content)
     checkpoint = source
     if not target.pod_level:
         checkpoint, more = _without_pod_entries(source)
         lost += more
     if version == "v3":
-        return Conversion(checkpoint_data.encode_memory_v3(checkpoint, content.unknown), version, lost)
-    return Conversion(checkpoint_memory.encode(checkpoint, version), version, lost)
+        return Rewritten(checkpoint_data.encode_memory_v3(checkpoint, content.unknown), version, lost)
+    return Rewritten(checkpoint_memory.encode(checkpoint, version), version, lost)
 
 
 def _without_pod_entries(source: MemoryCheckpoint) -> tuple[MemoryCheckpoint, list[str]]:

@@ -8,7 +8,7 @@ then goes to the shared pool, and memory is booked anew. The result passes the c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block
 from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.salvage import data_string, dumps, nested, salvage, text_map
 from podslice.statefiles.tools.start import NodeFacts
 
@@ -31,14 +32,6 @@ class RunningContainer(msgspec.Struct, frozen=True):
 
 RunningPods = Mapping[str, Mapping[str, RunningContainer]]
 """Pod UID → container name → what is known of it. Pods that are not in it are gone."""
-
-
-class Repaired(NamedTuple):
-    """The new file, and what was done, a sentence each."""
-
-    data: bytes
-    version: str
-    actions: list[str]
 
 
 def salvaged(data: bytes) -> tuple[dict[str, Any], list[str]]:
@@ -56,7 +49,7 @@ def salvaged(data: bytes) -> tuple[dict[str, Any], list[str]]:
 # cpu_manager_state
 
 
-def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Repaired:
+def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
     """The CPU state file for `target`. With no machine in `facts`, ALL is what the file mentions.
 
     Raises `InputError` for releases that write V1.
@@ -76,8 +69,8 @@ def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningP
     checkpoint = book.checkpoint(known_policy(members, ("none", "static"), "static", actions))
     version = target.writes("cpu")
     if version == "v4":
-        return Repaired(checkpoint_data.encode_v4(checkpoint), version, actions)
-    return Repaired(checkpoint_cpu.encode(checkpoint, version), version, actions)
+        return Rewritten(checkpoint_data.encode_v4(checkpoint), version, actions)
+    return Rewritten(checkpoint_cpu.encode(checkpoint, version), version, actions)
 
 
 def known_policy(members: dict[str, Any], known: tuple[str, str], fallback: str, actions: list[str]) -> str:

@@ -19,12 +19,13 @@ from podslice.statefiles.formats.checkpoint_memory import (
 )
 from podslice.statefiles.formats.held_memory import emptied, misplaced
 from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.tools.repair import Repaired, RunningPods, known_policy, salvaged
+from podslice.statefiles.tools.convert import Rewritten
+from podslice.statefiles.tools.repair import RunningPods, known_policy, salvaged
 from podslice.statefiles.tools.salvage import nested
 from podslice.statefiles.tools.start import NodeFacts, reservations
 
 
-def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Repaired:
+def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
     """The memory state file for `target`. With no machine in `facts`, the nodes and sizes are the file's."""
     members, actions = salvaged(data)
     policy = known_policy(members, ("None", "Static"), "Static", actions)
@@ -36,8 +37,8 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
         _take_memory(checkpoint, books, nested(members.get("entries")), pods, running, actions)
         checkpoint.machine_state = books
     if version == "v3":
-        return Repaired(checkpoint_data.encode_memory_v3(checkpoint), version, actions)
-    return Repaired(checkpoint_memory.encode(checkpoint, version), version, actions)
+        return Rewritten(checkpoint_data.encode_memory_v3(checkpoint), version, actions)
+    return Rewritten(checkpoint_memory.encode(checkpoint, version), version, actions)
 
 
 def _machine(members: dict[str, Any], facts: NodeFacts) -> MachineState:

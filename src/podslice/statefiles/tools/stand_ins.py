@@ -12,6 +12,9 @@ from typing import NamedTuple
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
 from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
 from podslice.core.values.quantity import BINARY_SI, Quantity
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.content import Content
 
 STAND_IN_NAMESPACE = "(state)"
@@ -21,13 +24,15 @@ _SOME_CPU, _SOME_MEMORY = Quantity.milli(1), Quantity.of(1 << 20, BINARY_SI)
 
 def stand_ins(contents: Mapping[str, Content], known: frozenset[str] = frozenset()) -> list[Pod]:
     """One pod per UID in the files that is not in `known`, in order of UID."""
-    held = _Held(
-        {}, {}, {}, any(content.memory is not None and content.memory.machine_state for content in contents.values())
-    )
+    held = _Held({}, {}, {}, any(map(_keeps_books, contents.values())))
     for content in contents.values():
-        _cpus(content, held)
-        _memory(content, held)
-        _devices(content, held)
+        match content.checkpoint:
+            case CPUCheckpoint() as cpu if not content.by_container_id:
+                _cpus(cpu, held)
+            case MemoryCheckpoint() as memory:
+                _memory(memory, held)
+            case DeviceCheckpoint() as device:
+                _devices(device, held)
     return [_pod(uid, held) for uid in sorted(held.amounts) if uid not in known]
 
 
@@ -41,12 +46,14 @@ class _Held(NamedTuple):
     booked: bool
 
 
-def _cpus(content: Content, held: _Held) -> None:
-    if content.cpu is None or content.by_container_id:
-        return
-    for uid, bubble in (content.cpu.pod_entries or {}).items():
+def _keeps_books(content: Content) -> bool:
+    return isinstance(content.checkpoint, MemoryCheckpoint) and bool(content.checkpoint.machine_state)
+
+
+def _cpus(checkpoint: CPUCheckpoint, held: _Held) -> None:
+    for uid, bubble in (checkpoint.pod_entries or {}).items():
         held.budgets.setdefault(uid, {})["cpu"] = Quantity.of(bubble.bit_count())
-    for uid, named in (content.cpu.entries or {}).items():
+    for uid, named in (checkpoint.entries or {}).items():
         sets = held.cpus[uid] = {name: _bits(text) for name, text in (named or {}).items()}
         for name, cpus in sets.items():
             own = held.amounts.setdefault(uid, {}).setdefault(name, {})
@@ -63,20 +70,18 @@ def _is_pool(name: str, cpus: Bits, sets: Mapping[str, Bits], budget: int) -> bo
     return cpus in others or (cpus.bit_count() == budget - owned.bit_count() and (len(others) == 0 or owned == 0))
 
 
-def _memory(content: Content, held: _Held) -> None:
-    if content.memory is None:
-        return
-    for uid, blocks in (content.memory.pod_entries or {}).items():
+def _memory(checkpoint: MemoryCheckpoint, held: _Held) -> None:
+    for uid, blocks in (checkpoint.pod_entries or {}).items():
         for block in blocks or ():
             held.budgets.setdefault(uid, {})[block.type] = Quantity.of(block.size, BINARY_SI)
-    for uid, named in (content.memory.entries or {}).items():
+    for uid, named in (checkpoint.entries or {}).items():
         for name, blocks in (named or {}).items():
             own = held.amounts.setdefault(uid, {}).setdefault(name, {})
             own |= {block.type: Quantity.of(block.size, BINARY_SI) for block in blocks or () if block.size}
 
 
-def _devices(content: Content, held: _Held) -> None:
-    for entry in (content.device.entries if content.device is not None else None) or ():
+def _devices(checkpoint: DeviceCheckpoint, held: _Held) -> None:
+    for entry in checkpoint.entries or ():
         own = held.amounts.setdefault(entry.pod, {}).setdefault(entry.container, {})
         own[entry.resource] = Quantity.of(len(entry.device_ids()))
 

@@ -7,6 +7,7 @@ of any release, without one running (cpu-topology 8.5, 8.6; memory-device 1.13.2
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -61,24 +62,33 @@ def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, 
     return ""
 
 
-def start_consequence(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
-    """A sentence for people: starts, does not start and why, or starts without what the file says. Empty where nothing
-    is known: how releases before 1.36 read the records of granted resources."""
+class Consequence(NamedTuple):
+    """What becomes of a kubelet that finds a file: whether it starts, and a sentence for people."""
+
+    starts: bool
+    text: str
+
+
+def start_consequence(
+    data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = ""
+) -> Consequence | None:
+    """Starts, does not start and why, or starts without what the file says. None where nothing is known: how releases
+    before 1.36 read the records of granted resources."""
     if kind == "device":
         try:
             checkpoint_devices.load(data)
         except CheckpointError as error:
-            return f"a kubelet {reader} starts, logs {error} and knows no device assignments"
-        return f"a kubelet {reader} starts with these devices"
+            return Consequence(True, f"a kubelet {reader} starts, logs {error} and knows no device assignments")
+        return Consequence(True, f"a kubelet {reader} starts with these devices")
     if kind == "memory" and reader.minor < 21:
-        return f"a kubelet {reader} has no Memory Manager and ignores the file"
+        return Consequence(True, f"a kubelet {reader} has no Memory Manager and ignores the file")
     if kind == "allocation" and reader.minor < 36:
-        return ""
+        return None
     refusal = start_error(data, kind, reader, facts, path)
     if refusal:
-        return f"a kubelet {reader} does not start: {refusal}"
+        return Consequence(False, f"a kubelet {reader} does not start: {refusal}")
     checked = "" if facts.machine is not None or kind == "allocation" else " (not checked against a machine)"
-    return f"a kubelet {reader} starts with this state{checked}"
+    return Consequence(True, f"a kubelet {reader} starts with this state{checked}")
 
 
 def _allocation_error(data: bytes, path: str) -> str:

@@ -20,7 +20,7 @@ from podslice.statefiles.formats.checkpoint_allocation import ACTUATED_STATE_FIL
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MachineState, MemoryCheckpoint
-from podslice.statefiles.formats.content import Content, read_content
+from podslice.statefiles.formats.content import AllocationCheckpoint, Content, read_content
 from podslice.statefiles.formats.held_memory import held_blocks, misplaced, rebuilt
 from podslice.statefiles.formats.releases import FileKind
 from podslice.statefiles.go.gojson import CheckpointError
@@ -58,21 +58,22 @@ def verify(data: bytes, facts: NodeFacts) -> tuple[Content | None, list[StateFin
     except CheckpointError as error:
         return None, [StateFinding("error", "unreadable", "", str(error))]
     findings = list(_checksum(content))
-    if content.cpu is not None:
-        findings += _cpu(content, content.cpu, facts)
-    elif content.memory is not None:
-        findings += _memory(content.memory, facts.machine)
-    elif content.device is not None:
-        findings += _devices(content.device)
-    elif content.allocation is not None:
-        findings += _allocations(content.allocation)
+    match content.checkpoint:
+        case CPUCheckpoint() as cpu:
+            findings += _cpu(content, cpu, facts)
+        case MemoryCheckpoint() as memory:
+            findings += _memory(memory, facts.machine)
+        case DeviceCheckpoint() as device:
+            findings += _devices(device)
+        case AllocationCheckpoint(pods):
+            findings += _allocations(pods)
     return content, findings
 
 
 def _checksum(content: Content) -> Iterator[StateFinding]:
-    identity = content.identity
-    pods = content.cpu.pod_entries if content.cpu else content.memory.pod_entries if content.memory else None
-    covering = ("data", "v3" if content.cpu is not None else "v2")
+    identity, checkpoint = content.identity, content.checkpoint
+    pods = checkpoint.pod_entries if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else None
+    covering = ("data", "v3" if content.kind == "cpu" else "v2")
     if pods and identity.version not in covering and (content.intact or content.unchecked):
         yield StateFinding("warning", "uncovered", "podEntries", "are covered by no checksum")
     if content.intact:
