@@ -379,6 +379,23 @@ def test_rotated_token_is_read_again(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [("{cluster: c}", "Missing user"), ("{cluster: c, user: me}", "there is no entry 'me'")],
+)
+def test_a_kubeconfig_that_names_nobody(
+    context: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A context without user, or with one that the file does not have, is bad input like any other."""
+    clusters = "[{name: c, cluster: {server: 'http://localhost'}}]"
+    contexts = f"[{{name: x, context: {context}}}]"
+    path = tmp_path / "config"
+    path.write_text(f"{{kind: Config, current-context: x, users: [], clusters: {clusters}, contexts: {contexts}}}")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with pytest.raises(InputError, match=f"no access to an API server: {said} .*set KUBECONFIG"):
+        HTTPApiServer()
+
+
 def test_no_access_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without service account and kubeconfig the start says what to do."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))

@@ -22,6 +22,11 @@ _PIECE = 64 << 10
 PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
 
 
+def _said(error: Exception) -> str:
+    """What a configuration lacks; the client names an entry that its context names and the file has not."""
+    return f"there is no entry {error}" if isinstance(error, KeyError) else str(error)
+
+
 class HTTPApiServer:
     """By the in-cluster service account (its token is read again when it was rotated) or KUBECONFIG. Raises
     `InputError` when there is no usable configuration."""
@@ -34,14 +39,15 @@ class HTTPApiServer:
 
         try:
             chosen = config or KubeConfig.from_env().get()
-            assert chosen is not None
+            if chosen is None or not chosen.user:
+                raise ConfigError("Missing user")
             timeout = httpx2.Timeout(REQUEST_SECONDS, read=WATCH_SECONDS + 30.0)
             parameters = ConnectionParams(timeout=timeout).httpx_params(chosen)
             trust_as_go(parameters["verify"])
             self._client = httpx2.AsyncClient(**parameters)
-        except (ConfigError, AssertionError, OSError) as error:
+        except (ConfigError, KeyError, OSError) as error:
             raise InputError(
-                f"no access to an API server: {error}",
+                f"no access to an API server: {_said(error)}",
                 path="sources.apiServer",
                 remedy="run in a pod, or set KUBECONFIG",
             ) from None
