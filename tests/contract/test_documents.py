@@ -48,7 +48,7 @@ COMMANDS = [
 ]
 ELSEWHERE = {
     "AgentStatus": "tests/agent/test_daemon.py",
-    "AuditReport": "tests/agent/test_audit.py",
+    "AuditReport": "tests/audit/test_audit.py",
     "DeviceInventory": "tests/machine/test_found_devices.py",
 }
 """Kinds whose commands need more than files."""
