@@ -31,3 +31,11 @@ def test_what_only_looks_like_configz(tmp_path: Path, answer: object) -> None:
     file.write_text(json.dumps(answer))
     with pytest.raises(InputError, match="is not KubeletConfiguration"):
         load_kubelet_config(str(file))
+
+
+def test_a_kubelet_s_own_fields_are_known(tmp_path: Path) -> None:
+    """What every kubelet tells of itself, ports and sockets too, gives no warning."""
+    file = tmp_path / "configz.json"
+    told = {"address": "0.0.0.0", "port": 10250, "healthzPort": 10248, "containerRuntimeEndpoint": "unix:///run/c.sock"}
+    file.write_text(json.dumps({"kubeletconfig": {**FIELDS, **told}}))
+    assert load_kubelet_config(str(file)).warnings == ()

@@ -53,9 +53,10 @@ def audit(state_folder: str | None, cgroup_root: str, proc_folder: str, logs: st
 
 
 def _print(report: AuditReport, folder: Path) -> None:
+    from podslice.render.prose import counted
     from podslice.render.table import print_table
 
-    echo(f"{folder}: {report.pods} pods, {report.containers} containers")
+    echo(f"{folder}: {counted(report.pods, 'pod')}, {counted(report.containers, 'container')}")
     echo(f"exclusive {report.exclusive or '-'}, shared {report.shared or '-'}")
     if report.findings:
         echo("")

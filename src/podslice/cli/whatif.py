@@ -188,8 +188,9 @@ def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
 
 def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], recommend: bool, *, wide: bool) -> None:
     from podslice.render.comparison import bars, best_text, displaced_text, matrix, verdicts
+    from podslice.render.prose import counted
 
-    echo(f"{len(pods)} pods\n")
+    echo(f"{counted(len(pods), 'pod')}\n")
     some = shown if wide or not recommend else _best_and_present(shown)
     echo(matrix(some))
     if len(shown) > len(some):

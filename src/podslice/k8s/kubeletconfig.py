@@ -29,7 +29,7 @@ _IRRELEVANT = frozenset(
     kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation logging
     makeIPTablesUtilChains
     maxOpenFiles maxParallelImagePulls mergeDefaultEvictionSettings nodeLeaseDurationSeconds
-    nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir
+    nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir port
     preloadedImagesVerificationAllowlist protectKernelDefaults providerID readOnlyPort registerNode registerWithTaints
     registryBurst registryPullQPS resolvConf rotateCertificates runOnce runtimeRequestTimeout seccompDefault
     serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion shutdownGracePeriod

@@ -10,7 +10,7 @@ from podslice.advise.explain.losses import LOSSES
 from podslice.advise.whatif import CRITERIA, Outcome, Recommendation
 from podslice.render.ansi import style
 from podslice.render.picture import Picture
-from podslice.render.prose import folded
+from podslice.render.prose import counted, folded
 from podslice.render.table import format_table, terminal_width
 
 _BAR, _SHORTEST_BAR = 40, 10
@@ -152,7 +152,7 @@ def comparison_page(
     if ranking.best and ranking.outcomes[0].losses:
         best += f" (it gives up: {'; '.join(LOSSES[name] for name in ranking.outcomes[0].losses)})"
     body = [
-        h.h1[f"{pods} pods, {len(outcomes)} scenarios"],
+        h.h1[f"{counted(pods, 'pod')}, {counted(len(outcomes), 'scenario')}"],
         h.p[h.strong["Recommended: "], best] if recommend or len(outcomes) > 1 else None,
         h.ul[winners],
         h.div(".scroll")[_chart(outcomes, pods)],

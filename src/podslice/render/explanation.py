@@ -13,7 +13,7 @@ from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.trace import MergeStep
 from podslice.core.config.topology_options import SINGLE_NUMA_NODE
 from podslice.render.ansi import style
-from podslice.render.prose import wrapped
+from podslice.render.prose import counted, wrapped
 from podslice.render.table import format_table
 
 _MOST_ROWS = 16
@@ -52,7 +52,7 @@ def _candidates(step: MergeStep, wide: bool) -> str:
     title = style(f"Candidates for {who} (needed/free)", bold=True)
     text = format_table(headings, table, right=tuple(range(1, len(resources) + 1)), bold=True)
     hidden = len(step.candidates) - len(rows)
-    notes = [f"… {hidden} more sets (-o wide shows them)"] if hidden else []
+    notes = [f"… {counted(hidden, 'more set')} (-o wide shows them)"] if hidden else []
     if 2 ** sum(len(row.nodes) == 1 for row in step.candidates) - 1 > MOST_CANDIDATES:
         notes.append(f"Of all sets of this machine's NUMA nodes the smallest {MOST_CANDIDATES} were looked at.")
     return "\n".join([title, text, *notes])

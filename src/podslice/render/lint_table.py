@@ -9,6 +9,7 @@ from typing import Any
 
 from podslice.advise.lint.model import SEVERITIES, Finding, Rule
 from podslice.render.ansi import style
+from podslice.render.prose import counted
 from podslice.render.table import format_table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
@@ -66,7 +67,7 @@ def summary(findings: Sequence[Finding], pods: int, configurations: int) -> str:
 def _count(number: int, word: str) -> str:
     if word == "info":
         word = "note"
-    return f"{number} {word}{'s' if number != 1 else ''}"
+    return counted(number, word)
 
 
 def rule_page(rule: Rule[Any], *, width: int) -> str:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from podslice.core.machine.model import Cache, Core, HugePages, KernelNode, Machine, NUMANode
 from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits
 from podslice.render.ansi import style
-from podslice.render.prose import folded
+from podslice.render.prose import counted, folded
 from podslice.render.table import format_bytes, format_table, terminal_width
 
 _LONG_LIST = 36
@@ -146,16 +146,12 @@ def _core_fact(machine: Machine) -> str:
             widths[len(core.threads)] = widths.get(len(core.threads), 0) + 1
     if not widths:
         return ""
-    kinds = [f"{count} with {_plural(threads, 'thread')}" for threads, count in sorted(widths.items(), reverse=True)]
+    kinds = [f"{count} with {counted(threads, 'thread')}" for threads, count in sorted(widths.items(), reverse=True)]
     if len(kinds) > 1:
         return f"{sum(widths.values())}: {', '.join(kinds)}"
     (threads,) = widths
     each = "no SMT" if threads == 1 else f"{threads} threads each"
     return f"{widths[threads]}, {each}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _numa_fact(nodes: Sequence[NUMANode]) -> str:
@@ -200,7 +196,7 @@ def _uncore_fact(machine: Machine) -> str:
         groups[_uncore_group(core)] = groups.get(_uncore_group(core), 0) + len(core.threads)
     sizes = sorted(set(groups.values()))
     each = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    return f"{_plural(len(groups), 'group')} of {each} CPUs"
+    return f"{counted(len(groups), 'group')} of {each} CPUs"
 
 
 def _uncore_group(core: Core) -> int:

@@ -24,6 +24,11 @@ def _broken(line: str, width: int) -> str:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 pod`, `2 pods`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def folded(text: str, width: int, *, indent: int = 0) -> list[str]:
     """Lines of at most `width` columns, broken after spaces and commas, else anywhere; all but the first are set in."""
     lines: list[str] = []
