@@ -9,7 +9,6 @@ from podslice import Pod
 from podslice.advise.defrag.groups import Group, movable_groups
 from podslice.advise.defrag.space import put
 from podslice.advise.explain.changes import EditPod, admits
-from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
@@ -78,7 +77,7 @@ def _whole_cores(kubelet: Kubelet, cpus: Bits) -> bool:
 
 def _laid_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
     """A copy of the node with every group at its place."""
-    copy = fork(kubelet)
+    copy = kubelet.copy()
     cpu, memory = copy.manager.cpu, copy.manager.memory
     default = cpu.state.default
     for group, (cpus, nodes) in zip(groups, layout, strict=True):
@@ -86,10 +85,11 @@ def _laid_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
         put(copy, group, cpus, nodes)
     for cpus, _ in layout:
         default &= ~cpus
-    cpu.state.set_default(default)
+    cpu.state = cpu.state.with_default(default)
     if memory.static:
         held = MemoryCheckpoint(entries=memory.assignments, pod_entries=memory.pod_assignments)
-        memory.machine_state = rebuilt(memory.machine_state, held, pod_level=copy.manager.pod_level)
+        books = rebuilt(memory.machine_state, held, pod_level=copy.manager.pod_level)
+        memory.state = memory.state.with_machine(books)
     return copy
 
 
@@ -101,7 +101,7 @@ def _keeps_all(before: Kubelet, after: Kubelet) -> bool:
     groups = {tuple(s.cells or ()) for s in memory.machine_state.values() if s.number_of_assignments}
     if booked != asked or sum(len(group) for group in groups) != len({node for group in groups for node in group}):
         return False
-    old, new = fork(before), fork(after)
+    old, new = before.copy(), after.copy()
     for uid, pod in before.active.items():
         was, now = old.admit(pod.spec), new.admit(pod.spec)
         if was is None and now is not None:

@@ -9,7 +9,6 @@ from podslice import Node
 from podslice.advise.defrag.groups import movable_groups
 from podslice.advise.defrag.largest import largest_pod, probe
 from podslice.advise.defrag.plan import Plan, apply_move, defragment, problem_with
-from podslice.core.fork import fork
 from podslice.core.managers.container import DEVICE_STATE_FILE
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import Quantity
@@ -191,5 +190,5 @@ def test_a_spoilt_plan_is_noticed() -> None:
     )
     container = msgspec.structs.replace(move.containers[0], cpus_after=CPUSet.from_bits(taken))
     spoilt = msgspec.structs.replace(move, containers=(container,))
-    assert "not free" in problem_with(fork(node.kubelet), [spoilt], wanted)
-    assert "refused" in problem_with(fork(node.kubelet), [], wanted)
+    assert "not free" in problem_with(node.kubelet.copy(), [spoilt], wanted)
+    assert "refused" in problem_with(node.kubelet.copy(), [], wanted)

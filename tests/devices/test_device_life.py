@@ -16,7 +16,7 @@ from tests.devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager, near
 def restarted(devices, running=(), *, quirks=PODSLICE, plugins=False):
     """A new manager on the old one's checkpoint and pods, before all sources are ready."""
     fresh = manager(quirks=quirks)
-    fresh.context.active = dict(devices.context.active)
+    fresh.context.active = devices.context.active
     fresh.context.sources_ready = False
     fresh.start(devices.content(), running)
     if plugins:
@@ -197,13 +197,13 @@ def _check_owners(devices):
 
 @given(pods, st.sampled_from([1, 2, None]))
 def test_undo_of_a_pod_leaves_no_trace(wanted, mask):
-    """`restore` brings back exactly what `snapshot` saw."""
+    """The state as it was before a pod, put back, is exactly that."""
     devices = manager(gpus(0, 0, 1, None))
     assert admit(devices, pod("first", {GPU: 1})) == ""
-    before, content = devices.snapshot("u"), devices.content()
+    before, content = devices.state, devices.content()
     app, init, side = wanted
     admit(devices, pod("u", *app, init=tuple(init), sidecars=tuple(side)), ANYWHERE._replace(mask=mask))
-    devices.restore("u", before)
+    devices.state = before
     assert devices.content() == content
     assert devices.allocated() == {GPU: 1}
 

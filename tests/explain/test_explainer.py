@@ -8,7 +8,6 @@ import pytest
 from podslice.advise.explain.bench import Asking, Bench
 from podslice.advise.explain.changes import EditPod, lands
 from podslice.advise.explain.explain import Explainer, explain, explain_each
-from podslice.core.fork import fork
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import refusals
 
@@ -33,15 +32,15 @@ def test_rehearsals_decide_like_admissions(seed: int) -> None:
     """A bench answers what an admission on a copy answers, as often as it is asked, and its node stays as it is."""
     for setup, pod in refusals(seed):
         node = setup.node()
-        bench = Bench(fork(node.kubelet))
+        bench = Bench(node.kubelet.copy())
         bench.kubelet.save()
         before = dict(bench.kubelet.files)
         for cpus in ("1", "2", "3", "5", "7", "1500m"):
             for memory in ("256Mi", "1Gi", "3Gi"):
                 tried = make_pod("tried", ("c", cpus), memory=memory)
                 asking = Asking.of(tried, node.kubelet)
-                assert bench.admits(asking) == lands(fork(node.kubelet), tried) == bench.admits(asking)
-        assert bench.admits(Asking.of(pod, node.kubelet)) == lands(fork(node.kubelet), pod)
+                assert bench.admits(asking) == lands(node.kubelet.copy(), tried) == bench.admits(asking)
+        assert bench.admits(Asking.of(pod, node.kubelet)) == lands(node.kubelet.copy(), pod)
         bench.kubelet.save()
         assert bench.kubelet.files == before
 

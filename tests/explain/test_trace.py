@@ -13,7 +13,6 @@ from podslice.advise.explain.codes import REFUSALS
 from podslice.advise.explain.explain import Explanation, explain
 from podslice.advise.explain.record import recording
 from podslice.advise.explain.verdict import refusal_code
-from podslice.core.fork import fork
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.model import HugePages
 from podslice.core.machine.synthetic import from_synthetic
@@ -178,7 +177,7 @@ def test_recording_changes_no_decision(seed: int) -> None:
     """A recorded admission decides and writes the same, and every trace has a known code."""
     for setup, pod in refusals(seed):
         node = setup.node()
-        plain, listened = fork(node.kubelet), fork(node.kubelet)
+        plain, listened = node.kubelet.copy(), node.kubelet.copy()
         defaulted = default_pod(pod, node.kubelet.manager.context.gates)
         refusal = plain.admit(defaulted)
         with recording(listened) as record:
@@ -203,14 +202,14 @@ def test_fork_is_independent(seed: int) -> None:
     for setup, pod in refusals(seed):
         node = setup.node()
         before = dict(node.files)
-        copy = fork(node.kubelet)
+        copy = node.kubelet.copy()
         for other in setup.running:
             copy.remove_pod(other.metadata.uid)
         copy.collect()
         copy.save()
         assert dict(node.files) == before
         assert not setup.running or copy.files != before or not copy.active
-        again = fork(node.kubelet)
+        again = node.kubelet.copy()
         defaulted = default_pod(pod, node.kubelet.manager.context.gates)
         assert again.admit(defaulted) is not None
 

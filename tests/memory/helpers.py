@@ -12,6 +12,7 @@ from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMAN
 from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
 from podslice.core.managers.context import NodeContext
 from podslice.core.managers.memory import MemoryManager
+from podslice.core.managers.memory_rules import MemoryRules
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import PODSLICE, Quirks
@@ -74,7 +75,8 @@ def manager(
     settings = settings or config({node: {"memory": text} for node, text in (reserved or {0: "1Gi"}).items()})
     amounts = {name: Quantity.parse(text) for name, text in settings.system_reserved.items()}
     context = NodeContext(FeatureGates.from_overrides(gates or {}), quirks)
-    built = MemoryManager.build(hardware, settings, context, amounts)
+    pod_level = context.gates["PodLevelResourceManagers"]
+    built = MemoryManager(MemoryRules.of(hardware, settings, amounts, quirks=quirks, pod_level=pod_level), context)
     built.start(state, {}, STATE)
     return built
 
@@ -82,9 +84,9 @@ def manager(
 def restarted(old: MemoryManager) -> MemoryManager:
     """A new manager on the old one's file, with its pods active and nothing cleaned up yet."""
     context = NodeContext(old.context.gates, old.context.quirks)
-    context.active = dict(old.context.active)
+    context.active = old.context.active
     context.sources_ready = False
-    fresh = MemoryManager(old.machine, context, old.policy, old._reserved)
+    fresh = MemoryManager(old.rules, context)
     fresh.start(old.encode(), {}, STATE)
     return fresh
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from podslice.core.errors import StartError
 from podslice.core.machine.memory import Block
@@ -81,7 +81,7 @@ def test_fresh_machine(quirks):
     ]
     table = memory_manager.machine_state[0].memory_map["memory"]
     assert (table.total, table.system_reserved, table.free) == (10 * GiB, GiB, 7 * GiB)
-    assert memory_manager.revision > 0
+    assert memory_manager.filed is None
 
 
 def test_reservation_larger_than_the_node():
@@ -127,9 +127,7 @@ def test_restart_restores_everything(quirks):
 def test_changed_memory_does_not_start(quirks, drift):
     """A machine whose memory changed since the file was written is refused, even without pods (memory-device 1.14)."""
     memory_manager = manager(machine(10, 9), quirks=quirks)
-    changed = Machine(
-        (memory_manager.machine.nodes[0], msgspec.structs.replace(machine(9, 9).nodes[1], memory=9 * GiB + drift))
-    )
+    changed = Machine((memory_manager.rules.machine.nodes[0], replace(machine(9, 9).nodes[1], memory=9 * GiB + drift)))
     with pytest.raises(StartError) as error:
         manager(changed, quirks=quirks, state=memory_manager.encode())
     assert (error.value.stage, error.value.message) == ("startMemoryManager", DIFFERENT)
@@ -156,11 +154,12 @@ def _with_block(block: Block):
 
 
 def _miscount(checkpoint: MemoryCheckpoint) -> None:
-    checkpoint.machine_state[0].number_of_assignments += 1
+    state = checkpoint.machine_state[0]
+    checkpoint.machine_state[0] = replace(state, number_of_assignments=state.number_of_assignments + 1)
 
 
 def _regroup(checkpoint: MemoryCheckpoint) -> None:
-    checkpoint.machine_state[0].cells = [0, 1]
+    checkpoint.machine_state[0] = replace(checkpoint.machine_state[0], cells=[0, 1])
 
 
 WHO = "start memory manager error: [memorymanager] (pod: u, container: c0) the memory assignment uses "
@@ -283,11 +282,12 @@ def test_removal_by_container_id(quirks):
 
 
 def undone(memory_manager: MemoryManager, described, affinity) -> str:
-    """Admit with a snapshot, and restore it afterwards whatever happened."""
+    """Admit, and put the state back afterwards whatever happened."""
     memory_manager.context.activate(described)
-    before = memory_manager.snapshot(described.uid)
+    memory_manager.remove_stale()
+    before = memory_manager.state
     message = admit(memory_manager, described, affinity)
-    memory_manager.restore(described.uid, before)
+    memory_manager.state = before
     memory_manager.context.deactivate(described.uid)
     return message
 
@@ -297,12 +297,12 @@ def undone(memory_manager: MemoryManager, described, affinity) -> str:
 def test_undo(gates, affinity):
     """After an admission is undone nothing is left of it, not even a reason to write the file."""
     memory_manager = manager(machine(10, 9), gates=gates)
-    file, revision = memory_manager.encode(), memory_manager.revision
+    file, content = memory_manager.encode(), memory_manager.file_content
     budget = {"budget": {"cpu": "4", "memory": "9Gi"}} if gates else {}
     described = pod("u", memory("3Gi"), init=(memory("4Gi"),), gates=gates, **budget)
     assert undone(memory_manager, described, affinity) == ""
     assert memory_manager.encode() == file
-    assert memory_manager.revision == revision
+    assert memory_manager.file_content == content
     check_books(memory_manager)
 
 
@@ -323,7 +323,7 @@ def test_undo_of_a_running_pod():
     assert admit(memory_manager, described, near(1)) == ""
     file = memory_manager.encode()
     memory_manager.context.activate(described)
-    before = memory_manager.snapshot("u")
+    before = memory_manager.state
     assert admit(memory_manager, described, near(0)) == ""
-    memory_manager.restore("u", before)
+    memory_manager.state = before
     assert memory_manager.encode() == file

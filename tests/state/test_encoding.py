@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from podslice.core.machine.devices import HEALTHY, Device
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_pool import DevicePool
-from podslice.core.managers.device_records import DeviceRecords, DeviceStateEncoder, Held
+from podslice.core.managers.device_records import DeviceStateEncoder, Held, Records, entries_of
 from podslice.core.state.model import CPUState
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, checkpoint_devices, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, CPUStateEncoder
@@ -169,22 +169,22 @@ def test_the_remembering_cpu_encoder_writes_the_same_bytes(
     state, encoder = CPUState(), CPUStateEncoder()
     for what, pod, container, cpus in changes:
         if what == "assign":
-            state.assign(pod, container, cpus)
+            state = state.assign(pod, container, cpus)
         elif what == "unassign":
-            state.unassign(pod, container)
+            state = state.unassign(pod, container)
         elif what == "default":
-            state.set_default(cpus)
+            state = state.with_default(cpus)
         elif what == "bubble":
-            state.set_bubble(pod, cpus)
-        else:
-            state.delete_bubble(pod)
+            state = state.with_bubble(pod, cpus)
+        elif pod in state.bubbles:
+            state = state.give_back_bubble(pod)
         assert encoder.encode(state, "static", version) == checkpoint_cpu.encode_state(state, "static", version)
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 1 << 40)), max_size=25))
 def test_the_remembering_memory_encoder_writes_the_same_bytes(changes: list[tuple[int, str, int]]) -> None:
-    """Books that are replaced and blocks that are changed in place are noticed."""
+    """Books and blocks that are replaced are noticed."""
     machine: dict[int, NUMANodeState] = {}
     entries: dict[str, dict[str, list[Block]]] = {}
     pods: dict[str, list[Block]] = {}
@@ -193,7 +193,7 @@ def test_the_remembering_memory_encoder_writes_the_same_bytes(changes: list[tupl
         known = machine.get(node, NUMANodeState(0, {}, []))
         tables = {**(known.memory_map or {}), name: MemoryTable(1 << 41, 0, 1 << 41, 0, size)}
         machine[node] = NUMANodeState(size % 7, tables, [*(known.cells or ()), node])
-        entries.setdefault(name, {}).setdefault(name, []).append(Block((node,), "memory", size))
+        entries[name] = {name: [*entries.get(name, {}).get(name, ()), Block((node,), "memory", size)]}
         pods[name] = [Block((node,), "memory", size)]
         for version, encoder in zip(("v1", "v2"), encoders, strict=True):
             found = encoder.encode("Static", machine, entries, pods if version == "v2" else None)
@@ -206,17 +206,19 @@ def test_the_remembering_memory_encoder_writes_the_same_bytes(changes: list[tupl
 )
 def test_the_remembering_device_encoder_writes_the_same_bytes(changes: list[tuple[str, str, int]]) -> None:
     """After every change of records and health, the encoder writes what a new one and the plain function write."""
-    records, encoder = DeviceRecords(), DeviceStateEncoder()
-    pools = {}
+    records: Records = {}
+    encoder = DeviceStateEncoder()
+    pools: dict[str, DevicePool] = {}
     for uid, resource, bits in changes:
-        pool = pools.setdefault(resource, DevicePool((0, 1)))
-        pool.update(Device(f"dev-{i}<", (i % 2,), HEALTHY if bits >> i & 1 else "Unhealthy") for i in range(4))
+        pool = pools.get(resource) or DevicePool.on((0, 1))
+        listed = [Device(f"dev-{i}<", (i % 2,), HEALTHY if bits >> i & 1 else "Unhealthy") for i in range(4)]
+        pool = pools[resource] = pool.updated(listed)
         if bits == 15:
-            records.put_back(uid, {})
+            records.pop(uid, None)
         else:
             response = AllocateResponse(envs={"DEVICES": str(bits)}) if bits % 2 else None
-            records.add(uid, "app", resource, Held(bits, pool.by_node(bits), response))
+            records.setdefault(uid, {}).setdefault("app", {})[resource] = Held(bits, pool.by_node(bits), response)
         found = encoder.encode(records, {name: (one, one.healthy) for name, one in pools.items()})
-        entries = [PodDevicesEntry(*entry) for entry in records.entries()]
+        entries = [PodDevicesEntry(*entry) for entry in entries_of(records)]
         registered = {name: one.names(one.healthy) for name, one in pools.items()}
         assert found == checkpoint_devices.encode(entries or None, registered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, Entries
@@ -74,11 +75,12 @@ def test_findings_in_memory_files() -> None:
     """Books that do not balance, misplaced blocks and another machine's sizes are found."""
     unbalanced, misplaced, drifted = samples.memory(), samples.memory(), samples.memory_without_pods()
     assert unbalanced.machine_state and misplaced.entries and drifted.machine_state  # noqa: PT018
-    unbalanced.machine_state[0].number_of_assignments = 7
+    unbalanced.machine_state[0] = replace(unbalanced.machine_state[0], number_of_assignments=7)
     tables = unbalanced.machine_state[1].memory_map or {}
-    tables["memory"].reserved += 5
+    tables["memory"] = replace(tables["memory"], reserved=tables["memory"].reserved + 5)
     misplaced.entries["pod-z"] = {"c": [checkpoint_memory.Block((9,), "memory", 1)]}
-    (drifted.machine_state[0].memory_map or {})["memory"].total -= 4096
+    tables = drifted.machine_state[0].memory_map or {}
+    tables["memory"] = replace(tables["memory"], total=tables["memory"].total - 4096)
     found = [
         {finding.code for finding in verify(checkpoint_memory.encode(c, "v2"), _NODE)[1]}
         for c in (unbalanced, misplaced, drifted)

@@ -16,7 +16,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from podslice.agent.owner import Owner
-from podslice.core.managers.cpu_books import EXCLUSIVE, SHARED_POOL
+from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
 from podslice.core.node import Node
 from podslice.core.pod.memory_demand import container_memory
 from podslice.core.values.cpuset import bits_of

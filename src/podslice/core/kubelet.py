@@ -8,11 +8,12 @@ The managers decide; what they see depends on the order in which a kubelet calls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from operator import is_
 from types import MappingProxyType
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import AdmissionError, UpstreamDefectError
@@ -22,6 +23,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
 from podslice.core.managers.cpu import RunningContainer
 from podslice.core.managers.device_records import DeviceContent
+from podslice.core.managers.node_state import ContainerStatus, NodeState
 from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.overflow import AMOUNT_OVERFLOW, overflowing_amount
@@ -41,19 +43,11 @@ from podslice.core.scheduling.predicates import (
     pod_on_node,
     together,
 )
+from podslice.core.state.tables import drop, put, put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView, view_of
 
 STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
-
-
-class ContainerStatus(msgspec.Struct):
-    """A container the runtime knows: its latest id, how often it was restarted, and whether it runs."""
-
-    id: str
-    restarts: int = 0
-    running: bool = True
-    removed: bool = False
 
 
 class StartedContainer(NamedTuple):
@@ -103,7 +97,7 @@ class Kubelet:
         self.cgroup_version = cgroup_version
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
-        self._seen: dict[str, PodOnNode] = {}
+        self.seen: dict[str, PodOnNode] = {}
         self._resources: tuple[tuple[object, ...], NodeResources] | None = None
         self._view: tuple[tuple[object, ...], NodeView] | None = None
         self.devices = devices or DeviceInventory()
@@ -112,7 +106,7 @@ class Kubelet:
         self.config = config
         self.files: dict[str, bytes] = dict(files or {})
         self.statuses: dict[str, dict[str, ContainerStatus]] = {}
-        self.unmanaged: set[str] = set()
+        self.unmanaged: frozenset[str] = frozenset()
         """UIDs of pods that run since before the gate PodLevelResourceManagers was turned on."""
         self.running = False
         self._device_content: DeviceContent | None = None
@@ -128,7 +122,47 @@ class Kubelet:
 
     def save(self) -> None:
         """Bring `files` up to date with the managers' state."""
-        self.files.update(self.manager.changed_files())
+        changed = self.manager.changed_files()
+        if changed:
+            self.files = {**self.files, **changed}
+
+    # The state, as a value
+
+    @property
+    def state(self) -> NodeState:
+        """All that changes on the node. Setting it takes the node there, whatever happened since."""
+        manager, context = self.manager, self.manager.context
+        return NodeState(
+            context.active,
+            self.seen,
+            self.statuses,
+            self.unmanaged,
+            manager.cpu.state,
+            manager.memory.state,
+            manager.device.state,
+            manager.topology.state,
+            self.resizes.state,
+            context.leftovers,
+            context.sources_ready,
+        )
+
+    @state.setter
+    def state(self, state: NodeState) -> None:
+        manager, context = self.manager, self.manager.context
+        context.active, self.seen = state.pods, state.seen
+        self.statuses, self.unmanaged = state.statuses, state.unmanaged
+        manager.cpu.state, manager.memory.state = state.cpu, state.memory
+        manager.device.state, manager.topology.state = state.device, state.topology
+        self.resizes.state = state.resizes
+        context.leftovers, context.sources_ready = state.leftovers, state.sources_ready
+
+    def copy(self) -> Kubelet:
+        """A kubelet in the same state, which goes its own way from now on."""
+        other = Kubelet.__new__(Kubelet)
+        other.__dict__.update(self.__dict__)
+        other.manager = self.manager.copy()
+        other.resizes = self.resizes.copy()
+        return other
 
     @property
     def active(self) -> dict[str, AdmissionPod]:
@@ -139,10 +173,8 @@ class Kubelet:
     def view(self) -> NodeView:
         """The node as it is now, for whoever wants to know; it stays as it is when the node changes."""
         manager, context = self.manager, self.manager.context
-        report = manager.device.capacity()
-        changes = manager.cpu.state.revision, manager.memory.revision, manager.device.revision
-        now = *changes, context.epoch, len(context.active), report.capacity, report.allocatable
-        if self._view is None or self._view[0] != now:
+        now = manager.cpu.state, manager.memory.state, manager.device.state, context.active, self.unmanaged
+        if self._view is None or not all(map(is_, now, self._view[0])):
             self._view = (
                 now,
                 view_of(
@@ -167,44 +199,54 @@ class Kubelet:
 
     def decide(self, admission: AdmissionPod) -> Refusal | None:
         """`admit`, for a pod in the managers' view."""
-        known = admission.uid in self.active
-        return self._try(admission, forget=not known, put_back=lambda: self._leave(admission.uid))
+        return self._try(admission, None)
 
-    def _try(self, admission: AdmissionPod, *, forget: bool, put_back: Callable[[], None]) -> Refusal | None:
-        """The admission chain. When the pod is refused, what it was given is taken back unless upstream leaves it,
-        `forget` as for `restore`, and `put_back` makes the active pods what they were."""
-        self.manager.context.begin()
-        self.manager.context.activate(admission)
-        before = None if self.quirks.refused_pods_leave_state else self.manager.snapshot(admission.uid)
-        counted = {} if before is None else self.manager.context.allocations()
+    def _try(self, admission: AdmissionPod, stays: AdmissionPod | None) -> Refusal | None:
+        """The admission chain. When the pod is refused, the managers have what they had, but for what gone pods held;
+        upstream leaves what they gave it until it is collected. The pod leaves the node, or stays as it was."""
+        manager, context = self.manager, self.manager.context
+        context.begin()
+        leave = self.quirks.refused_pods_leave_state
+        if not leave:
+            manager.remove_stale()
+        before, counted = self.state, context.metrics.copy()
+        context.activate(admission)
         try:
             self._refuse_overflow(admission)
-            self.manager.topology.admit(admission)
+            manager.topology.admit(admission)
             if self.predicates:
                 self._later_handlers(admission)
         except AdmissionError as refusal:
-            if before is not None:
-                self.manager.restore(admission.uid, before, forget=forget)
-                self.manager.context.uncount(counted)
-            put_back()
+            if not leave:
+                self.state = before
+                context.uncount(counted)
+            self._put_back(admission.uid, stays)
             return Refusal(refusal.reason, refusal.message)
         except UpstreamDefectError:
-            put_back()
+            self._put_back(admission.uid, stays)
             raise
         return None
 
+    def _put_back(self, uid: str, stays: AdmissionPod | None) -> None:
+        if stays is None:
+            self._leave(uid)
+        else:
+            self.manager.context.activate(stays)
+
     def rehearse(self, admission: AdmissionPod, others: Others | None = None, *, judged: bool = True) -> bool:
         """True when `decide` would admit the pod, push nobody off the node, and its containers would start. Everything
-        is undone at once, which takes a profile without `refused_pods_leave_state` and a pod that is not here.
+        is undone at once.
 
         `others` are the pods on the node, for callers that rehearse many pods among the same ones. With `judged` False
         only the resource managers are asked, and `accepts` says the rest.
         """
         context, manager, uid = self.manager.context, self.manager, admission.uid
-        context.activate(admission)
-        before = manager.snapshot(uid)
+        manager.remove_stale()
+        before, counted = self.state, context.metrics
         told = context.ended_early, context.unaligned
+        context.metrics = counted.copy()
         context.begin()
+        context.activate(admission)
         try:
             self._refuse_overflow(admission)
             manager.topology.admit(admission)
@@ -216,10 +258,9 @@ class Kubelet:
         except (AdmissionError, UpstreamDefectError):
             return False
         finally:
-            manager.restore(uid, before, forget=True)
-            context.deactivate(uid)
+            self.state = before
+            context.metrics = counted
             context.ended_early, context.unaligned = told
-            self._seen.pop(uid, None)
 
     def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
         """True when the handlers after the resource managers have nothing against a pod without devices, and nobody is
@@ -302,13 +343,14 @@ class Kubelet:
         """The admission chain for an active pod that wants other resources. A refused one keeps what it has."""
         admission = self.admission(desired)
         allocated = self.active[admission.uid]
-        return self._try(admission, forget=False, put_back=lambda: self.manager.context.activate(allocated))
+        return self._try(admission, allocated)
 
     def _on_node(self, pod: AdmissionPod) -> PodOnNode:
         """The predicates' view of a pod, worked out once per specification."""
-        known = self._seen.get(pod.uid)
+        known = self.seen.get(pod.uid)
         if known is None or known.pod is not pod.spec:
-            known = self._seen[pod.uid] = pod_on_node(pod.spec, self.manager.context.gates, self.quirks)
+            known = pod_on_node(pod.spec, self.manager.context.gates, self.quirks)
+            self.seen = put(self.seen, pod.uid, known)
         return known
 
     def node_resources(self) -> NodeResources:
@@ -337,9 +379,9 @@ class Kubelet:
 
     def _leave(self, uid: str) -> None:
         self.manager.context.deactivate(uid)
-        self._seen.pop(uid, None)
-        self.statuses.pop(uid, None)
-        self.unmanaged.discard(uid)
+        self.seen = drop(self.seen, uid)
+        self.statuses = drop(self.statuses, uid)
+        self.unmanaged -= {uid}
         self.resizes.drop(uid)
 
     # Containers
@@ -372,7 +414,7 @@ class Kubelet:
         for pod in pods:
             admission = self.admission(pod)
             if not self.quirks.gate_moves_running_pods and ran_unmanaged(admission, self.manager):
-                self.unmanaged.add(admission.uid)
+                self.unmanaged |= {admission.uid}
                 admission = self.admission(pod)
             elif not self.quirks.pod_entries_stay_lost:
                 bring_back_pod_entries(admission, self.manager)
@@ -382,8 +424,7 @@ class Kubelet:
         """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""
         pod = self.active[uid]
         container = next(c for c in pod.containers if c.name == name)
-        statuses = self.statuses.setdefault(uid, {})
-        known = statuses.get(name)
+        known = self.statuses.get(uid, {}).get(name)
         restarts = known.restarts + 1 if known else 0
         container_id = f"{uid}_{name}_{restarts}"
         try:
@@ -393,16 +434,15 @@ class Kubelet:
         affinity = self.manager.cpu.affinity(uid, name)
         memory_nodes = self.manager.memory.numa_nodes(uid, name)
         self.manager.add_container(pod, container, container_id)
-        statuses[name] = ContainerStatus(container_id, restarts, running=not container.plain_init)
+        self._set_status(uid, name, ContainerStatus(container_id, restarts, running=not container.plain_init))
         return self.inspect(pod, container, True)._replace(cpus=affinity, memory_nodes=memory_nodes)
 
     def take_over(self, uid: str) -> None:
         """The pod's containers were started by an earlier kubelet: plain init containers have ended, the others run.
         Nothing happens to what they hold, so memory that init containers were given again stays theirs."""
-        statuses = self.statuses.setdefault(uid, {})
         for container in self.active[uid].containers:
             container_id = f"{uid}_{container.name}_0"
-            statuses[container.name] = ContainerStatus(container_id, running=not container.plain_init)
+            self._set_status(uid, container.name, ContainerStatus(container_id, running=not container.plain_init))
             self.manager.know_container(uid, container.name, container_id)
 
     def inspect(self, pod: AdmissionPod, container: AdmissionContainer, started: bool) -> StartedContainer:
@@ -417,7 +457,7 @@ class Kubelet:
             isolation=cpu.isolation(pod, container),
             has_exclusive_cpus=exclusive,
             cpu_quota_disabled=exclusive and self.manager.quota_can_be_disabled,
-            memory_blocks=tuple(self.manager.memory.blocks(pod.uid, container.name)),
+            memory_blocks=self.manager.memory.blocks(pod.uid, container.name),
             devices=self.manager.device.devices_of(pod.uid, container.name),
         )
 
@@ -426,15 +466,17 @@ class Kubelet:
         status = self.statuses.get(uid, {}).get(name)
         if status is not None:
             self.manager.topology.remove_container(status.id)
-            status.running = False
-            status.removed = True
+            self._set_status(uid, name, replace(status, running=False, removed=True))
 
     def remove_container(self, uid: str, name: str) -> None:
         """Call the managers' removal by container id, which no 1.36 kubelet does (memory-device 3.6)."""
         status = self.statuses.get(uid, {}).get(name)
         if status is not None:
             self.manager.remove_container(status.id)
-            status.running = False
+            self._set_status(uid, name, replace(status, running=False))
+
+    def _set_status(self, uid: str, name: str, status: ContainerStatus) -> None:
+        self.statuses = put_in(self.statuses, uid, name, status)
 
     # Housekeeping
 
@@ -480,7 +522,8 @@ class Kubelet:
         self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
         context = self.manager.context
         self.resizes.gates = context.gates
-        context.active = dict(old.context.active)
+        context.active = old.context.active
+        self.files = dict(self.files)
         context.sources_ready = False
         running = {
             (uid, name) for uid, named in self.statuses.items() for name, status in named.items() if status.running

@@ -18,7 +18,6 @@ from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
 from podslice.core.errors import InputError, StartError, StartKind, UpstreamDefectError
-from podslice.core.fork import fork
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.machine.devices import Device, DeviceInventory
@@ -188,7 +187,7 @@ class Node:
     def copy(self) -> Node:
         """Another node like this one with the same pods, which goes its own way from now on."""
         other: Node = Node.__new__(Node)
-        other.kubelet = fork(self.kubelet)
+        other.kubelet = self.kubelet.copy()
         other._granted = dict(self._granted)
         other._resize_conditions = dict(self._resize_conditions)
         return other
@@ -230,7 +229,7 @@ class Node:
             else:
                 self.kubelet.start_containers(pod.metadata.uid)
         context.sources_ready = True
-        context.epoch += 1
+        context.look_everywhere()
         self.kubelet.collect()
         for desired, allocated in zip(wanted, defaulted, strict=True):
             if allocated.metadata.uid in self.kubelet.active and _differs(desired, allocated, context.gates):

@@ -97,7 +97,7 @@ class _History:
             facts["nodeAllocatableReservation"] = {name: str(q) for name, q in manager.reservation.items()}
         if manager.cpu_manager is not None and manager.cpu_manager.static:
             facts["reservedCPUs"] = format_bits(manager.cpu_manager.reserved)
-            facts["reservedPhysicalCPUs"] = format_bits(manager.cpu_manager.reserved_physical)
+            facts["reservedPhysicalCPUs"] = format_bits(manager.cpu_manager.rules.reserved_physical)
         if self.kubelet.running:
             facts["allocatableCPUs"] = format_bits(manager.cpu.allocatable)
             if manager.memory.allocatable:

@@ -61,7 +61,7 @@ def _groups(kubelet: Kubelet, pod: AdmissionPod) -> Iterator[Group]:
         cpus = bubble or 0
         for bits in own.values():
             cpus |= bits
-        blocks = tuple(memory.booked(pod.uid, names)) if memory.static else ()
+        blocks = memory.booked(pod.uid, names) if memory.static else ()
         nodes = bits_of(node for block in blocks for node in block.numa_affinity or ())
         yield Group(pod.uid, names, max(1, len(running & {*names})), own, bubble, cpus, blocks, nodes)
 

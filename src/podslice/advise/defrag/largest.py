@@ -10,7 +10,6 @@ from podslice.advise.defrag.plan import Plan
 from podslice.advise.defrag.restarts import RestartPlan
 from podslice.advise.explain.bench import Asking, Bench
 from podslice.advise.explain.edits import POD, with_amounts
-from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
@@ -41,7 +40,7 @@ def largest_pod(kubelet: Kubelet, shape: Pod, planned: Callable[[Pod], Plan | Re
     step = cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1
     free = (cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else 0
     sizes = list(range(free // step * step, 0, -step))
-    bench = Bench(fork(kubelet))
+    bench = Bench(kubelet.copy())
     shape = default_pod(shape, kubelet.manager.context.gates)
     now = next((size for size in sizes if bench.admits(Asking.of(sized(shape, size), kubelet))), 0)
     proven = True

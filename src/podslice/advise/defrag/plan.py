@@ -12,7 +12,6 @@ from podslice.advise.defrag.search import MOST_STATES, Found, fewest_moves
 from podslice.advise.defrag.space import Space, put
 from podslice.advise.explain.changes import lands
 from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
@@ -67,7 +66,7 @@ def defragment(kubelet: Kubelet, pod: Pod, *, most: int | None = None, limit: in
     if found.steps is None:
         return Plan(False, (), 0, found.at_least, found.proven)
     moves = _moves(kubelet, space, found)
-    copy = fork(kubelet)
+    copy = kubelet.copy()
     if problem_with(copy, moves, pod):
         return Plan(False, (), 0, found.at_least, False)
     count = sum(space.groups[step.group].weight for step in found.steps)
@@ -76,7 +75,7 @@ def defragment(kubelet: Kubelet, pod: Pod, *, most: int | None = None, limit: in
 
 def _moves(kubelet: Kubelet, space: Space, found: Found) -> tuple[Move, ...]:
     """Take the steps on a copy and write down what changes."""
-    copy, state, moves = fork(kubelet), space.start(), []
+    copy, state, moves = kubelet.copy(), space.start(), []
     for step in found.steps or ():
         after = space.taken(space.drafted(state, step), step)
         assert after is not None, "the search took this step"
@@ -123,7 +122,8 @@ def apply_move(kubelet: Kubelet, move: Move) -> None:
     manager = kubelet.manager
     sets = {c.name: c.cpus_after.bits for c in move.containers if c.cpus_after}
     if sets or move.pod_cpus_after is not None:
-        manager.cpu.relocate(move.uid, sets, None if move.pod_cpus_after is None else move.pod_cpus_after.bits)
+        bubble = None if move.pod_cpus_after is None else move.pod_cpus_after.bits
+        manager.cpu.state = manager.cpu.state.relocate(move.uid, sets, bubble)
     names = [c.name for c in move.containers if c.memory_nodes_after]
     if names or manager.memory.pod_blocks(move.uid):
         nodes = next((c.memory_nodes_after.bits for c in move.containers if c.memory_nodes_after), 0)
@@ -157,7 +157,7 @@ def _broken_by(kubelet: Kubelet, move: Move) -> str:
         return "the shared pool changed its size"
     if not no_worse(before, standing(topology, pod)):
         return "it is aligned worse than before"
-    return _restart_problem(fork(kubelet))
+    return _restart_problem(kubelet.copy())
 
 
 def _union(sets: Iterable[CPUSet]) -> int:

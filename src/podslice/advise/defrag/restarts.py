@@ -17,7 +17,6 @@ from podslice.advise.defrag.groups import owned
 from podslice.advise.explain.alternatives import Alternatives
 from podslice.advise.explain.changes import lands
 from podslice.advise.explain.removals import FEW_PODS, Removals
-from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
@@ -108,7 +107,7 @@ class _Search:
             return None, ()
         for count in range(min(most, len(self.movable)) + 1):
             for uids in self._sets(count):
-                steps = self._steps(fork(self.kubelet), (), uids, (), placed=False)
+                steps = self._steps(self.kubelet.copy(), (), uids, (), placed=False)
                 if steps is not None:
                     self.exhaustive = self.exhaustive or count <= 1
                     return steps, uids
@@ -116,7 +115,7 @@ class _Search:
             return None, ()
         uids = Removals(self.nodes, self.nodes.asking(self.pod)).several(self.movable)
         self.tries = max(self.tries, FEW_PODS**2)
-        steps = self._steps(fork(self.kubelet), (), uids, (), placed=False) if 0 < len(uids) <= most else None
+        steps = self._steps(self.kubelet.copy(), (), uids, (), placed=False) if 0 < len(uids) <= most else None
         return steps, uids if steps is not None else ()
 
     def _sets(self, count: int) -> Iterator[tuple[str, ...]]:
@@ -156,7 +155,7 @@ class _Search:
             if found is not None:
                 return found
         for uid in waiting:
-            copy = fork(node)
+            copy = node.copy()
             step = _stop(copy, uid)
             rest = tuple(other for other in waiting if other != uid)
             gone = tuple(other for other in self.movable if other in away or other == uid)
@@ -179,7 +178,7 @@ class _Search:
             self.exhaustive = False
             return None
         self.tries -= 1
-        copy, pod = fork(node), self.specs[uid] if uid else self.pod
+        copy, pod = node.copy(), self.specs[uid] if uid else self.pod
         if not lands(copy, pod):
             return None
         own = pod.metadata.uid

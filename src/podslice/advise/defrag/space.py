@@ -22,7 +22,6 @@ from podslice.advise.defrag.groups import (
     standing,
 )
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.fork import fork
 from podslice.core.hints.memory import memory_hints
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.memory import Block, MachineState
@@ -69,10 +68,10 @@ class Space:
         self.topology = kubelet.manager.cpu.topology
         self.reserved = kubelet.manager.cpu.reserved
         self._kubelet = kubelet
-        self._judge = fork(kubelet)
+        self._judge = kubelet.copy()
         self._scratch: Kubelet | None = None
         self._options = kubelet.manager.cpu.options
-        self._picker = kubelet.manager.cpu.picker
+        self._picker = kubelet.manager.cpu.rules.picker
         self._grain = self.topology.cpus_per_core if self._options.full_pcpus_only else 1
         self._ids = tuple(self.topology.numa_nodes)
         self._memory_ids = tuple(sorted(kubelet.manager.memory.machine_state))
@@ -199,15 +198,14 @@ class Space:
         if manager.topology.merger is None:
             return True
         before = self._standing_before(group.uid)
-        default, books = manager.cpu.state.default, dict(manager.memory.machine_state)
+        cpu, memory = manager.cpu.state, manager.memory.state
         cpus = 0
         for there, count in zip(self.topology.numa_nodes.values(), to.counts, strict=True):
             cpus |= lowest(there, count)
         put(self._judge, group, cpus, to.nodes)
         after = standing(manager.topology, self._judge.active[group.uid])
         put(self._judge, group, group.cpus, group.nodes)
-        manager.cpu.state.set_default(default)
-        manager.memory.machine_state = books
+        manager.cpu.state, manager.memory.state = cpu, memory
         return no_worse(before, after)
 
     def drafted(self, state: State, step: Step) -> State:
@@ -247,10 +245,11 @@ class Space:
 
     def admits(self, state: State, pod: Pod) -> bool:
         """True when the node, in this state, admits the pod."""
-        node = self._scratch or fork(self._kubelet)
+        node = self._scratch or self._kubelet.copy()
         self._scratch = None
-        node.manager.cpu.state.set_default(state.default)
-        node.manager.memory.machine_state = dict(state.books)
+        cpu, memory = node.manager.cpu, node.manager.memory
+        cpu.state = cpu.state.with_default(state.default)
+        memory.state = memory.state.with_machine(state.books)
         node.preempted = ()
         try:
             refused = node.admit(pod) is not None
@@ -275,7 +274,7 @@ def put(kubelet: Kubelet, group: Group, cpus: Bits, nodes: Bits) -> None:
     if group.cpus:
         sets: Mapping[str, Bits] = {name: cpu.state.assignment(group.uid, name) or 0 for name in group.sets}
         there = carried(cpu.topology, sets, cpu.state.bubbles.get(group.uid), cpus)
-        cpu.relocate(group.uid, there.sets, there.bubble)
+        cpu.state = cpu.state.relocate(group.uid, there.sets, there.bubble)
     if group.blocks:
         memory.relocate(group.uid, group.names, nodes)
 

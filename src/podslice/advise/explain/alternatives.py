@@ -14,7 +14,6 @@ import msgspec
 from podslice.advise.explain.bench import Asking, Bench, Load
 from podslice.advise.explain.changes import Remove, admits, fresh, restarted
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
@@ -43,12 +42,12 @@ class Alternatives:
     @cached_property
     def kubelet(self) -> Kubelet:
         """A copy of the node."""
-        return fork(self._node)
+        return self._node.copy()
 
     @cached_property
     def here(self) -> Bench:
         """The node as it is."""
-        return Bench(fork(self._node))
+        return Bench(self._node.copy())
 
     @cached_property
     def running(self) -> tuple[Asking, ...]:
@@ -59,7 +58,7 @@ class Alternatives:
     def recorder(self) -> Kubelet:
         """A copy to admit pods on for real; one that refused a pod is as good as new."""
         if self._recorder is None:
-            self._recorder = fork(self._node)
+            self._recorder = self._node.copy()
         return self._recorder
 
     def forget_recorder(self) -> None:
@@ -88,7 +87,7 @@ class Alternatives:
         return empty is None or not empty.lacks(asking, self._load(empty))
 
     def _without_pods(self, uids: frozenset[str]) -> Bench:
-        copy = fork(self.kubelet)
+        copy = self.kubelet.copy()
         for uid in uids:
             copy.remove_pod(uid)
         if len(self._without) >= _MOST_KEPT:

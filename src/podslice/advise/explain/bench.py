@@ -13,7 +13,6 @@ from typing import NamedTuple
 from podslice.advise.explain.changes import lands
 from podslice.core.config.topology_options import BEST_EFFORT
 from podslice.core.errors import AdmissionError
-from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet, Others
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
@@ -97,7 +96,7 @@ class Bench:
         """True when the pod is admitted, its containers start, and nobody is pushed off the node."""
         admission = asking.admission
         if not self._clean or admission.uid in self.kubelet.active:
-            return lands(fork(self.kubelet), asking.pod)
+            return lands(self.kubelet.copy(), asking.pod)
         if self.lacks(asking):
             return False
         if asking.shape is None:

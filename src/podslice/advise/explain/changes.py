@@ -13,7 +13,6 @@ import msgspec
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import Machine
 from podslice.core.pod.defaults import default_pod
@@ -60,7 +59,7 @@ def admits(kubelet: Kubelet, pod: Pod, change: Change) -> bool:
     `kubelet` is left as it is.
     """
     if isinstance(change, EditPod):
-        return lands(fork(kubelet), change.pod)
+        return lands(kubelet.copy(), change.pod)
     if isinstance(change, Remove):
         return _without(kubelet, pod, change)
     if isinstance(change, EmptyNode):
@@ -87,7 +86,7 @@ def lands(kubelet: Kubelet, pod: Pod) -> bool:
 
 
 def _without(kubelet: Kubelet, pod: Pod, change: Remove) -> bool:
-    copy = fork(kubelet)
+    copy = kubelet.copy()
     leaving = [copy.active[uid].spec for uid in change.uids]
     for uid in change.uids:
         copy.remove_pod(uid)
@@ -119,7 +118,7 @@ def restarted(kubelet: Kubelet, machine: Machine, config: KubeletConfig) -> Kube
     pod."""
     if validate(config):
         return None
-    copy = fork(kubelet)
+    copy = kubelet.copy()
     copy.save()
     try:
         copy.restart(machine=machine, config=config)

@@ -19,7 +19,6 @@ from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
 from podslice.advise.explain.verdict import UPSTREAM_DEFECT
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.fork import fork
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
@@ -96,7 +95,7 @@ class Explainer:
         return msgspec.json.encode(replace(pod, metadata=replace(pod.metadata, name="", uid="")), enc_hook=str)
 
     def _trace(self, pod: Pod) -> Trace:
-        kubelet = self._nodes.recorder if self._clean else fork(self._nodes.kubelet)
+        kubelet = self._nodes.recorder if self._clean else self._nodes.kubelet.copy()
         admission = kubelet.admission(pod)
         with recording(kubelet) as record:
             try:

@@ -65,8 +65,6 @@ class _Listener:
         self._record = record
         self.name = inner.name
         self.remove_stale = inner.remove_stale
-        self.snapshot = inner.snapshot
-        self.restore = inner.restore
         self.holds = inner.holds
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:

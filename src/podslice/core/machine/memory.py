@@ -1,6 +1,7 @@
 """The books of a machine's memory: what each NUMA node has, and who holds blocks of it (memory-device 1.4).
 
 The structs are those of the Memory Manager's state file, so that what is decided and what is written cannot differ.
+They are values: nobody changes what is in them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Block(msgspec.Struct, frozen=True, rename="camel"):
         return {"numaAffinity": list(self.numa_affinity or ()), "type": self.type, "size": self.size}
 
 
-class MemoryTable(msgspec.Struct, rename="camel"):
+class MemoryTable(msgspec.Struct, frozen=True, rename="camel"):
     """Bytes of one memory type on one NUMA node."""
 
     total: int = 0
@@ -32,7 +33,7 @@ class MemoryTable(msgspec.Struct, rename="camel"):
     free: int = 0
 
 
-class NUMANodeState(msgspec.Struct, rename="camel"):
+class NUMANodeState(msgspec.Struct, frozen=True, rename="camel"):
     """One NUMA node: `cells` is the group it belongs to, its own id alone when single."""
 
     number_of_assignments: int = 0

@@ -8,7 +8,6 @@ names the step, and the attributes set until then stay readable, so that a faile
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any
 
 from podslice.core.allocate.picker import Picker
 from podslice.core.config import topology_options as topology_options
@@ -24,22 +23,24 @@ from podslice.core.errors import AdmissionError, StartError, StartKind
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topology
-from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.managers.context import NodeContext
 from podslice.core.managers.cpu import CPUManager
+from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.managers.device_plugin import SimulatedPlugin
 from podslice.core.managers.device_records import DeviceContent, content_from
 from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
+from podslice.core.managers.memory_rules import MemoryRules
 from podslice.core.managers.topology import HintProvider, TopologyManager
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
+from podslice.core.state.containers import ContainerMap
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.core.values.gates import FeatureGates, GateError
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
-from podslice.statefiles.formats.checkpoint_cpu import CPUStateEncoder
 from podslice.statefiles.formats.checkpoint_devices import load as load_devices
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.go.gojson import CheckpointError
@@ -88,8 +89,25 @@ class ContainerManager:
         self.memory_manager: MemoryManager | None = None
         self.restored: frozenset[str] = frozenset()
         """State files that were there at the start."""
-        self._saved: dict[str, int] = {}
-        self._cpu_encoder = CPUStateEncoder()
+
+    def copy(self) -> ContainerManager:
+        """A container manager in the same state, which goes its own way from now on."""
+        other = ContainerManager.__new__(ContainerManager)
+        other.machine, other.inventory, other.config, other.quirks = (
+            self.machine,
+            self.inventory,
+            self.config,
+            self.quirks,
+        )
+        other.reservation, other.restored = self.reservation, self.restored
+        context = other.context = self.context.copy()
+        other.device = self.device.copy(context)
+        other.cpu_manager = None if self.cpu_manager is None else self.cpu_manager.copy(context)
+        other.memory_manager = None if self.memory_manager is None else self.memory_manager.copy(context)
+        if other.memory_manager is not None:
+            providers: list[HintProvider] = [other.device, other.cpu, other.memory]
+            other.topology = self.topology.copy(context, providers)
+        return other
 
     @property
     def cpu(self) -> CPUManager:
@@ -134,7 +152,10 @@ class ContainerManager:
         self.reservation = reservations.total
         merger = self._merger()
         cpu = self._build_cpu_manager(reservations)
-        memory = MemoryManager.build(self.machine, self.config, self.context, reservations.total)
+        memory = MemoryManager(
+            MemoryRules.of(self.machine, self.config, reservations.total, quirks=self.quirks, pod_level=self.pod_level),
+            self.context,
+        )
         self.cpu_manager = cpu
         self._start_cpu_manager(cpu, files, containers)
         self._start_memory_manager(memory, files, containers)
@@ -180,7 +201,7 @@ class ContainerManager:
             topology = cpu_topology(self.machine)
             if policy == "none":
                 refuse_options_of_none_policy(self.config.cpu_manager_policy_options)
-                return CPUManager(topology, self.context)
+                return CPUManager(CPURules.of(topology, pod_level=self.pod_level, quirks=self.quirks), self.context)
             if policy != "static":
                 raise StartError(stage, _UNKNOWN_POLICY, policy=quote(policy))
             cpu = reservations.total.get("cpu")
@@ -201,7 +222,15 @@ class ContainerManager:
                 "[cpumanager] unable to reserve the required amount of CPUs "
                 f"(size of {format_bits(reserved)} did not equal {count})"
             )
-        return CPUManager(topology, self.context, policy="static", options=options, reserved=reserved)
+        rules = CPURules.of(
+            topology,
+            "static",
+            options=options,
+            reserved=reserved,
+            pod_level=self.pod_level,
+            quirks=self.quirks,
+        )
+        return CPUManager(rules, self.context)
 
     def _pick_reserved(self, topology: CPUTopology, count: int, options: CPUPolicyOptions) -> Bits:
         try:
@@ -212,19 +241,20 @@ class ContainerManager:
     def _start_cpu_manager(
         self, cpu: CPUManager, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]]
     ) -> None:
-        state = restore_cpu_state(
-            files.get(CPU_STATE_FILE),
+        data = files.get(CPU_STATE_FILE)
+        cpu.state = restore_cpu_state(
+            data,
             policy_name=cpu.policy,
             pod_level=self.pod_level,
             containers=containers,
             path=f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
             trust_zero=self.quirks.zero_checksum_is_trusted,
         )
-        cpu.state = state
+        cpu.filed = None if data is None else cpu.file_content
         if cpu.static:
             try:
-                validate_cpu_state(
-                    state,
+                cpu.state = validate_cpu_state(
+                    cpu.state,
                     cpu.topology,
                     reserved=cpu.reserved,
                     strict=cpu.options.strict_cpu_reservation,
@@ -232,15 +262,14 @@ class ContainerManager:
                 )
             finally:
                 files.update(self.changed_files())
-        cpu.start(state, ContainerMap(containers))
+        cpu.start(cpu.state, ContainerMap.of(containers))
         files.update(self.changed_files())
 
     def _start_memory_manager(
         self, memory: MemoryManager, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]]
     ) -> None:
         memory.start(files.get(MEMORY_STATE_FILE), containers, f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}")
-        if self._is_new(MEMORY_STATE_FILE, memory.revision):
-            files[MEMORY_STATE_FILE] = memory.encode()
+        files.update(_changed(MEMORY_STATE_FILE, memory))
 
     def register_plugins(self) -> None:
         """The plugins of the machine's devices register and list them."""
@@ -253,22 +282,13 @@ class ContainerManager:
     def changed_files(self) -> dict[str, bytes]:
         """State files whose content changed since the last call, as a kubelet of this release writes them."""
         files: dict[str, bytes] = {}
-        cpu, memory = self.cpu_manager, self.memory_manager
-        if cpu is not None and self._is_new(CPU_STATE_FILE, cpu.state.revision):
-            version = "v3" if self.pod_level else "v2"
-            files[CPU_STATE_FILE] = self._cpu_encoder.encode(cpu.state, cpu.policy, version)
-        if memory is not None and self._is_new(MEMORY_STATE_FILE, memory.revision):
-            files[MEMORY_STATE_FILE] = memory.encode()
-        if self.inventory and self._is_new(DEVICE_STATE_FILE, self.device.revision):
-            files[DEVICE_STATE_FILE] = self.device.encode()
+        if self.cpu_manager is not None:
+            files |= _changed(CPU_STATE_FILE, self.cpu_manager)
+        if self.memory_manager is not None:
+            files |= _changed(MEMORY_STATE_FILE, self.memory_manager)
+        if self.inventory:
+            files |= _changed(DEVICE_STATE_FILE, self.device)
         return files
-
-    def _is_new(self, name: str, revision: int) -> bool:
-        """Whether a file of this revision was not made before; it counts as made from now on."""
-        if self._saved.get(name, 0) == revision:
-            return False
-        self._saved[name] = revision
-        return True
 
     @staticmethod
     def _device_content(data: bytes | None) -> DeviceContent | None:
@@ -283,18 +303,11 @@ class ContainerManager:
 
     # Pods and containers
 
-    def snapshot(self, uid: str) -> tuple[Any, ...]:
-        """What `restore` needs to undo a failed admission of this pod; what gone pods held is freed before."""
-        for provider in self.topology.providers:
-            provider.remove_stale()
-        return tuple(provider.snapshot(uid) for provider in self.topology.providers)
-
-    def restore(self, uid: str, before: tuple[Any, ...], *, forget: bool) -> None:
-        """Undo everything done for a pod since `snapshot`; `forget` also drops its affinities."""
-        for provider, part in zip(self.topology.providers, before, strict=True):
-            provider.restore(uid, part)
-        if forget:
-            self.topology.forget(uid)
+    def remove_stale(self) -> None:
+        """What pods that are gone held is free again."""
+        self.device.remove_stale()
+        self.cpu.remove_stale()
+        self.memory.remove_stale()
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
         """A container is about to start (memory-device 3.6)."""
@@ -304,11 +317,24 @@ class ContainerManager:
 
     def know_container(self, uid: str, container: str, container_id: str) -> None:
         """The runtime has this container since before the kubelet started."""
-        self.cpu.containers.add(container_id, uid, container)
-        self.memory.containers.add(container_id, uid, container)
+        self.cpu.know_container(uid, container, container_id)
+        self.memory.know_container(uid, container, container_id)
 
     def remove_container(self, container_id: str) -> None:
         """Removal by container id in all managers."""
         self.cpu.remove_container(container_id)
         self.memory.remove_container(container_id)
         self.topology.remove_container(container_id)
+
+
+def _changed(name: str, manager: CPUManager | MemoryManager | DeviceManager) -> dict[str, bytes]:
+    """The manager's state file by name, if anything that is in it changed since it was last asked for, be it back."""
+    content = manager.file_content
+    if manager.filed is not None and all(map(_same, content, manager.filed)):
+        return {}
+    manager.filed = content
+    return {name: manager.encode()}
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other or (isinstance(one, int) and one == other)

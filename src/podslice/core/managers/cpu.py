@@ -1,12 +1,12 @@
 """The CPU Manager: hints, allocation, release and reconciliation of exclusive CPUs (cpu-topology 6 and 7).
 
-It owns the CPU state of one node (`cpu_books`) and is the only one that changes it. The algorithms live in
+It has the CPU state of one node, a value, and is the only one that puts another in its place. The algorithms live in
 `core.allocate` and `core.hints`; here is the order of things: clean up, decide, write, count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from podslice.core.allocate import pod_level
@@ -16,11 +16,25 @@ from podslice.core.errors import AdmissionError
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
-from podslice.core.managers.context import allocation_error_series, allocation_series, assignment_series
-from podslice.core.managers.cpu_books import EXCLUSIVE, SHARED_POOL, CPUBooks
+from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.context import (
+    EXCLUSIVE,
+    SHARED_POOL,
+    NodeContext,
+    allocation_error_series,
+    allocation_series,
+    assignment_series,
+)
+from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.state import ownership
+from podslice.core.state.containers import ContainerMap
+from podslice.core.state.model import CPUState
+from podslice.core.state.tables import only
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import series
+from podslice.statefiles.formats.checkpoint_cpu import CPUStateEncoder
 
 EMPTY_NODE_SHARED_POOL = "EmptyNodeSharedPoolError"
 _NOTHING_LEFT = "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none"
@@ -42,6 +56,8 @@ _PICK_EVENTS = {
     "exclusive": assignment_series("cpu", "pod_exclusive"),
     "shared": assignment_series("cpu", "pod_shared"),
 }
+Content = tuple[Bits, dict[str, dict[str, Bits]], dict[str, Bits]]
+"""What the state file holds."""
 
 
 class RunningContainer(NamedTuple):
@@ -53,10 +69,74 @@ class RunningContainer(NamedTuple):
     running: bool
 
 
-class CPUManager(CPUBooks):
-    """Policies `none` and `static`; a hint provider of the Topology Manager, the second one asked."""
+class CPUManager:
+    """Policies `none` and `static`; a hint provider of the Topology Manager, the second one asked.
 
+    `filed` is the content of the state file, None where there is none yet.
+    """
+
+    __slots__ = ("_encoder", "context", "filed", "rules", "state")
     name = "cpu"
+
+    def __init__(self, rules: CPURules, context: NodeContext, state: CPUState | None = None) -> None:
+        self.rules = rules
+        self.context = context
+        self.state = state or CPUState()
+        self.filed: Content | None = self.file_content
+        self._encoder: CPUStateEncoder | None = None
+
+    def copy(self, context: NodeContext) -> CPUManager:
+        """A manager of the same state for another context."""
+        other = CPUManager(self.rules, context, self.state)
+        other.filed = self.filed
+        return other
+
+    @property
+    def file_content(self) -> Content:
+        """What the state file is to hold."""
+        return self.state.default, self.state.assignments, self.state.bubbles
+
+    def encode(self) -> bytes:
+        """The state file a kubelet of this release writes."""
+        if self._encoder is None:
+            self._encoder = CPUStateEncoder()
+        return self._encoder.encode(self.state, self.policy, "v3" if self.rules.pod_level else "v2")
+
+    def start(self, state: CPUState, containers: ContainerMap) -> None:
+        """Go to work on a restored and validated state (cpu-topology 8.6)."""
+        self.state = state.with_containers(containers)
+        if self.static:
+            metrics = self.context.metrics
+            metrics[SHARED_POOL] = 1000 * self.assignable.bit_count()
+            metrics[EXCLUSIVE] = state.assigned().bit_count()
+
+    # What it was told
+
+    @property
+    def topology(self) -> CPUTopology:
+        return self.rules.topology
+
+    @property
+    def policy(self) -> str:
+        return self.rules.policy
+
+    @property
+    def static(self) -> bool:
+        return self.rules.policy == "static"
+
+    @property
+    def options(self) -> CPUPolicyOptions:
+        return self.rules.options
+
+    @property
+    def reserved(self) -> Bits:
+        """CPUs kept for the system."""
+        return self.rules.reserved
+
+    @property
+    def allocatable(self) -> Bits:
+        """The CPUs it may give away."""
+        return self.topology.all_cpus & ~self.reserved if self.static else 0
 
     # Hints
 
@@ -70,7 +150,7 @@ class CPUManager(CPUBooks):
             return None
         assigned = self.state.assignment(pod.uid, container.name)
         if assigned is None:
-            return {"cpu": self._hints(self.assignable, self._reusable.get(pod.uid, 0), count)}
+            return {"cpu": self._hints(self.assignable, self.state.reusable.get(pod.uid, 0), count)}
         if assigned.bit_count() != count:
             return {"cpu": []}
         return {"cpu": self._hints(assigned, 0, count)}
@@ -101,7 +181,7 @@ class CPUManager(CPUBooks):
                 held |= assigned
         if held.bit_count() == pod.cpus:
             return {"cpu": self._hints(held, 0, pod.cpus)}
-        return {"cpu": self._hints(self.assignable, self._reusable.get(pod.uid, 0) | held, pod.cpus)}
+        return {"cpu": self._hints(self.assignable, self.state.reusable.get(pod.uid, 0) | held, pod.cpus)}
 
     def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
         hints = cpu_topology_hints(
@@ -129,7 +209,7 @@ class CPUManager(CPUBooks):
             cpus = self._allocate_container(pod, container, affinity)
         except AdmissionError:
             count(_ERRORS)
-            if self._pod_metrics:
+            if self.rules.pod_level:
                 count(_NODE_ERRORS)
             if self.options.full_pcpus_only:
                 count(_MISALIGNED_SMT)
@@ -140,31 +220,31 @@ class CPUManager(CPUBooks):
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
         held = self.state.assignment(pod.uid, container.name)
-        reusable = self._reusable.get(pod.uid, 0)
+        reusable = self.state.reusable.get(pod.uid, 0)
         if self.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
             self._check_smt(container.exclusive_cpus, reusable)
         if held is not None:
             return held
         cpus = self._take_from_default(container.exclusive_cpus, affinity, reusable)
-        self.state.assign(pod.uid, container.name, cpus)
-        if self._pod_metrics:
+        self.state = self.state.assign(pod.uid, container.name, cpus)
+        if self.rules.pod_level:
             self.context.count(_FROM_NODE)
             self.context.count(_NODE_EXCLUSIVE)
         return cpus
 
     def _check_smt(self, count: int, reusable: Bits) -> None:
-        free = self.state.default & ~self.reserved_physical
+        free = self.state.default & ~self.rules.reserved_physical
         if not self.context.quirks.smt_check_ignores_reusable:
             free |= reusable
         check_smt_alignment(count, free.bit_count(), self.topology.cpus_per_core)
 
     def _take_from_default(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
         pool = self.assignable | reusable
-        cpus = self._noted(self.picker.take_near(pool, count, affinity.mask, self.context.purse))
+        cpus = self._noted(self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse))
         left = self.state.default & ~cpus
         if not left and not self.context.quirks.strict_reservation_empties_pool:
             raise AdmissionError(_NOTHING_LEFT, EMPTY_NODE_SHARED_POOL)
-        self.state.set_default(left)
+        self.state = self.state.with_default(left)
         if self.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)
         self.context.count(SHARED_POOL, -1000 * cpus.bit_count())
@@ -172,8 +252,9 @@ class CPUManager(CPUBooks):
         return cpus
 
     def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
-        reusable = self._reusable.get(uid, 0)
-        self._reusable = {uid: reusable | cpus if container.plain_init else reusable & ~cpus}
+        reusable = self.state.reusable.get(uid, 0)
+        left = reusable | cpus if container.plain_init else reusable & ~cpus
+        self.state = self.state.leave_reusable({uid: left} if left else {})
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
         """Give a pod with pod-level resources its bubble and divide it (cpu-topology 6.4). Raises `AdmissionError`."""
@@ -186,7 +267,7 @@ class CPUManager(CPUBooks):
             self._allocate_bubble(pod, affinity)
         except AdmissionError:
             self.context.count(_ERRORS)
-            if self._pod_metrics:
+            if self.rules.pod_level:
                 self.context.count(_POD_ERRORS)
             raise
 
@@ -195,11 +276,11 @@ class CPUManager(CPUBooks):
         if self.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)
         bubble = self._take_from_default(pod.cpus, affinity, 0)
-        self.state.set_bubble(pod.uid, bubble)
+        self.state = self.state.with_bubble(pod.uid, bubble)
         slices = pod_level.partition(pod, bubble, self._take, self._count_pick)
         for part in slices:
-            self.state.assign(pod.uid, part.container, part.cpus)
-        if self._pod_metrics:
+            self.state = self.state.assign(pod.uid, part.container, part.cpus)
+        if self.rules.pod_level:
             shared_too = self.context.quirks.assignment_metrics_drift
             self.context.count(_FROM_POD, sum(part.exclusive or shared_too for part in slices))
 
@@ -207,7 +288,7 @@ class CPUManager(CPUBooks):
         pod_level.check_shared_pool(pod, init_overlaps=self.context.quirks.init_overlaps_sidecars)
 
     def _take(self, available: Bits, count: int) -> Bits:
-        return self._noted(self.picker.take(available, count, self.context.purse))
+        return self._noted(self.rules.picker.take(available, count, self.context.purse))
 
     def _noted(self, pick: Pick) -> Bits:
         if not pick.proven:
@@ -215,7 +296,7 @@ class CPUManager(CPUBooks):
         return pick.cpus
 
     def _count_pick(self, event: str) -> None:
-        if self._pod_metrics or event == "request":
+        if self.rules.pod_level or event == "request":
             self.context.count(_PICK_EVENTS[event])
 
     def _runs(self, pod: AdmissionPod) -> bool:
@@ -243,18 +324,17 @@ class CPUManager(CPUBooks):
                 return
             bubble |= held[container.name]
         if bubble.bit_count() == pod.cpus:
-            self.state.set_bubble(pod.uid, bubble)
+            self.state = self.state.with_bubble(pod.uid, bubble)
 
     # Release
 
     def remove_stale(self) -> None:
         """Drop what belongs to containers that are no longer active (cpu-topology 6.1)."""
-        if not self.context.sources_ready or self._cleaned == self.context.epoch:
+        if not self.context.may_have_leftovers(self.name):
             return
-        changed = self.context.changed_since(self._cleaned)
-        self._cleaned = self.context.epoch
+        changed = self.context.take_leftovers(self.name)
         if not self.context.quirks.reuse_outlives_pod:
-            self._reusable = self.context.of_active(self._reusable)
+            self.state = self.state.leave_reusable(only(self.state.reusable, self.context.active))
         is_active = self.context.is_active
         assignments = self.state.assignments
         gone = [
@@ -263,7 +343,7 @@ class CPUManager(CPUBooks):
             for name in assignments.get(uid, ())
             if not is_active(uid, name)
         ]
-        gone += [reference for reference in self.containers.references(changed) if not is_active(*reference)]
+        gone += [reference for reference in self.state.containers.references(changed) if not is_active(*reference)]
         for uid, name in gone:
             self._remove(uid, name)
         if not self.context.quirks.refused_pods_leave_state:
@@ -271,76 +351,57 @@ class CPUManager(CPUBooks):
 
     def _remove_orphaned_bubbles(self, changed: Iterable[str] | None) -> None:
         bubbles = self.state.bubbles
-        for uid in list(bubbles if changed is None else changed):
-            if uid not in bubbles or uid in self.context.active:
-                continue
-            self.state.set_default(self.state.default | self.state.bubbles[uid])
-            self.state.delete_bubble(uid)
+        for uid in bubbles if changed is None else changed:
+            if uid in bubbles and uid not in self.context.active:
+                self.state = self.state.give_back_bubble(uid)
 
     def remove_container(self, container_id: str) -> None:
         """Release a container by its runtime id; unknown ids are ignored. The 1.36 kubelet never calls this."""
-        reference = self.containers.get(container_id)
+        reference = self.state.containers.get(container_id)
         if reference is not None:
             self._remove(*reference)
 
     def _remove(self, uid: str, name: str) -> None:
         if self.static:
             self._release(uid, name)
-        self._written.pop((uid, name), None)
-        self.containers.drop_one(uid, name)
+        state = self.state.forget_written(uid, name)
+        self.state = state.with_containers(state.containers.drop_one(uid, name))
 
     def _release(self, uid: str, name: str) -> None:
         """Policy removal (cpu-topology 6.5): a bubble goes back as a whole with its last container."""
-        state = self.state
-        removed = state.assignment(uid, name)
+        removed = self.state.assignment(uid, name)
         if removed is None:
             return
-        state.unassign(uid, name)
-        bubble = state.bubbles.get(uid) if self._pod_metrics else None
-        if bubble is not None:
-            if uid not in state.assignments:
-                state.set_default(state.default | bubble)
-                state.delete_bubble(uid)
-                self._count_release(bubble)
-            return
-        released = removed
-        for other in state.assignments.get(uid, {}).values():
-            released &= ~other
-        state.set_default(state.default | released)
-        self._count_release(released)
+        state = self.state.unassign(uid, name)
+        bubble = state.bubbles.get(uid) if self.rules.pod_level else None
+        if bubble is None:
+            released = removed
+            for other in state.assignments.get(uid, {}).values():
+                released &= ~other
+            state = state.with_default(state.default | released)
+            self._count_release(released)
+        elif uid not in state.assignments:
+            state = state.give_back_bubble(uid)
+            self._count_release(bubble)
+        self.state = state
 
     def _count_release(self, cpus: Bits) -> None:
         self.context.count(SHARED_POOL, 1000 * cpus.bit_count())
         self.context.count(EXCLUSIVE, -cpus.bit_count())
 
-    # Defragmentation
-
-    def relocate(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> None:
-        """Give containers of a pod other CPUs, as many as they have, and its bubble too if it has one.
-
-        No upstream kubelet does this; whoever calls it has checked that the new CPUs are free (advise.defrag).
-        """
-        state = self.state
-        old = state.bubbles.get(uid, 0) if bubble is not None else 0
-        new = bubble or 0
-        for name, cpus in sets.items():
-            old |= state.assignment(uid, name) or 0
-            new |= cpus
-        state.set_default((state.default | old) & ~new)
-        for name, cpus in sets.items():
-            state.assign(uid, name, cpus)
-        if bubble is not None:
-            state.set_bubble(uid, bubble)
-        self._reusable.pop(uid, None)
-
     # Containers at run time
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """A container is about to start under this runtime id (cpu-topology 6.7)."""
-        assigned = self.state.assignment(uid, container)
+        state = self.state
+        assigned = state.assignment(uid, container)
         if assigned is not None:
-            self._written[uid, container] = assigned
-        self.containers.add(container_id, uid, container)
+            state = state.write(uid, container, assigned)
+        self.state = state.with_containers(state.containers.add(container_id, uid, container))
+
+    def know_container(self, uid: str, container: str, container_id: str) -> None:
+        """The runtime has this container since before the kubelet started."""
+        self.state = self.state.with_containers(self.state.containers.add(container_id, uid, container))
 
     def reconcile(self, containers: Iterable[RunningContainer]) -> list[tuple[str, Bits]]:
         """One reconcile pass (cpu-topology 6.7): the (container id, CPUs) to send to the runtime, in order."""
@@ -351,10 +412,52 @@ class CPUManager(CPUBooks):
         for status in containers:
             if not status.running or status.id is None:
                 continue
-            self.containers.add(status.id, status.pod, status.container)
-            wanted = self.affinity(status.pod, status.container)
-            key = (status.pod, status.container)
-            if wanted and wanted != self._written.get(key, 0):
+            self.know_container(status.pod, status.container, status.id)
+            wanted = self.state.affinity(status.pod, status.container)
+            if wanted and wanted != self.state.written.get(status.pod, {}).get(status.container, 0):
                 updates.append((status.id, wanted))
-                self._written[key] = wanted
+                self.state = self.state.write(status.pod, status.container, wanted)
         return updates
+
+    # Queries
+
+    @property
+    def assignable(self) -> Bits:
+        """ASSIGNABLE: CPUs that can still be given away exclusively."""
+        return self.state.default & ~self.rules.reserved
+
+    def affinity(self, uid: str, container: str) -> Bits:
+        """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7)."""
+        return self.state.affinity(uid, container)
+
+    def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
+        """The CPUs a container runs on while those of its pod run that are named: what an init container owns is its
+        own, so the pod's shared pool is smaller meanwhile. Upstream runs both on the same CPUs."""
+        own = self.affinity(pod.uid, container.name)
+        if self.context.quirks.init_overlaps_sidecars:
+            return own
+        held = self.state.assignments.get(pod.uid, {})
+        return ownership.beside(pod, container, running, own=own, held=held, bubble=self.state.bubbles.get(pod.uid))
+
+    def exclusive_cpus(self, uid: str, container: str) -> Bits:
+        """What the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""
+        return self.state.assignment(uid, container) or 0
+
+    def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """True when the container has the exclusive CPUs it is entitled to, if any."""
+        held = self.state.assignment(pod.uid, container.name)
+        return not container.exclusive_cpus or not self.static or held is not None
+
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> ownership.Isolation:
+        """Whose CPUs a container runs on."""
+        return ownership.isolation(pod, container, self.state.assignment(pod.uid, container.name))
+
+    def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+        """Decides the CFS quota of the container (cpu-topology 6.9)."""
+        if self.rules.pod_level:
+            return self.isolation(pod, container) == "container"
+        return self.exclusive_cpus(pod.uid, container.name) != 0
+
+    def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
+        """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""
+        return ownership.pod_has_exclusive_cpus(pod, self.state.assignments.get(pod.uid, {}))

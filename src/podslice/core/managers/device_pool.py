@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+from msgspec.structs import replace
+
 from podslice.core.hints.devices import Coverage
 from podslice.core.machine.devices import Device
 from podslice.core.managers.device_plugin import DevicePlugin
@@ -17,88 +20,102 @@ GRACE_PERIOD = 300.0
 """Seconds a stopped endpoint keeps its resource in the node status."""
 
 
-class DevicePool:
-    """State of one resource.
+class DevicePool(msgspec.Struct, frozen=True):
+    """One resource as its plugin last listed it. A value: what changes it returns another one.
 
     `known`: devices of the plugin's last list. `healthy`, `unhealthy`: their health as counted now. `registered`: the
-    resource is one of the node's device resources. `allocated`: devices in use; `counted` tells whether allocations
-    know the resource at all. `stopped_at`: when the plugin went away, in seconds, None while it is there.
+    resource is one of the node's device resources. `stopped_at`: when the plugin went away, in seconds, None while it
+    is there. `position`: bit positions by id, `numa`: NUMA ids by position.
     """
 
-    def __init__(self, machine_nodes: tuple[int, ...]) -> None:
-        self.ids: list[str] = []
-        self.known: Bits = 0
-        self.with_topology: Bits = 0
-        self.healthy: Bits = 0
-        self.unhealthy: Bits = 0
-        self.registered = False
-        self.allocated: Bits = 0
-        self.counted = False
-        self.plugin: DevicePlugin | None = None
-        self.stopped_at: float | None = None
-        self.coverage = Coverage({}, machine_nodes)
-        self._machine_nodes = machine_nodes
-        self._position: dict[str, int] = {}
-        self._numa: dict[int, tuple[int, ...]] = {}
+    machine_nodes: tuple[int, ...]
+    coverage: Coverage
+    ids: tuple[str, ...] = ()
+    known: Bits = 0
+    with_topology: Bits = 0
+    healthy: Bits = 0
+    unhealthy: Bits = 0
+    registered: bool = False
+    plugin: DevicePlugin | None = None
+    stopped_at: float | None = None
+    position: dict[str, int] = {}
+    numa: dict[int, tuple[int, ...]] = {}
 
-    @property
-    def is_device_resource(self) -> bool:
-        return self.registered or self.counted
+    @classmethod
+    def on(cls, machine_nodes: tuple[int, ...]) -> DevicePool:
+        """A resource nobody has listed yet."""
+        return cls(machine_nodes, Coverage({}, machine_nodes))
 
-    @property
-    def free(self) -> Bits:
-        """Healthy devices nobody uses."""
-        return self.healthy & ~self.allocated
+    # Ids and bits
+
+    def knowing(self, ids: Iterable[str]) -> DevicePool:
+        """The pool with a position for each of these ids."""
+        new = [device for device in dict.fromkeys(ids) if device not in self.position]
+        if not new:
+            return self
+        position = {**self.position, **{device: len(self.ids) + i for i, device in enumerate(new)}}
+        return replace(self, ids=(*self.ids, *new), position=position)
 
     def bits(self, ids: Iterable[str]) -> Bits:
-        """Ids as bits; new ids get a position."""
-        return bits_of(self._index(device) for device in ids)
-
-    def _index(self, device: str) -> int:
-        position = self._position.get(device)
-        if position is None:
-            position = self._position[device] = len(self.ids)
-            self.ids.append(device)
-        return position
+        """Ids that have a position, as bits."""
+        return bits_of(self.position[device] for device in ids)
 
     def names(self, devices: Bits) -> list[str]:
         """Ids in byte order."""
         return sorted(self.ids[i] for i in iter_bits(devices))
 
-    def update(self, devices: Iterable[Device]) -> None:
-        """Replace the plugin's list (memory-device 2.4). Of a repeated id, the last entry says where it is."""
-        self.known = self.with_topology = self.healthy = self.unhealthy = 0
-        self._numa = {}
-        for device in devices:
-            position = self._index(device.id)
-            bit = 1 << position
-            self.known |= bit
-            if device.healthy:
-                self.healthy |= bit
-            else:
-                self.unhealthy |= bit
-            self.with_topology = self.with_topology & ~bit | (bit if device.numa is not None else 0)
-            self._numa[position] = device.numa or ()
-        self.registered = True
-        on_node: dict[int, Bits] = {}
-        for position, nodes in self._numa.items():
-            for node in nodes:
-                on_node[node] = on_node.get(node, 0) | 1 << position
-        self.coverage = Coverage(on_node, self._machine_nodes)
-
     def by_node(self, devices: Bits) -> dict[int, list[str]]:
         """Ids in byte order by NUMA id, −1 for devices without nodes; one with several nodes is under each."""
         placed: dict[int, list[str]] = {}
         for name in self.names(devices):
-            for node in self._numa.get(self._position[name]) or (-1,):
+            for node in self.numa.get(self.position[name]) or (-1,):
                 placed.setdefault(node, []).append(name)
         return placed
 
-    def disconnect(self, now: float) -> None:
+    # The plugin and its lists
+
+    def updated(self, devices: Iterable[Device]) -> DevicePool:
+        """The plugin's list is this (memory-device 2.4). Of a repeated id, the last entry says where it is."""
+        devices = tuple(devices)
+        pool = self.knowing(device.id for device in devices)
+        known = with_topology = healthy = unhealthy = 0
+        numa: dict[int, tuple[int, ...]] = {}
+        for device in devices:
+            position = pool.position[device.id]
+            bit = 1 << position
+            known |= bit
+            if device.healthy:
+                healthy |= bit
+            else:
+                unhealthy |= bit
+            with_topology = with_topology & ~bit | (bit if device.numa is not None else 0)
+            numa[position] = device.numa or ()
+        on_node: dict[int, Bits] = {}
+        for position, nodes in numa.items():
+            for node in nodes:
+                on_node[node] = on_node.get(node, 0) | 1 << position
+        return replace(
+            pool,
+            coverage=Coverage(on_node, self.machine_nodes),
+            known=known,
+            with_topology=with_topology,
+            healthy=healthy,
+            unhealthy=unhealthy,
+            registered=True,
+            numa=numa,
+        )
+
+    def served_by(self, plugin: DevicePlugin) -> DevicePool:
+        """A plugin is there."""
+        return replace(self, plugin=plugin, stopped_at=None)
+
+    def awaited(self, now: float) -> DevicePool:
+        """The resource was registered before the kubelet started; its plugin is awaited."""
+        return replace(self, registered=True, stopped_at=now)
+
+    def disconnected(self, now: float) -> DevicePool:
         """The plugin is gone: nothing is healthy any more (memory-device 2.3)."""
-        self.unhealthy |= self.healthy
-        self.healthy = 0
-        self.stopped_at = now
+        return replace(self, healthy=0, unhealthy=self.unhealthy | self.healthy, stopped_at=now)
 
     def expired(self, now: float) -> bool:
         """True when the resource leaves the node status (memory-device 2.4)."""
@@ -108,9 +125,6 @@ class DevicePool:
             return self.plugin is None
         return now - self.stopped_at > GRACE_PERIOD
 
-    def forget(self) -> None:
-        """Take the resource out of the node status; the device list stays."""
-        self.plugin = None
-        self.stopped_at = None
-        self.registered = False
-        self.healthy = self.unhealthy = 0
+    def forgotten(self) -> DevicePool:
+        """The resource is out of the node status; the device list stays."""
+        return replace(self, healthy=0, unhealthy=0, registered=False, plugin=None, stopped_at=None)

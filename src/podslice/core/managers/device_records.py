@@ -25,6 +25,8 @@ class Held(NamedTuple):
 
 PodRecords: TypeAlias = "dict[str, dict[str, Held]]"
 """Container → resource → what it holds."""
+Records: TypeAlias = "dict[str, PodRecords]"
+"""All records of a node by pod UID, in order of allocation."""
 
 
 class DeviceEntry(NamedTuple):
@@ -54,48 +56,19 @@ def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceConte
     return DeviceContent(entries, {name: list(ids or ()) for name, ids in (checkpoint.registered or {}).items()})
 
 
-class DeviceRecords:
-    """All records of a node by pod UID, in order of allocation."""
-
-    def __init__(self) -> None:
-        self.pods: dict[str, PodRecords] = {}
-
-    def __iter__(self) -> Iterator[tuple[str, str, str, Held]]:
-        """Every (pod UID, container, resource, what it holds)."""
-        for uid, containers in self.pods.items():
-            for container, resources in containers.items():
-                for resource, held in resources.items():
-                    yield uid, container, resource, held
-
-    def add(self, uid: str, container: str, resource: str, held: Held) -> None:
-        self.pods.setdefault(uid, {}).setdefault(container, {})[resource] = held
-
-    def of(self, uid: str, container: str) -> dict[str, Held]:
-        """What one container holds, by resource."""
-        return self.pods.get(uid, {}).get(container, {})
-
-    def of_pod(self, uid: str) -> dict[str, Bits]:
-        """What all containers of a pod hold, by resource."""
-        devices: dict[str, Bits] = {}
-        for resources in self.pods.get(uid, {}).values():
+def every(records: Records) -> Iterator[tuple[str, str, str, Held]]:
+    """Every (pod UID, container, resource, what it holds)."""
+    for uid, containers in records.items():
+        for container, resources in containers.items():
             for resource, held in resources.items():
-                devices[resource] = devices.get(resource, 0) | held.devices
-        return devices
+                yield uid, container, resource, held
 
-    def copy_of(self, uid: str) -> PodRecords:
-        """The records of one pod, for `put_back`."""
-        return {container: dict(resources) for container, resources in self.pods.get(uid, {}).items()}
 
-    def put_back(self, uid: str, records: PodRecords) -> None:
-        """Replace the records of one pod."""
-        if records:
-            self.pods[uid] = {container: dict(resources) for container, resources in records.items()}
-        else:
-            self.pods.pop(uid, None)
-
-    def entries(self) -> list[DeviceEntry]:
-        """The records as the checkpoint keeps them."""
-        return [DeviceEntry(uid, name, resource, held.by_node, _response(held)) for uid, name, resource, held in self]
+def entries_of(records: Records) -> list[DeviceEntry]:
+    """The records as the checkpoint keeps them."""
+    return [
+        DeviceEntry(uid, name, resource, held.by_node, _response(held)) for uid, name, resource, held in every(records)
+    ]
 
 
 class DeviceStateEncoder:
@@ -106,11 +79,11 @@ class DeviceStateEncoder:
         self._entries: dict[tuple[str, str, str], Member] = {}
         self._resources: dict[str, Member] = {}
 
-    def encode(self, records: DeviceRecords, healthy: Mapping[str, tuple[DevicePool, Bits]]) -> bytes:
+    def encode(self, records: Records, healthy: Mapping[str, tuple[DevicePool, Bits]]) -> bytes:
         """The file for records and the `healthy` devices of every registered resource, with the pool that names them.
         Records are taken as unchanged when they are the same objects."""
         known, self._entries = self._entries, {}
-        for uid, container, resource, held in records:
+        for uid, container, resource, held in every(records):
             key = uid, container, resource
             old = known.get(key)
             if old is None or old.source is not held:

@@ -1,38 +1,128 @@
 """The Device Manager: hints, allocation and release of plugin devices (memory-device 2.4 to 2.14).
 
-The books it keeps are in `device_books`; here is the order of things: clean up, decide, take, record.
+What it knows is a value, `DeviceState`; here is the order of things: clean up, decide, take, record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from podslice.core.allocate.devices import Selection
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
-from podslice.core.managers.device_books import DeviceBooks
-from podslice.core.managers.device_plugin import AllocateResponse, PluginError, RunOptions
-from podslice.core.managers.device_records import Held
+from podslice.core.machine.devices import Device
+from podslice.core.managers.context import NodeContext
+from podslice.core.managers.device_plugin import AllocateResponse, DevicePlugin, PluginError, RunOptions
+from podslice.core.managers.device_pool import DevicePool
+from podslice.core.managers.device_records import DeviceContent, DeviceStateEncoder, Held, Records, entries_of
+from podslice.core.managers.device_state import DeviceState
 from podslice.core.pod.demand import pod_limits
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.state.tables import only
 from podslice.core.values.cpuset import Bits
 
 _VANISHED = "vanished_devices_crash"
 
 
-class DeviceManager(DeviceBooks):
-    """Devices of one node by extended resource; a hint provider, and the first one asked."""
+class DeviceCapacity(NamedTuple):
+    """The resources' part of the node status: devices, healthy devices, and resources that are gone."""
 
+    capacity: dict[str, int]
+    allocatable: dict[str, int]
+    removed: list[str]
+
+
+class DeviceManager:
+    """Devices of one node by extended resource; a hint provider, and the first one asked.
+
+    `machine_nodes` are the machine's NUMA ids in machine order. `filed` is the content of the checkpoint file.
+    """
+
+    __slots__ = ("_encoder", "context", "filed", "machine_nodes", "state")
     name = "device"
+
+    def __init__(self, machine_nodes: Iterable[int], context: NodeContext, state: DeviceState | None = None) -> None:
+        self.machine_nodes = tuple(machine_nodes)
+        self.context = context
+        self.state = state or DeviceState()
+        self.filed = self.file_content
+        self._encoder: DeviceStateEncoder | None = None
+
+    def start(
+        self, content: DeviceContent | None, running: Iterable[tuple[str, str]] = (), *, now: float = 0.0
+    ) -> None:
+        """Go to work on a restored checkpoint, as `DeviceState.restored`."""
+        self.state = DeviceState.restored(content, self.machine_nodes, running, now=now)
+        self.filed = self.file_content
+
+    def copy(self, context: NodeContext) -> DeviceManager:
+        """A manager of the same state for another context."""
+        other = DeviceManager(self.machine_nodes, context, self.state)
+        other.filed = self.filed
+        return other
+
+    # Plugins and their lists
+
+    def register(self, resource: str, devices: Iterable[Device], plugin: DevicePlugin) -> None:
+        """A plugin serves `resource` from now on and has sent its first list."""
+        self.state = self.state.with_pool(resource, self._pool(resource).served_by(plugin))
+        self.update_devices(resource, devices)
+
+    def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
+        """The plugin's complete list of devices (memory-device 2.4)."""
+        self.state = self.state.with_pool(resource, self._pool(resource).updated(devices)).written()
+
+    def disconnect(self, resource: str, *, now: float = 0.0) -> None:
+        """The plugin is gone; its devices are unhealthy, what is allocated stays. Unknown resources are ignored."""
+        pool = self.state.pools.get(resource)
+        if pool is not None and pool.plugin is not None:
+            self.state = self.state.with_pool(resource, pool.disconnected(now))
+
+    def capacity(self, *, now: float = 0.0) -> DeviceCapacity:
+        """The capacity report of a node status update; drops resources without a plugin for 5 minutes (memory-device 2.4)."""
+        report = DeviceCapacity({}, {}, [])
+        for resource, pool in self.state.pools.items():
+            if pool.expired(now):
+                self.state = self.state.with_pool(resource, pool.forgotten()).written()
+                report.removed.append(resource)
+            elif pool.registered:
+                report.capacity[resource] = (pool.healthy | pool.unhealthy).bit_count()
+                report.allocatable[resource] = pool.healthy.bit_count()
+        return report
+
+    def _pool(self, resource: str) -> DevicePool:
+        return self.state.pools.get(resource) or DevicePool.on(self.machine_nodes)
+
+    # The checkpoint
+
+    @property
+    def file_content(self) -> tuple[Records, dict[str, DevicePool]]:
+        """What the checkpoint file is to hold."""
+        return self.state.file, self.state.pools
+
+    def content(self) -> DeviceContent:
+        """The content of the device checkpoint; records in order of allocation, ids in byte order (memory-device 2.11)."""
+        pools = self.state.pools
+        registered = {resource: pool.names(pool.healthy) for resource, pool in pools.items() if pool.registered}
+        return DeviceContent(entries_of(self.state.file), registered)
+
+    def encode(self) -> bytes:
+        """The checkpoint file of `content`."""
+        if self._encoder is None:
+            self._encoder = DeviceStateEncoder()
+        pools = self.state.pools
+        healthy = {resource: (pool, pool.healthy) for resource, pool in pools.items() if pool.registered}
+        return self._encoder.encode(self.state.file, healthy)
 
     # Hints
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
         """Hints for one container (memory-device 2.6)."""
         self.remove_stale()
-        held = self._records.of(pod.uid, container.name)
-        reusable = self._reusable.get(pod.uid, {})
+        held = self.state.of(pod.uid, container.name)
+        reusable = self.state.reusable.get(pod.uid, {})
         return {
             resource: self._hints(
                 resource, count, held[resource].devices if resource in held else 0, reusable.get(resource, 0)
@@ -45,16 +135,16 @@ class DeviceManager(DeviceBooks):
         self.remove_stale()
         if not any(self._requests(container) for container in pod.containers):
             return {}
-        held = self._records.of_pod(pod.uid)
+        held = self.state.of_pod(pod.uid)
         limits = pod_limits(pod.spec, overhead=False)
         return {
             resource: self._hints(resource, amount.value(), held.get(resource, 0), 0)
             for resource, amount in limits.items()
-            if resource in self._pools and self._pools[resource].is_device_resource
+            if self.state.is_device_resource(resource)
         }
 
     def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
-        pool = self._pools[resource]
+        pool = self.state.pools[resource]
         quirks, purse = self.context.quirks, self.context.purse
         if not pool.coverage.placed or (count == 0 and not quirks.zero_device_requests_count):
             return None
@@ -65,16 +155,16 @@ class DeviceManager(DeviceBooks):
                 self._crash(resource, held & ~pool.known)
                 return None
             return pool.coverage.hints(held, count, purse=purse) or []
-        if (pool.free | reusable).bit_count() < count:
+        if (self.state.free(resource) | reusable).bit_count() < count:
             return []
         if reusable & ~pool.known:
             self._crash(resource, reusable & ~pool.known)
         relevant = pool.with_topology if quirks.nodeless_device_blocks_hints else pool.coverage.placed
-        return pool.coverage.hints(pool.free, count, reusable=reusable & relevant, purse=purse) or []
+        return pool.coverage.hints(self.state.free(resource), count, reusable=reusable & relevant, purse=purse) or []
 
     def _crash(self, resource: str, devices: Bits) -> None:
         if self.context.quirks.vanished_devices_crash:
-            names = ", ".join(self._pools[resource].names(devices))
+            names = ", ".join(self.state.pools[resource].names(devices))
             raise UpstreamDefectError(_VANISHED, f"{resource}: {names} no longer listed by the plugin")
 
     def _requests(self, container: AdmissionContainer) -> dict[str, int]:
@@ -83,52 +173,49 @@ class DeviceManager(DeviceBooks):
         In the order of the specification; upstream starts somewhere in it, mostly at the beginning.
         """
         limits = container.spec.resources.limits
-        if not limits or not self._pools:
+        if not limits or not self.state.pools:
             return {}
         return {
-            resource: amount.value()
-            for resource, amount in limits.items()
-            if resource in self._pools and self._pools[resource].is_device_resource
+            resource: amount.value() for resource, amount in limits.items() if self.state.is_device_resource(resource)
         }
 
     # Allocation
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
-        """Give a container the devices its limits name (memory-device 2.7). Raises `AdmissionError` without a
-        reason."""
-        self._reusable = {pod.uid: self._reusable.get(pod.uid, {})}
+        """Give a container the devices its limits name (memory-device 2.7). Raises `AdmissionError` without a reason."""
+        self.state = self.state.leave_reusable(only(self.state.reusable, (pod.uid,)))
         requests = self._requests(container)
         if not requests:
             return
         self.remove_stale()
-        before = None if self.context.quirks.failed_container_keeps_devices else self.snapshot(pod.uid)
+        before = self.state
         try:
             taken = [
                 self._allocate_resource(pod, container, resource, count, affinity)
                 for resource, count in requests.items()
             ]
         except AdmissionError:
-            if before is not None:
-                self.restore(pod.uid, before)
+            if not self.context.quirks.failed_container_keeps_devices:
+                self.state = before
             raise
         self._update_reusable(pod.uid, container)
         if any(taken):
-            self._write()
+            self.state = self.state.written()
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
-        """Give a pod with pod-level resources its devices; upstream waits until its containers start
-        (memory-device 2.7)."""
+        """Give a pod with pod-level resources its devices; upstream waits until its containers start (memory-device 2.7)."""
         if self.context.quirks.pod_level_devices_at_start:
             return
         for container in pod.containers:
             self.allocate(pod, container, affinity)
 
     def _update_reusable(self, uid: str, container: AdmissionContainer) -> None:
-        reusable = dict(self._reusable[uid])
-        for resource, held in self._records.of(uid, container.name).items():
+        reusable = dict(self.state.reusable.get(uid, {}))
+        for resource, held in self.state.of(uid, container.name).items():
             offered = reusable.get(resource, 0)
             reusable[resource] = offered | held.devices if container.plain_init else offered & ~held.devices
-        self._reusable = {uid: reusable}
+        left = {resource: devices for resource, devices in reusable.items() if devices}
+        self.state = self.state.leave_reusable({uid: left} if left else {})
 
     def _allocate_resource(
         self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
@@ -138,15 +225,15 @@ class DeviceManager(DeviceBooks):
             return False
         if self._settled(pod.uid, container.name, resource, count):
             return False
-        pool = self._pools[resource]
+        pool = self.state.pools[resource]
         chosen = self._select(pod.uid, resource, count, affinity)
         if pool.plugin is None:
-            self._recount()
+            self.state = self.state.recounted()
             raise AdmissionError(f"unknown Device Plugin {resource}")
         try:
             response = pool.plugin.allocate(pool.names(chosen))
         except PluginError as error:
-            self._recount()
+            self.state = self.state.recounted()
             raise AdmissionError(str(error)) from None
         if response is None:
             raise AdmissionError(
@@ -155,21 +242,21 @@ class DeviceManager(DeviceBooks):
             )
         if chosen & ~pool.known:
             self._crash(resource, chosen & ~pool.known)
-        self._records.add(pod.uid, container.name, resource, Held(chosen, pool.by_node(chosen), response))
-        self._unwritten[pod.uid] = None
+        held = Held(chosen, pool.by_node(chosen), response)
+        self.state = self.state.add(pod.uid, container.name, resource, held)
         return True
 
     def _settled(self, uid: str, container: str, resource: str, count: int) -> bool:
         """True when nothing has to be taken (memory-device 2.8, steps 1 to 4). Raises `AdmissionError`."""
-        held = self._records.of(uid, container).get(resource)
+        held = self.state.of(uid, container).get(resource)
         if held is not None and held.devices.bit_count() != count:
             raise AdmissionError(
                 f'pod "{uid}" container "{container}" changed request for resource "{resource}" '
                 f"from {held.devices.bit_count()} to {count}"
             )
-        pool = self._pools[resource]
+        pool = self.state.pools[resource]
         if not self.context.sources_ready:
-            if (uid, container) in self._running:
+            if (uid, container) in self.state.running:
                 return True
             absent = not pool.registered or pool.stopped_at is not None
             if held is not None and absent and not self.context.quirks.restart_needs_device_plugins:
@@ -185,8 +272,8 @@ class DeviceManager(DeviceBooks):
         return held is not None or count == 0
 
     def _select(self, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
-        pool = self._pools[resource]
-        reusable = self._reusable[uid].get(resource, 0)
+        pool = self.state.pools[resource]
+        reusable = self.state.reusable.get(uid, {}).get(resource, 0)
         if not self.context.quirks.vanished_devices_crash:
             reusable &= pool.known
         selection = Selection(pool.ids)
@@ -196,18 +283,17 @@ class DeviceManager(DeviceBooks):
                 count,
                 size=count,
                 reusable=reusable,
-                available=pool.free,
+                available=self.state.free(resource),
                 coverage=pool.coverage,
                 mask=affinity.mask,
                 prefer=lambda available, must, size: self._preferred(resource, available, must, size),
             )
         finally:
-            pool.allocated |= selection.taken
-            pool.counted = True
+            self.state = self.state.take(resource, selection.taken)
         return selection.taken
 
     def _preferred(self, resource: str, available: Bits, must_include: Bits, size: int) -> Bits | None:
-        pool = self._pools[resource]
+        pool = self.state.pools[resource]
         if pool.plugin is None:
             raise AdmissionError(f"endpoint not found in cache for a registered resource: {resource}")
         if not pool.plugin.options.get_preferred_allocation_available:
@@ -222,32 +308,31 @@ class DeviceManager(DeviceBooks):
     # Container start
 
     def container_start(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> RunOptions:
-        """What the runtime is told about the container's devices; takes devices it has not got yet
-        (memory-device 2.10).
+        """What the runtime is told about the container's devices; takes devices it has not got yet (memory-device 2.10).
 
         Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
         """
         requests = {resource: count for resource, count in self._requests(container).items() if count}
         if self.context.quirks.pre_start_before_allocation:
             self._pre_start(pod.uid, container.name, requests)
-        held = self._records.of(pod.uid, container.name)
+        held = self.state.of(pod.uid, container.name)
         if pod.uid in self.context.active and any(resource not in held for resource in requests):
             self.allocate(pod, container, affinity)
         if not self.context.quirks.pre_start_before_allocation:
             self._pre_start(pod.uid, container.name, requests)
-        held = self._records.of(pod.uid, container.name)
+        held = self.state.of(pod.uid, container.name)
         return RunOptions.combine([held[name].response or AllocateResponse() for name in sorted(held)])
 
     def _pre_start(self, uid: str, container: str, requests: Mapping[str, int]) -> None:
         for resource in requests:
-            pool = self._pools[resource]
+            pool = self.state.pools[resource]
             if pool.plugin is None:
                 if pool.stopped_at is None:
                     raise AdmissionError(f"endpoint not found in cache for a registered resource: {resource}")
                 continue
             if not pool.plugin.options.pre_start_required:
                 continue
-            held = self._records.of(uid, container).get(resource)
+            held = self.state.of(uid, container).get(resource)
             if held is None:
                 raise AdmissionError(
                     f"no devices found allocated in local cache for pod {uid}, container {container}, "
@@ -262,26 +347,56 @@ class DeviceManager(DeviceBooks):
 
     def remove_stale(self) -> None:
         """Drop what belongs to pods that are no longer active (memory-device 2.5)."""
-        if not self.context.sources_ready or self._cleaned == self.context.epoch:
+        context = self.context
+        if not context.may_have_leftovers(self.name):
             return
-        changed = self.context.changed_since(self._cleaned)
-        self._cleaned = self.context.epoch
-        pods = self._records.pods
-        if not self.context.quirks.reuse_outlives_pod:
-            self._reusable = self.context.of_active(self._reusable)
-        gone = [uid for uid in (pods if changed is None else changed) if uid in pods and uid not in self.context.active]
-        if not gone:
-            return
-        for uid in gone:
-            del self._records.pods[uid]
-        self._unwritten.update(dict.fromkeys(gone))
-        if not self.context.quirks.device_file_keeps_gone_pods:
-            self._write()
-        self._recount()
+        changed = context.take_leftovers(self.name)
+        records = self.state.records
+        if not context.quirks.reuse_outlives_pod:
+            self.state = self.state.leave_reusable(only(self.state.reusable, context.active))
+        gone = [
+            uid for uid in (records if changed is None else changed) if uid in records and uid not in context.active
+        ]
+        if gone:
+            self.state = self.state.without(gone)
+            if not context.quirks.device_file_keeps_gone_pods:
+                self.state = self.state.written()
 
     # Queries
 
+    def devices_of(self, uid: str, container: str) -> dict[str, list[str]]:
+        """Ids the container holds by resource, in byte order."""
+        records = self.state.of(uid, container)
+        return {resource: self.state.pools[resource].names(records[resource].devices) for resource in sorted(records)}
+
+    def assignments(self) -> dict[str, dict[str, dict[str, list[str]]]]:
+        """All records: pod UID → container → resource → ids in byte order."""
+        return {
+            uid: {name: self.devices_of(uid, name) for name in records} for uid, records in self.state.records.items()
+        }
+
+    def placed(self) -> dict[str, dict[str, dict[str, dict[int, tuple[str, ...]]]]]:
+        """All records: pod UID → container → resource → NUMA node (-1: none) → ids."""
+        return {
+            uid: {
+                name: {
+                    resource: {node: tuple(ids) for node, ids in held.by_node.items()}
+                    for resource, held in records.items()
+                }
+                for name, records in named.items()
+            }
+            for uid, named in self.state.records.items()
+        }
+
+    def holds_devices(self, uid: str) -> bool:
+        """True when the pod has records, which lets it pass the general predicates (memory-device 2.14)."""
+        return uid in self.state.records
+
+    def allocated(self) -> dict[str, int]:
+        """Number of devices that count as in use, for every resource in use (memory-device 2.14)."""
+        return {resource: devices.bit_count() for resource, devices in self.state.used.items()}
+
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """True when the container has all devices it asks for."""
-        held = self._records.of(pod.uid, container.name)
+        held = self.state.of(pod.uid, container.name)
         return all(resource in held for resource, count in self._requests(container).items() if count)

@@ -7,7 +7,7 @@ algorithms live in `core.hints.memory` and `core.allocate`; here is the order of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from podslice.core.allocate import memory_pod
 from podslice.core.allocate.memory_static import resolve
@@ -15,16 +15,23 @@ from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints, ResourceHints
 from podslice.core.hints.memory import memory_hints
-from podslice.core.machine.memory import Block
-from podslice.core.machine.memory_accounts import charge, release, settle
+from podslice.core.machine.memory import Block, MachineState
+from podslice.core.machine.memory_accounts import charge
 from podslice.core.managers import memory_reuse
-from podslice.core.managers.context import allocation_error_series, allocation_series, assignment_series
-from podslice.core.managers.memory_books import MemoryBooks
-from podslice.core.managers.memory_held import Snapshot, held_blocks_as_hints, held_by_pod
+from podslice.core.managers.context import (
+    NodeContext,
+    allocation_error_series,
+    allocation_series,
+    assignment_series,
+)
+from podslice.core.managers.memory_held import held_blocks_as_hints, held_by_pod
+from podslice.core.managers.memory_rules import MemoryRules, restored
+from podslice.core.managers.memory_state import Blocks, MemoryState
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.series import Series, series
+from podslice.statefiles.formats.checkpoint_memory import MemoryStateEncoder
 
 _REQUESTS = series("memory_manager_pinning_requests_total")
 _ERRORS = series("memory_manager_pinning_errors_total")
@@ -38,42 +45,103 @@ _SLICE_EVENTS = {
     "exclusive": assignment_series("memory", "pod_exclusive"),
     "shared": assignment_series("memory", "pod_shared"),
 }
+Content = tuple[MachineState, dict[str, memory_reuse.Entries], dict[str, Blocks]]
+"""What the state file holds."""
 
 
-class MemoryManager(MemoryBooks):
-    """Policies `None` and `Static`; a hint provider of the Topology Manager, the last one asked."""
+class MemoryManager:
+    """Policies `None` and `Static`; a hint provider of the Topology Manager, the last one asked.
 
+    `filed` is the content of the state file, None where there is none yet.
+    """
+
+    __slots__ = ("_encoder", "context", "filed", "rules", "state")
     name = "memory"
 
-    # Taking back
+    def __init__(self, rules: MemoryRules, context: NodeContext, state: MemoryState | None = None) -> None:
+        self.rules = rules
+        self.context = context
+        self.state = state or MemoryState()
+        self.filed: Content | None = self.file_content
+        self._encoder: MemoryStateEncoder | None = None
 
-    def snapshot(self, uid: str) -> Snapshot | None:
-        """What a failed admission of this pod must be undone to; what gone pods held is freed before."""
-        if not self.static:
-            return None
-        self.remove_stale()
-        own = self.assignments.get(uid)
-        return Snapshot(
-            dict(self.machine_state),
-            None if own is None else {name: list(blocks) for name, blocks in own.items()},
-            self.pod_assignments.get(uid),
-            self._reusable,
-            self.revision,
-        )
+    def start(self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str) -> None:
+        """Go to work on a state file, or without one (memory-device 1.13.2, 1.14). Raises `StartError`."""
+        found = restored(self.rules, data, containers, path, self.context.quirks)
+        self.state, self.rules = found.state, found.rules
+        self.filed = self.file_content if found.as_filed else None
 
-    def restore(self, uid: str, before: Snapshot | None) -> None:
-        """Undo everything done for a pod since `snapshot`."""
-        if before is None:
-            return
-        self.machine_state = before.machine
-        self.assignments.pop(uid, None)
-        if before.entries is not None:
-            self.assignments[uid] = before.entries
-        self.pod_assignments.pop(uid, None)
-        if before.pod is not None:
-            self.pod_assignments[uid] = before.pod
-        self._reusable = before.reusable
-        self.revision = before.revision
+    def copy(self, context: NodeContext) -> MemoryManager:
+        """A manager of the same state for another context."""
+        other = MemoryManager(self.rules, context, self.state)
+        other.filed = self.filed
+        return other
+
+    @property
+    def file_content(self) -> Content:
+        """What the state file is to hold."""
+        return self.state.machine_state, self.state.assignments, self.state.pod_assignments
+
+    def encode(self) -> bytes:
+        """The state file a kubelet of this release writes."""
+        if self._encoder is None:
+            self._encoder = MemoryStateEncoder()
+        machine, assignments, pods = self.file_content
+        return self._encoder.encode(self.policy, machine, assignments, pods if self.rules.pod_level else None)
+
+    # What it was told, and what it knows
+
+    @property
+    def policy(self) -> str:
+        return self.rules.policy
+
+    @property
+    def static(self) -> bool:
+        return self.rules.policy == "Static"
+
+    @property
+    def machine_state(self) -> MachineState:
+        """The machine's books by NUMA node."""
+        return self.state.machine_state
+
+    @property
+    def assignments(self) -> dict[str, memory_reuse.Entries]:
+        """Blocks by pod and container."""
+        return self.state.assignments
+
+    @property
+    def pod_assignments(self) -> dict[str, Blocks]:
+        """Blocks that pods with pod-level resources hold as a whole."""
+        return self.state.pod_assignments
+
+    @property
+    def allocatable(self) -> list[Block]:
+        """What pods may hold of each NUMA node."""
+        return [
+            Block((node,), name, table.allocatable)
+            for node, state in sorted(self.state.machine_state.items() if self.static else ())
+            for name, table in sorted((state.memory_map or {}).items())
+            if table.allocatable
+        ]
+
+    def numa_nodes(self, uid: str, container: str) -> Bits:
+        """NUMA nodes the container's memory is bound to; 0 for no binding."""
+        mask = 0
+        for block in self.state.blocks(uid, container):
+            mask |= bits_of(block.numa_affinity or ())
+        return mask
+
+    def blocks(self, uid: str, container: str) -> Blocks:
+        """The blocks a container holds, sorted by type."""
+        return self.state.blocks(uid, container)
+
+    def booked(self, uid: str, containers: Iterable[str]) -> Blocks:
+        """The blocks the books count for containers of a pod; a pod entry counts instead of its containers."""
+        return self.state.booked(uid, containers, pod_level=self.rules.pod_level)
+
+    def pod_blocks(self, uid: str) -> Blocks:
+        """The blocks a pod with pod-level resources holds as a whole."""
+        return self.state.pod_assignments.get(uid, ())
 
     # Requests (memory-device 1.5)
 
@@ -98,7 +166,7 @@ class MemoryManager(MemoryBooks):
             return None
         if pod.ignored or self._has_ended(pod, container):
             return None
-        held = self.assignments.get(pod.uid, {}).get(container.name)
+        held = self.state.entries(pod.uid).get(container.name)
         if held is not None:
             return held_blocks_as_hints(held, request)
         return self._hints(request, self._left(pod, container))
@@ -117,7 +185,7 @@ class MemoryManager(MemoryBooks):
         if pod.ignored:
             return None
         if pod.managed:
-            own = self.pod_assignments.get(pod.uid)
+            own = self.state.pod_assignments.get(pod.uid)
             if own is not None and not self.context.quirks.pod_allocation_repeats:
                 return held_blocks_as_hints(own, request)
             try:
@@ -126,10 +194,10 @@ class MemoryManager(MemoryBooks):
                 return {name: [] for name in request}
         if not request:
             return None
-        held = self.assignments.get(pod.uid, {})
+        held = self.state.entries(pod.uid)
         first = next((held[container.name] for container in pod.containers if container.name in held), None)
         if first is None:
-            return self._hints(request, self._reusable.get(pod.uid, {}))
+            return self._hints(request, self.state.reusable.get(pod.uid, {}))
         if self.context.quirks.pod_hints_of_one_container:
             return held_blocks_as_hints(first, request)
         return held_by_pod(held, request)
@@ -143,16 +211,16 @@ class MemoryManager(MemoryBooks):
     def _fitting(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
         crash = self.context.quirks.missing_hugepages_crash
         return memory_hints(
-            self.machine_state, request, reuse, crash=crash, wraps=self._sums_wrap, purse=self.context.purse
+            self.state.machine_state, request, reuse, crash=crash, wraps=self.rules.sums_wrap, purse=self.context.purse
         )
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """A plain init container without memory of its own has ended when a later container has some, or was started
         (memory-device 4.18)."""
-        held = self.assignments.get(pod.uid, {})
+        held = self.state.entries(pod.uid)
         if self.context.quirks.init_memory_again or not container.plain_init or container.name in held:
             return False
-        started = self.containers.references((pod.uid,))
+        started = self.state.containers.references((pod.uid,))
         later = pod.containers[pod.containers.index(container) + 1 :]
         return any(other.name in held or (pod.uid, other.name) in started for other in later)
 
@@ -167,7 +235,7 @@ class MemoryManager(MemoryBooks):
             return
         self.context.count(_REQUESTS)
         try:
-            held = self.assignments.get(pod.uid, {}).get(container.name)
+            held = self.state.entries(pod.uid).get(container.name)
             if held is not None:
                 self._remember(pod.uid, container, held)
             else:
@@ -186,21 +254,22 @@ class MemoryManager(MemoryBooks):
         reuse = self._left(pod, container)
         mask = self._resolve(affinity, request, reuse)
         reusable = reuse.get(mask, {})
-        blocks = []
+        nodes = tuple(iter_bits(mask))
+        machine = self.state.machine_state.copy()
         for name, size in sorted(request.items()):
-            blocks.append(Block(tuple(iter_bits(mask)), name, size))
-            charge(self.machine_state, mask, name, max(0, size - reusable.get(name, 0)))
+            charge(machine, mask, name, max(0, size - reusable.get(name, 0)))
             self._count(_FROM_NODE)
+        blocks = tuple(Block(nodes, name, size) for name, size in sorted(request.items()))
         self._remember(pod.uid, container, blocks)
-        self.assignments.setdefault(pod.uid, {})[container.name] = blocks
-        self.revision += 1
-        memory_reuse.shrink_init_blocks(pod, container, blocks, self.assignments[pod.uid])
+        entries = {**self.state.entries(pod.uid), container.name: blocks}
+        entries = memory_reuse.shrink_init_blocks(pod, container, blocks, entries)
+        self.state = self.state.assign(pod.uid, entries, machine)
         self._count(_NODE_EXCLUSIVE)
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
         quirks = self.context.quirks
         mask, proven = resolve(
-            self.machine_state,
+            self.state.machine_state,
             affinity,
             request,
             lambda: self._fitting(request, reuse),
@@ -214,13 +283,14 @@ class MemoryManager(MemoryBooks):
     def _left(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
         """Bytes that plain init containers leave to the container, by mask."""
         if self.context.quirks.init_memory_reuse_drifts:
-            return self._reusable.get(pod.uid, {})
-        return memory_reuse.left_by_init(pod, container, self.assignments.get(pod.uid, {}))
+            return self.state.reusable.get(pod.uid, {})
+        return memory_reuse.left_by_init(pod, container, self.state.entries(pod.uid))
 
-    def _remember(self, uid: str, container: AdmissionContainer, blocks: list[Block]) -> None:
+    def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
         """Upstream's table of reusable memory, which is kept beside the entries and goes out of step with them."""
         if self.context.quirks.init_memory_reuse_drifts:
-            self._reusable = {uid: memory_reuse.table_after(self._reusable.get(uid, {}), container, blocks)}
+            table = memory_reuse.table_after(self.state.reusable.get(uid, {}), container, blocks)
+            self.state = self.state.leave_reusable({uid: table})
 
     # Allocation of pods (memory-device 1.11)
 
@@ -232,7 +302,8 @@ class MemoryManager(MemoryBooks):
         if not pod.guaranteed:
             return
         quirks = self.context.quirks
-        if not quirks.pod_allocation_repeats and (pod.uid in self.pod_assignments or pod.uid in self.assignments):
+        runs = pod.uid in self.state.pod_assignments or pod.uid in self.state.assignments
+        if runs and not quirks.pod_allocation_repeats:
             return
         try:
             request = self._pod_request(pod)
@@ -255,7 +326,7 @@ class MemoryManager(MemoryBooks):
         memory_pod.check_shared_pool(pod, request, own)
         if not self.context.quirks.memory_budget_wraps:
             memory_pod.check_budget(pod, request, own)
-        mask = self._resolve(affinity, request, self._reusable.get(pod.uid, {}))
+        mask = self._resolve(affinity, request, self.state.reusable.get(pod.uid, {}))
         slices = memory_pod.partition(pod, request, own, self._count_slice)
         self._book_pod(pod, request, tuple(iter_bits(mask)), slices)
         for container in pod.containers:
@@ -264,9 +335,9 @@ class MemoryManager(MemoryBooks):
 
     def bring_back_pod(self, pod: AdmissionPod) -> None:
         """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
-        held = self.assignments.get(pod.uid, {})
+        held = self.state.entries(pod.uid)
         gone = [one for one in pod.containers if one.name not in held and not one.plain_init]
-        if not self.static or not held or gone or self.pod_assignments.get(pod.uid):
+        if not self.static or not held or gone or self.pod_blocks(pod.uid):
             return
         request = self._pod_request(pod)
         blocks = [block for own in held.values() for block in own]
@@ -274,60 +345,62 @@ class MemoryManager(MemoryBooks):
         if len(masks) != 1 or not {block.type for block in blocks} <= set(request):
             return
         nodes = tuple(iter_bits(masks.pop()))
-        if any(self._free(nodes, name) + _booked(blocks, name) < size for name, size in request.items()):
+        booked = {name: sum(block.size for block in blocks if block.type == name) for name in request}
+        if any(self._free(nodes, name) + booked[name] < size for name, size in request.items()):
             return
         self._give_back(blocks)
         slices = memory_pod.partition(pod, request, lambda container: self._request(pod, container), lambda event: None)
         self._book_pod(pod, request, nodes, slices)
 
     def _free(self, nodes: tuple[int, ...], name: str) -> int:
-        tables = [(self.machine_state[node].memory_map or {}).get(name) for node in nodes]
+        tables = [(self.state.machine_state[node].memory_map or {}).get(name) for node in nodes]
         return sum(table.free for table in tables if table is not None)
 
     def _book_pod(
         self, pod: AdmissionPod, request: Amounts, nodes: tuple[int, ...], slices: Mapping[str, Amounts]
     ) -> None:
-        self.pod_assignments[pod.uid] = [Block(nodes, name, size) for name, size in sorted(request.items())]
+        machine = self.state.machine_state.copy()
         for name, size in sorted(request.items()):
-            charge(self.machine_state, bits_of(nodes), name, size)
-        entries = self.assignments.setdefault(pod.uid, {})
-        for container in pod.containers:
-            entries[container.name] = [
+            charge(machine, bits_of(nodes), name, size)
+        entries = {
+            container.name: tuple(
                 Block(nodes, name, size) for name, size in sorted(slices[container.name].items()) if size
-            ]
-        self.revision += 1
+            )
+            for container in pod.containers
+        }
+        blocks = tuple(Block(nodes, name, size) for name, size in sorted(request.items()))
+        self.state = self.state.assign_pod(pod.uid, blocks, entries, machine)
 
     def _count_slice(self, event: str) -> None:
-        if self._pod_level or event == "request":
+        if self.rules.pod_level or event == "request":
             self.context.count(_SLICE_EVENTS[event])
 
     def _count(self, metric: Series) -> None:
         """Count a metric that exists only with PodLevelResourceManagers."""
-        if self._pod_level:
+        if self.rules.pod_level:
             self.context.count(metric)
 
     # Release (memory-device 1.12)
 
     def remove_stale(self) -> None:
         """Drop what belongs to containers that are no longer active."""
-        if not self.context.sources_ready or self._cleaned == self.context.epoch:
+        if not self.context.may_have_leftovers(self.name):
             return
-        changed = self.context.changed_since(self._cleaned)
-        self._cleaned = self.context.epoch
+        changed = self.context.take_leftovers(self.name)
         is_active = self.context.is_active
         gone = [
             (uid, name)
-            for uid in (self.assignments if changed is None else changed)
-            for name in self.assignments.get(uid, ())
+            for uid in (self.state.assignments if changed is None else changed)
+            for name in self.state.entries(uid)
             if not is_active(uid, name)
         ]
-        gone += [reference for reference in self.containers.references(changed) if not is_active(*reference)]
+        gone += [reference for reference in self.state.containers.references(changed) if not is_active(*reference)]
         for uid, name in gone:
             self._remove(uid, name)
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
         """A container starts: the plain init containers before it have ended and give their memory back."""
-        self.containers.add(container_id, pod.uid, container.name)
+        self.know_container(pod.uid, container.name, container_id)
         if not self.static:
             return
         for earlier in pod.containers:
@@ -336,36 +409,44 @@ class MemoryManager(MemoryBooks):
             if not earlier.restartable:
                 self._remove(pod.uid, earlier.name)
 
+    def know_container(self, uid: str, container: str, container_id: str) -> None:
+        """The runtime has this container."""
+        self.state = self.state.with_containers(self.state.containers.add(container_id, uid, container))
+
     def remove_container(self, container_id: str) -> None:
         """Release a container by its runtime id; unknown ids are ignored. The 1.36 kubelet never calls this."""
-        reference = self.containers.get(container_id)
+        reference = self.state.containers.get(container_id)
         if reference is not None:
             self._remove(*reference)
 
     def _remove(self, uid: str, name: str) -> None:
         if self.static:
             self._release(uid, name)
-        self.containers.drop_one(uid, name)
+        self.state = self.state.with_containers(self.state.containers.drop_one(uid, name))
 
     def _release(self, uid: str, name: str) -> None:
-        entries = self.assignments.get(uid, {})
-        pod_blocks = self.pod_assignments.get(uid) if self._pod_level else None
-        blocks = entries.pop(name, None)
-        if not entries:
-            self.assignments.pop(uid, None)
-        if pod_blocks is not None:
-            self.revision += 1
-            if not entries:
+        blocks = self.state.entries(uid).get(name)
+        pod_blocks = self.pod_blocks(uid) if self.rules.pod_level else ()
+        self.state = self.state.unassign(uid, name)
+        if uid in self.state.pod_assignments and self.rules.pod_level:
+            if uid not in self.state.assignments:
                 self._give_back(pod_blocks)
-                del self.pod_assignments[uid]
+                self.state = self.state.unassign_pod(uid)
         elif blocks is not None:
             self._give_back(blocks)
-            self.revision += 1
 
-    def _give_back(self, blocks: list[Block]) -> None:
-        release(self.machine_state, blocks)
-        if not self.context.quirks.group_books_drift and any(len(block.numa_affinity or ()) > 1 for block in blocks):
-            settle(self.machine_state)
+    def _give_back(self, blocks: Iterable[Block]) -> None:
+        self.state = self.state.give_back(blocks, settled=not self.context.quirks.group_books_drift)
+
+    def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
+        """Book memory on other NUMA nodes, as `MemoryState.relocate`."""
+        self.state = self.state.relocate(
+            uid,
+            containers,
+            nodes,
+            pod_level=self.rules.pod_level,
+            settled=not self.context.quirks.group_books_drift,
+        )
 
     # Queries (memory-device 1.15)
 
@@ -373,9 +454,5 @@ class MemoryManager(MemoryBooks):
         """True when the container has memory blocks, or is entitled to none."""
         if not self.static or not pod.guaranteed or pod.ignored or self._has_ended(pod, container):
             return True
-        held = self.assignments.get(pod.uid, {})
+        held = self.state.entries(pod.uid)
         return container.name in held or (pod.managed and not container.guaranteed)
-
-
-def _booked(blocks: list[Block], name: str) -> int:
-    return sum(block.size for block in blocks if block.type == name)

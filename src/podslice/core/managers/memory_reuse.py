@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from podslice.core.machine.memory import Block
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts
 from podslice.core.values.cpuset import Bits, bits_of
 
-Entries = dict[str, list[Block]]
+Entries: TypeAlias = dict[str, tuple[Block, ...]]
 """The blocks of a pod's containers by name."""
 
 
@@ -26,7 +27,7 @@ def left_by_init(pod: AdmissionPod, container: AdmissionContainer, entries: Entr
 
 
 def table_after(
-    before: Mapping[Bits, Amounts], container: AdmissionContainer, blocks: list[Block]
+    before: Mapping[Bits, Amounts], container: AdmissionContainer, blocks: Iterable[Block]
 ) -> dict[Bits, Amounts]:
     """Upstream's table of reusable bytes by mask after a container got its blocks."""
     table = {mask: dict(amounts) for mask, amounts in before.items()}
@@ -40,8 +41,11 @@ def table_after(
     return table
 
 
-def shrink_init_blocks(pod: AdmissionPod, current: AdmissionContainer, blocks: list[Block], entries: Entries) -> None:
-    """Take what the container reuses off the records of the init containers before it (memory-device 1.10, step 9)."""
+def shrink_init_blocks(
+    pod: AdmissionPod, current: AdmissionContainer, blocks: Iterable[Block], entries: Entries
+) -> Entries:
+    """The entries with what the container reuses taken off those of the init containers before it (memory-device 1.10.9)."""
+    entries = dict(entries)
     for block in blocks:
         remaining = block.size
         for container in pod.containers:
@@ -55,4 +59,5 @@ def shrink_init_blocks(pod: AdmissionPod, current: AdmissionContainer, blocks: l
                 taken = min(own.size, remaining) if same else 0
                 remaining -= taken
                 shrunk.append(Block(own.numa_affinity, own.type, own.size - taken))
-            entries[container.name] = shrunk
+            entries[container.name] = tuple(shrunk)
+    return entries

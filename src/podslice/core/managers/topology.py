@@ -7,15 +7,19 @@ hints from every provider, merge, verdict, store the affinity, allocate with eve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from podslice.core.config.topology_options import SCOPES
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
-from podslice.core.managers.context import ContainerMap, NodeContext
+from podslice.core.managers.context import NodeContext
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.state.containers import ContainerMap
+from podslice.core.state.tables import drop, drop_in, put_in
 from podslice.core.values.series import series
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
@@ -47,8 +51,6 @@ class HintProvider(Protocol):
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None: ...
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool: ...
     def remove_stale(self) -> None: ...
-    def snapshot(self, uid: str) -> Any: ...
-    def restore(self, uid: str, before: Any) -> None: ...
 
 
 class AskedHints:
@@ -91,6 +93,35 @@ def _has_preferred(answer: HintSet | list[Hint]) -> bool:
     return any(hint.preferred for hint in answer)
 
 
+class TopologyState(msgspec.Struct, frozen=True):
+    """Affinities by pod and container, and the container ids the runtime has."""
+
+    affinities: dict[str, dict[str, Hint]] = {}
+    containers: ContainerMap = ContainerMap()
+
+    def store(self, uid: str, container: str, affinity: Hint) -> TopologyState:
+        """A container has this affinity."""
+        return TopologyState(put_in(self.affinities, uid, container, affinity), self.containers)
+
+    def add_container(self, uid: str, container: str, container_id: str) -> TopologyState:
+        """A runtime id is known (cpu-topology 9.6)."""
+        return TopologyState(self.affinities, self.containers.add(container_id, uid, container))
+
+    def remove_container(self, container_id: str) -> TopologyState:
+        """A runtime id is forgotten, and with the last id of a container its affinity (cpu-topology 9.6)."""
+        reference = self.containers.get(container_id)
+        if reference is None:
+            return self
+        containers = self.containers.drop_id(container_id)
+        if containers.knows(*reference):
+            return TopologyState(self.affinities, containers)
+        return TopologyState(drop_in(self.affinities, *reference), containers)
+
+    def forget(self, uid: str) -> TopologyState:
+        """The affinities of a pod are gone; upstream keeps those of refused pods (cpu-topology 11.13)."""
+        return TopologyState(drop(self.affinities, uid), self.containers) if uid in self.affinities else self
+
+
 class TopologyManager:
     """`merger` None is policy `none`: no hints, no verdict. Stores one affinity per container."""
 
@@ -99,13 +130,18 @@ class TopologyManager:
         self.providers = providers
         self.merger = merger
         self.scope = scope
-        self.containers = ContainerMap()
+        self.state = TopologyState()
         self.recorded: list[AskedHints] | None = None
-        self._affinities: dict[str, dict[str, Hint]] = {}
+
+    def copy(self, context: NodeContext, providers: Sequence[HintProvider]) -> TopologyManager:
+        """A manager of the same state for another context."""
+        other = TopologyManager(context, providers, self.merger, self.scope)
+        other.state = self.state
+        return other
 
     def affinity(self, uid: str, container: str) -> Hint:
         """The stored affinity; `NO_AFFINITY` where there is none (cpu-topology 9.6)."""
-        return self._affinities.get(uid, {}).get(container, NO_AFFINITY)
+        return self.state.affinities.get(uid, {}).get(container, NO_AFFINITY)
 
     def admit(self, pod: AdmissionPod) -> None:
         """Admit a pod and allocate its resources. Raises `AdmissionError` with the reason the kubelet reports."""
@@ -181,26 +217,16 @@ class TopologyManager:
             provider.allocate(pod, container, affinity)
 
     def _store(self, uid: str, container: str, affinity: Hint) -> None:
-        self._affinities.setdefault(uid, {})[container] = affinity
+        self.state = self.state.store(uid, container, affinity)
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """Learn a runtime id (cpu-topology 9.6)."""
-        self.containers.add(container_id, uid, container)
+        self.state = self.state.add_container(uid, container, container_id)
 
     def remove_container(self, container_id: str) -> None:
         """Forget a runtime id, and with the last id of a container its affinity (cpu-topology 9.6)."""
-        reference = self.containers.get(container_id)
-        if reference is None:
-            return
-        self.containers.drop_id(container_id)
-        if self.containers.knows(*reference):
-            return
-        uid, container = reference
-        stored = self._affinities.get(uid, {})
-        stored.pop(container, None)
-        if not stored:
-            self._affinities.pop(uid, None)
+        self.state = self.state.remove_container(container_id)
 
     def forget(self, uid: str) -> None:
-        """Drop the affinities of a pod that was refused; upstream keeps them (cpu-topology 11.13)."""
-        self._affinities.pop(uid, None)
+        """Drop the affinities of a pod (cpu-topology 11.13)."""
+        self.state = self.state.forget(uid)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from podslice.core.pod.qos import GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict, grows, shrinks
+from podslice.core.state.tables import drop, put
 from podslice.core.values.series import Series, series
 
 RetryTrigger = Literal["pod_updated", "pods_added", "pods_removed", "pod_terminated", "pod_resized", "periodic_retry"]
@@ -52,34 +56,50 @@ def in_order(pending: Iterable[PendingResize], gates: Mapping[str, bool]) -> lis
     return sorted(pending, key=key)
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """What a queue holds: waiting pods in the order they are tried, and those of them that were put off."""
+
+    pending: dict[str, PendingResize] = {}
+    deferred: frozenset[str] = frozenset()
+
+    def drop(self, uid: str) -> Waiting:
+        """The pod is gone."""
+        return Waiting(drop(self.pending, uid), self.deferred - {uid}) if uid in self.pending else self
+
+
 class ResizeQueue:
     """The pending list of one kubelet. A pod that joins has the list sorted; one that is in it keeps its place."""
 
-    def __init__(self, gates: Mapping[str, bool]) -> None:
+    def __init__(self, gates: Mapping[str, bool], state: Waiting | None = None) -> None:
         self.gates = gates
-        self._pending: dict[str, PendingResize] = {}
-        self._deferred: set[str] = set()
+        self.state = state or Waiting()
         self.metrics: dict[Series, int] = {}
+
+    def copy(self) -> ResizeQueue:
+        """A queue in the same state, which counts for itself."""
+        other = ResizeQueue(self.gates, self.state)
+        other.metrics = self.metrics.copy()
+        return other
 
     @property
     def uids(self) -> list[str]:
         """Waiting pods in the order they are tried."""
-        return list(self._pending)
+        return list(self.state.pending)
 
     def submit(self, resize: PendingResize) -> None:
         """A pod's specification changed."""
-        uid = resize.desired.metadata.uid
-        known = self._pending.get(uid)
+        uid, pending = resize.desired.metadata.uid, self.state.pending
+        known = pending.get(uid)
         if known is not None:
-            self._pending[uid] = resize if known.since is None else resize._replace(since=known.since)
-            return
-        waiting = in_order([*self._pending.values(), resize], self.gates)
-        self._pending = {one.desired.metadata.uid: one for one in waiting}
+            pending = put(pending, uid, resize if known.since is None else resize._replace(since=known.since))
+        else:
+            waiting = in_order([*pending.values(), resize], self.gates)
+            pending = {one.desired.metadata.uid: one for one in waiting}
+        self.state = replace(self.state, pending=pending)
 
     def drop(self, uid: str) -> None:
         """The pod is gone."""
-        self._pending.pop(uid, None)
-        self._deferred.discard(uid)
+        self.state = self.state.drop(uid)
 
     def retry(self, trigger: RetryTrigger, attempt: Callable[[PendingResize], ResizeVerdict]) -> list[Attempt]:
         """Try all waiting resizes in order; where one that was granted gave something back, the rest once more."""
@@ -87,21 +107,21 @@ class ResizeQueue:
         again: RetryTrigger | None = trigger
         while again is not None:
             trigger, again = again, None
-            for uid, resize in list(self._pending.items()):
+            for uid, resize in self.state.pending.items():
                 verdict = attempt(resize)
                 attempts.append(Attempt(resize.desired, verdict, trigger))
                 self._settle(uid, verdict, trigger)
                 if verdict.outcome == "Allocated" and shrinks(resize.desired, resize.allocated, self.gates):
-                    again = "pod_resized" if self._pending else None
+                    again = "pod_resized" if self.state.pending else None
         return attempts
 
     def _settle(self, uid: str, verdict: ResizeVerdict, trigger: RetryTrigger) -> None:
         if verdict.outcome == DEFERRED:
-            self._deferred.add(uid)
+            self.state = replace(self.state, deferred=self.state.deferred | {uid})
             return
         if verdict.outcome == INFEASIBLE:
             self._count(series("pod_infeasible_resizes_total", reason_detail=verdict.detail))
-        elif verdict.outcome == "Allocated" and uid in self._deferred:
+        elif verdict.outcome == "Allocated" and uid in self.state.deferred:
             self._count(series("pod_deferred_accepted_resizes_total", retry_trigger=trigger))
         self.drop(uid)
 

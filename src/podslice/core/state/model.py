@@ -17,20 +17,32 @@ its bubble.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.core.state.containers import ContainerMap
+from podslice.core.state.tables import drop, drop_in, put, put_in
 from podslice.core.values.cpuset import Bits
 
 
-class CPUState:
-    """The CPU Manager's state (cpu-topology 8.1): `default`, `assignments` {pod: {container: bits}} and
-    `bubbles` {pod: bits}. Every mutation raises `revision`, so that the edge knows when a file is out of date."""
+class CPUState(msgspec.Struct, frozen=True):
+    """All that a CPU Manager knows of its pods. A value: what changes it returns another one.
 
-    __slots__ = ("assignments", "bubbles", "default", "revision")
+    `default`, `assignments` {pod: {container: CPUs}} and `bubbles` {pod: CPUs} are what its state file holds.
+    `reusable`: CPUs by pod that its plain init containers leave to the containers after them. `written`: the CPUs the
+    runtime was told, `containers`: the ids it has.
+    """
 
-    def __init__(self) -> None:
-        self.default: Bits = 0
-        self.assignments: dict[str, dict[str, Bits]] = {}
-        self.bubbles: dict[str, Bits] = {}
-        self.revision = 0
+    default: Bits = 0
+    assignments: dict[str, dict[str, Bits]] = {}
+    bubbles: dict[str, Bits] = {}
+    reusable: dict[str, Bits] = {}
+    written: dict[str, dict[str, Bits]] = {}
+    containers: ContainerMap = ContainerMap()
+
+    # Questions
 
     def assignment(self, pod: str, container: str) -> Bits | None:
         """The CPUs of a container, None where it has no assignment."""
@@ -45,31 +57,67 @@ class CPUState:
                 union |= cpus
         return union
 
-    def set_default(self, cpus: Bits) -> None:
-        """Replace DEFAULT."""
-        self.default = cpus
-        self.revision += 1
+    def affinity(self, pod: str, container: str) -> Bits:
+        """The CPUs a container runs on: its assignment, else the shared pool."""
+        assigned = self.assignment(pod, container)
+        return self.default if assigned is None else assigned
 
-    def assign(self, pod: str, container: str, cpus: Bits) -> None:
-        """Give a container CPUs, in place of those it had."""
-        self.assignments.setdefault(pod, {})[container] = cpus
-        self.revision += 1
+    # Changes
 
-    def unassign(self, pod: str, container: str) -> None:
-        """Forget a container; the pod goes with its last one."""
-        containers = self.assignments.get(pod)
-        if containers is not None:
-            containers.pop(container, None)
-            if not containers:
-                del self.assignments[pod]
-        self.revision += 1
+    def with_default(self, cpus: Bits) -> CPUState:
+        """Another DEFAULT."""
+        return replace(self, default=cpus)
 
-    def set_bubble(self, pod: str, cpus: Bits) -> None:
-        """Give a pod its BUBBLE."""
-        self.bubbles[pod] = cpus
-        self.revision += 1
+    def assign(self, pod: str, container: str, cpus: Bits) -> CPUState:
+        """A container has these CPUs, in place of those it had."""
+        return replace(self, assignments=put_in(self.assignments, pod, container, cpus))
 
-    def delete_bubble(self, pod: str) -> None:
-        """Forget a pod's BUBBLE; unknown pods are ignored."""
-        self.bubbles.pop(pod, None)
-        self.revision += 1
+    def unassign(self, pod: str, container: str) -> CPUState:
+        """The container is forgotten; the pod goes with its last one."""
+        return replace(self, assignments=drop_in(self.assignments, pod, container))
+
+    def with_bubble(self, pod: str, cpus: Bits) -> CPUState:
+        """The pod has this BUBBLE."""
+        return replace(self, bubbles=put(self.bubbles, pod, cpus))
+
+    def give_back_bubble(self, pod: str) -> CPUState:
+        """A pod's BUBBLE is part of DEFAULT again."""
+        return replace(self, default=self.default | self.bubbles[pod], bubbles=drop(self.bubbles, pod))
+
+    def leave_reusable(self, reusable: dict[str, Bits]) -> CPUState:
+        """Other CPUs are left by init containers."""
+        return self if reusable == self.reusable else replace(self, reusable=reusable)
+
+    def write(self, pod: str, container: str, cpus: Bits) -> CPUState:
+        """The runtime was told these CPUs."""
+        return replace(self, written=put_in(self.written, pod, container, cpus))
+
+    def forget_written(self, pod: str, container: str) -> CPUState:
+        """The container is no longer there to be told."""
+        written = drop_in(self.written, pod, container)
+        return self if written is self.written else replace(self, written=written)
+
+    def with_containers(self, containers: ContainerMap) -> CPUState:
+        """Other container ids are known."""
+        return self if containers is self.containers else replace(self, containers=containers)
+
+    def relocate(self, pod: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> CPUState:
+        """Containers of a pod have other CPUs, as many as they had, and its bubble too if it has one.
+
+        No upstream kubelet does this; whoever calls it has checked that the new CPUs are free (advise.defrag).
+        """
+        old = self.bubbles.get(pod, 0) if bubble is not None else 0
+        new = bubble or 0
+        own = dict(self.assignments.get(pod, {}))
+        for name, cpus in sets.items():
+            old |= own.get(name) or 0
+            new |= cpus
+            own[name] = cpus
+        return CPUState(
+            (self.default | old) & ~new,
+            put(self.assignments, pod, own) if own else self.assignments,
+            self.bubbles if bubble is None else put(self.bubbles, pod, bubble),
+            drop(self.reusable, pod),
+            self.written,
+            self.containers,
+        )

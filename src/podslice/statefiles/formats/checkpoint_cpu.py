@@ -162,7 +162,7 @@ def _pod(uid: str, containers: dict[str, Bits]) -> Member:
         dump.append(f"{name}:{cpus}")
         json.append(f'{dump_string(name)}:"{cpus}"')
     text = f" {uid}:map[{' '.join(dump)}]"
-    return Member(containers.copy(), f"{dump_string(uid)}:{{{','.join(json)}}}", text, (text,))
+    return Member(containers, f"{dump_string(uid)}:{{{','.join(json)}}}", text, (text,))
 
 
 def _bubble(uid: str, cpus: Bits) -> Member:

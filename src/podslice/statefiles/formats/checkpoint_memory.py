@@ -79,15 +79,15 @@ def _node_dump(node: NUMANodeState) -> Iterator[str]:
     yield f"{before} Cells:([]int){dump_list(node.cells)}}}"
 
 
-def _dump_containers(containers: Mapping[str, list[Block] | None] | None) -> str:
+def _dump_containers(containers: Mapping[str, Sequence[Block] | None] | None) -> str:
     return dump_map(containers, _dump_blocks)
 
 
-def _dump_pod_blocks(blocks: list[Block] | None) -> str:
+def _dump_pod_blocks(blocks: Sequence[Block] | None) -> str:
     return f"{{MemoryBlocks:([]state.Block){_dump_blocks(blocks)}}}"
 
 
-def _dump_blocks(blocks: list[Block] | None) -> str:
+def _dump_blocks(blocks: Sequence[Block] | None) -> str:
     return dump_list(blocks, _dump_block)
 
 
@@ -156,17 +156,17 @@ def _json_table(table: MemoryTable) -> str:
     )
 
 
-def _json_containers(containers: Mapping[str, list[Block] | None] | None) -> str:
+def _json_containers(containers: Mapping[str, Sequence[Block] | None] | None) -> str:
     if containers is None:
         return "null"
     return json_map({name: _json_blocks(blocks) for name, blocks in containers.items()})
 
 
-def _json_pod_blocks(blocks: list[Block] | None) -> str:
+def _json_pod_blocks(blocks: Sequence[Block] | None) -> str:
     return f'{{"memoryBlocks":{_json_blocks(blocks)}}}' if blocks else "{}"
 
 
-def _json_blocks(blocks: list[Block] | None) -> str:
+def _json_blocks(blocks: Sequence[Block] | None) -> str:
     return "null" if blocks is None else f"[{','.join(map(_json_block, blocks))}]"
 
 
@@ -187,8 +187,8 @@ class MemoryStateEncoder:
         self,
         policy_name: str,
         machine_state: MachineState,
-        entries: Mapping[str, Mapping[str, list[Block]]],
-        pod_entries: Mapping[str, list[Block]] | None,
+        entries: Mapping[str, Mapping[str, Sequence[Block]]],
+        pod_entries: Mapping[str, Sequence[Block]] | None,
     ) -> bytes:
         """The file for a state, as the function `encode` makes it: v2, or v1 where `pod_entries` is None. Records of
         NUMA nodes are taken as unchanged when they are the same objects."""
@@ -222,22 +222,21 @@ def _node(node: int, state: NUMANodeState) -> Member:
     return member(state, f'"{node}":{_json_node(state)}', f" {node}:", *_node_dump(state))
 
 
-def _pod(uid: str, containers: Mapping[str, list[Block]]) -> Member:
-    source = {name: list(blocks) for name, blocks in containers.items()}
+def _pod(uid: str, containers: Mapping[str, Sequence[Block]]) -> Member:
     dump, json = [f" {uid}:map["], []
     blank = ""
-    for name in sorted(source):
+    for name in sorted(containers):
         dump.append(f"{blank}{name}:")
-        dump += _blocks_dump(source[name])
-        json.append(f"{dump_string(name)}:{_json_blocks(source[name])}")
+        dump += _blocks_dump(containers[name])
+        json.append(f"{dump_string(name)}:{_json_blocks(containers[name])}")
         blank = " "
     dump.append("]")
-    return member(source, f"{dump_string(uid)}:{{{','.join(json)}}}", *dump)
+    return member(containers, f"{dump_string(uid)}:{{{','.join(json)}}}", *dump)
 
 
-def _pod_entry(uid: str, blocks: list[Block]) -> Member:
+def _pod_entry(uid: str, blocks: Sequence[Block]) -> Member:
     dump = (f" {uid}:", "{MemoryBlocks:([]state.Block)", *_blocks_dump(blocks), "}")
-    return member(list(blocks), f"{dump_string(uid)}:{_json_pod_blocks(blocks)}", *dump)
+    return member(blocks, f"{dump_string(uid)}:{_json_pod_blocks(blocks)}", *dump)
 
 
 # Reading

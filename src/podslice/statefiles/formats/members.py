@@ -11,7 +11,7 @@ K = TypeVar("K", int, str)
 
 
 class Member(NamedTuple):
-    """One member: what it was made from, or a copy where that can change; its JSON; and its part of the text under the
+    """One member: what it was made from, a value; its JSON; and its part of the text under the
     checksum, which begins with the blank before the member, in pieces cut so that what recurs is a piece of its own."""
 
     source: Any
@@ -30,7 +30,9 @@ def renew(known: Mapping[K, Member], sources: Mapping[K, Any], make: Callable[[K
     members = {}
     for key in sorted(sources):
         source, old = sources[key], known.get(key)
-        members[key] = old if old is not None and old.source == source else make(key, source)
+        if old is None or (old.source is not source and old.source != source):
+            old = make(key, source)
+        members[key] = old
     return members
 
 

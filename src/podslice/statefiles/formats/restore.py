@@ -39,9 +39,7 @@ def restore_cpu_state(
     0, which upstream lets pass in older formats, is refused, and V4 is read by its own. Raises `StartError`.
     """
     if data is None:
-        state = CPUState()
-        state.revision += 1
-        return state
+        return CPUState()
     try:
         if not trust_zero and checkpoint_data.is_data_file(data):
             return adopt(checkpoint_data.load_v4(data, pod_level=pod_level), policy_name)
@@ -63,16 +61,16 @@ def adopt(checkpoint: CPUCheckpoint, policy_name: str) -> CPUState:
             f"configured policy {quote(policy_name)} differs from state checkpoint policy "
             f"{quote(checkpoint.policy_name)}"
         )
-    state = CPUState()
     try:
-        state.default = parse_bits(checkpoint.default_cpuset)
+        default = parse_bits(checkpoint.default_cpuset)
     except CPUSetError as error:
         raise CheckpointError(f"could not parse default cpu set {quote(checkpoint.default_cpuset)}: {error}") from None
-    for pod, named in (checkpoint.entries or {}).items():
-        for name, text in (named or {}).items():
-            state.assignments.setdefault(pod, {})[name] = _parse_assignment(pod, name, text)
-    state.bubbles = dict(checkpoint.pod_entries or {})
-    return state
+    assignments = {
+        pod: {name: _parse_assignment(pod, name, text) for name, text in named.items()}
+        for pod, named in (checkpoint.entries or {}).items()
+        if named
+    }
+    return CPUState(default, assignments, dict(checkpoint.pod_entries or {}))
 
 
 def _parse_assignment(pod: str, container: str, text: str) -> Bits:
@@ -86,8 +84,8 @@ def _parse_assignment(pod: str, container: str, text: str) -> Bits:
 
 def validate_cpu_state(
     state: CPUState, topology: CPUTopology, *, reserved: Bits, strict: bool, pod_level: bool
-) -> None:
-    """Check a restored state against the machine; an empty default set is initialised (cpu-topology 8.6).
+) -> CPUState:
+    """A restored state, checked against the machine; an empty default set is initialised (cpu-topology 8.6).
 
     Raises `StartError`.
     """
@@ -96,8 +94,7 @@ def validate_cpu_state(
     if not default:
         if state.assignments:
             raise _invalid("default cpuset cannot be empty")
-        state.set_default(everything)
-        return
+        return state.with_default(everything)
     if strict:
         if reserved & default:
             raise _invalid(
@@ -118,6 +115,7 @@ def validate_cpu_state(
             union |= cpus
     if union != everything:
         raise _invalid(f"current set of available CPUs {_q(everything)} doesn't match with CPUs in state {_q(union)}")
+    return state
 
 
 def _invalid(problem: str) -> StartError:

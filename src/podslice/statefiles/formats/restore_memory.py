@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from podslice.core.errors import StartError, StartKind, UpstreamDefectError
-from podslice.core.machine.memory import Block, MachineState, NUMANodeState
+from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.memory_accounts import charge
 from podslice.core.values.cpuset import bits_of
 from podslice.core.values.golang import U64, quote
@@ -88,7 +90,7 @@ def validate_memory_state(
 
 def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
     """Adjust the stored `memory` tables to the machine where they differ by no more than a reboot explains."""
-    for node, state in stored.items():
+    for node, state in list(stored.items()):
         mine = (state.memory_map or {}).get("memory")
         theirs = (expected[node].memory_map or {}).get("memory") if node in expected else None
         if mine is None or theirs is None or mine.system_reserved != theirs.system_reserved:
@@ -96,9 +98,10 @@ def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
         drift = theirs.total - mine.total
         same_rest = theirs.allocatable - mine.allocatable == drift
         if drift and same_rest and abs(drift) <= max(mine.total // 100, DRIFT) and mine.free + drift >= 0:
-            mine.total += drift
-            mine.allocatable += drift
-            mine.free += drift
+            now = MemoryTable(
+                mine.total + drift, mine.system_reserved, mine.allocatable + drift, mine.reserved, mine.free + drift
+            )
+            stored[node] = replace(state, memory_map={**(state.memory_map or {}), "memory": now})
 
 
 def _check_block(machine: MachineState, pod: str, container: str, block: Block, *, tables_may_miss: bool) -> None:

@@ -1,0 +1,116 @@
+"""What a Memory Manager is told once, and the state it comes up with (memory-device 1.3, 1.13, 1.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.core.allocate.memory_static import check_reservation
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.reservation import reserved_memory_bytes
+from podslice.core.config.topology_options import check_node_ids
+from podslice.core.errors import StartError, StartKind
+from podslice.core.hints.memory import sums_wrap
+from podslice.core.machine.memory_accounts import default_machine_state, settle
+from podslice.core.machine.model import Machine
+from podslice.core.managers.memory_state import MemoryState
+from podslice.core.quirks import Quirks
+from podslice.core.state.containers import ContainerMap
+from podslice.core.values.golang import quote
+from podslice.core.values.quantity import Quantity
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
+
+_STAGE = "memoryManager"
+_POLICIES = "memoryManagerPolicy is None or Static"
+_UNKNOWN_POLICY = StartKind("unknown-policy", "unknown policy: {policy}", _POLICIES)
+_OTHER_PLATFORM = StartKind("other-platform", 'policy {policy} is not available for platform "linux"', _POLICIES)
+_NOTHING_RESERVED = StartKind(
+    "nothing-reserved",
+    "[memorymanager] you should specify the system reserved memory",
+    "reservedMemory names memory of some NUMA node: as much as is reserved altogether",
+)
+
+
+class MemoryRules(msgspec.Struct, frozen=True):
+    """Policy `None` or `Static` on one machine. `reserved` are bytes by NUMA node and resource, `pod_level` is the gate
+    PodLevelResourceManagers, `sums_wrap` says that sums of nodes may exceed 64 bits."""
+
+    machine: Machine
+    policy: str
+    reserved: Mapping[int, Mapping[str, int]]
+    pod_level: bool
+    sums_wrap: bool = False
+
+    @property
+    def static(self) -> bool:
+        return self.policy == "Static"
+
+    @classmethod
+    def of(
+        cls,
+        machine: Machine,
+        config: KubeletConfig,
+        reservation: Mapping[str, Quantity],
+        *,
+        quirks: Quirks,
+        pod_level: bool,
+    ) -> MemoryRules:
+        """What a configuration asks for (memory-device 1.3). Raises `StartError`."""
+        policy = config.memory_manager_policy
+        if policy == "None":
+            return cls(machine, policy, {}, pod_level)
+        if policy == "BestEffort":
+            raise StartError(_STAGE, _OTHER_PLATFORM, policy=quote(policy))
+        if policy != "Static":
+            raise StartError(_STAGE, _UNKNOWN_POLICY, policy=quote(policy))
+        reserved = reserved_memory_bytes(config, machine, reservation)
+        if not sum(amounts.get("memory", 0) for amounts in reserved.values()) > 0:
+            raise StartError(_STAGE, _NOTHING_RESERVED)
+        if not quirks.memory_reservation_wraps:
+            check_reservation(machine, reserved)
+        check_node_ids(machine, _STAGE)
+        return cls(machine, policy, reserved, pod_level)
+
+
+class Restored(NamedTuple):
+    """The state a manager starts with, the rules with what the state says about the machine, and whether the state is
+    that of the file."""
+
+    state: MemoryState
+    rules: MemoryRules
+    as_filed: bool
+
+
+def restored(
+    rules: MemoryRules, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str, quirks: Quirks
+) -> Restored:
+    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14). Raises `StartError`."""
+    checkpoint = MemoryCheckpoint(policy_name=rules.policy)
+    if data is not None:
+        checkpoint = restore_memory_state(
+            data,
+            policy_name=rules.policy,
+            pod_level=rules.pod_level,
+            path=path,
+            trust_zero=quirks.zero_checksum_is_trusted,
+        )
+    before = dict(checkpoint.machine_state or {})
+    if rules.static:
+        validate_memory_state(
+            checkpoint,
+            default_machine_state(rules.machine, rules.reserved),
+            pod_level=rules.pod_level,
+            tolerate_drift=not quirks.memory_drift_blocks_start,
+            tables_may_miss=not quirks.missing_hugepages_crash,
+        )
+        if not quirks.group_books_drift:
+            settle(checkpoint.machine_state or {})
+    state = MemoryState.of(checkpoint, ContainerMap.of(containers))
+    as_filed = data is not None and before == state.machine_state
+    if not quirks.refused_pods_leave_state:
+        for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
+            state, as_filed = state.unassign_pod(uid), False  # an interrupted admission; nothing is booked for it (memory-device 4.9)
+    return Restored(state, msgspec.structs.replace(rules, sums_wrap=sums_wrap(state.machine_state)), as_filed)

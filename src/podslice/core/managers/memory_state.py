@@ -1,0 +1,134 @@
+"""All that a Memory Manager knows of its pods, as a value (memory-device 1.4, 1.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.core.machine.memory import Block, MachineState
+from podslice.core.machine.memory_accounts import rebook, release, settle
+from podslice.core.managers.memory_reuse import Entries
+from podslice.core.pod.memory_demand import Amounts
+from podslice.core.state.containers import ContainerMap
+from podslice.core.state.tables import drop, drop_in, put
+from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+
+Blocks = tuple[Block, ...]
+
+
+class MemoryState(msgspec.Struct, frozen=True):
+    """`machine_state`, `assignments` {pod: {container: blocks}} and `pod_assignments` {pod: blocks} are what the state
+    file holds. `reusable`: bytes by pod and mask that upstream takes for left by init containers. `containers`: the ids
+    the runtime has. A value: what changes it returns another one.
+    """
+
+    machine_state: MachineState = {}
+    assignments: dict[str, Entries] = {}
+    pod_assignments: dict[str, Blocks] = {}
+    reusable: dict[str, dict[Bits, Amounts]] = {}
+    containers: ContainerMap = ContainerMap()
+
+    @classmethod
+    def of(cls, checkpoint: MemoryCheckpoint, containers: ContainerMap) -> MemoryState:
+        """The state a file holds."""
+        return cls(
+            checkpoint.machine_state or {},
+            {
+                pod: {name: tuple(blocks or ()) for name, blocks in (named or {}).items()}
+                for pod, named in (checkpoint.entries or {}).items()
+            },
+            {pod: tuple(blocks or ()) for pod, blocks in (checkpoint.pod_entries or {}).items()},
+            containers=containers,
+        )
+
+    # Questions
+
+    def entries(self, uid: str) -> Entries:
+        """The blocks of a pod's containers by name."""
+        return self.assignments.get(uid, {})
+
+    def blocks(self, uid: str, container: str) -> Blocks:
+        """The blocks a container holds, sorted by type."""
+        return self.entries(uid).get(container, ())
+
+    def booked(self, uid: str, containers: Iterable[str], *, pod_level: bool) -> Blocks:
+        """The blocks the books count for containers of a pod; a pod entry counts instead of its containers."""
+        if pod_level and self.pod_assignments.get(uid):
+            return self.pod_assignments[uid]
+        return tuple(block for name in containers for block in self.blocks(uid, name))
+
+    # Changes
+
+    def with_machine(self, machine: MachineState) -> MemoryState:
+        """Other books of the machine."""
+        return replace(self, machine_state=machine)
+
+    def assign(self, uid: str, entries: Entries, machine: MachineState) -> MemoryState:
+        """The pod's containers hold these blocks, which are booked in `machine`."""
+        return replace(self, machine_state=machine, assignments=put(self.assignments, uid, entries))
+
+    def assign_pod(self, uid: str, blocks: Blocks, entries: Entries, machine: MachineState) -> MemoryState:
+        """The pod holds blocks as a whole, which are booked in `machine` and divided among its containers."""
+        return replace(
+            self,
+            machine_state=machine,
+            assignments=put(self.assignments, uid, {**self.entries(uid), **entries}),
+            pod_assignments=put(self.pod_assignments, uid, blocks),
+        )
+
+    def unassign(self, uid: str, name: str) -> MemoryState:
+        """The container holds nothing; what it held stays booked. The pod goes with its last container."""
+        left = drop_in(self.assignments, uid, name)
+        return replace(self, assignments=left if left.get(uid) else drop(left, uid))
+
+    def unassign_pod(self, uid: str) -> MemoryState:
+        """The pod holds nothing as a whole; what it held stays booked."""
+        return replace(self, pod_assignments=drop(self.pod_assignments, uid))
+
+    def give_back(self, blocks: Iterable[Block], *, settled: bool) -> MemoryState:
+        """What blocks hold is free again; `settled` books groups as if what is left had just come."""
+        blocks = tuple(blocks)
+        machine = self.machine_state.copy()
+        release(machine, blocks)
+        if settled and any(len(block.numa_affinity or ()) > 1 for block in blocks):
+            settle(machine)
+        return replace(self, machine_state=machine)
+
+    def leave_reusable(self, reusable: dict[str, dict[Bits, Amounts]]) -> MemoryState:
+        """Other memory counts as left by init containers."""
+        return replace(self, reusable=reusable)
+
+    def with_containers(self, containers: ContainerMap) -> MemoryState:
+        """Other container ids are known."""
+        return self if containers is self.containers else replace(self, containers=containers)
+
+    def relocate(
+        self, uid: str, containers: Iterable[str], nodes: Bits, *, pod_level: bool, settled: bool
+    ) -> MemoryState:
+        """Book the memory of containers of a pod on other NUMA nodes, the pod's as a whole if it has pod-level memory.
+
+        No upstream kubelet does this; whoever calls it has checked that it fits there (advise.defrag).
+        """
+        containers = tuple(containers)
+        machine = self.machine_state.copy()
+        rebook(machine, self.booked(uid, containers, pod_level=pod_level), nodes)
+        if settled:
+            settle(machine)
+        own = self.assignments.get(uid)
+        pods = self.pod_assignments
+        moved = {name: _on(blocks, nodes) if name in containers else blocks for name, blocks in (own or {}).items()}
+        return MemoryState(
+            machine,
+            self.assignments if own is None else put(self.assignments, uid, moved),
+            put(pods, uid, _on(pods[uid], nodes)) if uid in pods else pods,
+            drop(self.reusable, uid),
+            self.containers,
+        )
+
+
+def _on(blocks: Iterable[Block], nodes: Bits) -> Blocks:
+    affinity = tuple(iter_bits(nodes))
+    return tuple(Block(affinity, block.type, block.size) for block in blocks)

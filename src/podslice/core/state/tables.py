@@ -1,0 +1,53 @@
+"""Tables that are values: small dicts by pod UID, and by container in it, that nobody changes once they are made.
+
+A change makes a new outer dict and a new dict for the one pod; all other pods' entries are shared. Python copies a dict
+of a few hundred entries in about a microsecond, and whoever kept the old table still has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TypeVar
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+def put(table: dict[K, T], key: K, value: T) -> dict[K, T]:
+    """The table with this entry, in place of the one it had."""
+    made = table.copy()
+    made[key] = value
+    return made
+
+
+def drop(table: dict[K, T], key: K) -> dict[K, T]:
+    """The table without this entry; itself where it has none."""
+    if key not in table:
+        return table
+    made = table.copy()
+    del made[key]
+    return made
+
+
+def put_in(table: dict[str, dict[str, T]], pod: str, name: str, value: T) -> dict[str, dict[str, T]]:
+    """The table with this entry of a pod."""
+    made = table.copy()
+    own = table.get(pod)
+    made[pod] = {name: value} if own is None else put(own, name, value)
+    return made
+
+
+def drop_in(table: dict[str, dict[str, T]], pod: str, name: str) -> dict[str, dict[str, T]]:
+    """The table without this entry of a pod; the pod goes with its last one."""
+    own = table.get(pod)
+    if own is None or name not in own:
+        return table
+    left = drop(own, name)
+    return put(table, pod, left) if left else drop(table, pod)
+
+
+def only(table: dict[str, T], pods: Container[str]) -> dict[str, T]:
+    """The entries of these pods; the table itself where it has no other."""
+    if all(uid in pods for uid in table):
+        return table
+    return {uid: entry for uid, entry in table.items() if uid in pods}
