@@ -254,17 +254,15 @@ def view_of(
         cgroup_version=cgroup_version,
         resources=resources,
         reservation=manager.reservation or {},
-        pods=dict(manager.context.active),
+        pods=manager.context.active,
         unmanaged=frozenset(unmanaged),
         cpu_options=cpu.options,
         reserved=cpu.reserved,
         shared=cpu.state.default,
-        owners={uid: dict(named) for uid, named in cpu.state.assignments.items()},
-        bubbles=dict(cpu.state.bubbles),
-        memory=dict(memory.machine_state),
-        blocks={
-            uid: {name: tuple(blocks) for name, blocks in named.items()} for uid, named in memory.assignments.items()
-        },
-        pod_blocks={uid: tuple(blocks) for uid, blocks in memory.pod_assignments.items()},
+        owners=cpu.state.assignments,
+        bubbles=cpu.state.bubbles,
+        memory=memory.machine_state,
+        blocks=memory.assignments,
+        pod_blocks=memory.pod_assignments,
         device_ids=manager.device.placed(),
     )

@@ -81,7 +81,8 @@ class DeviceManager:
             self.state = self.state.with_pool(resource, pool.disconnected(now))
 
     def capacity(self, *, now: float = 0.0) -> DeviceCapacity:
-        """The capacity report of a node status update; drops resources without a plugin for 5 minutes (memory-device 2.4)."""
+        """The capacity report of a node status update; drops resources without a plugin for 5 minutes
+        (memory-device 2.4)."""
         report = DeviceCapacity({}, {}, [])
         for resource, pool in self.state.pools.items():
             if pool.expired(now):
@@ -103,7 +104,8 @@ class DeviceManager:
         return self.state.file, self.state.pools
 
     def content(self) -> DeviceContent:
-        """The content of the device checkpoint; records in order of allocation, ids in byte order (memory-device 2.11)."""
+        """The content of the device checkpoint; records in order of allocation, ids in byte order
+        (memory-device 2.11)."""
         pools = self.state.pools
         registered = {resource: pool.names(pool.healthy) for resource, pool in pools.items() if pool.registered}
         return DeviceContent(entries_of(self.state.file), registered)
@@ -182,7 +184,8 @@ class DeviceManager:
     # Allocation
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
-        """Give a container the devices its limits name (memory-device 2.7). Raises `AdmissionError` without a reason."""
+        """Give a container the devices its limits name
+        (memory-device 2.7). Raises `AdmissionError` without a reason."""
         self.state = self.state.leave_reusable(only(self.state.reusable, (pod.uid,)))
         requests = self._requests(container)
         if not requests:
@@ -203,7 +206,8 @@ class DeviceManager:
             self.state = self.state.written()
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
-        """Give a pod with pod-level resources its devices; upstream waits until its containers start (memory-device 2.7)."""
+        """Give a pod with pod-level resources its devices; upstream waits until its containers start
+        (memory-device 2.7)."""
         if self.context.quirks.pod_level_devices_at_start:
             return
         for container in pod.containers:
@@ -308,7 +312,8 @@ class DeviceManager:
     # Container start
 
     def container_start(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> RunOptions:
-        """What the runtime is told about the container's devices; takes devices it has not got yet (memory-device 2.10).
+        """What the runtime is told about the container's devices; takes devices it has not got yet
+        (memory-device 2.10).
 
         Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
         """

@@ -87,7 +87,8 @@ class Restored(NamedTuple):
 def restored(
     rules: MemoryRules, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str, quirks: Quirks
 ) -> Restored:
-    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14). Raises `StartError`."""
+    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14).
+    Raises `StartError`."""
     checkpoint = MemoryCheckpoint(policy_name=rules.policy)
     if data is not None:
         checkpoint = restore_memory_state(
