@@ -112,6 +112,7 @@ def restored(
     state = MemoryState.of(checkpoint, ContainerMap.of(containers))
     as_filed = data is not None and before == state.machine_state
     if not quirks.refused_pods_leave_state:
+        # Left by an interrupted admission; nothing is booked for them (memory-device 4.9).
         for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
-            state, as_filed = state.unassign_pod(uid), False  # an interrupted admission; nothing is booked for it (memory-device 4.9)
+            state, as_filed = state.unassign_pod(uid), False
     return Restored(state, msgspec.structs.replace(rules, sums_wrap=sums_wrap(state.machine_state)), as_filed)
