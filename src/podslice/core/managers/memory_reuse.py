@@ -45,7 +45,7 @@ def shrink_init_blocks(
     pod: AdmissionPod, current: AdmissionContainer, blocks: Iterable[Block], entries: Entries
 ) -> Entries:
     """The entries with what the container reuses taken off those of the init containers before it
-    (memory-device 1.10.9)."""
+    (memory-device 1.10, step 9)."""
     entries = dict(entries)
     for block in blocks:
         remaining = block.size
