@@ -48,7 +48,7 @@ def explain(
     from podslice.advise.explain.explain import explain_each
     from podslice.cli.progress import progress
     from podslice.contract.explanation import ExplanationList, explained
-    from podslice.web.pages import answer_of, answer_page
+    from podslice.render.answers import ShownExplanation, answer_page
 
     node, _, warnings = start_node(**options)
     read = read_pods(files, taken=set(node.pods), **options)
@@ -63,7 +63,7 @@ def explain(
             printer.show(one.explanation)
             shown.append(one if out is not None else one._replace(before=node.view, after=node.view))
     if out is not None:
-        write_text(out, answer_page([answer_of(one) for one in shown]))
+        write_text(out, answer_page([ShownExplanation.of(one) for one in shown]))
     if output not in ("table", "wide"):
         emit(ExplanationList(tuple(explained(one.explanation) for one in shown)), output)
     sys.exit(0 if all_admitted else 1)

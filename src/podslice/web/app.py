@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
+from podslice.advise.explain.explain import explain_each
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
 from podslice.k8s.manifest import PodReading, load_pods_text, unique
-from podslice.web.pages import answer_fragment, explained, node_fragment, problem_fragment, shell
+from podslice.render.answers import ShownExplanation, answer_fragment
+from podslice.web.pages import node_fragment, problem_fragment, shell
 
 LARGEST_BODY = 256 << 10
 MOST_PODS = 20
@@ -142,7 +144,8 @@ class App:
             if containers > MOST_CONTAINERS:
                 raise InputError(f"{containers} containers at once", remedy=f"give at most {MOST_CONTAINERS}")
             warnings = [warning for one in pods for warning in one.warnings]
-            fragment = answer_fragment(explained(node, [one.pod for one in pods]), warnings)
+            answers = [ShownExplanation.of(one) for one in explain_each(node.kubelet, [one.pod for one in pods])]
+            fragment = answer_fragment(answers, warnings)
             return _html(200, fragment)
         except UnicodeDecodeError:
             return _html(422, problem_fragment("the pod is not UTF-8 text"))
