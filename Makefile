@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test quick stress-test lint check-proto bench replay judge e2e e2e-full lock man clean
+.PHONY: help demo test quick stress-test lint check-proto bench replay judge e2e e2e-full lock man dist clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,5 +67,8 @@ lock: ## Renew requirements.lock (needs uv)
 man: $(READY) ## Write the manual pages to man/man1
 	$(BIN)/podslice man --out man/man1
 
+dist: $(READY) ## Build wheel and sdist reproducibly into dist, try the wheel with every Python at hand
+	$(BIN)/python -m release
+
 clean: ## Remove what was set up
-	rm -rf man $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf man dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Cutting a release: reproducible archives, tried with every Python at hand (`make dist`)."""
