@@ -20,20 +20,13 @@ from podslice.core.machine.model import HugePages, Machine
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.validate import validate_pod
+from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
 from podslice.core.values.quantity import Quantity
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import Setup, refusals
 from tests.explain.reapply import works
 
 SEEDS = range(40)
-CPU_OPTIONS = (
-    "full-pcpus-only",
-    "strict-cpu-reservation",
-    "prefer-align-cpus-by-uncorecache",
-    "distribute-cpus-across-numa",
-    "align-by-socket",
-    "distribute-cpus-across-cores",
-)
 
 
 def check_fixes(setup: Setup, pod: Pod) -> int:
@@ -144,7 +137,7 @@ def _admits_without(setup: Setup, pod: Pod, gone: tuple[Pod, ...]) -> bool:
 def _other_options(config: KubeletConfig) -> Iterator[dict[str, Any]]:
     """One CPU Manager option more or less."""
     options = config.cpu_manager_policy_options
-    for name in CPU_OPTIONS:
+    for name in CPU_POLICY_OPTIONS:
         if name in options:
             changed = {key: value for key, value in options.items() if key != name}
         else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
+from podslice.core.reasons import EMPTY_POD_SHARED_POOL
 from podslice.core.values.gates import FeatureGates
 from tests.memory.helpers import (
     ANYWHERE,

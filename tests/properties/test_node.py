@@ -16,6 +16,7 @@ from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import Container
+from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
 from podslice.core.values.cpuset import bits_of, format_bits
 from podslice.core.values.quantity import Quantity
 from tests.conftest import make_node, make_pod
@@ -29,13 +30,8 @@ MACHINES = (
 )
 OPTIONS: tuple[dict[str, str], ...] = (
     {},
-    {"full-pcpus-only": "true"},
-    {"distribute-cpus-across-numa": "true"},
+    *({name: "true"} for name in CPU_POLICY_OPTIONS),
     {"full-pcpus-only": "true", "distribute-cpus-across-numa": "true"},
-    {"distribute-cpus-across-cores": "true"},
-    {"prefer-align-cpus-by-uncorecache": "true"},
-    {"strict-cpu-reservation": "true"},
-    {"align-by-socket": "true"},
 )
 CPUS = st.sampled_from([None, "500m", "1", "2", "3", "4", "6"])
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.core.allocate.picker import Picker
+from podslice.core.config.cpu_options import EXCLUSIVE_PAIRS
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.model import Core, Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
-from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS, CPUPolicyOptions
 from podslice.core.values.cpuset import format_bits, iter_bits, parse_bits
 
 
@@ -32,17 +35,10 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 LEGAL = [
-    CPUPolicyOptions(
-        full_pcpus_only=whole,
-        distribute_cpus_across_numa=numa,
-        distribute_cpus_across_cores=cores,
-        prefer_align_cpus_by_uncorecache=uncore,
-    )
-    for whole in (False, True)
-    for numa in (False, True)
-    for cores in (False, True)
-    for uncore in (False, True)
-    if not (cores and (whole or numa or uncore)) and not (uncore and numa)
+    CPUPolicyOptions(**{name.replace("-", "_"): True for name in chosen})
+    for size in range(len(CPU_POLICY_OPTIONS) + 1)
+    for chosen in combinations(CPU_POLICY_OPTIONS, size)
+    if not any(set(pair) <= set(chosen) for pair in EXCLUSIVE_PAIRS)
 ]
 
 

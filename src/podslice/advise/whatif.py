@@ -7,12 +7,14 @@ over is found by filling the node up with more of the same pods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import msgspec
 
 from podslice.advise.explain.losses import config_losses, strength
 from podslice.advise.explain.node_fixes import config_differences
+from podslice.core.config.cpu_options import EXCLUSIVE_PAIRS
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.topology_options import POLICIES, SCOPES
 from podslice.core.config.validation import validate
@@ -29,15 +31,15 @@ from podslice.core.view import NodeView
 
 replace = msgspec.structs.replace
 _MOST_FILLING = 4096
-OPTION_SETS: tuple[tuple[str, ...], ...] = (
-    (),
-    ("full-pcpus-only",),
-    ("distribute-cpus-across-numa",),
-    ("prefer-align-cpus-by-uncorecache",),
-    ("full-pcpus-only", "distribute-cpus-across-numa"),
-    ("full-pcpus-only", "prefer-align-cpus-by-uncorecache"),
+COMPARED_OPTIONS = ("full-pcpus-only", "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache")
+"""The CPU Manager options that decide which CPUs a container gets and need no gate for alpha features."""
+OPTION_SETS: tuple[tuple[str, ...], ...] = tuple(
+    options
+    for size in range(len(COMPARED_OPTIONS) + 1)
+    for options in combinations(COMPARED_OPTIONS, size)
+    if not any(set(pair) <= set(options) for pair in EXCLUSIVE_PAIRS)
 )
-"""The sets of CPU Manager options that `variants` tries."""
+"""The sets of them that `variants` tries, fewer options first."""
 
 
 class Scenario(msgspec.Struct, frozen=True):

@@ -26,13 +26,11 @@ from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
+from podslice.core.reasons import POD_TOO_LARGE, UNEXPECTED_ADMISSION
 from podslice.core.values.gates import FeatureGates
 from podslice.host.statefile import write_atomically
 from podslice.host.store import NodeStore, StateWriteError
 
-INVALID = "InvalidPod"
-UNEXPECTED = "UnexpectedAdmissionError"
-TOO_LARGE = "PodTooLarge"
 _DEVICES_REMEMBERED = 2.0
 """Seconds for which a refusal is repeated where devices come from plugins: what they say may change at any time."""
 _MOST_REFUSALS = 100
@@ -133,7 +131,7 @@ class Admitting:
         large = too_large(spec)
         if large:
             raise RefusedError(
-                ReportedRefusal(TOO_LARGE, f"the pod is too large: {large}", spec=spec, moment=self._moment)
+                ReportedRefusal(POD_TOO_LARGE, f"the pod is too large: {large}", spec=spec, moment=self._moment)
             )
         if self.store is None:
             self._admit_without_state(spec)
@@ -156,10 +154,10 @@ class Admitting:
             decision = store.admit(spec)
         except (StateWriteError, OSError) as error:
             self.files.drop(spec.metadata.uid)
-            raise RefusedError(ReportedRefusal(UNEXPECTED, f"the decision cannot be kept: {error}")) from None
+            raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, f"the decision cannot be kept: {error}")) from None
         except PodsliceError as error:
             self.remove(spec.metadata.uid)
-            raise RefusedError(ReportedRefusal(UNEXPECTED, str(error))) from None
+            raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, str(error))) from None
         except Exception:
             self.remove(spec.metadata.uid)
             raise
@@ -173,7 +171,7 @@ class Admitting:
         if owns and self.config.cpu_manager_policy == "static":
             why = self.safe_mode or "the runtime has not told what runs yet"
             message = f"no exclusive CPUs while the state cannot be trusted: {why}"
-            raise RefusedError(ReportedRefusal(UNEXPECTED, message, spec=spec, moment=self._moment))
+            raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, message, spec=spec, moment=self._moment))
 
     def remove(self, unit: str) -> None:
         """What was admitted under this UID is free again."""

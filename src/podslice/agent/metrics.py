@@ -19,6 +19,7 @@ from podslice.agent.owner import Owner
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
 from podslice.core.node import Node
 from podslice.core.pod.memory_demand import container_memory
+from podslice.core.reasons import is_out_of
 from podslice.core.values.cpuset import bits_of
 from podslice.core.values.series import Labels, Series, series
 from podslice.core.view import NodeView
@@ -53,7 +54,7 @@ def rejection_label(reason: str) -> str:
     """The value of `kubelet_admission_rejections_total{reason}` (memory-device 3.5)."""
     if reason in _REASONS:
         return reason
-    return "OutOfExtendedResources" if reason.startswith("OutOf") else "Other"
+    return "OutOfExtendedResources" if is_out_of(reason) else "Other"
 
 
 class Metrics:

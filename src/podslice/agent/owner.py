@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from podslice.agent.admitting import INVALID, UNEXPECTED, Admitting, refusal_of
+from podslice.agent.admitting import Admitting, refusal_of
 from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Pinning, PodRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
@@ -30,6 +30,7 @@ from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
+from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.host.statefile import StateReadError
 from podslice.host.store import NodeStore
 from podslice.wire.proto import nri_pb2 as nri
@@ -188,7 +189,7 @@ class Owner:
         except RefusedError:
             return
         except PodsliceError as error:
-            pod.refusals[pod.identity.uid] = ReportedRefusal(INVALID, str(error))
+            pod.refusals[pod.identity.uid] = ReportedRefusal(INVALID_POD, str(error))
             self.reporter.trouble("adopt", f"{pod.identity}: {error}")
 
     def _enter_safe_mode(self, why: str, *, disk: bool) -> None:
@@ -248,7 +249,7 @@ class Owner:
         if found is not None:
             tried = self.seam.attempt("admit", pod.identity, partial(self._admitted, pod, found))
             if isinstance(tried, PodFailure):
-                self.admitting.refuse(pod, pod.identity.uid, ReportedRefusal(UNEXPECTED, str(tried)))
+                self.admitting.refuse(pod, pod.identity.uid, ReportedRefusal(UNEXPECTED_ADMISSION, str(tried)))
             if tried is not True:
                 return
         pod.refusals.pop(pod.identity.uid, None)

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
-from podslice.agent.admitting import INVALID, UNEXPECTED
 from podslice.agent.books import ContainerRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import Listed, PodFailure, RefusedError
@@ -25,6 +24,7 @@ from podslice.agent.updates import Write
 from podslice.core.errors import AdmissionError, InputError
 from podslice.core.managers.device_plugin import DeviceNode, RunOptions
 from podslice.core.pod.spec import Pod
+from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.wire.nri import CreateAnswer
 from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import FAILED_PRECONDITION, INVALID_ARGUMENT, RPCError
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def _found(tried: Found | PodFailure) -> Found:
-    return ReportedRefusal(UNEXPECTED, str(tried)) if isinstance(tried, PodFailure) else tried
+    return ReportedRefusal(UNEXPECTED_ADMISSION, str(tried)) if isinstance(tried, PodFailure) else tried
 
 
 class Timer(Protocol):
@@ -134,18 +134,18 @@ class AgentPlugin:
         try:
             return self._sources.find(identity)
         except InputError as error:
-            return ReportedRefusal(INVALID, str(error))
+            return ReportedRefusal(INVALID_POD, str(error))
 
     async def _wait_for(self, identity: Identity) -> Pod | ReportedRefusal:
         """What the sources know, or say within the time they are given."""
         try:
             spec = await self._sources.wait_for(identity)
         except InputError as error:
-            return ReportedRefusal(INVALID, str(error))
+            return ReportedRefusal(INVALID_POD, str(error))
         except Exception as error:
             failure = failure_of("specification", error)
             self._owner.reporter.failed(identity, failure)
-            return ReportedRefusal(UNEXPECTED, str(failure))
+            return ReportedRefusal(UNEXPECTED_ADMISSION, str(failure))
         return spec or ReportedRefusal("PodUnknown", self._sources.unknown(identity))
 
     @contextlib.contextmanager
@@ -194,7 +194,7 @@ class AgentPlugin:
                 "create", identity, lambda: self._place(sandbox, identity, container, found)
             )
             if isinstance(answer, PodFailure):
-                raise RefusedError(ReportedRefusal(UNEXPECTED, str(answer)))
+                raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, str(answer)))
             return answer
         except RefusedError as error:
             if self._observe:

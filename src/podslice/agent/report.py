@@ -20,8 +20,8 @@ from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
-from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.node import Decision
+from podslice.core.reasons import TOPOLOGY_AFFINITY
 
 _MOST_WAITING = 256
 _REMEMBERED = 1024

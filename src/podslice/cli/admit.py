@@ -18,6 +18,7 @@ from podslice.contract.admission import AdmissionReport, NodeCPUs
 from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
+from podslice.core.reasons import UPSTREAM_DEFECT
 from podslice.core.values.cpuset import CPUSet
 from podslice.render.ansi import echo, style
 from podslice.render.picture import picture_of
@@ -89,7 +90,7 @@ def _decide(node: Node, pod: Any) -> Decision:
             uid=pod.metadata.uid,
             qos="",
             admitted=False,
-            reason="UpstreamDefect",
+            reason=UPSTREAM_DEFECT,
             message=f"a v1.36.2 kubelet would {verb} here",
             why=f"{defect} (docs/deviations.md)",
         )

@@ -26,10 +26,11 @@ from podslice.core.managers.device_records import DeviceContent
 from podslice.core.managers.node_state import ContainerStatus, NodeState
 from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.overflow import AMOUNT_OVERFLOW, overflowing_amount
+from podslice.core.pod.overflow import overflowing_amount
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
+from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
 from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources

@@ -6,22 +6,20 @@ NUMA node still has, what the policy demands. This module puts them into one or 
 
 from __future__ import annotations
 
-from podslice.core.allocate.picker import SMT_ALIGNMENT
-from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.allocate.pod_pool import EmptyPool, used_up
 from podslice.core.managers.container import ContainerManager
-from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.reasons import EMPTY_POD_SHARED_POOL, OUT_OF_PODS, SMT_ALIGNMENT, TOPOLOGY_AFFINITY, is_out_of
 from podslice.core.scheduling.allocatable import max_pods
 from podslice.core.scheduling.predicates import Refusal
 
 
 def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refusal) -> str:
     """One or two sentences beside upstream's message; call it after the refused pod's traces are gone."""
-    if refusal.reason == "OutOfpods":
+    if refusal.reason == OUT_OF_PODS:
         most = max_pods(manager.machine, manager.config)
         return f"The node takes no more pods than {most} at a time (maxPods, podsPerCore)."
-    if refusal.reason.startswith("OutOf"):
+    if is_out_of(refusal.reason):
         return "All pods of the node together would ask for more than it has after reservations."
     pool = empty_pool(manager, pod) if refusal.reason in (TOPOLOGY_AFFINITY, EMPTY_POD_SHARED_POOL) else None
     if pool is not None:

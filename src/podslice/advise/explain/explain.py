@@ -17,11 +17,11 @@ from podslice.advise.explain.pod_fixes import PodFixes
 from podslice.advise.explain.record import recording
 from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
-from podslice.advise.explain.verdict import UPSTREAM_DEFECT
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
+from podslice.core.reasons import UPSTREAM_DEFECT
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.view import NodeView
 

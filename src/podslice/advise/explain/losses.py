@@ -18,7 +18,7 @@ LOSSES = {
 }
 """Stable words for programs, and what they mean."""
 _STRENGTH = {NONE: 0, BEST_EFFORT: 1, RESTRICTED: 2, SINGLE_NUMA_NODE: 3}
-_OPTIONS = {
+LOST_WITH_OPTION = {
     "full-pcpus-only": "full-cores",
     "align-by-socket": "alignment",
     "prefer-align-cpus-by-uncorecache": "alignment",
@@ -65,7 +65,7 @@ def _places_whole(config: KubeletConfig) -> bool:
 def _lost_options(before: KubeletConfig, after: KubeletConfig) -> set[str]:
     return {
         loss
-        for name, loss in _OPTIONS.items()
+        for name, loss in LOST_WITH_OPTION.items()
         if _is_on(before, name) and not (_is_on(after, name) and after.cpu_manager_policy == "static")
     }
 

@@ -20,20 +20,13 @@ from podslice.core.machine.model import HugePages, Machine
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, pod_requests
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
 from podslice.core.values.cpuset import CPUSetError, format_bits, iter_bits, parse_bits
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError, hugepage_resource
 
 replace = msgspec.structs.replace
 _MOST_MOVES = 8
 _MOST_NAMED = 6
-_OPTIONS = (
-    "full-pcpus-only",
-    "strict-cpu-reservation",
-    "prefer-align-cpus-by-uncorecache",
-    "distribute-cpus-across-numa",
-    "align-by-socket",
-    "distribute-cpus-across-cores",
-)
 
 
 # Other pods
@@ -110,7 +103,7 @@ def configurations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
         yield Fix("repack", text, price("repack", drained_pods=len(kubelet.active)), packed)
     may_drain = not repacks
     yield from _tried(nodes, asking, "config", _topology_configs(config), may_drain=may_drain)
-    yield from _tried(nodes, asking, "config", _option_configs(config), may_drain=may_drain)
+    yield from _tried(nodes, asking, "config", option_configs(config), may_drain=may_drain)
     yield from _tried(nodes, asking, "config", _manager_configs(config), extra=1.5, may_drain=may_drain)
 
 
@@ -123,11 +116,12 @@ def _topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
             yield replace(config, topology_manager_policy=policy, topology_manager_scope=scope)
 
 
-def _option_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
+def option_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
+    """The configuration with one option of the static policy more, or one less."""
     if config.cpu_manager_policy != "static":
         return
     options = config.cpu_manager_policy_options
-    for name in _OPTIONS:
+    for name in CPU_POLICY_OPTIONS:
         if name in options:
             others = {key: value for key, value in options.items() if key != name}
             yield replace(config, cpu_manager_policy_options=others)

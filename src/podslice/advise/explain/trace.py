@@ -17,10 +17,10 @@ from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
 from podslice.core.kubelet import Kubelet
-from podslice.core.managers.topology import TOPOLOGY_AFFINITY
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.overflow import overflows
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
+from podslice.core.reasons import TOPOLOGY_AFFINITY
 from podslice.core.refusal import empty_pool, places_whole
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet, format_bits

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podslice.advise.explain.candidates import Candidate
-from podslice.core.allocate.picker import SMT_ALIGNMENT
-from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.config.topology_options import SINGLE_NUMA_NODE
-from podslice.core.managers.cpu import EMPTY_NODE_SHARED_POOL
-from podslice.core.managers.topology import TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
-from podslice.core.pod.overflow import AMOUNT_OVERFLOW
+from podslice.core.reasons import (
+    AMOUNT_OVERFLOW,
+    EMPTY_NODE_SHARED_POOL,
+    EMPTY_POD_SHARED_POOL,
+    OUT_OF_PODS,
+    SMT_ALIGNMENT,
+    TOPOLOGY_AFFINITY,
+    UNEXPECTED_ADMISSION,
+    UPSTREAM_DEFECT,
+    is_out_of,
+)
 from podslice.core.scheduling.predicates import Refusal
 
-UPSTREAM_DEFECT = "UpstreamDefect"
 _REASONS = {
     EMPTY_POD_SHARED_POOL: "pod-pool-empty",
     EMPTY_NODE_SHARED_POOL: "node-pool-empty",
-    "OutOfpods": "too-many-pods",
+    OUT_OF_PODS: "too-many-pods",
     AMOUNT_OVERFLOW: "amount-too-large",
     UPSTREAM_DEFECT: "upstream-defect",
 }
@@ -31,7 +36,7 @@ def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, m
         return _REASONS[refusal.reason]
     if refusal.reason == SMT_ALIGNMENT:
         return "smt-fraction" if "not multiple" in refusal.message else "smt-short"
-    if refusal.reason.startswith("OutOf"):
+    if is_out_of(refusal.reason):
         return "node-total"
     if refusal.reason == TOPOLOGY_AFFINITY or merged:
         return _affinity_code(table, policy)

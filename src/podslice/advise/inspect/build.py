@@ -24,6 +24,7 @@ from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create, validate_pod
 from podslice.core.pod.warnings import create_warnings
 from podslice.core.quirks import Quirks
+from podslice.core.reasons import UPSTREAM_DEFECT
 
 _NOBODY: frozenset[str] = frozenset()
 
@@ -104,7 +105,7 @@ def _placed(pod: Pod, node: Node) -> tuple[Placement, frozenset[str]]:
         decision = node.admit(pod)
     except UpstreamDefectError as defect:
         verb = "hangs" if defect.hangs else "crashes"
-        return Placement(False, "UpstreamDefect", f"v1.36.2 {verb}: {defect}"), _NOBODY
+        return Placement(False, UPSTREAM_DEFECT, f"v1.36.2 {verb}: {defect}"), _NOBODY
     if not decision.admitted:
         return Placement(False, decision.reason, decision.message), _NOBODY
     node.remove(decision.uid)

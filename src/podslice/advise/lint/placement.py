@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from podslice.advise.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import PodSubject
-from podslice.core.allocate.picker import SMT_ALIGNMENT
-from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.decision import Decision
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.pod.memory_demand import container_memory, pod_memory
+from podslice.core.reasons import EMPTY_POD_SHARED_POOL, SMT_ALIGNMENT, is_out_of
 from podslice.core.values.quantity import BINARY_SI, Quantity
 from podslice.core.view import NodeView
 
@@ -47,7 +46,7 @@ def _advice(decision: Decision) -> str:
 
 def _why(decision: Decision) -> str:
     """Our explanation of a refusal; of a lack of resources the message says all on an empty node."""
-    if decision.reason.startswith("OutOf") or not decision.why:
+    if is_out_of(decision.reason) or not decision.why:
         return ""
     return f". {decision.why.rstrip('.')}"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import ContainerPath, PodSubject
-from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.allocate.pod_pool import empty_cpu_pool, empty_memory_pool
 from podslice.core.config.topology_options import NONE
 from podslice.core.pod.demand import aggregate, is_pod_level_resources_set, limits_of, requests_of
 from podslice.core.pod.eligibility import AdmissionPod, integral_cpus
 from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, is_container_equivalent_guaranteed
+from podslice.core.reasons import EMPTY_POD_SHARED_POOL, POD_LEVEL_RESOURCES
 from podslice.core.values.quantity import ZERO, Quantity
 
 _SHARED = ("cpu", "memory")
@@ -208,7 +208,7 @@ def _not_supported(subject: PodSubject) -> Iterator[Problem]:
     if node is not None and not node.gates["PodLevelResources"] and is_pod_level_resources_set(subject.pod):
         yield Problem(
             "spec.resources",
-            "the kubelet's gate PodLevelResources is off: the pod is refused with PodLevelResourcesNotSupported",
+            f"the kubelet's gate PodLevelResources is off: the pod is refused with {POD_LEVEL_RESOURCES}",
             "enable the gate PodLevelResources",
         )
 

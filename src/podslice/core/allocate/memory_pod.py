@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from podslice.core.allocate.pod_level import EMPTY_POD_SHARED_POOL
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts
+from podslice.core.reasons import EMPTY_POD_SHARED_POOL
 from podslice.core.values.golang import U64
 
 _NOTHING_FOR_INIT = "pod rejected, pod has shared init containers but no %s available for them"

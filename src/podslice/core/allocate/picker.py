@@ -11,10 +11,9 @@ from podslice.core.errors import AdmissionError
 from podslice.core.hints.search import Purse
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.quirks import Quirks
+from podslice.core.reasons import SMT_ALIGNMENT
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
-
-SMT_ALIGNMENT = "SMTAlignmentError"
 
 
 class Picker:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.reasons import EMPTY_POD_SHARED_POOL
 from podslice.core.values.cpuset import Bits
 
-EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
 _NOTHING_FOR_INIT = "pod rejected, pod has shared init containers but no cpus available for them"
 _NOTHING_SHARED = (
     "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"

@@ -10,7 +10,7 @@ from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.gate_table import NEWEST
 from podslice.core.values.golang import GoSyntaxError, parse_bool, quote
 
-_MATURITY = {
+MATURITY = {
     "full-pcpus-only": ((22, "Alpha"), (23, "Beta"), (33, "stable")),
     "strict-cpu-reservation": ((32, "Alpha"), (33, "Beta"), (35, "stable")),
     "prefer-align-cpus-by-uncorecache": ((32, "Alpha"), (34, "Beta"), (36, "stable")),
@@ -19,12 +19,13 @@ _MATURITY = {
     "distribute-cpus-across-cores": ((31, "Alpha"),),
 }
 """Since which minor version of Kubernetes 1.x an option has which maturity."""
-_EXCLUSIVE_PAIRS = (
+EXCLUSIVE_PAIRS = (
     ("full-pcpus-only", "distribute-cpus-across-cores"),
     ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
 )
+"""Options that upstream refuses together."""
 
 
 _REFUSED = StartKind("refused-option", "{prefix}{error}")
@@ -61,14 +62,14 @@ def parse_cpu_policy_options(
     """Options of the static policy by name, as Kubernetes 1.`minor` reads them. Raises `OptionError`; the first wrong
     one in name order is reported."""
     values = {name: _parse_option(name, options[name], gates, minor) for name in sorted(options)}
-    for one, other in _EXCLUSIVE_PAIRS:
+    for one, other in EXCLUSIVE_PAIRS:
         if values.get(one) and values.get(other):
             raise OptionError(f"static policy options {one} and {other} can not be used at the same time")
     return CPUPolicyOptions(**{name.replace("-", "_"): value for name, value in values.items()})
 
 
 def _parse_option(name: str, value: str, gates: Mapping[str, bool], minor: int) -> bool:
-    maturity = next((stage for since, stage in reversed(_MATURITY.get(name, ())) if since <= minor), None)
+    maturity = next((stage for since, stage in reversed(MATURITY.get(name, ())) if since <= minor), None)
     if maturity is None:
         raise OptionError(f"unknown CPU Manager Policy option: {quote(name)}")
     if maturity != "stable" and not gates[gate_of(maturity)]:

@@ -13,7 +13,6 @@ from podslice.core.pod.spec import Pod, ResourceRequirements
 from podslice.core.values.golang import INT64_MAX
 from podslice.core.values.quantity import Quantity
 
-AMOUNT_OVERFLOW = "AmountOverflowError"
 _LARGEST = {True: INT64_MAX * 10**6, False: INT64_MAX * 10**9}
 """In billionths, of CPUs and of everything else."""
 

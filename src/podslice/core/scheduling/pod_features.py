@@ -12,9 +12,9 @@ from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
+from podslice.core.reasons import POD_LEVEL_RESOURCES
 from podslice.core.scheduling.predicates import Refusal
 
-NOT_SUPPORTED = "PodLevelResourcesNotSupported"
 IGNORED = "PodLevelResourcesIgnored"
 
 
@@ -25,13 +25,13 @@ def pod_level_refusal(
     if not is_pod_level_resources_set(pod):
         return None
     if os == "windows":
-        return Refusal(NOT_SUPPORTED, "pod-level resources are not supported on Windows")
+        return Refusal(POD_LEVEL_RESOURCES, "pod-level resources are not supported on Windows")
     if os != "linux":
-        return Refusal(NOT_SUPPORTED, "pod-level resources are not supported on the node")
+        return Refusal(POD_LEVEL_RESOURCES, "pod-level resources are not supported on the node")
     if not gates["PodLevelResources"]:
-        return Refusal(NOT_SUPPORTED, "PodLevelResources feature gate is disabled")
+        return Refusal(POD_LEVEL_RESOURCES, "PodLevelResources feature gate is disabled")
     if cgroup_version == 1 and not quirks.pod_level_on_cgroup_v1:
-        return Refusal(NOT_SUPPORTED, "pod-level resources need cgroup v2, and this node uses cgroup v1")
+        return Refusal(POD_LEVEL_RESOURCES, "pod-level resources need cgroup v2, and this node uses cgroup v1")
     return None
 
 

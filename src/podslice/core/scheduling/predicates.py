@@ -17,6 +17,15 @@ from podslice.core.pod.critical import is_critical
 from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
+from podslice.core.reasons import (
+    INVALID_NODE_INFO,
+    NODE_AFFINITY,
+    NODE_NAME,
+    POD_OS,
+    POD_OS_LABEL,
+    UNEXPECTED_ADMISSION,
+    out_of,
+)
 from podslice.core.scheduling.eviction import eviction_requests
 from podslice.core.scheduling.fit import (
     EPHEMERAL_STORAGE,
@@ -30,7 +39,6 @@ from podslice.core.scheduling.preemption import PreemptiblePod, PreemptionError,
 from podslice.core.values.quantity import Quantity
 
 OS_LABEL = "kubernetes.io/os"
-UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
 
 
 class Refusal(NamedTuple):
@@ -103,7 +111,7 @@ def general_predicates(
     together, where that is known.
     """
     if node is None:
-        return Verdict(Refusal("InvalidNodeInfo", "Kubelet cannot get node info."))
+        return Verdict(Refusal(INVALID_NODE_INFO, "Kubelet cannot get node info."))
     refusal = _wrong_os(pod.pod, node)
     if refusal is not None:
         return Verdict(refusal)
@@ -117,13 +125,13 @@ def general_predicates(
         return Verdict()
     if is_critical(pod.pod):
         return Verdict(refusals[0]) if refusals else _preempt(pod, others, missing)
-    return Verdict(out_of(missing[0]) if missing else refusals[0])
+    return Verdict(lacking(missing[0]) if missing else refusals[0])
 
 
-def out_of(lack: InsufficientResource) -> Refusal:
+def lacking(lack: InsufficientResource) -> Refusal:
     """The kubelet's refusal for want of a resource."""
     return Refusal(
-        f"OutOf{lack.resource}",
+        out_of(lack.resource),
         f"Node didn't have enough resource: {lack.resource}, requested: {lack.requested}, "
         f"used: {lack.used}, capacity: {lack.capacity}",
     )
@@ -138,11 +146,11 @@ def _may_be_unknown(name: str) -> bool:
 def _wrong_os(pod: Pod, node: NodeObject) -> Refusal | None:
     if (pod.metadata.labels or {}).get(OS_LABEL, node.os) != node.os:
         return Refusal(
-            "PodOSSelectorNodeLabelDoesNotMatch",
+            POD_OS_LABEL,
             "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
         )
     if pod.spec.os is not None and pod.spec.os.name != node.os:
-        return Refusal("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+        return Refusal(POD_OS, "Failed to admit pod as the OS field doesn't match node OS")
     return None
 
 
@@ -151,9 +159,9 @@ def _wrong_node(pod: Pod, node: NodeObject) -> list[Refusal]:
     failures = []
     labels = node.labels
     if labels is not None and any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
-        failures.append(_plugin("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"))
+        failures.append(_plugin(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector"))
     if node.name is not None and pod.spec.node_name not in ("", node.name):
-        failures.append(_plugin("NodeName", "node(s) didn't match the requested node name"))
+        failures.append(_plugin(NODE_NAME, "node(s) didn't match the requested node name"))
     return failures
 
 

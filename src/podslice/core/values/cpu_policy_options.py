@@ -14,3 +14,7 @@ class CPUPolicyOptions(msgspec.Struct, frozen=True):
     distribute_cpus_across_numa: bool = False
     align_by_socket: bool = False
     distribute_cpus_across_cores: bool = False
+
+
+CPU_POLICY_OPTIONS: tuple[str, ...] = tuple(name.replace("_", "-") for name in CPUPolicyOptions.__struct_fields__)
+"""The options by upstream's names; whoever lists options reads this."""

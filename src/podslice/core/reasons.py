@@ -1,0 +1,41 @@
+"""Why a pod was refused: the words of `status.reason`, which programs and people search for.
+
+Kubernetes defines most of them. Those at the end are podslice's own, for what a kubelet does not notice or survive.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOPOLOGY_AFFINITY: Final = "TopologyAffinityError"
+SMT_ALIGNMENT: Final = "SMTAlignmentError"
+EMPTY_POD_SHARED_POOL: Final = "EmptyPodSharedPoolError"
+UNEXPECTED_ADMISSION: Final = "UnexpectedAdmissionError"
+INVALID_NODE_INFO: Final = "InvalidNodeInfo"
+POD_OS_LABEL: Final = "PodOSSelectorNodeLabelDoesNotMatch"
+POD_OS: Final = "PodOSNotSupported"
+NODE_AFFINITY: Final = "NodeAffinity"
+NODE_NAME: Final = "NodeName"
+POD_LEVEL_RESOURCES: Final = "PodLevelResourcesNotSupported"
+INIT_RESTART_POLICY: Final = "InitContainerRestartPolicyForbidden"
+POD_FEATURE: Final = "PodFeatureUnsupported"
+OUT_OF_PODS: Final = "OutOfpods"
+_OUT_OF = "OutOf"
+
+EMPTY_NODE_SHARED_POOL: Final = "EmptyNodeSharedPoolError"
+AMOUNT_OVERFLOW: Final = "AmountOverflowError"
+INVALID_POD: Final = "InvalidPod"
+POD_TOO_LARGE: Final = "PodTooLarge"
+UPSTREAM_DEFECT: Final = "UpstreamDefect"
+
+OURS: Final = frozenset({EMPTY_NODE_SHARED_POOL, AMOUNT_OVERFLOW, INVALID_POD, POD_TOO_LARGE, UPSTREAM_DEFECT})
+
+
+def out_of(resource: str) -> str:
+    """The reason for want of a resource of the whole node: `OutOfcpu`, `OutOfexample.com/gpu`."""
+    return f"{_OUT_OF}{resource}"
+
+
+def is_out_of(reason: str) -> bool:
+    """True for want of a resource of the whole node."""
+    return reason.startswith(_OUT_OF)

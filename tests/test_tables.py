@@ -1,0 +1,90 @@
+"""What has a list has one: option names, state files and reasons are written down once, and everybody reads that."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podslice.advise.explain.losses import LOST_WITH_OPTION
+from podslice.advise.explain.node_fixes import option_configs
+from podslice.advise.whatif import COMPARED_OPTIONS, OPTION_SETS
+from podslice.core import reasons
+from podslice.core.config.cpu_options import EXCLUSIVE_PAIRS, MATURITY
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
+
+SOURCE = Path(__file__).parents[1] / "src" / "podslice"
+REASONS = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str)}
+
+
+def literals() -> Iterator[tuple[str, str]]:
+    """Every string in the source, with the file it is in."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield str(path.relative_to(SOURCE)), node.value
+
+
+def spelled(words: set[str]) -> dict[str, set[str]]:
+    """The words that each file spells out."""
+    found: dict[str, set[str]] = {}
+    for file, text in literals():
+        if text in words:
+            found.setdefault(file, set()).add(text)
+    return found
+
+
+def test_options_are_those_of_the_table() -> None:
+    """Every option has a maturity, and what excludes, compares or loses options knows no others."""
+    assert set(MATURITY) == set(CPU_POLICY_OPTIONS)
+    for mentioned in (*EXCLUSIVE_PAIRS, COMPARED_OPTIONS, LOST_WITH_OPTION):
+        assert set(mentioned) <= set(CPU_POLICY_OPTIONS)
+
+
+def test_options_are_spelled_where_they_mean_something() -> None:
+    """No file lists options by itself; these name some for what those options do."""
+    assert spelled(set(CPU_POLICY_OPTIONS)).keys() == {
+        "core/config/cpu_options.py",  # since when, and which exclude each other
+        "advise/explain/losses.py",  # what is lost with one
+        "advise/whatif.py",  # which choose CPUs
+    }
+
+
+@pytest.mark.parametrize("option", CPU_POLICY_OPTIONS)
+def test_explain_tries_every_option(option: str) -> None:
+    """Explain tries to do without an option that is set and to set one that is not, whatever option core has."""
+    with_it = KubeletConfig(cpu_manager_policy="static", cpu_manager_policy_options={option: "true"})
+    without = KubeletConfig(cpu_manager_policy="static")
+    assert without in list(option_configs(with_it))
+    assert with_it in list(option_configs(without))
+
+
+def test_whatif_compares_what_can_be_switched_on() -> None:
+    """`whatif` leaves out the options that need the alpha gate, and the one that takes CPUs from other pods."""
+    alpha = {name for name, stages in MATURITY.items() if stages[-1][1] == "Alpha"}
+    assert set(COMPARED_OPTIONS) == set(CPU_POLICY_OPTIONS) - alpha - {"strict-cpu-reservation"}
+    assert OPTION_SETS == (
+        (),
+        ("full-pcpus-only",),
+        ("distribute-cpus-across-numa",),
+        ("prefer-align-cpus-by-uncorecache",),
+        ("full-pcpus-only", "distribute-cpus-across-numa"),
+        ("full-pcpus-only", "prefer-align-cpus-by-uncorecache"),
+    )
+
+
+def test_reasons_are_spelled_once() -> None:
+    """A reason of a refusal is a word of `core/reasons.py` and nowhere spelled again."""
+    elsewhere = spelled(REASONS)
+    assert elsewhere.pop("core/reasons.py") == REASONS
+    assert elsewhere.keys() <= {"core/managers/cpu.py", "core/managers/topology.py"}
+
+
+def test_ours_are_marked() -> None:
+    """Reasons that no kubelet gives are known as such; those of upstream's metric label are not among them."""
+    assert reasons.OURS <= REASONS
+    assert not reasons.OURS & {reasons.out_of("cpu"), reasons.TOPOLOGY_AFFINITY, reasons.POD_FEATURE}
+    assert reasons.is_out_of(reasons.out_of("example.com/gpu"))
