@@ -15,8 +15,11 @@ from podslice.core import reasons
 from podslice.core.config.cpu_options import EXCLUSIVE_PAIRS, MATURITY
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
+from podslice.statefiles import names
 
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"
+DOCUMENTED = {"contract/state.py"}
+"""Their descriptions of documents begin with the name of a state file."""
 REASONS = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str)}
 
 
@@ -78,9 +81,16 @@ def test_whatif_compares_what_can_be_switched_on() -> None:
 
 def test_reasons_are_spelled_once() -> None:
     """A reason of a refusal is a word of `core/reasons.py` and nowhere spelled again."""
-    elsewhere = spelled(REASONS)
-    assert elsewhere.pop("core/reasons.py") == REASONS
-    assert elsewhere.keys() <= {"core/managers/cpu.py", "core/managers/topology.py"}
+    assert spelled(REASONS) == {"core/reasons.py": REASONS}
+
+
+def test_state_files_are_named_once() -> None:
+    """Nobody spells the name of a state file or of a file in one; all read `statefiles/names.py`."""
+    state_files = {*names.MANAGER_STATE_FILES, names.ALLOCATED_STATE_FILE, names.ACTUATED_STATE_FILE}
+    spelling = {file for file, text in literals() if text.startswith((*state_files, names.DEVICE_DIRECTORY))}
+    assert spelling - {"statefiles/names.py"} == DOCUMENTED
+    assert names.place_of(names.DEVICE_STATE_FILE) == "device-plugins/kubelet_internal_checkpoint"
+    assert names.place_of(names.CPU_STATE_FILE) == names.CPU_STATE_FILE
 
 
 def test_ours_are_marked() -> None:

@@ -9,9 +9,9 @@ from podslice import Node
 from podslice.advise.defrag.groups import movable_groups
 from podslice.advise.defrag.largest import largest_pod, probe
 from podslice.advise.defrag.plan import Plan, apply_move, defragment, problem_with
-from podslice.core.managers.container import DEVICE_STATE_FILE
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import Quantity
+from podslice.statefiles.names import DEVICE_STATE_FILE
 from podslice.statefiles.tools.start import NodeFacts
 from podslice.statefiles.tools.verify import verify
 from tests.conftest import make_node

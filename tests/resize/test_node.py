@@ -9,7 +9,8 @@ import pytest
 
 from podslice import InputError, Node, StartError
 from podslice.core.pod.spec import Pod
-from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE, dump_data, load
+from podslice.statefiles.formats.checkpoint_allocation import dump_data, load
+from podslice.statefiles.names import ALLOCATED_STATE_FILE
 from tests.conftest import make_node
 from tests.resize.helpers import burstable, guaranteed, pod, resources
 

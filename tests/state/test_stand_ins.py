@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from podslice import Node, StartError
-from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import inventory_from_data
 from podslice.statefiles.formats.content import read_content
+from podslice.statefiles.names import MANAGER_STATE_FILES
 from podslice.statefiles.tools.stand_ins import stand_ins
 from tests.explain.random_nodes import GPU, Setup, random_config, random_machine, random_pod
 
@@ -36,7 +36,7 @@ def test_stand_ins_keep_what_is_owned(seed: int) -> None:
     if found is None:
         return
     setup, node = found
-    files = {name: data for name, data in node.files.items() if name in STATE_FILES}
+    files = {name: data for name, data in node.files.items() if name in MANAGER_STATE_FILES}
     pods = stand_ins({name: read_content(data) for name, data in files.items()})
     again = Node(setup.machine, setup.config, devices=setup.devices, predicates=False, files=files)
     assert again.readmit(pods) == []

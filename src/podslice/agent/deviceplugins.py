@@ -23,6 +23,7 @@ from podslice.agent.local import owner_only
 from podslice.core.machine.devices import Device, is_extended_resource_name
 from podslice.core.managers.device_plugin import AllocateResponse, DeviceNode, Mount, PluginError, PluginOptions
 from podslice.core.node import Node
+from podslice.statefiles.names import DEVICE_STATE_FILE
 from podslice.wire.proto import deviceplugin_pb2 as api
 
 VERSION = "v1beta1"
@@ -30,7 +31,6 @@ REGISTRATION_SOCKET = "kubelet.sock"
 PLUGIN_SERVICE = "v1beta1.DevicePlugin"
 DIAL_SECONDS = 10.0
 CALL_SECONDS = 1.2
-_CHECKPOINT = "kubelet_internal_checkpoint"
 _MOST_DEVICES = 65536
 _CHANNEL = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 """A plugin that was replaced has the same address; no connection to its predecessor may be used for it."""
@@ -158,7 +158,7 @@ class DevicePlugins:
         self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         SocketFile(self._folder / REGISTRATION_SOCKET).clear()
         for path in self._folder.iterdir():
-            if path.name != _CHECKPOINT and path.is_socket():
+            if path.name != DEVICE_STATE_FILE and path.is_socket():
                 path.unlink()
         self._server = grpc.aio.server()
         method = grpc.unary_unary_rpc_method_handler(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_DIRECTORY, MEMORY_STATE_FILE
+
 _SLACK = 60.0
 """Seconds a loop may be late: a node under load is slow, not broken."""
 
@@ -75,7 +77,7 @@ def state_problem(directory: Path) -> str:
         return f"{directory} cannot be used: {error.strerror}"
 
 
-_OURS = ("cpu_manager_state", "memory_manager_state", "device-plugins", "pods")
+_OURS = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_DIRECTORY, "pods")
 
 
 def make_private(directory: Path) -> str:

@@ -8,13 +8,13 @@ import msgspec
 
 from podslice.audit.report import AuditFinding
 from podslice.core.errors import InputError
-from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, parse_bits, union
 from podslice.host.statefile import read_state
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.content import Content, read_content
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import CPU_STATE_FILE, MEMORY_STATE_FILE
 
 
 class WrittenState(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.render.ansi import echo, style, to_terminal
 from podslice.render.picture import Picture, picture_of
+from podslice.statefiles.names import DEVICE_STATE_FILE
 
 _FORMS = ("text", "svg", "html")
 _SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
@@ -174,7 +175,7 @@ def current_text(options: dict[str, Any]) -> str:
 def stamps(directory: Path) -> tuple[tuple[str, int, int], ...]:
     """Names, sizes and times of the files below a directory."""
     found = []
-    for path in sorted((*directory.glob("*_state"), *directory.glob("**/kubelet_internal_checkpoint"))):
+    for path in sorted((*directory.glob("*_state"), *directory.glob(f"**/{DEVICE_STATE_FILE}"))):
         try:
             status = path.stat()
         except OSError:

@@ -17,16 +17,15 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.decision import Decision
 from podslice.core.errors import InputError, StartError, raise_all
-from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.managers.container import DEVICE_STATE_FILE, STATE_FILE_OF_STAGE
+from podslice.core.managers.container import STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
 from podslice.core.values.gate_table import gate_warnings
 from podslice.render.ansi import echo, style, visible
 from podslice.render.prose import folded
-from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE
+from podslice.statefiles.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES, place_of
 
 if TYPE_CHECKING:
     from podslice.k8s.kubeletconfig import LoadedConfig
@@ -201,10 +200,8 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
     if directory.is_file():
         raise InputError("is a file", source=str(directory), remedy="give the folder of the state files")
     found = {}
-    for name in STATE_FILES:
-        places = [directory / name]
-        if name == DEVICE_STATE_FILE:
-            places.insert(0, directory / "device-plugins" / name)
+    for name in MANAGER_STATE_FILES:
+        places = (directory / place_of(name), directory / name)
         data = next((data for place in places if (data := read_state(place)) is not None), None)
         if data is not None:
             found[name] = data
@@ -212,7 +209,9 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
     if found and granted is not None:
         found[ALLOCATED_STATE_FILE] = granted
     if not found:
-        raise InputError("holds no state file", source=str(directory), remedy=f"expected {', '.join(STATE_FILES)}")
+        raise InputError(
+            "holds no state file", source=str(directory), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"
+        )
     return found
 
 

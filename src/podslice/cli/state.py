@@ -31,12 +31,18 @@ from podslice.core.values.gate_table import NEWEST, OLDEST
 from podslice.host.statefile import back_up, read_state, write_atomically
 from podslice.render.ansi import echo, style
 from podslice.render.state_table import content_text, identity_text
-from podslice.statefiles.formats.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.content import Content, read_content
 from podslice.statefiles.formats.releases import FileKind, Release, release
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import (
+    ACTUATED_STATE_FILE,
+    ALLOCATED_STATE_FILE,
+    DEVICE_STATE_FILE,
+    MANAGER_STATE_FILES,
+    place_of,
+)
 from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.convert import convert as convert_content
 from podslice.statefiles.tools.repair import RunningPods, repair_cpu
@@ -46,8 +52,7 @@ from podslice.statefiles.tools.verify import StateFinding, kind_of_name
 from podslice.statefiles.tools.verify import verify as verify_file
 
 F = TypeVar("F", bound=Callable[..., Any])
-_NAMES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
-_PLACES = (*_NAMES, "device-plugins/kubelet_internal_checkpoint")
+_PLACES = (*MANAGER_STATE_FILES, place_of(DEVICE_STATE_FILE))
 _READABLE = (*_PLACES, ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE)
 """The managers' files, and the records of granted resources beside them, which are shown and verified only."""
 _FIRST_WITH_GATE = 36
@@ -174,7 +179,9 @@ def _files(path: Path, names: tuple[str, ...] = _PLACES) -> list[StateFile]:
     if path.is_dir():
         paths = [path / place for place in names if (path / place).is_file()]
         if not paths:
-            raise InputError("holds no state file", source=str(path), remedy=f"expected {', '.join(_NAMES)}")
+            raise InputError(
+                "holds no state file", source=str(path), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"
+            )
     files = []
     for place in paths:
         data = read_state(place)

@@ -20,7 +20,7 @@ from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
+from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.cpu import RunningContainer
 from podslice.core.managers.device_records import DeviceContent
 from podslice.core.managers.node_state import ContainerStatus, NodeState
@@ -47,8 +47,6 @@ from podslice.core.scheduling.predicates import (
 from podslice.core.state.tables import drop, put, put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView, view_of
-
-STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
 
 
 class StartedContainer(NamedTuple):

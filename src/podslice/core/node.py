@@ -46,9 +46,10 @@ from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.values.series import Series
 from podslice.core.view import NodeView
-from podslice.statefiles.formats.checkpoint_allocation import ALLOCATED_STATE_FILE, encode, load, restore_failure
+from podslice.statefiles.formats.checkpoint_allocation import encode, load, restore_failure
 from podslice.statefiles.formats.restore import REMEDY
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import ALLOCATED_STATE_FILE
 from podslice.statefiles.tools.stand_ins import STAND_IN_NAMESPACE
 
 __all__ = ["ContainerDecision", "Decision", "Node", "ResizeDecision"]

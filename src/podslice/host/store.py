@@ -16,14 +16,14 @@ from pathlib import Path
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.decision import Decision
 from podslice.core.errors import PodsliceError, StartError
-from podslice.core.kubelet import STATE_FILES
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import DEVICE_STATE_FILE, STATE_FILE_OF_STAGE
+from podslice.core.managers.container import STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.values.golang import quote
 from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
+from podslice.statefiles.names import MANAGER_STATE_FILES, place_of
 
 
 class StateWriteError(PodsliceError):
@@ -56,9 +56,9 @@ class NodeStore:
         self.directory = Path(directory)
         self._operations = files or RealFiles()
         self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for name in STATE_FILES:
+        for name in MANAGER_STATE_FILES:
             remove_temporaries(self._path(name).parent, name)
-        found = {name: data for name in STATE_FILES if (data := read_state(self._path(name))) is not None}
+        found = {name: data for name in MANAGER_STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
         try:
             self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
@@ -96,8 +96,7 @@ class NodeStore:
 
     def _path(self, name: str) -> Path:
         """Where a kubelet with this directory as its root keeps the file."""
-        folder = self.directory / "device-plugins" if name == DEVICE_STATE_FILE else self.directory
-        return folder / name
+        return self.directory / place_of(name)
 
     def _save(self) -> None:
         for name, data in self.node.manager_files.items():

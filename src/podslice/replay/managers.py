@@ -19,7 +19,6 @@ from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.machine.devices import DeviceInventory, inventory_from_data
 from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import format_bits, iter_bits
@@ -27,10 +26,11 @@ from podslice.core.values.gate_table import gate_states
 from podslice.replay.hints import hint_to_json
 from podslice.statefiles.formats import checkpoint_memory
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.statefiles.tools.convert import Containers, rewrite
 
 TYPES = ("managers",)
-STATE_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
+_FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE)
 Json = dict[str, Any]
 
 
@@ -110,7 +110,7 @@ class _History:
             kubelet._leave(uid)
         kubelet.save()
         for kind, version in (operation.get("convert") or {}).items():
-            name = STATE_FILES[0 if kind == "cpu" else 1]
+            name = _FILES[0 if kind == "cpu" else 1]
             if name in kubelet.files:
                 kubelet.files[name] = _rewritten(kind, kubelet.files[name], version, kubelet.container_ids())
         for name, text in (operation.get("files") or {}).items():
@@ -118,7 +118,7 @@ class _History:
                 kubelet.files.pop(name, None)
             else:
                 kubelet.files[name] = text.encode()
-        before = {name: _text(kubelet.files.get(name)) for name in STATE_FILES}
+        before = {name: _text(kubelet.files.get(name)) for name in _FILES}
         outcome: Json = {"op": "restart", "filesBefore": before}
         try:
             kubelet.restart(
@@ -273,7 +273,7 @@ class _History:
             state["deviceAssignments"] = devices
         if self._has_several_types():
             state["memoryCheckpointReordered"] = True
-        state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in STATE_FILES)
+        state["cpuCheckpoint"], state["memoryCheckpoint"] = (_text(kubelet.files.get(name)) for name in _FILES)
         metrics = {metric.text: value for metric, value in manager.context.metrics.items() if value}
         if metrics:
             state["metrics"] = metrics
@@ -283,7 +283,7 @@ class _History:
         """True when a list of blocks in the memory state file has several members, whose order upstream leaves open."""
         memory = self.kubelet.manager.memory_manager
         if memory is None or not self.kubelet.running:
-            return _several_types(self.kubelet.files.get(STATE_FILES[1]), pod_level=self.kubelet.manager.pod_level)
+            return _several_types(self.kubelet.files.get(_FILES[1]), pod_level=self.kubelet.manager.pod_level)
         lists = [*memory.pod_assignments.values()]
         lists += [blocks for named in memory.assignments.values() for blocks in named.values()]
         return any(len(blocks) > 1 for blocks in lists)

@@ -24,6 +24,7 @@ from podslice.core.reasons import TOPOLOGY_AFFINITY
 from podslice.core.refusal import empty_pool, places_whole
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
 
 
 class Requested(msgspec.Struct, frozen=True, rename="camel"):
@@ -280,18 +281,18 @@ def _writes(kubelet: Kubelet, pod: AdmissionPod) -> tuple[Write, ...]:
     state = manager.cpu.state
     if manager.cpu.static:
         if pod.uid in state.bubbles:
-            writes.append(Write("cpu_manager_state podEntries", pod.uid, format_bits(state.bubbles[pod.uid])))
+            writes.append(Write(f"{CPU_STATE_FILE} podEntries", pod.uid, format_bits(state.bubbles[pod.uid])))
         for name, cpus in state.assignments.get(pod.uid, {}).items():
-            writes.append(Write("cpu_manager_state entries", f"{pod.uid}/{name}", format_bits(cpus)))
+            writes.append(Write(f"{CPU_STATE_FILE} entries", f"{pod.uid}/{name}", format_bits(cpus)))
         if pod.uid in state.assignments:
-            writes.append(Write("cpu_manager_state defaultCpuSet", "node", format_bits(state.default)))
+            writes.append(Write(f"{CPU_STATE_FILE} defaultCpuSet", "node", format_bits(state.default)))
     for container in pod.containers:
         for block in manager.memory.blocks(pod.uid, container.name):
             value = f"{block.size} bytes of {block.type} on {','.join(map(str, block.numa_affinity or ()))}"
-            writes.append(Write("memory_manager_state entries", f"{pod.uid}/{container.name}", value))
+            writes.append(Write(f"{MEMORY_STATE_FILE} entries", f"{pod.uid}/{container.name}", value))
         for resource, ids in manager.device.devices_of(pod.uid, container.name).items():
             owner = f"{pod.uid}/{container.name}"
-            writes.append(Write("kubelet_internal_checkpoint", owner, f"{resource}: {', '.join(ids)}"))
+            writes.append(Write(DEVICE_STATE_FILE, owner, f"{resource}: {', '.join(ids)}"))
         cpus = manager.cpu.affinity(pod.uid, container.name)
         if cpus:
             writes.append(Write("cpuset.cpus", container.name, format_bits(cpus)))

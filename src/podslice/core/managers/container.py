@@ -44,11 +44,8 @@ from podslice.core.values.quantity import Quantity
 from podslice.statefiles.formats.checkpoint_devices import load as load_devices
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, STATE_DIRECTORY
 
-CPU_STATE_FILE = "cpu_manager_state"
-MEMORY_STATE_FILE = "memory_manager_state"
-DEVICE_STATE_FILE = "kubelet_internal_checkpoint"
-STATE_DIRECTORY = "/var/lib/kubelet"
 STATE_FILE_OF_STAGE = {"startCPUManager": CPU_STATE_FILE, "startMemoryManager": MEMORY_STATE_FILE}
 """The state file that keeps a kubelet from starting, by the stage of the error."""
 _UNKNOWN_POLICY = StartKind("unknown-policy", "unknown policy: {policy}", "cpuManagerPolicy is none or static")

@@ -27,6 +27,7 @@ from podslice.core.managers.context import (
 )
 from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.reasons import EMPTY_NODE_SHARED_POOL
 from podslice.core.state import ownership
 from podslice.core.state.containers import ContainerMap
 from podslice.core.state.model import CPUState
@@ -36,7 +37,6 @@ from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import series
 from podslice.statefiles.formats.checkpoint_cpu import CPUStateEncoder
 
-EMPTY_NODE_SHARED_POOL = "EmptyNodeSharedPoolError"
 _NOTHING_LEFT = "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none"
 _REQUESTS = series("cpu_manager_pinning_requests_total")
 _ERRORS = series("cpu_manager_pinning_errors_total")

@@ -7,9 +7,10 @@ on the node's shared resources until it ends; one whose pod entries an older for
 from __future__ import annotations
 
 from podslice.core.errors import AdmissionError
-from podslice.core.managers.container import CPU_STATE_FILE, MEMORY_STATE_FILE, ContainerManager
+from podslice.core.managers.container import ContainerManager
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.memory_demand import container_memory, pod_memory
+from podslice.statefiles.names import CPU_STATE_FILE, MEMORY_STATE_FILE
 
 
 def ran_unmanaged(pod: AdmissionPod, manager: ContainerManager) -> bool:

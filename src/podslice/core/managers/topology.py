@@ -18,12 +18,11 @@ from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.managers.context import NodeContext
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.reasons import TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION
 from podslice.core.state.containers import ContainerMap
 from podslice.core.state.tables import drop, drop_in, put_in
 from podslice.core.values.series import series
 
-TOPOLOGY_AFFINITY = "TopologyAffinityError"
-UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
 _NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
 _POD_LEVEL_NOT_ALIGNED = {
     "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",

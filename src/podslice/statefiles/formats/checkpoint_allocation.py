@@ -17,8 +17,6 @@ from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_da
 from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_map, dump_string
 from podslice.statefiles.go.gounmarshal import GoMap, GoStruct, GoText, unmarshal
 
-ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE = "allocated_pods_state", "actuated_pods_state"
-
 
 def dump_requirements(resources: ResourceRequirements) -> str:
     """A `resources` stanza as Go writes it: limits before requests, empty ones left out."""

@@ -20,12 +20,20 @@ from podslice.statefiles.formats import checkpoint_allocation, checkpoint_device
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.releases import FileKind, Release, load_cpu, load_memory
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import (
+    ALLOCATED_STATE_FILE,
+    CPU_STATE_FILE,
+    DEVICE_STATE_FILE,
+    MEMORY_STATE_FILE,
+    STATE_DIRECTORY,
+    place_of,
+)
 
 PATHS: dict[FileKind, str] = {
-    "cpu": "/var/lib/kubelet/cpu_manager_state",
-    "memory": "/var/lib/kubelet/memory_manager_state",
-    "device": "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
-    "allocation": "/var/lib/kubelet/allocated_pods_state",
+    "cpu": f"{STATE_DIRECTORY}/{CPU_STATE_FILE}",
+    "memory": f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}",
+    "device": f"{STATE_DIRECTORY}/{place_of(DEVICE_STATE_FILE)}",
+    "allocation": f"{STATE_DIRECTORY}/{ALLOCATED_STATE_FILE}",
 }
 
 

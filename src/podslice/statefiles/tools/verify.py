@@ -16,7 +16,6 @@ from podslice.core.machine.model import Machine
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import ResourceRequirements
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
-from podslice.statefiles.formats.checkpoint_allocation import ACTUATED_STATE_FILE, ALLOCATED_STATE_FILE
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MachineState, MemoryCheckpoint
@@ -24,6 +23,13 @@ from podslice.statefiles.formats.content import AllocationCheckpoint, Content, r
 from podslice.statefiles.formats.held_memory import held_blocks, misplaced, rebuilt
 from podslice.statefiles.formats.releases import FileKind
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import (
+    ACTUATED_STATE_FILE,
+    ALLOCATED_STATE_FILE,
+    CPU_STATE_FILE,
+    DEVICE_STATE_FILE,
+    MEMORY_STATE_FILE,
+)
 from podslice.statefiles.tools.convert import same_cpus
 from podslice.statefiles.tools.start import NodeFacts
 
@@ -42,9 +48,9 @@ class StateFinding(msgspec.Struct, frozen=True):
 def kind_of_name(name: str) -> FileKind | None:
     """The kind of a file with this name, None for other names."""
     kinds: dict[str, FileKind] = {
-        "cpu_manager_state": "cpu",
-        "memory_manager_state": "memory",
-        "kubelet_internal_checkpoint": "device",
+        CPU_STATE_FILE: "cpu",
+        MEMORY_STATE_FILE: "memory",
+        DEVICE_STATE_FILE: "device",
         ALLOCATED_STATE_FILE: "allocation",
         ACTUATED_STATE_FILE: "allocation",
     }

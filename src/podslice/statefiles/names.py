@@ -1,0 +1,23 @@
+"""The kubelet's state files: what they are called, and where on a node they are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STATE_DIRECTORY: Final = "/var/lib/kubelet"
+DEVICE_DIRECTORY: Final = "device-plugins"
+"""Below it, the folder of the device plugins' sockets and of the device file."""
+
+CPU_STATE_FILE: Final = "cpu_manager_state"
+MEMORY_STATE_FILE: Final = "memory_manager_state"
+DEVICE_STATE_FILE: Final = "kubelet_internal_checkpoint"
+ALLOCATED_STATE_FILE: Final = "allocated_pods_state"
+ACTUATED_STATE_FILE: Final = "actuated_pods_state"
+
+MANAGER_STATE_FILES: Final = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_STATE_FILE)
+"""What the managers keep; the others are the resources that were granted and set to work."""
+
+
+def place_of(name: str) -> str:
+    """Where a kubelet keeps the file, below its directory."""
+    return f"{DEVICE_DIRECTORY}/{name}" if name == DEVICE_STATE_FILE else name
