@@ -97,7 +97,7 @@ def _hpa(pod: Pod, gates: Gates, quirks: Quirks) -> Count:
         try:
             milli = hpa_request(pod, name, gates, quirks)
         except MetricsError as error:
-            problems.append(str(error).partition(" of Pod ")[0].partition(" in Pod ")[0])
+            problems.append(error.problem)
         else:
             found[name] = Quantity(milli * 10**6, "DecimalSI" if name == "cpu" else BINARY_SI)
     return Count("HPA", _texts(found), "; ".join(problems))

@@ -11,18 +11,16 @@ from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, milli_cpu_to_quo
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, add_into, requests_of
-from podslice.core.pod.field_error import FieldError
 from podslice.core.pod.qos import BEST_EFFORT
 from podslice.core.pod.spec import Pod, ResourceList
-from podslice.core.pod.validate import validate_create
+from podslice.core.pod.validate import budget_errors, validate_create
+from podslice.core.pod.validate_resources import LONE_HUGEPAGES
 from podslice.core.values.duration import DurationError, parse_duration
 from podslice.core.values.gates import GATES
 from podslice.core.values.quantity import ZERO, Quantity
 
 _SHARED = ("cpu", "memory")
 _BYTES = ("memory", "ephemeral-storage")
-_SAID_BETTER = ("aggregate container requests", "must be less than or equal to pod limits", "HugePages require")
-"""Texts of the API server's errors that rules of their own report: PS204, PS205, PS303."""
 _TINY_MILLI = 100
 _SMALLEST_QUOTA_MILLI = 10
 _MEBI = Quantity.of(1 << 20)
@@ -145,20 +143,23 @@ def _memory_units(subject: PodSubject) -> Iterator[Problem]:
 
 
 def _invalid(subject: PodSubject) -> Iterator[Problem]:
-    fixed = _errors(subject.written, subject.gates)
-    today = _errors(subject.written, {**subject.gates, **{name: False for name, gate in GATES.items() if gate.later}})
+    """What the API server refuses and no rule of its own reports: PS204 and PS205 tell of budgets, PS303 of pages."""
+    gates = {**subject.gates, **{name: False for name, gate in GATES.items() if gate.later}}
+    pod = _created(subject.written, gates)
+    today, said_better = validate_create(pod, gates), set(budget_errors(pod))
     fix = "correct the field as the message says"
     for error in today:
-        if error.field.startswith("spec.overhead") or not any(sign in error.detail for sign in _SAID_BETTER):
+        lone = error.detail == LONE_HUGEPAGES and not error.field.startswith("spec.overhead")
+        if not lone and error not in said_better:
             yield Problem(error.field, f"the API server refuses the pod: {error}", fix)
-    for error in fixed:
+    for error in validate_create(_created(subject.written, subject.gates), subject.gates):
         if error not in today:
             message = f"v1.36.2 accepts the pod, but with the fixes of KEP-2837 the API server refuses it: {error}"
             yield Problem(error.field, message, fix, WARNING)
 
 
-def _errors(pod: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
-    return validate_create(prepare_for_create(default_pod(pod, gates), gates), gates)
+def _created(pod: Pod, gates: Mapping[str, bool]) -> Pod:
+    return prepare_for_create(default_pod(pod, gates), gates)
 
 
 def _cpu_units(subject: PodSubject) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import ContainerPath, PodSubject
@@ -16,17 +17,32 @@ _RESOURCES = ("cpu", "memory")
 _ONE_CPU = Quantity.of(1)
 
 
-def _gaps(path: str, requests: ResourceList, limits: ResourceList) -> list[Problem]:
-    """What keeps one set of resources from being Guaranteed, a problem per missing or different field."""
+class _Gap(NamedTuple):
+    """A field that keeps a set of resources from being Guaranteed: it is missing, or differs from the limit."""
+
+    path: str
+    resource: str
+    what: str
+    fix: str
+    missing: bool
+
+    @property
+    def clause(self) -> str:
+        """What is said of the one whose field it is."""
+        return f"has {self.what}" if self.missing else self.what
+
+
+def _gaps(path: str, requests: ResourceList, limits: ResourceList) -> list[_Gap]:
+    """What keeps one set of resources from being Guaranteed, one per missing or different field."""
     gaps = []
     for name in _RESOURCES:
         request, limit = requests.get(name, ZERO), limits.get(name, ZERO)
         if limit.is_zero():
             wish = f": {request}" if not request.is_zero() else " (the request follows)"
-            gaps.append(Problem(f"{path}.limits[{name}]", f"has no {name} limit", f"set limits.{name}{wish}"))
+            gaps.append(_Gap(f"{path}.limits[{name}]", name, f"no {name} limit", f"set limits.{name}{wish}", True))
         elif request != limit:
-            message = f"{name} request {request} is not the limit {limit}"
-            gaps.append(Problem(f"{path}.requests[{name}]", message, f"set requests.{name}: {limit}"))
+            what = f"{name} request {request} is not the limit {limit}"
+            gaps.append(_Gap(f"{path}.requests[{name}]", name, what, f"set requests.{name}: {limit}", False))
     return gaps
 
 
@@ -59,12 +75,12 @@ def _nearly_guaranteed(subject: PodSubject) -> Iterator[Problem]:
     if len(gaps) != 1:
         return
     gap, owner, requests, limits = gaps[0]
-    if "memory" in gap.path and _equal_integral_cpus(requests, limits):
+    if gap.resource == "memory" and _equal_integral_cpus(requests, limits):
         return
     wants_cpus = any(_equal_integral_cpus(requests, limits) for _, requests, limits, _ in sets)
     yield Problem(
         gap.path,
-        f"{owner} {gap.message}; everything else is equal, so the pod is Burstable by this field alone",
+        f"{owner} {gap.clause}; everything else is equal, so the pod is Burstable by this field alone",
         f"{gap.fix} to make it Guaranteed",
         _severity(subject, wants_cpus),
     )
@@ -99,7 +115,7 @@ def _integral_cpus_other_memory(subject: PodSubject) -> Iterator[Problem]:
         if cpus and len(gaps) == 1:
             yield Problem(
                 gaps[0].path,
-                f"{owner} asks for {count_cpus(cpus, 'whole')} but {gaps[0].message.removeprefix('has ')}: the pod is "
+                f"{owner} asks for {count_cpus(cpus, 'whole')} but {gaps[0].what}: the pod is "
                 "Burstable and the CPUs will not be exclusive",
                 gaps[0].fix,
                 _severity(subject, wants_cpus=True),

@@ -83,7 +83,15 @@ def _pod_level_errors(
     if resources.requests:
         yield from _aggregate_request_errors(pod, resources.requests)
     if resources.limits:
-        yield from _limit_errors(pod, resources.limits)
+        yield from _page_limit_errors(pod, resources.limits)
+        yield from _container_limit_errors(pod, resources.limits)
+
+
+def budget_errors(pod: Pod) -> Iterator[FieldError]:
+    """Containers that ask for more than the pod-level resources beside them."""
+    resources = pod.spec.resources or ResourceRequirements()
+    yield from _aggregate_request_errors(pod, resources.requests or {})
+    yield from _container_limit_errors(pod, resources.limits or {})
 
 
 def _aggregate_request_errors(pod: Pod, requests: ResourceList) -> Iterator[FieldError]:
@@ -94,13 +102,16 @@ def _aggregate_request_errors(pod: Pod, requests: ResourceList) -> Iterator[Fiel
             yield invalid(f"{_POD_LEVEL}.requests[{name}]", given, detail)
 
 
-def _limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldError]:
+def _page_limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldError]:
     if any(map(is_hugepages, limits)):
         for name, total in aggregate(pod, own_limits).items():
             given = limits.get(name)
             if given is not None and is_hugepages(name) and total > given:
                 detail = f"must be greater than or equal to aggregate container limits of {total}"
                 yield invalid(f"{_POD_LEVEL}.limits[{name}]", given, detail)
+
+
+def _container_limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldError]:
     for index, container in enumerate(pod.spec.containers):
         for name, limit in (container.resources.limits or {}).items():
             given = limits.get(name)

@@ -18,6 +18,7 @@ from podslice.core.pod.spec import ResourceList, ResourceRequirements
 from podslice.core.values.quantity import Quantity
 
 SUPPORTED_AT_POD_LEVEL = ("cpu", "hugepages-", "memory")
+LONE_HUGEPAGES = "HugePages require cpu or memory"
 _PLAIN = frozenset({"cpu", "memory"})
 
 
@@ -62,7 +63,7 @@ def requirements_errors(
         errors += _amount_errors(name, request, f"{path}.requests[{name}]", pod_level, whole_pages)
         errors += _request_errors(name, request, limits.get(name), path)
     if lacks_base_for_hugepages(limits, requests):
-        errors.append(forbidden(path, "HugePages require cpu or memory"))
+        errors.append(forbidden(path, LONE_HUGEPAGES))
     return errors
 
 

@@ -29,7 +29,11 @@ _NO_AMOUNTS: ResourceList = {}
 
 
 class MetricsError(Exception):
-    """The autoscaler cannot work out a utilisation; the text is upstream's."""
+    """The autoscaler cannot work out a utilisation; the text is upstream's. `problem` is it without the pod's name."""
+
+    def __init__(self, problem: str, place: str = "") -> None:
+        self.problem = problem
+        super().__init__(f"{problem}{place}")
 
 
 class Utilization(NamedTuple):
@@ -51,7 +55,7 @@ def hpa_request(
         for one in (*pod.spec.containers, *pod.spec.init_containers):
             if one.name == container:
                 return _container_request(pod, one, resource)
-        raise MetricsError(f"container {container} not found in Pod {pod.metadata.name}")
+        raise MetricsError(f"container {container} not found", f" in Pod {pod.metadata.name}")
     pod_level = _pod_level_request(pod, resource, gates, quirks)
     if pod_level is not None:
         return pod_level.milli_value()
@@ -78,7 +82,7 @@ def _pod_level_request(pod: Pod, resource: str, gates: Mapping[str, bool], quirk
         return requests_of(resources).get(resource)
     request = pod_requests(pod).get(resource)
     if request is None:
-        raise MetricsError(f"missing pod-level request for {resource} in Pod {pod.metadata.name}")
+        raise MetricsError(f"missing pod-level request for {resource}", f" in Pod {pod.metadata.name}")
     return request
 
 
@@ -89,7 +93,8 @@ def _long_running(pod: Pod) -> list[Container]:
 def _container_request(pod: Pod, container: Container, resource: str) -> int:
     request = own_requests(container).get(resource)
     if request is None:
-        raise MetricsError(f"missing request for {resource} in container {container.name} of Pod {pod.metadata.name}")
+        problem = f"missing request for {resource} in container {container.name}"
+        raise MetricsError(problem, f" of Pod {pod.metadata.name}")
     return request.milli_value()
 
 
