@@ -9,10 +9,10 @@ import pytest
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import ResourceRequirements
 from podslice.core.values.quantity import Quantity
-from podslice.statefiles.formats import checkpoint_allocation
 from podslice.statefiles.formats.checkpoint_allocation import dump_data, encode, load, restore_failure
 from podslice.statefiles.formats.checkpoint_data import data_checksum
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import ALLOCATED_STATE_FILE
 
 TWO_PODS = {
     "u2": PodAllocation(),
@@ -49,7 +49,7 @@ def test_a_changed_file_is_refused() -> None:
     broken = encode(TWO_PODS).replace(b"1Gi", b"2Gi")
     with pytest.raises(CheckpointError, match="corrupted") as error:
         load(broken)
-    assert restore_failure(error.value, checkpoint_allocation.ALLOCATED_STATE_FILE) == (
+    assert restore_failure(error.value, ALLOCATED_STATE_FILE) == (
         "could not restore state from checkpoint: checkpoint is corrupted, please drain this node and delete pod "
         'resource information checkpoint file "allocated_pods_state" before restarting Kubelet'
     )
