@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option, write_text
+from podslice.cli.output import OUTPUT, emit, only_refused_option, page_name, prose_width, quiet_option, write_text
 from podslice.cli.pods_option import read_pods
 from podslice.render.ansi import echo
 
@@ -50,6 +50,7 @@ def explain(
     from podslice.contract.explanation import ExplanationList, explained
     from podslice.render.answers import ShownExplanation, answer_page
 
+    page_name(out)
     node, _, warnings = start_node(**options)
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))

@@ -107,6 +107,12 @@ def print_error(problem: object) -> None:
         echo(f"podslice: error: {visible(line)}", err=True)
 
 
+def page_name(out: Path | None) -> None:
+    """Raises `InputError` where a page would be written to a file whose name says that it is something else."""
+    if out is not None and out.suffix.lower() not in ("", ".html", ".htm"):
+        raise InputError("a page is HTML", path="--out", remedy=f"use {out.with_suffix('.html')}")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a drawing or a page. Raises `InputError`."""
     try:

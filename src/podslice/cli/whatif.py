@@ -21,12 +21,14 @@ from podslice.cli.node_option import (
     read_running,
     running_options,
 )
-from podslice.cli.output import OUTPUT, emit, prose_width, quiet_option, write_text
+from podslice.cli.output import OUTPUT, emit, page_name, prose_width, quiet_option, write_text
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.comparison import compared
+from podslice.core.errors import StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
+from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.render.ansi import echo
 from podslice.render.prose import wrapped
@@ -97,6 +99,7 @@ def whatif(
     from podslice.render.comparison import comparison_page
     from podslice.render.picture import picture_of
 
+    page_name(out)
     there = read_running(**options)
     running = (*there.listed, *there.owners())
     read = read_pods(files, taken={pod.metadata.uid for pod in running}, **options)
@@ -112,6 +115,8 @@ def whatif(
         ]
     outcomes = (evaluate(scenario, pods, profile=profile) for scenario in scenarios)
     report = list(progress(outcomes, total=len(scenarios), what="scenarios"))
+    if recommend:
+        print_warnings(_nothing_else_starts(scenarios, report, profile))
     ranking = rank(report)
     shown = list(ranking.outcomes) if recommend else report
     if out is not None:
@@ -130,6 +135,20 @@ def whatif(
         emit(compared(shown, ranking), output)
     if all(outcome.problem for outcome in report):
         sys.exit(2)
+
+
+def _nothing_else_starts(scenarios: list[Scenario], report: list[Outcome], profile: str) -> tuple[str, ...]:
+    """A warning with the remedy where no kubelet with another configuration than the present one would start."""
+    others = [one for one, outcome in zip(scenarios, report, strict=True) if not outcome.is_present]
+    failing = sum(bool(outcome.problem) for outcome in report)
+    if failing < len(others) or not others:
+        return ()
+    try:
+        Node(others[0].machine, others[0].config, profile=profile)
+    except StartError as error:
+        remedy = f" ({error.remedy})" if error.remedy else ""
+        return (f"{failing} of {len(report)} configurations do not start: {error.message}{remedy}",)
+    return ()
 
 
 def _joined(scenario: str, variant: str, several: bool) -> str:

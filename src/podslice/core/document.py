@@ -25,7 +25,7 @@ def with_header(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def without_header(kind: str, data: Mapping[Any, Any]) -> dict[Any, Any]:
     """The fields of a document that may leave out its header. Raises `InputError` for another kind or version."""
-    for field, wanted in (("apiVersion", API_VERSION), ("kind", kind)):
+    for field, wanted in (("kind", kind), ("apiVersion", API_VERSION)):
         if data.get(field, wanted) != wanted:
             raise InputError(f"{str(data[field])[:80]!r} is not {wanted}", path=field, remedy=f"write {wanted}")
     return {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}

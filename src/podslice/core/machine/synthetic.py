@@ -302,9 +302,9 @@ def to_synthetic(machine: Machine) -> str:
     kubelet. Raises `InputError` saying why when the machine is not regular enough. See `lost_in_synthetic`."""
     if machine.cpu_count == 0 or not machine.cpus:
         raise _irregular("it has no CPUs")
-    memory_only = [str(node.id) for node in machine.nodes if not node.cores]
+    memory_only = sorted(node.id for node in machine.nodes if not node.cores)
     if memory_only:
-        raise _irregular(f"NUMA nodes without CPUs: {', '.join(memory_only)}")
+        raise _irregular(f"NUMA nodes without CPUs: {', '.join(map(str, memory_only))}")
     topology = CPUTopology(machine)
     words = []
     parents = [topology.all_cpus]
