@@ -207,7 +207,7 @@ def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable
             own = view.isolation(pod, container) == "container"
             found["cpu", _assignment(own=own, of_pod=uid in view.bubbles)] += 1
         if view.binds_memory and view.blocks_of(uid, name):
-            own = bool(container_memory(pod, container, exact_text=False))
+            own = bool(container_memory(pod, container))
             found["memory", _assignment(own=own, of_pod=bool(view.pod_blocks.get(uid)))] += 1
     for resource, static in (("cpu", view.pins_cpus), ("memory", view.binds_memory)):
         for kind in ("exclusive_from_node", "exclusive_from_pod", "shared_from_pod") if static else ():

@@ -151,6 +151,6 @@ def _nodes_of_successors(view: NodeView, pod: AdmissionPod, container: Admission
     that took it over."""
     if not container.plain_init or not pod.guaranteed:
         return 0
-    if not container_memory(pod, container, exact_text=False) and not view.pod_blocks.get(pod.uid):
+    if not container_memory(pod, container) and not view.pod_blocks.get(pod.uid):
         return 0
     return union(view.numa_nodes(pod.uid, other.name) for other in pod.containers)

@@ -101,6 +101,7 @@ class Kubelet:
         self._view: tuple[tuple[object, ...], NodeView] | None = None
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
+        self.undoes_refusals = not quirks.refused_pods_leave_state
         self.machine = machine
         self.config = config
         self.files: dict[str, bytes] = dict(files or {})
@@ -205,8 +206,7 @@ class Kubelet:
         upstream leaves what they gave it until it is collected. The pod leaves the node, or stays as it was."""
         manager, context = self.manager, self.manager.context
         context.begin()
-        leave = self.quirks.refused_pods_leave_state
-        if not leave:
+        if self.undoes_refusals:
             manager.remove_stale()
         before, counted = self.state, context.metrics.copy()
         context.activate(admission)
@@ -216,7 +216,7 @@ class Kubelet:
             if self.predicates:
                 self._later_handlers(admission)
         except AdmissionError as refusal:
-            if not leave:
+            if self.undoes_refusals:
                 self.state = before
                 context.uncount(counted)
             self._put_back(admission.uid, stays)

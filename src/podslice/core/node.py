@@ -164,7 +164,7 @@ class Node:
         admission = self.kubelet.admission(pod)
         refusal = self.kubelet.decide(admission)
         if refusal is not None:
-            if self.kubelet.quirks.refused_pods_leave_state:
+            if not self.kubelet.undoes_refusals:
                 self.kubelet.collect()
             return self._refused(admission, refusal)
         started = self.kubelet.start_containers(admission.uid)

@@ -177,10 +177,9 @@ class NodeView(msgspec.Struct, frozen=True):
     def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
         """The CPUs a container runs on while those of its pod run that are named (see `ownership.beside`)."""
         own = self.affinity(pod.uid, container.name)
-        if self.quirks.init_overlaps_sidecars:
-            return own
         held = self.owners.get(pod.uid, {})
-        return ownership.beside(pod, container, running, own=own, held=held, bubble=self.bubbles.get(pod.uid))
+        bubble = self.bubbles.get(pod.uid)
+        return ownership.beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> ownership.Isolation:
         """Whose CPUs a container runs on: its own (`container`), its pod's (`pod`) or everybody's (`host`)."""

@@ -123,16 +123,15 @@ def _needs(kubelet: Kubelet, pod: AdmissionPod) -> Iterator[_Need]:
     refusing = kubelet.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE)
     if topology.merger is None or not refusing or manager.cpu.options.align_by_socket or pod.ignored:
         return
-    exact = kubelet.quirks.inexact_memory_is_refused
     memory = manager.memory.static and pod.guaranteed
     try:
         if topology.scope == "pod":
-            asked = [(pod.cpus, pod_memory(pod, exact_text=exact) if memory else {})]
+            asked = [(pod.cpus, pod_memory(pod, kubelet.quirks) if memory else {})]
         elif pod.managed:
             return
         else:
             asked = [
-                (c.exclusive_cpus, container_memory(pod, c, exact_text=exact) if memory else {}) for c in pod.containers
+                (c.exclusive_cpus, container_memory(pod, c, kubelet.quirks) if memory else {}) for c in pod.containers
             ]
     except AdmissionError:
         return

@@ -255,7 +255,7 @@ class Space:
             refused = node.admit(pod) is not None
         except UpstreamDefectError:
             return False
-        if refused and not node.preempted and not node.quirks.refused_pods_leave_state:
+        if refused and not node.preempted and node.undoes_refusals:
             self._scratch = node
         return not refused and not node.preempted
 

@@ -20,6 +20,7 @@ from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory
 from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
 from podslice.core.refusal import places_whole
 from podslice.core.scheduling.fit import BASIC_RESOURCES, PODS, amounts
 from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
@@ -57,7 +58,7 @@ class Asking(NamedTuple):
             spec,
             admission,
             own_cpus=sum(one.exclusive_cpus for one in admission.containers if not one.plain_init),
-            memory=_running_memory(admission, exact_text=kubelet.quirks.inexact_memory_is_refused),
+            memory=_running_memory(admission, kubelet.quirks),
             requests={**view.requests, PODS: 1},
             critical=is_critical(spec),
             shape=_shape(admission),
@@ -86,7 +87,7 @@ class Bench:
 
     def __init__(self, kubelet: Kubelet) -> None:
         self.kubelet = kubelet
-        self._clean = not kubelet.quirks.refused_pods_leave_state
+        self._clean = kubelet.undoes_refusals
         self._others: Others | None = None
         self._left: Load | None = None
         self._places: dict[object, bool] = {}
@@ -220,7 +221,7 @@ class Bench:
         return Load((manager.cpu.state.default & ~manager.cpu.reserved).bit_count(), memory, requests)
 
 
-def _running_memory(pod: AdmissionPod, *, exact_text: bool) -> Amounts:
+def _running_memory(pod: AdmissionPod, quirks: Quirks) -> Amounts:
     """Bytes by resource that the pod has booked at least once it runs, by a static Memory Manager."""
     if not pod.guaranteed or pod.pod_level:
         return {}
@@ -228,7 +229,7 @@ def _running_memory(pod: AdmissionPod, *, exact_text: bool) -> Amounts:
     try:
         for container in pod.containers:
             if not container.init:
-                for name, size in container_memory(pod, container, exact_text=exact_text).items():
+                for name, size in container_memory(pod, container, quirks).items():
                     total[name] = total.get(name, 0) + size
     except AdmissionError:
         return {}
@@ -260,7 +261,7 @@ def _lone_memory(pod: AdmissionPod) -> tuple[tuple[str, int], ...] | None:
     if pod.pod_level or len(pod.containers) != 1:
         return None
     try:
-        return tuple(sorted(container_memory(pod, pod.containers[0], exact_text=False).items()))
+        return tuple(sorted(container_memory(pod, pod.containers[0]).items()))
     except AdmissionError:
         return None
 

@@ -239,8 +239,8 @@ def _devices(resource: DeviceResource, count: int, step: HintRound) -> _Column:
 def _memory(pod: AdmissionPod, asked: AdmissionContainer | None) -> Amounts:
     try:
         if asked is not None:
-            return container_memory(pod, asked, exact_text=False)
-        return pod_memory(pod, exact_text=False)
+            return container_memory(pod, asked)
+        return pod_memory(pod)
     except AdmissionError:
         return {}
 

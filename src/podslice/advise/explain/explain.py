@@ -44,7 +44,7 @@ class Explainer:
     def __init__(self, kubelet: Kubelet) -> None:
         self._nodes = Alternatives(kubelet)
         self._gates = kubelet.manager.context.gates
-        self._clean = not kubelet.quirks.refused_pods_leave_state
+        self._clean = kubelet.undoes_refusals
         self._known: dict[tuple[bytes, bool], Explanation] = {}
 
     def explain(self, pod: Pod, *, fixes: bool = True) -> Explanation:

@@ -101,14 +101,13 @@ def _asked(subject: PodSubject, view: NodeView) -> Iterator[tuple[str, str, dict
     admission = subject.admission
     if admission.ignored:
         return
-    exact = view.quirks.inexact_memory_is_refused
     try:
         if admission.managed or view.config.topology_manager_scope == "pod":
             path = "spec.resources.requests" if admission.managed else "spec"
-            yield path, "the pod", {_CPU: admission.cpus, **pod_memory(admission, exact_text=exact)}
+            yield path, "the pod", {_CPU: admission.cpus, **pod_memory(admission, view.quirks)}
             return
         for place, container in zip(subject.places, admission.containers, strict=True):
-            memory = container_memory(admission, container, exact_text=exact)
+            memory = container_memory(admission, container, view.quirks)
             yield f"{place.path}.resources.requests", container.name, {_CPU: container.exclusive_cpus, **memory}
     except AdmissionError:
         return

@@ -28,7 +28,7 @@ def _empty_shared_pool(subject: PodSubject) -> Iterator[Problem]:
     if subject.node is not None and not subject.gates["PodLevelResourceManagers"]:
         return
     admission = AdmissionPod.of(subject.pod, {**subject.gates, "PodLevelResourceManagers": True})
-    pool = empty_cpu_pool(admission, init_overlaps=subject.quirks.init_overlaps_sidecars)
+    pool = empty_cpu_pool(admission, subject.quirks)
     if pool is not None:
         sum_text = " + ".join(f"{name} {cpus}" for name, cpus in pool.owners)
         budget = subject.pod_requests.get("cpu", ZERO)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.quirks import Quirks
 from podslice.core.reasons import EMPTY_POD_SHARED_POOL
 from podslice.core.values.cpuset import Bits
 
@@ -24,13 +25,12 @@ _NOTHING_BESIDE_INIT = (
 )
 
 
-def check_shared_pool(pod: AdmissionPod, *, init_overlaps: bool = True) -> None:
-    """Refuse a pod whose exclusive containers leave nothing for the others (cpu-topology 6.4.1); unless
-    `init_overlaps`, for shared sidecars while an init container runs, too.
+def check_shared_pool(pod: AdmissionPod, quirks: Quirks) -> None:
+    """Refuse a pod whose exclusive containers leave nothing for the others (cpu-topology 6.4.1).
 
     Raises `AdmissionError` with reason `EmptyPodSharedPoolError`.
     """
-    starving = None if init_overlaps else starving_init(pod)
+    starving = starving_init(pod, quirks)
     if starving is not None:
         raise AdmissionError(_NOTHING_BESIDE_INIT % starving.name, EMPTY_POD_SHARED_POOL)
     running = 0
@@ -47,8 +47,11 @@ def check_shared_pool(pod: AdmissionPod, *, init_overlaps: bool = True) -> None:
         raise AdmissionError(_NOTHING_SHARED, EMPTY_POD_SHARED_POOL)
 
 
-def starving_init(pod: AdmissionPod) -> AdmissionContainer | None:
-    """The init container that owns all CPUs of its pod, beside those of sidecars, while a shared sidecar runs."""
+def starving_init(pod: AdmissionPod, quirks: Quirks) -> AdmissionContainer | None:
+    """The init container that owns all CPUs of its pod, beside those of sidecars, while a shared sidecar
+    runs. Upstream lets both run on the same CPUs (quirk `init_overlaps_sidecars`)."""
+    if quirks.init_overlaps_sidecars:
+        return None
     sidecars = 0
     shared = False
     for container in pod.containers:

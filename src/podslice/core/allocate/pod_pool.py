@@ -41,23 +41,22 @@ class EmptyPool(NamedTuple):
 
 def used_up(pod: AdmissionPod, quirks: Quirks, *, cpus: bool, memory: bool) -> EmptyPool | None:
     """The resource that a pod's exclusive containers use up, of those that a manager gives to the pod as a whole."""
-    pool = empty_cpu_pool(pod, init_overlaps=quirks.init_overlaps_sidecars) if cpus and pod.cpus else None
+    pool = empty_cpu_pool(pod, quirks) if cpus and pod.cpus else None
     if pool is None and memory and pod.guaranteed:
-        pool = empty_memory_pool(pod, exact_text=quirks.inexact_memory_is_refused)
+        pool = empty_memory_pool(pod, quirks)
     return pool
 
 
-def empty_cpu_pool(pod: AdmissionPod, *, init_overlaps: bool = False) -> EmptyPool | None:
-    """The pod's CPUs, where its exclusive containers use them up; unless `init_overlaps`, an init container beside a
-    shared sidecar, too."""
-    starving = None if init_overlaps else pod_level.starving_init(pod)
+def empty_cpu_pool(pod: AdmissionPod, quirks: Quirks) -> EmptyPool | None:
+    """The pod's CPUs, where its exclusive containers use them up."""
+    starving = pod_level.starving_init(pod, quirks)
     if starving is not None:
         before = pod.containers[: pod.containers.index(starving)]
         owners = tuple((c.name, c.exclusive_cpus) for c in before if c.restartable and c.exclusive_cpus)
         sharers = tuple(c.name for c in before if c.restartable and not c.exclusive_cpus)
         return EmptyPool("cpu", pod.cpus, (*owners, (starving.name, starving.exclusive_cpus)), sharers)
     try:
-        pod_level.check_shared_pool(pod)
+        pod_level.check_shared_pool(pod, quirks)
     except AdmissionError:
         owners = tuple((c.name, c.exclusive_cpus) for c in pod.containers if c.exclusive_cpus and not c.plain_init)
         sharers = tuple(c.name for c in pod.containers if not c.exclusive_cpus)
@@ -65,14 +64,14 @@ def empty_cpu_pool(pod: AdmissionPod, *, init_overlaps: bool = False) -> EmptyPo
     return None
 
 
-def empty_memory_pool(pod: AdmissionPod, *, exact_text: bool = False) -> EmptyPool | None:
-    """The pod's memory or huge pages, where its exclusive containers use them up; `exact_text` as for the amounts."""
+def empty_memory_pool(pod: AdmissionPod, quirks: Quirks | None = None) -> EmptyPool | None:
+    """The pod's memory or huge pages, where its exclusive containers use them up; `quirks` as for the amounts."""
 
     def own(container: AdmissionContainer) -> Amounts:
-        return container_memory(pod, container, exact_text=exact_text)
+        return container_memory(pod, container, quirks)
 
     try:
-        request = pod_memory(pod, exact_text=exact_text)
+        request = pod_memory(pod, quirks)
         amounts = {container.name: own(container) for container in pod.containers}
     except AdmissionError:
         return None

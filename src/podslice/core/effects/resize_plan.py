@@ -252,16 +252,17 @@ def _text(limit: int | None) -> str:
 def memory_check(resize: PodResize, quirks: Quirks) -> str:
     """Why the memory limits cannot be lowered now, empty where they can."""
     involved = any(one.restart or _compare(one.target.memory, one.current.memory, quirks) for one in resize.containers)
-    if not involved and quirks.resize_memory_check_gaps:
+    gaps = quirks.resize_memory_check_gaps
+    if not involved and gaps:
         return ""
-    problems = list(_too_low(resize, quirks))
+    problems = list(_too_low(resize, quirks, names_pod_usage=gaps))
     if not problems:
         return ""
     listed = problems[0] if len(problems) == 1 else f"[{', '.join(dict.fromkeys(problems))}]"
     return f"cannot decrease memory limits: {listed}"
 
 
-def _too_low(resize: PodResize, quirks: Quirks) -> Iterator[str]:
+def _too_low(resize: PodResize, quirks: Quirks, *, names_pod_usage: bool) -> Iterator[str]:
     used = resize.memory_usage
     if resize.target.memory is not None and _compare(resize.target.memory, resize.current.memory, quirks) < 0:
         if used is None:
@@ -274,7 +275,7 @@ def _too_low(resize: PodResize, quirks: Quirks) -> Iterator[str]:
         if one.memory_usage is None:
             yield f'missing container "{one.name}" memory usage'
         elif one.target.memory <= one.memory_usage:
-            shown = used if quirks.resize_memory_check_gaps and used is not None else one.memory_usage
+            shown = used if names_pod_usage and used is not None else one.memory_usage
             yield (
                 f'attempting to set container "{one.name}" memory limit ({one.target.memory}) '
                 f"below current usage ({shown})"

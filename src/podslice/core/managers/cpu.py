@@ -285,7 +285,7 @@ class CPUManager:
             self.context.count(_FROM_POD, sum(part.exclusive or shared_too for part in slices))
 
     def _check_shared_pool(self, pod: AdmissionPod) -> None:
-        pod_level.check_shared_pool(pod, init_overlaps=self.context.quirks.init_overlaps_sidecars)
+        pod_level.check_shared_pool(pod, self.context.quirks)
 
     def _take(self, available: Bits, count: int) -> Bits:
         return self._noted(self.rules.picker.take(available, count, self.context.purse))
@@ -434,10 +434,9 @@ class CPUManager:
         """The CPUs a container runs on while those of its pod run that are named: what an init container owns is its
         own, so the pod's shared pool is smaller meanwhile. Upstream runs both on the same CPUs."""
         own = self.affinity(pod.uid, container.name)
-        if self.context.quirks.init_overlaps_sidecars:
-            return own
         held = self.state.assignments.get(pod.uid, {})
-        return ownership.beside(pod, container, running, own=own, held=held, bubble=self.state.bubbles.get(pod.uid))
+        quirks, bubble = self.context.quirks, self.state.bubbles.get(pod.uid)
+        return ownership.beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
 
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
         """What the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""

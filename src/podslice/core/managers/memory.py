@@ -146,10 +146,10 @@ class MemoryManager:
     # Requests (memory-device 1.5)
 
     def _request(self, pod: AdmissionPod, container: AdmissionContainer) -> Amounts:
-        return container_memory(pod, container, exact_text=self.context.quirks.inexact_memory_is_refused)
+        return container_memory(pod, container, self.context.quirks)
 
     def _pod_request(self, pod: AdmissionPod) -> Amounts:
-        return pod_memory(pod, exact_text=self.context.quirks.inexact_memory_is_refused)
+        return pod_memory(pod, self.context.quirks)
 
     # Hints (memory-device 1.7)
 

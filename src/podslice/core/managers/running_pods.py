@@ -49,7 +49,7 @@ def _wants_memory(pod: AdmissionPod, manager: ContainerManager) -> bool:
         return False
     try:
         if as_a_whole(manager):
-            return bool(pod_memory(pod, exact_text=False))
-        return any(container_memory(pod, container, exact_text=False) for container in pod.containers)
+            return bool(pod_memory(pod))
+        return any(container_memory(pod, container) for container in pod.containers)
     except AdmissionError:
         return False

@@ -9,6 +9,7 @@ from podslice.core.errors import AdmissionError
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList
+from podslice.core.quirks import Quirks
 from podslice.core.values.golang import U64
 
 Amounts = dict[str, int]
@@ -18,31 +19,31 @@ _NANO = 10**9
 _NOT_INT64 = "[memorymanager] failed to represent quantity as int64"
 
 
-def container_memory(pod: AdmissionPod, container: AdmissionContainer, *, exact_text: bool) -> Amounts:
+def container_memory(pod: AdmissionPod, container: AdmissionContainer, quirks: Quirks | None = None) -> Amounts:
     """Bytes of a container's own request; nothing for the containers that share a pod's memory.
 
-    `exact_text` refuses whole amounts because of how they were written, as upstream does (memory-device 4.8).
-    Raises `AdmissionError`.
+    Raises `AdmissionError` for an amount that upstream cannot represent; with `quirks`, also for a whole amount because
+    of how it was written (quirk `inexact_memory_is_refused`).
     """
     if pod.managed and not container.guaranteed:
         return {}
-    return _amounts(container.spec.resources.requests, exact_text)
+    return _amounts(container.spec.resources.requests, quirks)
 
 
-def pod_memory(pod: AdmissionPod, *, exact_text: bool) -> Amounts:
+def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
     """Bytes of the pod as a whole: its pod-level request, or the most its containers use at a time.
 
-    Raises `AdmissionError`.
+    `quirks` and errors as of `container_memory`.
     """
     if pod.managed:
         resources = pod.spec.spec.resources
-        own = _amounts(resources.requests if resources else None, exact_text)
+        own = _amounts(resources.requests if resources else None, quirks)
         return {name: size for name, size in own.items() if 0 < size < _INT64}
     apps: Amounts = {}
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in pod.containers:
-        for name, size in container_memory(pod, container, exact_text=exact_text).items():
+        for name, size in container_memory(pod, container, quirks).items():
             if not container.init:
                 apps[name] = apps.get(name, 0) + size
             elif container.restartable:
@@ -52,7 +53,8 @@ def pod_memory(pod: AdmissionPod, *, exact_text: bool) -> Amounts:
     return {name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()}
 
 
-def _amounts(resources: ResourceList | None, exact_text: bool) -> Amounts:
+def _amounts(resources: ResourceList | None, quirks: Quirks | None) -> Amounts:
+    exact_text = quirks is not None and quirks.inexact_memory_is_refused
     amounts: Amounts = {}
     for name, quantity in (resources or {}).items():
         if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):

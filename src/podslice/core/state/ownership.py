@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping
 from typing import Literal, TypeAlias
 
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import Bits
 
 Isolation: TypeAlias = Literal["container", "pod", "host"]
@@ -30,14 +31,17 @@ def beside(
     pod: AdmissionPod,
     container: AdmissionContainer,
     running: Container[str],
+    quirks: Quirks,
     *,
     own: Bits,
     held: Mapping[str, Bits],
     bubble: Bits | None,
 ) -> Bits:
     """The CPUs a container with the CPUs `own` runs on while those of its pod run that are named: what an init
-    container owns is its own, so the pod's shared pool is smaller meanwhile."""
-    if bubble is None or isolation(pod, container, held.get(container.name)) != "pod":
+    container owns is its own, so the pod's shared pool is smaller meanwhile. Upstream runs both on the same CPUs."""
+    if quirks.init_overlaps_sidecars or bubble is None:
+        return own
+    if isolation(pod, container, held.get(container.name)) != "pod":
         return own
     taken = sidecars = 0
     for other in pod.containers:
