@@ -113,10 +113,13 @@ def test_damage_is_never_silent() -> None:
             )
             default = default_machine_state(MACHINE, {0: {"memory": 512 << 20}})
             validate_memory_state(checkpoint, default, pod_level=True)
-            assert (checkpoint.entries, checkpoint.pod_entries) == (
-                good_memory.assignments,
-                good_memory.pod_assignments,
-            )
+            held = {
+                uid: {name: tuple(blocks or ()) for name, blocks in (containers or {}).items()}
+                for uid, containers in (checkpoint.entries or {}).items()
+            }
+            assert held == good_memory.assignments
+            pods = {uid: tuple(blocks or ()) for uid, blocks in (checkpoint.pod_entries or {}).items()}
+            assert pods == good_memory.pod_assignments
         except StartError as error:
             refused += bool(error.message)
     assert refused > 4000
