@@ -132,16 +132,16 @@ def test_the_picture_is_what_its_command_draws(tmp_path: Path, monkeypatch: pyte
     assert drawn.read_bytes() == (ROOT / "docs" / "node.svg").read_bytes()
 
 
-def test_hardware_packed_by_hand_is_a_snapshot(tmp_path: Path) -> None:
-    """What docs/start.md lets a shell on the node pack is read as the machine it came from."""
-    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
-    pack = re.search(r"^    ssh node7 '(cd .+)' > node7\.tar\.gz$", text, re.MULTILINE)
-    assert pack is not None
-    snapshot = tmp_path / "node7.tar.gz"
-    with snapshot.open("wb") as out:
-        subprocess.run(["bash", "-c", pack[1]], stdout=out, env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+def test_hardware_packed_by_a_script_is_a_snapshot(tmp_path: Path) -> None:
+    """What docs/start.md lets a node pack is read as the machine it came from, and nothing is left there."""
+    assert "    ssh node7 sh -s < deploy/capture.sh > node7.tar.gz\n" in (ROOT / "docs" / "start.md").read_text("utf-8")
+    left, snapshot = tmp_path / "tmp", tmp_path / "node7.tar.gz"
+    left.mkdir()
+    with snapshot.open("wb") as out, (ROOT / "deploy" / "capture.sh").open("rb") as script:
+        subprocess.run(["sh", "-s"], stdin=script, stdout=out, env={**os.environ, "TMPDIR": str(left)}, check=True)
     packed, here = load_machine(str(snapshot)), discover_host()
     assert msgspec.structs.replace(packed, name=here.name, source=here.source) == here
+    assert not list(left.iterdir())
 
 
 def test_changelog_names_the_version() -> None:
