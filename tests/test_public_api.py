@@ -36,12 +36,16 @@ def _named_by(public: Any) -> Iterator[type]:
             yield from _hints(function)
 
 
-@pytest.mark.parametrize("name", podslice.__all__)
+OPAQUE = {"NodeRules", "NodeState"}
+"""Values to keep and hand on; what is in them is read by `NodeView`."""
+
+
+@pytest.mark.parametrize("name", sorted({*podslice.__all__} - OPAQUE))
 def test_signatures_name_public_types(name: str) -> None:
     """Whatever a public name takes, returns or carries can be imported from `podslice`."""
     public = getattr(podslice, name)
     hidden = {one.__name__ for one in _named_by(public) if getattr(podslice, one.__name__, None) is not one}
-    assert hidden <= {"FileOperations"}  # a test's way to let writing fail
+    assert hidden <= {"FileOperations", "Kubelet"}  # a test's way to let writing fail; what is inside a node
     assert name in dir(podslice)
 
 

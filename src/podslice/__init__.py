@@ -59,6 +59,8 @@ if TYPE_CHECKING:
         PluginOptions,
         RunOptions,
     )
+    from podslice.core.managers.node_rules import NodeRules
+    from podslice.core.managers.node_state import NodeState
     from podslice.core.node import Node
     from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
     from podslice.core.pod.spec import (
@@ -154,6 +156,8 @@ __all__ = [
     "NUMANodeState",
     "Node",
     "NodeResources",
+    "NodeRules",
+    "NodeState",
     "NodeStore",
     "NodeView",
     "ObjectMeta",
@@ -277,6 +281,8 @@ _ON_USE = {
     "Node": "podslice.core.node",
     "NodeResources": "podslice.core.scheduling.allocatable",
     "NodeStore": "podslice.host.store",
+    "NodeRules": "podslice.core.managers.node_rules",
+    "NodeState": "podslice.core.managers.node_state",
     "NodeView": "podslice.core.view",
     "ObjectMeta": "podslice.core.pod.spec",
     "ObjectReference": "podslice.advise.lint.model",

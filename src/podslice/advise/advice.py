@@ -22,12 +22,14 @@ from podslice.advise.lint.subject import NodeSubject, PodSubject, default_gates
 from podslice.advise.whatif import Outcome, Scenario, evaluate
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.machine.model import Machine
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_state import NodeState
 from podslice.core.node import Node, identified
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
 
 _FEW_RESTARTS = 3
-_explainers: WeakKeyDictionary[Node, tuple[tuple[object, ...], Explainer]] = WeakKeyDictionary()
+_explainers: WeakKeyDictionary[Node, tuple[tuple[NodeRules, NodeState], Explainer]] = WeakKeyDictionary()
 
 
 def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
@@ -37,7 +39,7 @@ def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
     What is learnt of the node serves the next pod, until the node changes. `fixes` False leaves the search out. Raises
     `InputError` for a pod with neither UID nor name.
     """
-    now = node.fingerprint()
+    now = node.rules, node.state
     known = _explainers.get(node)
     if known is None or known[0] != now:
         known = _explainers[node] = now, Explainer(node.kubelet)

@@ -8,11 +8,12 @@ The managers decide; what they see depends on the order in which a kubelet calls
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import is_
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from podslice.core.config.kubelet import KubeletConfig
@@ -21,8 +22,14 @@ from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import ContainerManager
+from podslice.core.managers.cpu import Content as CPUContent
 from podslice.core.managers.cpu import RunningContainer
+from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_records import DeviceContent
+from podslice.core.managers.devices import Content as DeviceFile
+from podslice.core.managers.devices import device_capacity
+from podslice.core.managers.memory import Content as MemoryContent
+from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import ContainerStatus, NodeState
 from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -32,6 +39,7 @@ from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
+from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.pod_features import pod_level_refusal
@@ -78,9 +86,43 @@ class Others(NamedTuple):
     used: dict[str, int]
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """What goes along with a state and can be made again: the state files by name, the content of the managers' ones as
+    they were last made, and a view with what it shows."""
+
+    files: dict[str, bytes]
+    cpu: CPUContent | None
+    memory: MemoryContent | None
+    device: DeviceFile
+    view: tuple[tuple[object, ...], NodeView] | None
+
+
 class Kubelet:
     """One kubelet on one machine. Raises `StartError` from the constructor and from `restart`; then `manager` shows
     how far the start came, `running` is False, and only `restart` is of use."""
+
+    __slots__ = (
+        "_device_content",
+        "_resources",
+        "_rules",
+        "_view",
+        "cgroup_version",
+        "conditions",
+        "config",
+        "devices",
+        "files",
+        "granted",
+        "machine",
+        "manager",
+        "predicates",
+        "preempted",
+        "quirks",
+        "resizes",
+        "running",
+        "seen",
+        "statuses",
+        "unmanaged",
+    )
 
     def __init__(
         self,
@@ -97,7 +139,10 @@ class Kubelet:
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
         self.seen: dict[str, PodOnNode] = {}
-        self._resources: tuple[tuple[object, ...], NodeResources] | None = None
+        self.granted: dict[str, PodAllocation] = {}
+        self.conditions: dict[str, ResizeCondition] = {}
+        self._rules: NodeRules | None = None
+        self._resources: tuple[dict[str, DevicePool], NodeResources] | None = None
         self._view: tuple[tuple[object, ...], NodeView] | None = None
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
@@ -113,12 +158,57 @@ class Kubelet:
         self.manager = ContainerManager(machine, config, quirks, self.devices)
         self.resizes = ResizeQueue(self.manager.context.gates)
 
+    @classmethod
+    def of(cls, rules: NodeRules, state: NodeState, kept: Kept | None = None) -> Kubelet:
+        """A kubelet that runs by these rules in this state. Without `kept` it has no files yet."""
+        made = cls.__new__(cls)
+        made._rules = rules
+        made.cgroup_version, made.predicates = rules.cgroup_version, rules.predicates
+        made.devices, made.quirks = rules.inventory, rules.quirks
+        made.machine, made.config = rules.machine, rules.config
+        made.preempted = ()
+        made._resources = made._device_content = None
+        made._view = None if kept is None else kept.view
+        made.running = True
+        manager = made.manager = ContainerManager.of(rules)
+        made.resizes = ResizeQueue(rules.gates)
+        made.files = {} if kept is None else kept.files
+        manager.cpu.filed = None if kept is None else kept.cpu
+        manager.memory.filed = None if kept is None else kept.memory
+        made.state = state
+        manager.device.filed = ({}, {}) if kept is None else kept.device
+        return made
+
     def start(self) -> None:
         """Bring the managers up on `files`. Raises `StartError`."""
         self.manager.start(self.files)
         self.manager.register_plugins()
         self.save()
         self.running = True
+
+    @property
+    def rules(self) -> NodeRules:
+        """What this kubelet decides by, once it has started."""
+        if self._rules is None:
+            manager, state = self.manager, self.manager.device.state
+            self._rules = NodeRules(
+                machine=self.machine,
+                config=self.config,
+                quirks=self.quirks,
+                inventory=self.devices,
+                gates=manager.context.gates,
+                reservation=manager.reservation or {},
+                restored=manager.restored,
+                cpu=manager.cpu.rules,
+                memory=manager.memory.rules,
+                machine_nodes=manager.device.machine_nodes,
+                merger=manager.topology.merger,
+                predicates=self.predicates,
+                cgroup_version=self.cgroup_version,
+                resources=self._resources_of(state.pools),
+                pools=state.pools,
+            )
+        return self._rules
 
     def save(self) -> None:
         """Bring `files` up to date with the managers' state."""
@@ -134,7 +224,6 @@ class Kubelet:
         manager, context = self.manager, self.manager.context
         return NodeState(
             context.active,
-            self.seen,
             self.statuses,
             self.unmanaged,
             manager.cpu.state,
@@ -142,8 +231,11 @@ class Kubelet:
             manager.device.state,
             manager.topology.state,
             self.resizes.state,
+            self.granted,
+            self.conditions,
             context.leftovers,
             context.sources_ready,
+            self.seen,
         )
 
     @state.setter
@@ -153,15 +245,23 @@ class Kubelet:
         self.statuses, self.unmanaged = state.statuses, state.unmanaged
         manager.cpu.state, manager.memory.state = state.cpu, state.memory
         manager.device.state, manager.topology.state = state.device, state.topology
-        self.resizes.state = state.resizes
+        self.resizes.state, self.granted, self.conditions = state.resizes, state.granted, state.conditions
         context.leftovers, context.sources_ready = state.leftovers, state.sources_ready
+
+    @property
+    def kept(self) -> Kept:
+        """What goes along with the state."""
+        manager = self.manager
+        return Kept(self.files, manager.cpu.filed, manager.memory.filed, manager.device.filed, self._view)
 
     def copy(self) -> Kubelet:
         """A kubelet in the same state, which goes its own way from now on."""
-        other = Kubelet.__new__(Kubelet)
-        other.__dict__.update(self.__dict__)
-        other.manager = self.manager.copy()
-        other.resizes = self.resizes.copy()
+        other = Kubelet.of(self.rules, self.state, self.kept)
+        other.preempted, other._device_content = self.preempted, self._device_content
+        context, mine = other.manager.context, self.manager.context
+        context.metrics, context.purse = mine.metrics.copy(), mine.purse
+        context.ended_early, context.unaligned = mine.ended_early, mine.unaligned
+        other.resizes.metrics = self.resizes.metrics.copy()
         return other
 
     @property
@@ -354,18 +454,22 @@ class Kubelet:
 
     def node_resources(self) -> NodeResources:
         """Capacity and allocatable as the Node object shows them."""
-        report = self.manager.device.capacity()
-        facts = (self.machine, self.config, self.manager.reservation, report.capacity, report.allocatable)
-        if self._resources is None or self._resources[0] != facts:
-            found = node_resources(
-                self.machine,
-                self.config,
-                self.manager.reservation or {},
-                device_capacity=report.capacity,
-                device_allocatable=report.allocatable,
-            )
-            self._resources = facts, found
+        pools = self.manager.device.state.pools
+        if self._rules is not None and self._rules.pools is pools:
+            return self._rules.resources
+        if self._resources is None or self._resources[0] is not pools:
+            self._resources = pools, self._resources_of(pools)
         return self._resources[1]
+
+    def _resources_of(self, pools: dict[str, DevicePool]) -> NodeResources:
+        report = device_capacity(pools)
+        return node_resources(
+            self.machine,
+            self.config,
+            self.manager.reservation or {},
+            device_capacity=report.capacity,
+            device_allocatable=report.allocatable,
+        )
 
     def remove_pod(self, uid: str) -> None:
         """The pod is gone: its containers stop, then it leaves the active pods."""
@@ -382,6 +486,7 @@ class Kubelet:
         self.statuses = drop(self.statuses, uid)
         self.unmanaged -= {uid}
         self.resizes.drop(uid)
+        self.granted, self.conditions = drop(self.granted, uid), drop(self.conditions, uid)
 
     # Containers
 
@@ -512,7 +617,7 @@ class Kubelet:
         """
         for uid in gone:
             self._leave(uid)
-        old, was_running = self.manager, self.running
+        old, was_running, self._rules = self.manager, self.running, None
         self.machine = machine or self.machine
         self.config = config or self.config
         self.devices = devices if devices is not None else self.devices
@@ -539,13 +644,33 @@ class Kubelet:
         """Latest container ids known to the runtime, mapped to (pod UID, container name)."""
         return {status.id: (uid, name) for uid, statuses in self.statuses.items() for name, status in statuses.items()}
 
-    def readmit(self) -> list[Admitted]:
-        """Admit every active pod again, as after a restart, before anything counts as gone."""
-        running = list(self.active.items())
-        self.take_running(pod.spec for _, pod in running)
-        return [Admitted(uid, self.admit(pod.spec)) for uid, pod in running]
+    def readmit(
+        self,
+        pods: Iterable[Pod] | None = None,
+        *,
+        on_refusal: Callable[[AdmissionPod, Refusal], None] = lambda pod, refusal: None,
+    ) -> list[Admitted]:
+        """Admit again what runs already, before anything counts as gone: the active pods, or these, whose containers an
+        earlier kubelet started. `on_refusal` is told at once about those that must go. Call `sources_ready` afterwards.
+        """
+        self.manager.context.sources_ready = False
+        running = [pod.spec for pod in self.active.values()] if pods is None else list(pods)
+        self.take_running(running)
+        answers = []
+        for pod in running:
+            uid, admission = pod.metadata.uid, self.admission(pod)
+            refusal = self.decide(admission)
+            answers.append(Admitted(uid, refusal))
+            if refusal is not None:
+                on_refusal(admission, refusal)
+            elif pods is not None and self.quirks.init_memory_again:
+                self.take_over(uid)
+            elif pods is not None:
+                self.start_containers(uid)
+        return answers
 
     def sources_ready(self) -> None:
         """All sources have reported and the device plugins are back: what is not active from now on is gone."""
         self.manager.context.sources_ready = True
+        self.manager.context.look_everywhere()
         self.manager.register_plugins()

@@ -19,11 +19,13 @@ from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
 from podslice.core.errors import InputError, StartError, StartKind, UpstreamDefectError
 from podslice.core.hints.hint import Hint
-from podslice.core.kubelet import Kubelet, StartedContainer
+from podslice.core.kubelet import Kept, Kubelet, StartedContainer
 from podslice.core.machine.devices import Device, DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.device_plugin import DevicePlugin, RunOptions
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.pod_allocation import PodAllocation
@@ -33,7 +35,6 @@ from podslice.core.quirks import profile as quirks_of
 from podslice.core.refusal import explain_refusal
 from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.events import (
-    ResizeCondition,
     ResizeStep,
     in_progress_condition,
     is_news,
@@ -43,6 +44,7 @@ from podslice.core.resize.events import (
 from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
 from podslice.core.scheduling.predicates import Refusal
+from podslice.core.state.tables import drop, put
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.values.series import Series
 from podslice.core.view import NodeView
@@ -60,14 +62,16 @@ _BROKEN_RECORD = StartKind("broken-record", "{error}")
 
 
 class Node:
-    """One simulated node. Raises `StartError` if a kubelet with this configuration would not start on this machine,
-    and `InputError` for an unknown profile.
+    """One simulated node: rules, and a current state that is a value. Raises `StartError` if a kubelet with this
+    configuration would not start on this machine, and `InputError` for an unknown profile.
 
     `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
     like) and its check of pod features to the resource managers' decision; `cgroup_version` matters to the latter.
     `files` are state files by name as a kubelet left them, `allocated_pods_state` among them if the pods that run were
     resized; `Node.files` are the current ones.
     """
+
+    __slots__ = ("__weakref__", "_counters", "_kept", "_kubelet", "_rules", "_state")
 
     def __init__(
         self,
@@ -80,7 +84,7 @@ class Node:
         files: Mapping[str, bytes] | None = None,
         cgroup_version: int = 2,
     ) -> None:
-        self.kubelet = Kubelet(
+        kubelet = Kubelet(
             machine,
             config or KubeletConfig(),
             quirks_of(profile),
@@ -89,18 +93,54 @@ class Node:
             files=files,
             cgroup_version=cgroup_version,
         )
-        problems = validate(self.kubelet.config)
+        problems = validate(kubelet.config)
         if problems:
             raise StartError("configuration", _INVALID, problems="; ".join(map(str, problems)))
-        self._granted = _granted(files or {})
+        kubelet.granted = _granted(files or {})
         try:
-            self.kubelet.start()
+            kubelet.start()
         except UpstreamDefectError as defect:
             raise StartError("startMemoryManager", _CRASH, defect=str(defect)) from defect
-        self._resize_conditions: dict[str, ResizeCondition] = {}
+        self._hold(kubelet.rules, kubelet.state, kubelet.kept, kubelet.manager.context.metrics)
+
+    @classmethod
+    def of(cls, rules: NodeRules, state: NodeState) -> Node:
+        """The node that these rules and this state describe. Nodes of the same rules share them."""
+        node: Node = cls.__new__(cls)
+        node._hold(rules, state, None, {})
+        return node
+
+    def _hold(self, rules: NodeRules, state: NodeState, kept: Kept | None, counters: dict[Series, int]) -> None:
+        self._rules, self._state, self._kept, self._counters = rules, state, kept, counters
+        self._kubelet: Kubelet | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.machine.name or 'machine'}: {self.machine.cpu_count} CPUs, pods: {len(self.pods)}>"
+
+    @property
+    def kubelet(self) -> Kubelet:
+        """What acts on the node's state; it is made when it is first needed."""
+        if self._kubelet is None:
+            self._kubelet = Kubelet.of(self._rules, self._state, self._kept)
+            self._kubelet.manager.context.metrics = dict(self._counters)
+        return self._kubelet
+
+    @property
+    def rules(self) -> NodeRules:
+        """What the node decides by: equal nodes of one machine and configuration share it."""
+        return self._rules if self._kubelet is None else self._kubelet.rules
+
+    @property
+    def state(self) -> NodeState:
+        """All that changes on the node, as a value. Setting it takes the node there, whatever happened since."""
+        return self._state if self._kubelet is None else self._kubelet.state
+
+    @state.setter
+    def state(self, state: NodeState) -> None:
+        if self._kubelet is None:
+            self._state = state
+        else:
+            self._kubelet.state = state
 
     @property
     def view(self) -> NodeView:
@@ -160,12 +200,12 @@ class Node:
         Raises `InputError` for a pod with neither UID nor name, and `UpstreamDefectError` in profile `kubelet-1.36`
         where the kubelet itself would hang or crash.
         """
-        pod = default_pod(identified(pod), self.kubelet.manager.context.gates)
+        pod = default_pod(identified(pod), self.rules.gates)
         admission = self.kubelet.admission(pod)
         refusal = self.kubelet.decide(admission)
         if refusal is not None:
             if not self.kubelet.undoes_refusals:
-                self.kubelet.collect()
+                self.kubelet.manager.remove_stale()
             return self._refused(admission, refusal)
         started = self.kubelet.start_containers(admission.uid)
         bubble = self.kubelet.manager.cpu.state.bubbles.get(admission.uid)
@@ -174,11 +214,9 @@ class Node:
             preempted=self.kubelet.preempted,
             pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
             containers=tuple(self._container(admission, c, started[c.name]) for c in admission.containers),
-            events=ignored_pod_level_events(
-                admission, self.kubelet.config, self.kubelet.manager.context.gates, self.kubelet.quirks
-            ),
+            events=ignored_pod_level_events(admission, self.kubelet.config, self.rules.gates, self.kubelet.quirks),
         )
-        self.kubelet.collect()
+        self.kubelet.manager.remove_stale()
         return decision
 
     def try_admit(self, pod: Pod) -> Decision:
@@ -188,18 +226,12 @@ class Node:
     def copy(self) -> Node:
         """Another node like this one with the same pods, which goes its own way from now on."""
         other: Node = Node.__new__(Node)
-        other.kubelet = self.kubelet.copy()
-        other._granted = dict(self._granted)
-        other._resize_conditions = dict(self._resize_conditions)
+        kubelet = self._kubelet
+        if kubelet is None:
+            other._hold(self._rules, self._state, self._kept, self._counters)
+        else:
+            other._hold(kubelet.rules, kubelet.state, kubelet.kept, kubelet.manager.context.metrics.copy())
         return other
-
-    def fingerprint(self) -> tuple[object, ...]:
-        """Equal as long as no pod comes or goes and nobody holds anything else."""
-        manager = self.kubelet.manager
-        state = manager.cpu.state
-        assignments = {uid: dict(named) for uid, named in state.assignments.items()}
-        held = (state.default, assignments, dict(state.bubbles), dict(manager.memory.machine_state))
-        return id(manager), tuple(self.kubelet.active.items()), *held, manager.device.assignments()
 
     def settle(self, pods: Iterable[Pod], *, restored: bool) -> list[Decision]:
         """Pods that run already: on the state files the node began with (`restored`), else admitted one after the
@@ -215,32 +247,22 @@ class Node:
         that asks for something else than `allocated_pods_state` says was granted runs with what was granted, and its
         resize waits (`pending_resizes`). Stand-ins ask for what they own and nothing else.
         """
-        context = self.kubelet.manager.context
-        context.sources_ready = False
-        wanted = [default_pod(identified(pod), context.gates) for pod in pods]
-        defaulted = [self._as_granted(pod) for pod in wanted]
-        self.kubelet.take_running(defaulted)
-        refused = []
-        for pod in defaulted:
-            refusal = self.kubelet.admit(pod)
-            if refusal is not None:
-                refused.append(self._refused(self.kubelet.admission(pod), refusal))
-            elif self.kubelet.quirks.init_memory_again:
-                self.kubelet.take_over(pod.metadata.uid)
-            else:
-                self.kubelet.start_containers(pod.metadata.uid)
-        context.sources_ready = True
-        context.look_everywhere()
-        self.kubelet.collect()
-        for desired, allocated in zip(wanted, defaulted, strict=True):
-            if allocated.metadata.uid in self.kubelet.active and _differs(desired, allocated, context.gates):
-                self.kubelet.resizes.submit(PendingResize(allocated, desired, None))
+        kubelet, gates = self.kubelet, self.rules.gates
+        wanted = [default_pod(identified(pod), gates) for pod in pods]
+        allocated = [self._as_granted(pod) for pod in wanted]
+        refused: list[Decision] = []
+        kubelet.readmit(allocated, on_refusal=lambda pod, refusal: refused.append(self._refused(pod, refusal)))
+        kubelet.sources_ready()
+        kubelet.manager.remove_stale()
+        for desired, granted in zip(wanted, allocated, strict=True):
+            if granted.metadata.uid in kubelet.active and _differs(desired, granted, gates):
+                kubelet.resizes.submit(PendingResize(granted, desired, None))
         return refused
 
     def _as_granted(self, pod: Pod) -> Pod:
         if pod.metadata.namespace == STAND_IN_NAMESPACE:
             return pod
-        return allocated_pod(pod, self._granted.get(pod.metadata.uid), self.kubelet.manager.context.gates)
+        return allocated_pod(pod, self.kubelet.granted.get(pod.metadata.uid), self.rules.gates)
 
     @property
     def counters(self) -> Mapping[Series, int]:
@@ -302,9 +324,7 @@ class Node:
         changes."""
         known = uid in self.kubelet.active
         self.kubelet.remove_pod(uid)
-        self.kubelet.collect()
-        self._resize_conditions.pop(uid, None)
-        self._granted.pop(uid, None)
+        self.kubelet.manager.remove_stale()
         return known
 
     # In-place resize
@@ -316,7 +336,7 @@ class Node:
         `since`: when the resize was asked for, in seconds of any clock; it orders those that wait. Raises `InputError`
         for a pod that is not here, or that the API server would not store.
         """
-        gates = self.kubelet.manager.context.gates
+        gates = self.rules.gates
         pod = identified(pod)
         known = self.kubelet.active.get(pod.metadata.uid)
         if known is None:
@@ -353,7 +373,8 @@ class Node:
     def _resize_decision(self, attempt: Attempt) -> ResizeDecision:
         uid, verdict = attempt.uid, attempt.verdict
         metadata = attempt.pod.metadata
-        known = self._resize_conditions.pop(uid, None)
+        known = self.kubelet.conditions.get(uid)
+        self.kubelet.conditions = drop(self.kubelet.conditions, uid)
         condition = None
         events: tuple[PodEvent, ...] = ()
         if verdict.outcome == "Allocated":
@@ -361,7 +382,7 @@ class Node:
             events = (self._resize_event("Started", attempt),)
         elif verdict.outcome != "Unchanged":
             condition = pending_condition(verdict.outcome, verdict.message, metadata.generation)
-            self._resize_conditions[uid] = condition
+            self.kubelet.conditions = put(self.kubelet.conditions, uid, condition)
             events = (self._resize_event(verdict.outcome, attempt),) if is_news(condition, known) else ()
         return ResizeDecision(
             name=metadata.name,
@@ -376,7 +397,7 @@ class Node:
         )
 
     def _resize_event(self, kind: ResizeStep, attempt: Attempt) -> PodEvent:
-        gates = self.kubelet.manager.context.gates
+        gates = self.rules.gates
         return resize_event(kind, attempt.pod, gates, self.kubelet.quirks, error=attempt.verdict.message)
 
     def _decision(self, pod: AdmissionPod, **fields: Any) -> Decision:

@@ -71,12 +71,12 @@ class NodeStore:
 
     def admit(self, pod: Pod) -> Decision:
         """Decide and write. Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged."""
+        before = self.node.state
         decision = self.node.admit(pod)
         try:
             self._save()
         except OSError as error:
-            if decision.admitted:
-                self.node.remove(decision.uid)
+            self.node.state = before
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
         return decision
 

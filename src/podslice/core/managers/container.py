@@ -31,6 +31,7 @@ from podslice.core.managers.device_records import DeviceContent, content_from
 from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.memory_rules import MemoryRules
+from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.topology import HintProvider, TopologyManager
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -70,6 +71,19 @@ class ContainerManager:
     reservation) are None until their step is reached.
     """
 
+    __slots__ = (
+        "config",
+        "context",
+        "cpu_manager",
+        "device",
+        "inventory",
+        "machine",
+        "memory_manager",
+        "quirks",
+        "reservation",
+        "restored",
+        "topology",
+    )
     topology: TopologyManager
 
     def __init__(
@@ -87,24 +101,19 @@ class ContainerManager:
         self.restored: frozenset[str] = frozenset()
         """State files that were there at the start."""
 
-    def copy(self) -> ContainerManager:
-        """A container manager in the same state, which goes its own way from now on."""
-        other = ContainerManager.__new__(ContainerManager)
-        other.machine, other.inventory, other.config, other.quirks = (
-            self.machine,
-            self.inventory,
-            self.config,
-            self.quirks,
-        )
-        other.reservation, other.restored = self.reservation, self.restored
-        context = other.context = self.context.copy()
-        other.device = self.device.copy(context)
-        other.cpu_manager = None if self.cpu_manager is None else self.cpu_manager.copy(context)
-        other.memory_manager = None if self.memory_manager is None else self.memory_manager.copy(context)
-        if other.memory_manager is not None:
-            providers: list[HintProvider] = [other.device, other.cpu, other.memory]
-            other.topology = self.topology.copy(context, providers)
-        return other
+    @classmethod
+    def of(cls, rules: NodeRules) -> ContainerManager:
+        """The managers of these rules, started and without any state."""
+        made = cls.__new__(cls)
+        made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
+        made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
+        context = made.context = NodeContext(rules.gates, rules.quirks)
+        made.device = DeviceManager(rules.machine_nodes, context)
+        cpu = made.cpu_manager = CPUManager(rules.cpu, context)
+        memory = made.memory_manager = MemoryManager(rules.memory, context)
+        providers: list[HintProvider] = [made.device, cpu, memory]
+        made.topology = TopologyManager(context, providers, rules.merger, rules.config.topology_manager_scope)
+        return made
 
     @property
     def cpu(self) -> CPUManager:
@@ -269,8 +278,10 @@ class ContainerManager:
         files.update(_changed(MEMORY_STATE_FILE, memory))
 
     def register_plugins(self) -> None:
-        """The plugins of the machine's devices register and list them."""
+        """The plugins of the machine's devices register and list them, if they are not there already."""
         for resource in self.inventory.resources:
+            if self.device.is_served(resource.resource):
+                continue
             plugin = SimulatedPlugin(preferred_allocation=resource.preferred_allocation)
             self.device.register(resource.resource, resource.devices, plugin)
 

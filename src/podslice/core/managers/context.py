@@ -71,16 +71,6 @@ class NodeContext:
         self.unaligned: tuple[str, ...] = ()
         """What kept the latest pod from being aligned, a clause for each resource."""
 
-    def copy(self) -> NodeContext:
-        """Another context of the same node, which counts for itself."""
-        other = NodeContext.__new__(NodeContext)
-        other.gates, other.quirks = self.gates, self.quirks
-        other.active, other.leftovers, other.sources_ready = self.active, self.leftovers, self.sources_ready
-        other.metrics = self.metrics.copy()
-        other.purse = self.purse
-        other.ended_early, other.unaligned = self.ended_early, self.unaligned
-        return other
-
     def activate(self, pod: AdmissionPod) -> None:
         """The pod is on the node from now on; a changed specification of a known pod may orphan containers."""
         if pod.uid in self.active:

@@ -85,12 +85,6 @@ class CPUManager:
         self.filed: Content | None = self.file_content
         self._encoder: CPUStateEncoder | None = None
 
-    def copy(self, context: NodeContext) -> CPUManager:
-        """A manager of the same state for another context."""
-        other = CPUManager(self.rules, context, self.state)
-        other.filed = self.filed
-        return other
-
     @property
     def file_content(self) -> Content:
         """What the state file is to hold."""

@@ -34,6 +34,20 @@ class DeviceCapacity(NamedTuple):
     removed: list[str]
 
 
+Content = tuple[Records, dict[str, DevicePool]]
+"""What the checkpoint file holds."""
+
+
+def device_capacity(pools: Mapping[str, DevicePool]) -> DeviceCapacity:
+    """What these pools add to the node status."""
+    registered = {resource: pool for resource, pool in pools.items() if pool.registered}
+    return DeviceCapacity(
+        {resource: (pool.healthy | pool.unhealthy).bit_count() for resource, pool in registered.items()},
+        {resource: pool.healthy.bit_count() for resource, pool in registered.items()},
+        [],
+    )
+
+
 class DeviceManager:
     """Devices of one node by extended resource; a hint provider, and the first one asked.
 
@@ -57,18 +71,17 @@ class DeviceManager:
         self.state = DeviceState.restored(content, self.machine_nodes, running, now=now)
         self.filed = self.file_content
 
-    def copy(self, context: NodeContext) -> DeviceManager:
-        """A manager of the same state for another context."""
-        other = DeviceManager(self.machine_nodes, context, self.state)
-        other.filed = self.filed
-        return other
-
     # Plugins and their lists
 
     def register(self, resource: str, devices: Iterable[Device], plugin: DevicePlugin) -> None:
         """A plugin serves `resource` from now on and has sent its first list."""
         self.state = self.state.with_pool(resource, self._pool(resource).served_by(plugin))
         self.update_devices(resource, devices)
+
+    def is_served(self, resource: str) -> bool:
+        """True while a plugin serves the resource."""
+        pool = self.state.pools.get(resource)
+        return pool is not None and pool.plugin is not None and pool.stopped_at is None
 
     def update_devices(self, resource: str, devices: Iterable[Device]) -> None:
         """The plugin's complete list of devices (memory-device 2.4)."""
@@ -83,15 +96,10 @@ class DeviceManager:
     def capacity(self, *, now: float = 0.0) -> DeviceCapacity:
         """The capacity report of a node status update; drops resources without a plugin for 5 minutes
         (memory-device 2.4)."""
-        report = DeviceCapacity({}, {}, [])
-        for resource, pool in self.state.pools.items():
-            if pool.expired(now):
-                self.state = self.state.with_pool(resource, pool.forgotten()).written()
-                report.removed.append(resource)
-            elif pool.registered:
-                report.capacity[resource] = (pool.healthy | pool.unhealthy).bit_count()
-                report.allocatable[resource] = pool.healthy.bit_count()
-        return report
+        removed = [resource for resource, pool in self.state.pools.items() if pool.expired(now)]
+        for resource in removed:
+            self.state = self.state.with_pool(resource, self.state.pools[resource].forgotten()).written()
+        return device_capacity(self.state.pools)._replace(removed=removed)
 
     def _pool(self, resource: str) -> DevicePool:
         return self.state.pools.get(resource) or DevicePool.on(self.machine_nodes)
@@ -99,7 +107,7 @@ class DeviceManager:
     # The checkpoint
 
     @property
-    def file_content(self) -> tuple[Records, dict[str, DevicePool]]:
+    def file_content(self) -> Content:
         """What the checkpoint file is to hold."""
         return self.state.file, self.state.pools
 

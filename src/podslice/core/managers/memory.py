@@ -71,12 +71,6 @@ class MemoryManager:
         self.state, self.rules = found.state, found.rules
         self.filed = self.file_content if found.as_filed else None
 
-    def copy(self, context: NodeContext) -> MemoryManager:
-        """A manager of the same state for another context."""
-        other = MemoryManager(self.rules, context, self.state)
-        other.filed = self.filed
-        return other
-
     @property
     def file_content(self) -> Content:
         """What the state file is to hold."""

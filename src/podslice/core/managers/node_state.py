@@ -9,6 +9,8 @@ from podslice.core.managers.device_state import DeviceState
 from podslice.core.managers.memory_state import MemoryState
 from podslice.core.managers.topology import TopologyState
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.pod_allocation import PodAllocation
+from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import Waiting
 from podslice.core.scheduling.predicates import PodOnNode
 from podslice.core.state.model import CPUState
@@ -23,16 +25,17 @@ class ContainerStatus(msgspec.Struct, frozen=True):
     removed: bool = False
 
 
-class NodeState(msgspec.Struct, frozen=True):
+class NodeState(msgspec.Struct, frozen=True, eq=False):
     """A node at one moment. Whoever keeps it can go back to it: nothing in it ever changes.
 
-    `pods` are on the node, in order of first admission, `seen` what the predicates made of them. `statuses` are the
-    runtime's containers by pod. `unmanaged`: pods that run since before the gate PodLevelResourceManagers was turned
-    on. `leftovers`, `sources_ready` as in `NodeContext`.
+    `pods` are on the node, in order of first admission. `statuses` are the runtime's containers by pod. `unmanaged`:
+    pods that run since before the gate PodLevelResourceManagers was turned on. `granted`: what state files say was
+    granted to pods that are to be admitted again, `conditions`: what their pods were told about resizes that wait.
+    `leftovers`, `sources_ready` as in `NodeContext`. `seen` is what the predicates made of pods, and counts for nothing
+    when states are compared.
     """
 
     pods: dict[str, AdmissionPod]
-    seen: dict[str, PodOnNode]
     statuses: dict[str, dict[str, ContainerStatus]]
     unmanaged: frozenset[str]
     cpu: CPUState
@@ -40,5 +43,22 @@ class NodeState(msgspec.Struct, frozen=True):
     device: DeviceState
     topology: TopologyState
     resizes: Waiting
+    granted: dict[str, PodAllocation]
+    conditions: dict[str, ResizeCondition]
     leftovers: dict[str, Leftovers]
     sources_ready: bool
+    seen: dict[str, PodOnNode]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NodeState):
+            return NotImplemented
+        return self is other or (self._facts == other._facts and list(self.pods) == list(other.pods))
+
+    def __hash__(self) -> int:
+        return hash((self.cpu.default, tuple(self.pods)))
+
+    @property
+    def _facts(self) -> tuple[object, ...]:
+        held = self.cpu, self.memory, self.device, self.topology, self.pods, self.statuses
+        kept = self.unmanaged, self.resizes, self.granted, self.conditions, self.leftovers, self.sources_ready
+        return *held, *kept

@@ -124,6 +124,8 @@ class TopologyState(msgspec.Struct, frozen=True):
 class TopologyManager:
     """`merger` None is policy `none`: no hints, no verdict. Stores one affinity per container."""
 
+    __slots__ = ("context", "merger", "providers", "recorded", "scope", "state")
+
     def __init__(self, context: NodeContext, providers: Sequence[HintProvider], merger: Merger | None, scope: str):
         self.context = context
         self.providers = providers
@@ -131,12 +133,6 @@ class TopologyManager:
         self.scope = scope
         self.state = TopologyState()
         self.recorded: list[AskedHints] | None = None
-
-    def copy(self, context: NodeContext, providers: Sequence[HintProvider]) -> TopologyManager:
-        """A manager of the same state for another context."""
-        other = TopologyManager(context, providers, self.merger, self.scope)
-        other.state = self.state
-        return other
 
     def affinity(self, uid: str, container: str) -> Hint:
         """The stored affinity; `NO_AFFINITY` where there is none (cpu-topology 9.6)."""
