@@ -143,17 +143,19 @@ def test_there_are_enough_kill_points(tmp_path: Path) -> None:
     assert total >= 2000
 
 
+class FullDisk(RealFiles):
+    """Takes nothing more once it is `full`."""
+
+    full = False
+
+    def write(self, path: Path, data: bytes) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().write(path, data)
+
+
 def test_failed_write_takes_the_decision_back(tmp_path: Path) -> None:
     """A decision that is not on disk was not made."""
-
-    class FullDisk(RealFiles):
-        full = False
-
-        def write(self, path: Path, data: bytes) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            super().write(path, data)
-
     disk = FullDisk()
     store = NodeStore(tmp_path, MACHINE, CONFIG, files=disk)
     before = dict(store.node.files)
@@ -161,6 +163,28 @@ def test_failed_write_takes_the_decision_back(tmp_path: Path) -> None:
     with pytest.raises(StateWriteError, match="No space left on device"):
         store.admit(make_pod("p", ("c", "2")))
     assert dict(store.node.files) == before
+
+
+@pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
+def test_a_running_pod_stays_when_it_is_admitted_again_on_a_full_disk(tmp_path: Path, profile: str) -> None:
+    """An admission that cannot be written leaves the node as it was, with the pod if it was there before."""
+    disk = FullDisk()
+    store = NodeStore(tmp_path, MACHINE, CONFIG, profile=profile, files=disk)
+    for name in ("stays", "leaves"):
+        assert store.admit(make_pod(name, ("c", "2"))).admitted
+    disk.full = True
+    with pytest.raises(StateWriteError):
+        store.remove("leaves")
+    before = store.node.state
+    with pytest.raises(StateWriteError):
+        store.admit(make_pod("stays", ("c", "2")))
+    assert store.node.pods == ("stays",)
+    assert store.node.state == before
+    disk.full = False
+    store.save()
+    again = NodeStore(tmp_path, MACHINE, CONFIG, profile=profile, running=[make_pod("stays", ("c", "2"))])
+    assert again.refused == []
+    assert again.node.view.owners == store.node.view.owners
 
 
 CHILD = """
