@@ -121,6 +121,7 @@ class Kubelet:
         "running",
         "seen",
         "statuses",
+        "undoes_refusals",
         "unmanaged",
     )
 
@@ -165,6 +166,7 @@ class Kubelet:
         made._rules = rules
         made.cgroup_version, made.predicates = rules.cgroup_version, rules.predicates
         made.devices, made.quirks = rules.inventory, rules.quirks
+        made.undoes_refusals = not rules.quirks.refused_pods_leave_state
         made.machine, made.config = rules.machine, rules.config
         made.preempted = ()
         made._resources = made._device_content = None
