@@ -14,8 +14,8 @@ from random import Random
 
 from benchmarks.measure import Result
 from podslice import KubeletConfig, Node, Pod, load_gallery, load_pods
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.explain import Explainer
-from podslice.advise.explain.record import recording
 from podslice.advise.inspect.build import inspect_pod
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.machine.model import Machine
@@ -100,7 +100,7 @@ def explaining(refused: int = REFUSED) -> Iterator[Result]:
             for holes in (False, True):
                 node, pods = refused_pods(machine, config, holes=holes, alike=alike, number=refused)
                 start = time.process_time()
-                explainer = Explainer(node.kubelet)
+                explainer = Explainer(Trial.of(node))
                 fixes = sum(len(explainer.explain(pod).fixes) for pod in pods)
                 times.append((time.process_time() - start) / len(pods) * 1e3)
                 kinds = f"{len(_SHAPES) * len(_SIZES)} kinds" if alike else "all different"
@@ -117,7 +117,7 @@ def _admissions(recorded: bool) -> float:
     start = time.process_time()
     for pod in pods:
         if recorded:
-            with recording(node.kubelet):
+            with Trial.on(node).recording():
                 node.admit(pod)
         else:
             node.admit(pod)

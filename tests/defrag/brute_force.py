@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from podslice import Pod
+from podslice import Node, Pod
 from podslice.advise.defrag.groups import Group, movable_groups
 from podslice.advise.defrag.space import put
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.changes import EditPod, admits
 from podslice.core.kubelet import Kubelet
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
@@ -18,16 +19,17 @@ Layout = tuple[tuple[Bits, Bits], ...]
 """CPUs and memory nodes of every group."""
 
 
-def fewest_by_force(kubelet: Kubelet, pod: Pod, most: int) -> int | None:
+def fewest_by_force(node: Node, pod: Pod, most: int) -> int | None:
     """The fewest container moves that make the pod fit, None if more than `most` or impossible."""
-    groups = movable_groups(kubelet)
+    kubelet = node.kubelet
+    groups = movable_groups(node.view)
     start: Layout = tuple((group.cpus, group.nodes) for group in groups)
     valid: dict[Layout, bool] = {start: True}
     best = {start: 0}
     ring: dict[int, list[Layout]] = {0: [start]}
     for moved in range(most + 1):
         for layout in ring.get(moved, []):
-            if best[layout] == moved and admits(_laid_out(kubelet, groups, layout), pod, EditPod(pod)):
+            if best[layout] == moved and admits(Trial(_laid_out(kubelet, groups, layout)), pod, EditPod(pod)):
                 return moved
         for layout in ring.get(moved, []):
             if best[layout] < moved:
@@ -82,7 +84,7 @@ def _laid_out(kubelet: Kubelet, groups: list[Group], layout: Layout) -> Kubelet:
     default = cpu.state.default
     for group, (cpus, nodes) in zip(groups, layout, strict=True):
         default |= group.cpus
-        put(copy, group, cpus, nodes)
+        put(Trial(copy), group, cpus, nodes)
     for cpus, _ in layout:
         default &= ~cpus
     cpu.state = cpu.state.with_default(default)

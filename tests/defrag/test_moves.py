@@ -9,6 +9,7 @@ from podslice import Node
 from podslice.advise.defrag.groups import movable_groups
 from podslice.advise.defrag.largest import largest_pod, probe
 from podslice.advise.defrag.plan import Plan, apply_move, defragment, problem_with
+from podslice.advise.drive.trial import Trial
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import Quantity
 from podslice.statefiles.names import DEVICE_STATE_FILE
@@ -29,7 +30,7 @@ def checked(node: Node, wanted: object, plan: Plan) -> None:
     facts = NodeFacts(node.machine, kubelet.manager.cpu.reserved, {})
     for move in plan.moves:
         before = kubelet.manager.cpu.state.default.bit_count()
-        apply_move(kubelet, move)
+        apply_move(node, move)
         assert kubelet.manager.cpu.state.default.bit_count() == before > 0
         for name, data in node.files.items():
             found = [finding for finding in verify(data, facts)[1] if finding.level == "error"]
@@ -49,14 +50,14 @@ def test_plans_are_as_short_as_brute_force_finds(seed: int, machine: str) -> Non
     """On tiny machines no sequence of valid moves, whatever CPUs it picks, is shorter than the plan."""
     memory = seed % 3 == 0
     node, pods = fragmented(seed, machine, pods=8, sizes="112", memory=memory)
-    if len(movable_groups(node.kubelet)) > (3 if memory else 5):
+    if len(movable_groups(node.view)) > (3 if memory else 5):
         return
     for wanted in pods:
-        plan = defragment(node.kubelet, wanted)
+        plan = defragment(node, wanted)
         assert plan.proven
         if plan.at_least or plan.moves:
             most = plan.container_moves if plan.fits else 3
-            assert fewest_by_force(node.kubelet, wanted, most) == (most if plan.fits else None)
+            assert fewest_by_force(node, wanted, most) == (most if plan.fits else None)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -65,7 +66,7 @@ def test_plans_work_on_the_node_itself(seed: int) -> None:
     node, pods = fragmented(seed, SMALL, pods=40, sizes="1124", memory=seed % 2 == 0, leave=4)
     for wanted in pods:
         before = dict(node.files)
-        plan = defragment(node.kubelet, wanted, limit=300)
+        plan = defragment(node, wanted, limit=300)
         assert dict(node.files) == before, "planning changed the node"
         if plan.fits:
             checked(node, wanted, plan)
@@ -86,19 +87,19 @@ def test_one_move_makes_room() -> None:
     node = _fragmented()
     wanted = pod("big", "9")
     assert not node.admit(wanted).admitted
-    plan = defragment(node.kubelet, wanted)
+    plan = defragment(node, wanted)
     assert (plan.fits, plan.container_moves, plan.at_least, plan.proven) == (True, 1, 1, True)
     checked(node, wanted, plan)
 
 
 def test_nothing_to_do_for_a_pod_that_fits() -> None:
     """A pod that fits needs no moves."""
-    assert defragment(_fragmented().kubelet, pod("small", "2")) == Plan(True, (), 0, 0, True, CPUSet((1, 2)))
+    assert defragment(_fragmented(), pod("small", "2")) == Plan(True, (), 0, 0, True, CPUSet((1, 2)))
 
 
 def test_impossible_is_proven() -> None:
     """More CPUs than a NUMA node has cannot be had by moving, and the answer says so."""
-    plan = defragment(_fragmented().kubelet, pod("huge", "17"))
+    plan = defragment(_fragmented(), pod("huge", "17"))
     assert not plan.fits
     assert plan.proven
 
@@ -112,7 +113,7 @@ def test_pods_with_devices_stay() -> None:
         if not node.kubelet.devices:
             continue
         holders = {uid for uid in node.kubelet.active if node.kubelet.manager.device.holds_devices(uid)}
-        moved = {move.uid for wanted in pods for move in defragment(node.kubelet, wanted, limit=500).moves}
+        moved = {move.uid for wanted in pods for move in defragment(node, wanted, limit=500).moves}
         pinned = {uid for uid in holders if len(node.kubelet.active[uid].containers) == 1}
         assert not moved & pinned
 
@@ -125,10 +126,10 @@ def test_bounded_search_says_what_is_not_proven() -> None:
     for number in (1, 5, 8, 12):
         node.remove(f"q{number}")
     wanted = pod("big", "8")
-    exact = defragment(node.kubelet, wanted)
+    exact = defragment(node, wanted)
     assert exact.proven
     assert exact.fits
-    bounded = defragment(node.kubelet, wanted, limit=1)
+    bounded = defragment(node, wanted, limit=1)
     assert not bounded.proven or bounded.container_moves == exact.container_moves
     assert bounded.at_least <= exact.container_moves
 
@@ -137,7 +138,7 @@ def test_large_nodes_get_a_plan() -> None:
     """On 256 CPUs with many pods a plan is found, and applied, for a pod nearly as large as a NUMA node."""
     node, _ = fragmented(4, LARGE, pods=80, sizes="2444", memory=False, leave=4)
     wanted = pod("big", "24")
-    plan = defragment(node.kubelet, wanted, limit=2000)
+    plan = defragment(node, wanted, limit=2000)
     assert plan.fits
     checked(node, wanted, plan)
 
@@ -147,7 +148,7 @@ def test_several_large_containers_get_a_plan() -> None:
     """Three containers that need most of three NUMA nodes: the search makes room for all of them, not only for one."""
     node, _ = fragmented(4, LARGE, pods=80, sizes="2444", memory=False, leave=4)
     wanted = pod("big", "20", "20", "20")
-    plan = defragment(node.kubelet, wanted, limit=700)
+    plan = defragment(node, wanted, limit=700)
     assert plan.fits
     assert plan.container_moves > 1
     checked(node, wanted, plan)
@@ -156,24 +157,22 @@ def test_several_large_containers_get_a_plan() -> None:
 def test_more_than_is_free_is_proven() -> None:
     """Moves free no CPUs, so a pod whose containers together ask for more than is free is refused at once."""
     node, _ = fragmented(4, LARGE, pods=80, sizes="2444", memory=False, leave=4)
-    free = (node.kubelet.manager.cpu.state.default & ~node.kubelet.manager.cpu.reserved).bit_count()
+    free = len(node.assignable_cpus)
     parts = [str(free // 8 + 1)] * 8
-    plan = defragment(node.kubelet, pod("wide", *parts), limit=1)
+    plan = defragment(node, pod("wide", *parts), limit=1)
     assert (plan.fits, plan.proven) == (False, True)
 
 
 def test_largest_pod() -> None:
     """Thirteen CPUs are free, nowhere more than seven together; moving makes room for more."""
     node = _fragmented()
-    found = largest_pod(
-        node.kubelet, probe(Quantity.parse("1Mi")), lambda wanted: defragment(node.kubelet, wanted, limit=5000)
-    )
+    found = largest_pod(node, probe(Quantity.parse("1Mi")), lambda wanted: defragment(node, wanted, limit=5000))
     assert isinstance(found.plan, Plan)
-    free = (node.kubelet.manager.cpu.state.default & ~node.kubelet.manager.cpu.reserved).bit_count()
+    free = len(node.assignable_cpus)
     assert found.now < found.after <= free
     assert found.proven
     for size in range(found.after + 1, free + 1):
-        assert not defragment(node.kubelet, pod("more", str(size), memory="1Mi")).fits
+        assert not defragment(node, pod("more", str(size), memory="1Mi")).fits
     checked(node, pod("largest", str(found.after), memory="1Mi"), found.plan)
 
 
@@ -181,7 +180,7 @@ def test_a_spoilt_plan_is_noticed() -> None:
     """The check of plans finds CPUs that are not free, and a pod that does not fit afterwards."""
     node = _fragmented()
     wanted = pod("big", "9")
-    (move,) = defragment(node.kubelet, wanted).moves
+    (move,) = defragment(node, wanted).moves
     taken = next(
         bits
         for uid, named in node.kubelet.manager.cpu.state.assignments.items()
@@ -190,5 +189,5 @@ def test_a_spoilt_plan_is_noticed() -> None:
     )
     container = msgspec.structs.replace(move.containers[0], cpus_after=CPUSet.from_bits(taken))
     spoilt = msgspec.structs.replace(move, containers=(container,))
-    assert "not free" in problem_with(node.kubelet.copy(), [spoilt], wanted)
-    assert "refused" in problem_with(node.kubelet.copy(), [], wanted)
+    assert "not free" in problem_with(Trial.of(node), [spoilt], wanted)
+    assert "refused" in problem_with(Trial.of(node), [], wanted)

@@ -63,13 +63,13 @@ def test_plans_work_and_are_smallest(seed: int) -> None:
             continue
         node = setup.node()
         before = dict(node.files)
-        plan = plan_restarts(node.kubelet, pod, most=2)
+        plan = plan_restarts(node, pod, most=2)
         assert dict(node.files) == before
         uids = [other.metadata.uid for other in setup.running]
         assert plan.exhaustive
         if plan.fits:
             checked(setup, pod, plan)
-            carry_out(node.kubelet, plan, pod)
+            carry_out(node, plan, pod)
             assert set(node.kubelet.active) == {*uids, pod.metadata.uid}
         sizes = range(len(plan.restarted) if plan.fits else 3)
         assert not any(fits_with(setup, pod, some) for size in sizes for some in combinations(uids, size))
@@ -77,9 +77,7 @@ def test_plans_work_and_are_smallest(seed: int) -> None:
 
 def largest(node: Node, *, most: int) -> Largest:
     """The largest pod with one container, with at most so many restarts."""
-    return largest_pod(
-        node.kubelet, make_pod("new", ("c", "1")), lambda wanted: plan_restarts(node.kubelet, wanted, most=most)
-    )
+    return largest_pod(node, make_pod("new", ("c", "1")), lambda wanted: plan_restarts(node, wanted, most=most))
 
 
 def scattered() -> Node:
@@ -97,14 +95,14 @@ def test_plan_by_hand() -> None:
     node = make_node(SMALL, topology_manager_policy="single-numa-node")
     for name in ("first", "second"):
         assert node.admit(make_pod(name, ("c", "4"))).admitted
-    plan = plan_restarts(node.kubelet, make_pod("big", ("c", "7")))
+    plan = plan_restarts(node, make_pod("big", ("c", "7")))
     assert (plan.fits, plan.restarted) == (True, ("first",))
     assert [(s.action, s.uid, str(s.before), str(s.after)) for s in plan.steps] == [
         ("stop", "first", "2-5", ""),
         ("place", "big", "", "1-7"),
         ("start", "first", "2-5", "12-15"),
     ]
-    assert not plan_restarts(node.kubelet, make_pod("huge", ("c", "8"))).fits
+    assert not plan_restarts(node, make_pod("huge", ("c", "8"))).fits
     grown = largest(node, most=1)
     assert (grown.now, grown.after, grown.proven) == (4, 7, True)
 
@@ -120,6 +118,6 @@ def test_largest_pod() -> None:
 
 def test_fits_already() -> None:
     """A pod that fits needs no moves, and the plan says only where it goes."""
-    plan = plan_restarts(make_node(SMALL).kubelet, make_pod("x", ("c", "2")))
+    plan = plan_restarts(make_node(SMALL), make_pod("x", ("c", "2")))
     assert (plan.fits, plan.restarted, plan.exhaustive) == (True, (), True)
     assert [step.action for step in plan.steps] == ["place"]

@@ -33,8 +33,8 @@ def check_fixes(setup: Setup, pod: Pod) -> int:
     """Apply every fix of a refusal; returns their number."""
     node = setup.node()
     before = dict(node.files)
-    gates = node.kubelet.manager.context.gates
-    fixes = find_fixes(node.kubelet, pod)
+    gates = node.view.gates
+    fixes = find_fixes(node, pod)
     assert dict(node.files) == before, "looking for fixes changed the node"
     for fix in fixes:
         assert works(setup, pod, fix), f"{fix.text} does not help {pod.metadata.name}"
@@ -64,9 +64,9 @@ def test_fixes_work_with_upstream_defects(seed: int) -> None:
 def check_complete(setup: Setup, pod: Pod) -> None:
     """Brute force over the searched classes: where any change helps, a fix of that class is found."""
     node = setup.node()
-    fixes = find_fixes(node.kubelet, pod)
+    fixes = find_fixes(node, pod)
     codes = {fix.code for fix in fixes}
-    defaulted = default_pod(pod, node.kubelet.manager.context.gates)
+    defaulted = default_pod(pod, node.view.gates)
     for place, name, amounts in _smaller_amounts(defaulted):
         best = next((a for a in amounts if _admits_edited(setup, defaulted, place, name, a)), None)
         if best is not None:
@@ -74,7 +74,7 @@ def check_complete(setup: Setup, pod: Pod) -> None:
                 fix for fix in fixes if fix.code == "shrink" and _reduces(defaulted, fix, place, name) >= best.nano
             ]
             assert found, f"{place or 'pod'} {name} {best.canonical()} would do"
-    if not is_valid(defaulted, node.kubelet.manager.context.gates):
+    if not is_valid(defaulted, node.view.gates):
         assert all(isinstance(fix.change, EditPod) for fix in fixes)
         return
     if any(_admits_without(setup, pod, gone) for size in (1, 2) for gone in combinations(setup.running, size)):
@@ -112,7 +112,7 @@ def _smaller_amounts(pod: Pod) -> Iterator[tuple[str, str, list[Quantity]]]:
 def _admits_edited(setup: Setup, pod: Pod, place: str, name: str, amount: Quantity) -> bool:
     edited = with_amounts(pod, {(place, name): amount})
     node = setup.node()
-    return is_valid(edited, node.kubelet.manager.context.gates) and node.admit(edited).admitted
+    return is_valid(edited, node.view.gates) and node.admit(edited).admitted
 
 
 def _reduces(pod: Pod, fix: object, place: str, name: str) -> int:
@@ -189,7 +189,7 @@ def test_unused_huge_pages_are_released() -> None:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
     node = Node(msgspec.structs.replace(machine, nodes=pages, hugepages=None), config)
     pod = make_pod("big", ("c", "2"), memory="5Gi")
-    texts = [fix.text for fix in find_fixes(node.kubelet, pod)]
+    texts = [fix.text for fix in find_fixes(node, pod)]
     assert "Release 512 unused hugepages-2Mi pages on NUMA node 0 and restart the kubelet" in texts
 
 
@@ -205,7 +205,7 @@ def test_an_empty_node_needs_no_draining() -> None:
         eviction_hard={},
     )
     node = Node(from_synthetic("pack:1 numa:2(memory=2GiB) core:2 pu:1"), config, predicates=False)
-    texts = [fix.text for fix in find_fixes(node.kubelet, make_pod("big", ("c", "1"), memory="3Gi"))]
+    texts = [fix.text for fix in find_fixes(node, make_pod("big", ("c", "1"), memory="3Gi"))]
     assert any(text.endswith("and start the kubelet without its old state files") for text in texts)
     assert not any("drained" in text for text in texts)
 
@@ -223,7 +223,7 @@ def test_a_pod_over_its_budget_is_only_mended_by_edits() -> None:
     refuses the pod on all of them."""
     pod = make_pod("exceed", ("a", "3"), ("b", "2"), budget="4")
     config = {"topology_manager_policy": "restricted", "topology_manager_scope": "pod"}
-    fixes = find_fixes(make_node(**config, feature_gates={"PodLevelResourceManagers": True}).kubelet, pod)
+    fixes = find_fixes(make_node(**config, feature_gates={"PodLevelResourceManagers": True}), pod)
     assert fixes
     assert all(isinstance(fix.change, EditPod) for fix in fixes)
 
@@ -237,7 +237,7 @@ def test_guarantees_come_before_size() -> None:
         topology_manager_policy="single-numa-node",
         cpu_manager_policy_options=options,
     )
-    fixes = find_fixes(node.kubelet, make_pod("hana", ("c", "20")))
+    fixes = find_fixes(node, make_pod("hana", ("c", "20")))
     kept = [bool(fix.losses) for fix in fixes]
     assert kept == sorted(kept)
     assert (fixes[0].code, fixes[0].losses) == ("shrink", ())

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from podslice import CPUSet, KubeletConfig, MemoryReservation, Node, Pod
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.candidates import Candidate, Cell
 from podslice.advise.explain.codes import REFUSALS
 from podslice.advise.explain.explain import Explanation, explain
-from podslice.advise.explain.record import recording
 from podslice.advise.explain.verdict import refusal_code
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.model import HugePages
@@ -27,7 +27,7 @@ TWO_NODES = "pack:1 numa:2(memory=8GB) core:4 pu:2"
 
 
 def explained(node: Node, pod: Pod, *, fixes: bool = False) -> Explanation:
-    return explain(node.kubelet, pod, fixes=fixes)
+    return explain(node, pod, fixes=fixes)
 
 
 def test_trace_of_an_admitted_pod() -> None:
@@ -178,9 +178,9 @@ def test_recording_changes_no_decision(seed: int) -> None:
     for setup, pod in refusals(seed):
         node = setup.node()
         plain, listened = node.kubelet.copy(), node.kubelet.copy()
-        defaulted = default_pod(pod, node.kubelet.manager.context.gates)
+        defaulted = default_pod(pod, node.view.gates)
         refusal = plain.admit(defaulted)
-        with recording(listened) as record:
+        with Trial(listened).recording() as record:
             assert listened.admit(defaulted) == refusal
         assert listened.manager.topology.providers == [
             listened.manager.device,
@@ -210,7 +210,7 @@ def test_fork_is_independent(seed: int) -> None:
         assert dict(node.files) == before
         assert not setup.running or copy.files != before or not copy.active
         again = node.kubelet.copy()
-        defaulted = default_pod(pod, node.kubelet.manager.context.gates)
+        defaulted = default_pod(pod, node.view.gates)
         assert again.admit(defaulted) is not None
 
 

@@ -75,7 +75,7 @@ def test_sums_are_refused() -> None:
 def test_upstream_counts_nothing() -> None:
     """Profile kubelet-1.36 admits 8E CPUs as v1.36.2 does, and explain names the overflow."""
     node = Node(MACHINE, CONFIG, profile="kubelet-1.36")
-    told = explain(node.kubelet, pod("8E"))
+    told = explain(node, pod("8E"))
     assert told.trace.containers[0].eligibility == "overflow"
     assert node.admit(pod("8E")).admitted
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from podslice.advise.defrag.plan import Plan
 from podslice.advise.defrag.plan import defragment as plan_moves
 from podslice.advise.defrag.restarts import RestartPlan, plan_restarts
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.explain import Explainer, Explanation, explain_each
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
@@ -42,14 +43,14 @@ def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
     now = node.rules, node.state
     known = _explainers.get(node)
     if known is None or known[0] != now:
-        known = _explainers[node] = now, Explainer(node.kubelet)
+        known = _explainers[node] = now, Explainer(Trial.of(node))
     return known[1].explain(identified(pod), fixes=fixes)
 
 
 def explain_all(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explanation]:
     """One explanation after the other, each as soon as it is known; admitted pods are there for those after them, on a
     copy of the node."""
-    for one in explain_each(node.kubelet, map(identified, pods), fixes=fixes):
+    for one in explain_each(node, map(identified, pods), fixes=fixes):
         yield one.explanation
 
 
@@ -58,8 +59,8 @@ def defragment(node: Node, pod: Pod, *, restarts: bool = False, most: int | None
     that end and start again; at most so many. Every plan was carried out on a copy of the node."""
     pod = identified(pod)
     if restarts:
-        return plan_restarts(node.kubelet, pod, most=_FEW_RESTARTS if most is None else most)
-    return plan_moves(node.kubelet, pod, most=most)
+        return plan_restarts(node, pod, most=_FEW_RESTARTS if most is None else most)
+    return plan_moves(node, pod, most=most)
 
 
 def whatif(pods: Sequence[Pod], scenarios: Iterable[Scenario], *, profile: str = "podslice") -> list[Outcome]:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from podslice.advise.drive.trial import Trial
 from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_options
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.machine.model import Machine
-from podslice.core.managers.container import ContainerManager, gates_refused
+from podslice.core.managers.container import gates_refused
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.gate_table import NEWEST, OLDEST, gate_states
 from podslice.core.values.gates import GATES, FeatureGates, GateError, check_gates
@@ -30,17 +31,14 @@ def node_facts(
     """
     if minor != NEWEST:
         config = _as_of(config, minor)
-    manager = ContainerManager(machine, config, KUBELET_1_36)
-    manager.start({})
-    memory = None
-    if manager.memory.static:
-        memory = reserved_memory_bytes(config, machine, manager.reservation or {})
+    view = Trial.started(machine, config, KUBELET_1_36).view
+    memory = reserved_memory_bytes(config, machine, view.reservation) if view.binds_memory else None
     return NodeFacts(
         machine=machine,
-        reserved=manager.cpu.reserved,
-        strict=manager.cpu.static and manager.cpu.options.strict_cpu_reservation,
+        reserved=view.reserved,
+        strict=view.pins_cpus and view.cpu_options.strict_cpu_reservation,
         containers=containers or {},
-        policies={"cpu": manager.cpu.policy, "memory": manager.memory.policy},
+        policies={"cpu": config.cpu_manager_policy, "memory": config.memory_manager_policy},
         memory_reserved=memory,
     )
 

@@ -12,15 +12,14 @@ import msgspec
 from podslice.advise.defrag.plan import Plan, apply_move, defragment
 from podslice.advise.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
 from podslice.advise.defrag.search import MOST_STATES
-from podslice.advise.explain.changes import lands
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
 from podslice.core.errors import InputError
-from podslice.core.kubelet import Kubelet
 from podslice.core.machine.topology import CPUTopology
+from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.render.ansi import echo
@@ -86,17 +85,17 @@ def defrag(
     """
     size = _quantity(memory)
     started = start_node(**options)
-    kubelet = started.node.kubelet
-    read = read_pods(files, taken=set(kubelet.active), **options)
+    node = started.node
+    read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*started.warnings, *read.warnings))
     pods = [one.pod for one in read.pods]
     mode = _Mode(restarts, most, limit)
     if not largest and pods:
-        _fit_pods(kubelet, pods, mode, output, only_refused=only_refused)
+        _fit_pods(node, pods, mode, output, only_refused=only_refused)
         return
     if len(pods) > 1:
         raise InputError(f"{len(pods)} pods", source=", ".join(files), remedy="--largest sizes one pod")
-    _fit_largest(kubelet, pods[0] if pods else None, size, mode, output)
+    _fit_largest(node, pods[0] if pods else None, size, mode, output)
 
 
 class _Mode(NamedTuple):
@@ -110,13 +109,13 @@ class _Mode(NamedTuple):
     def bound(self) -> int | None:
         return _MOST_RESTARTS if self.restarts and self.most is None else self.most
 
-    def plan(self, kubelet: Kubelet, pod: Pod) -> Plan | RestartPlan:
+    def plan(self, node: Node, pod: Pod) -> Plan | RestartPlan:
         if self.restarts:
-            return plan_restarts(kubelet, pod, most=self.bound or 0, limit=self.limit or MOST_TRIES)
-        return defragment(kubelet, pod, most=self.bound, limit=self.limit or MOST_STATES)
+            return plan_restarts(node, pod, most=self.bound or 0, limit=self.limit or MOST_TRIES)
+        return defragment(node, pod, most=self.bound, limit=self.limit or MOST_STATES)
 
-    def planner(self, kubelet: Kubelet) -> Callable[[Pod], Plan | RestartPlan]:
-        return lambda pod: self.plan(kubelet, pod)
+    def planner(self, node: Node) -> Callable[[Pod], Plan | RestartPlan]:
+        return lambda pod: self.plan(node, pod)
 
 
 def _quantity(text: str) -> Quantity:
@@ -126,12 +125,12 @@ def _quantity(text: str) -> Quantity:
         raise InputError(f"{text!r} is not a quantity: {error}", path="--memory", remedy="--memory 4Gi") from None
 
 
-def _fit_pods(kubelet: Kubelet, pods: list[Pod], mode: _Mode, output: str, *, only_refused: bool) -> None:
+def _fit_pods(node: Node, pods: list[Pod], mode: _Mode, output: str, *, only_refused: bool) -> None:
     from podslice.render.defrag_table import plan_text
 
     data, fits = list[PodPlan](), True
-    topology = _topology(kubelet, output)
-    for plan, pod in progress(_planned(kubelet, pods, mode), total=len(pods), what="pods planned"):
+    topology = _topology(node, output)
+    for plan, pod in progress(_planned(node, pods, mode), total=len(pods), what="pods planned"):
         fits = fits and plan.fits
         if only_refused and plan.fits:
             continue
@@ -146,33 +145,33 @@ def _fit_pods(kubelet: Kubelet, pods: list[Pod], mode: _Mode, output: str, *, on
     sys.exit(0 if fits else 1)
 
 
-def _planned(kubelet: Kubelet, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | RestartPlan, Pod]]:
+def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | RestartPlan, Pod]]:
     """One plan after the other, each carried out before the next."""
     for pod in pods:
-        plan = mode.plan(kubelet, pod)
+        plan = mode.plan(node, pod)
         if isinstance(plan, RestartPlan):
-            carry_out(kubelet, plan, pod)
+            carry_out(node, plan, pod)
         elif plan.fits:
             for move in plan.moves:
-                apply_move(kubelet, move)
-            lands(kubelet, pod)
+                apply_move(node, move)
+            node.admit(pod)
         yield plan, pod
 
 
-def _fit_largest(kubelet: Kubelet, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:
+def _fit_largest(node: Node, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:
     from podslice.advise.defrag.largest import largest_pod, probe
     from podslice.render.defrag_table import largest_text
 
-    if not kubelet.manager.cpu.static:
+    if not node.view.pins_cpus:
         raise InputError("the CPU Manager policy is none: nobody owns CPUs", remedy="--set cpuManagerPolicy=static")
-    found = largest_pod(kubelet, shape or probe(memory), mode.planner(kubelet))
-    _show(largest_text(found, topology=_topology(kubelet, output)), LargestPod(**msgspec.structs.asdict(found)), output)
+    found = largest_pod(node, shape or probe(memory), mode.planner(node))
+    _show(largest_text(found, topology=_topology(node, output)), LargestPod(**msgspec.structs.asdict(found)), output)
     sys.exit(0 if found.after else 1)
 
 
-def _topology(kubelet: Kubelet, output: str) -> CPUTopology | None:
+def _topology(node: Node, output: str) -> CPUTopology | None:
     """With `-o wide`: how many CPUs of which NUMA nodes is part of the answer."""
-    return kubelet.manager.cpu.topology if output == "wide" else None
+    return node.topology if output == "wide" else None
 
 
 def _show(text: str, answer: msgspec.Struct, output: str) -> None:

@@ -57,7 +57,7 @@ def explain(
     pods = [one.pod for one in read.pods]
     shown: list[Explained] = []
     all_admitted, printer = True, _ExplanationPrinter(output)
-    for one in progress(explain_each(node.kubelet, pods, fixes=fixes), total=len(pods), what="pods explained"):
+    for one in progress(explain_each(node, pods, fixes=fixes), total=len(pods), what="pods explained"):
         admitted = one.explanation.trace.admitted
         all_admitted = all_admitted and admitted
         if not (only_refused and admitted):

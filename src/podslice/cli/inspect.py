@@ -98,7 +98,7 @@ def inspect(
             continue
         print_warnings(tuple(warning for one in loaded for warning in one.warnings))
         for one in progress(loaded, total=len(loaded), what="pods"):
-            if node is not None and not node.kubelet.undoes_refusals:
+            if node is not None and not node.view.undoes_refusals:
                 node = _node(chosen, config, profile)
             page = inspect_pod(
                 one.pod, gates, quirks, kind=one.kind, data=one.data, limit_ranges=limit_ranges, view=view, node=node

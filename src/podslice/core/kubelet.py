@@ -284,6 +284,7 @@ class Kubelet:
                     self.node_resources(),
                     self.unmanaged,
                     predicates=self.predicates,
+                    undoes_refusals=self.undoes_refusals,
                     cgroup_version=self.cgroup_version,
                 ),
             )

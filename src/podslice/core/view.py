@@ -52,7 +52,8 @@ class ContainerView(NamedTuple):
 class NodeView(msgspec.Struct, frozen=True):
     """A node at one moment. `pods` are those on it by UID, in order of admission; `reservation` is what the
     configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy. `unmanaged` are pods
-    that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off.
+    that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off. `predicates`: the
+    kubelet's general predicates have a say; `undoes_refusals`: a refused pod leaves nothing behind.
 
     Of CPUs: `reserved`, `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container)
     and `bubbles` (by pod UID). Of memory: `memory`, the accounts of each NUMA node, `blocks` that containers hold and
@@ -67,6 +68,7 @@ class NodeView(msgspec.Struct, frozen=True):
     topology: CPUTopology
     devices: DeviceInventory
     predicates: bool
+    undoes_refusals: bool
     cgroup_version: int
     resources: NodeResources
     reservation: Mapping[str, Quantity]
@@ -238,6 +240,7 @@ def view_of(
     unmanaged: Iterable[str],
     *,
     predicates: bool,
+    undoes_refusals: bool,
     cgroup_version: int,
 ) -> NodeView:
     """The view of a node whose managers have started."""
@@ -250,6 +253,7 @@ def view_of(
         topology=cpu.topology,
         devices=manager.inventory,
         predicates=predicates,
+        undoes_refusals=undoes_refusals,
         cgroup_version=cgroup_version,
         resources=resources,
         reservation=manager.reservation or {},

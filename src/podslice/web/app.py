@@ -144,7 +144,7 @@ class App:
             if containers > MOST_CONTAINERS:
                 raise InputError(f"{containers} containers at once", remedy=f"give at most {MOST_CONTAINERS}")
             warnings = [warning for one in pods for warning in one.warnings]
-            answers = [ShownExplanation.of(one) for one in explain_each(node.kubelet, [one.pod for one in pods])]
+            answers = [ShownExplanation.of(one) for one in explain_each(node, [one.pod for one in pods])]
             fragment = answer_fragment(answers, warnings)
             return _html(200, fragment)
         except UnicodeDecodeError:

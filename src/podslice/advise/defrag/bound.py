@@ -15,9 +15,9 @@ from podslice.advise.defrag.groups import Group
 from podslice.advise.defrag.space import State
 from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.errors import AdmissionError
-from podslice.core.kubelet import Kubelet
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.core.view import NodeView
 
 IMPOSSIBLE = 1 << 30
 _MOST_SETS = 300
@@ -38,12 +38,12 @@ class Bound:
     decides where the first one goes, and that can spoil the place of the second.
     """
 
-    def __init__(self, kubelet: Kubelet, pod: AdmissionPod, groups: Sequence[Group]) -> None:
+    def __init__(self, node: NodeView, pod: AdmissionPod, groups: Sequence[Group]) -> None:
         self._groups = groups
-        self._ids = tuple(kubelet.manager.cpu.topology.numa_nodes)
-        self._needs = tuple(_needs(kubelet, pod))
-        self.one_need = len(pod.containers) == 1 or kubelet.manager.topology.scope == "pod"
-        self._total = _total(kubelet, pod)
+        self._ids = tuple(node.topology.numa_nodes)
+        self._needs = tuple(_needs(node, pod))
+        self.one_need = len(pod.containers) == 1 or node.config.topology_manager_scope == "pod"
+        self._total = _total(node, pod)
 
     def of(self, state: State) -> tuple[int, int]:
         """(containers that must still move at least, CPUs missing); for the need that is furthest from being met."""
@@ -102,9 +102,9 @@ class Bound:
         return IMPOSSIBLE
 
 
-def _total(kubelet: Kubelet, pod: AdmissionPod) -> int:
+def _total(node: NodeView, pod: AdmissionPod) -> int:
     """CPUs that containers of the pod own at the same time; moves do not change how many are free."""
-    if not kubelet.manager.cpu.static or pod.ignored:
+    if not node.pins_cpus or pod.ignored:
         return 0
     return sum(container.exclusive_cpus for container in pod.containers if not container.plain_init)
 
@@ -116,37 +116,35 @@ def _memory_on(state: State, index: int, group: Group, name: str, node: int) -> 
     return sum(block.size for block in group.blocks if block.type == name)
 
 
-def _needs(kubelet: Kubelet, pod: AdmissionPod) -> Iterator[_Need]:
+def _needs(node: NodeView, pod: AdmissionPod) -> Iterator[_Need]:
     """What the pod needs together: the pod's total, or each container's own."""
-    manager = kubelet.manager
-    topology = manager.topology
-    refusing = kubelet.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE)
-    if topology.merger is None or not refusing or manager.cpu.options.align_by_socket or pod.ignored:
+    refusing = node.config.topology_manager_policy in (RESTRICTED, SINGLE_NUMA_NODE)
+    if not refusing or node.cpu_options.align_by_socket or pod.ignored:
         return
-    memory = manager.memory.static and pod.guaranteed
+    memory = node.binds_memory and pod.guaranteed
     try:
-        if topology.scope == "pod":
-            asked = [(pod.cpus, pod_memory(pod, kubelet.quirks) if memory else {})]
+        if node.aligns_pods:
+            asked = [(pod.cpus, pod_memory(pod, node.quirks) if memory else {})]
         elif pod.managed:
             return
         else:
             asked = [
-                (c.exclusive_cpus, container_memory(pod, c, kubelet.quirks) if memory else {}) for c in pod.containers
+                (c.exclusive_cpus, container_memory(pod, c, node.quirks) if memory else {}) for c in pod.containers
             ]
     except AdmissionError:
         return
     for cpus, amounts in asked:
-        need = _need(kubelet, cpus if manager.cpu.static else 0, amounts)
+        need = _need(node, cpus if node.pins_cpus else 0, amounts)
         if need is not None:
             yield need
 
 
-def _need(kubelet: Kubelet, cpus: int, amounts: Amounts) -> _Need | None:
-    topology = kubelet.manager.cpu.topology
+def _need(node: NodeView, cpus: int, amounts: Amounts) -> _Need | None:
+    topology = node.topology
     width = topology.fewest_numa_nodes(cpus) if cpus else 1
-    if kubelet.config.topology_manager_policy == SINGLE_NUMA_NODE:
+    if node.single_numa_node:
         width = 1
-    tables = [state.memory_map or {} for state in kubelet.manager.memory.machine_state.values()]
+    tables = [state.memory_map or {} for state in node.memory.values()]
     one_node = any(
         all(name in table and table[name].allocatable >= amount for name, amount in amounts.items()) for table in tables
     )

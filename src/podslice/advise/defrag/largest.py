@@ -8,9 +8,10 @@ import msgspec
 
 from podslice.advise.defrag.plan import Plan
 from podslice.advise.defrag.restarts import RestartPlan
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.bench import Asking, Bench
 from podslice.advise.explain.edits import POD, with_amounts
-from podslice.core.kubelet import Kubelet
+from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
 from podslice.core.values.quantity import Quantity
@@ -30,19 +31,19 @@ class Largest(msgspec.Struct, frozen=True, rename="camel"):
     proven: bool
 
 
-def largest_pod(kubelet: Kubelet, shape: Pod, planned: Callable[[Pod], Plan | RestartPlan]) -> Largest:
+def largest_pod(node: Node, shape: Pod, planned: Callable[[Pod], Plan | RestartPlan]) -> Largest:
     """How many CPUs the first container of `shape` can ask for, as the node is and after the plan that `planned` makes.
 
     With pod-level resources the pod as a whole is sized; memory and devices stay as they are in `shape`. Sizes are
     tried from the largest down, whole cores under full-pcpus-only.
     """
-    cpu = kubelet.manager.cpu
-    step = cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1
-    free = (cpu.state.default & ~cpu.reserved).bit_count() if cpu.static else 0
+    view = node.view
+    step = view.topology.cpus_per_core if view.cpu_options.full_pcpus_only else 1
+    free = view.assignable.bit_count() if view.pins_cpus else 0
     sizes = list(range(free // step * step, 0, -step))
-    bench = Bench(kubelet.copy())
-    shape = default_pod(shape, kubelet.manager.context.gates)
-    now = next((size for size in sizes if bench.admits(Asking.of(sized(shape, size), kubelet))), 0)
+    bench = Bench(Trial.of(node))
+    shape = default_pod(shape, view.gates)
+    now = next((size for size in sizes if bench.admits(Asking.of(sized(shape, size), view))), 0)
     proven = True
     for size in sizes:
         if size <= now:

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import msgspec
 
 from podslice.advise.defrag.bound import IMPOSSIBLE, Bound
-from podslice.advise.defrag.groups import no_worse, owned, standing
+from podslice.advise.defrag.groups import no_worse
 from podslice.advise.defrag.search import MOST_STATES, Found, fewest_moves
 from podslice.advise.defrag.space import Space, put
-from podslice.advise.explain.changes import lands
-from podslice.core.errors import StartError, UpstreamDefectError
-from podslice.core.kubelet import Kubelet
+from podslice.advise.drive.trial import Trial
+from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import CPUSet
+from podslice.core.values.cpuset import CPUSet, union
+from podslice.core.view import NodeView
 
 
 class ContainerMove(msgspec.Struct, frozen=True, rename="camel"):
@@ -53,132 +53,104 @@ class Plan(msgspec.Struct, frozen=True, rename="camel", tag_field="type", tag="m
     placed: CPUSet = CPUSet()
 
 
-def defragment(kubelet: Kubelet, pod: Pod, *, most: int | None = None, limit: int = MOST_STATES) -> Plan:
+def defragment(node: Node, pod: Pod, *, most: int | None = None, limit: int = MOST_STATES) -> Plan:
     """The fewest container moves, at most `most`, after which the node admits the pod; `limit` bounds the exact search
     (states).
 
     The node is left as it is. Plans are tried from the first move to the admission of the pod before they are returned.
     """
-    pod = default_pod(pod, kubelet.manager.context.gates)
-    space = Space(kubelet)
-    bound = Bound(kubelet, kubelet.admission(pod), space.groups)
+    trial = Trial.of(node)
+    view = trial.view
+    pod = default_pod(pod, view.gates)
+    space = Space(trial)
+    bound = Bound(view, view.admission(pod), space.groups)
     found = fewest_moves(space, bound, pod, limit, most=IMPOSSIBLE - 1 if most is None else most)
     if found.steps is None:
         return Plan(False, (), 0, found.at_least, found.proven)
-    moves = _moves(kubelet, space, found)
-    copy = kubelet.copy()
+    moves = _moves(trial.copy(), space, found)
+    copy = trial.copy()
     if problem_with(copy, moves, pod):
         return Plan(False, (), 0, found.at_least, False)
     count = sum(space.groups[step.group].weight for step in found.steps)
-    return Plan(True, moves, count, found.at_least, found.proven, owned(copy, pod.metadata.uid))
+    return Plan(
+        True, moves, count, found.at_least, found.proven, CPUSet.from_bits(copy.view.owned_by(pod.metadata.uid))
+    )
 
 
-def _moves(kubelet: Kubelet, space: Space, found: Found) -> tuple[Move, ...]:
+def _moves(copy: Trial, space: Space, found: Found) -> tuple[Move, ...]:
     """Take the steps on a copy and write down what changes."""
-    copy, state, moves = kubelet.copy(), space.start(), []
+    state, moves = space.start(), []
     for step in found.steps or ():
         after = space.taken(space.drafted(state, step), step)
         assert after is not None, "the search took this step"
         group = space.groups[step.group]
-        before = _held(copy, group.uid, group.names)
-        bubble = copy.manager.cpu.state.bubbles.get(group.uid)
+        before = copy.view
         put(copy, group, after.cpus[step.group], step.to.nodes)
-        now = _held(copy, group.uid, group.names)
-        metadata = copy.active[group.uid].spec.metadata
-        moved = None if bubble is None else CPUSet.from_bits(copy.manager.cpu.state.bubbles[group.uid])
+        now = copy.view
+        metadata = now.pods[group.uid].spec.metadata
         moves.append(
             Move(
                 uid=group.uid,
                 namespace=metadata.namespace or "default",
                 name=metadata.name,
-                containers=tuple(
-                    ContainerMove(name, *_pair(before[name][0], now[name][0]), *_pair(before[name][1], now[name][1]))
-                    for name in group.names
-                ),
-                pod_cpus_before=None if bubble is None else CPUSet.from_bits(bubble),
-                pod_cpus_after=moved,
+                containers=tuple(_container_move(before, now, group.uid, name) for name in group.names),
+                pod_cpus_before=_bubble(before, group.uid),
+                pod_cpus_after=_bubble(now, group.uid),
             )
         )
         state = after
     return tuple(moves)
 
 
-def _pair(before: int, after: int) -> tuple[CPUSet, CPUSet]:
-    return CPUSet.from_bits(before), CPUSet.from_bits(after)
+def _container_move(before: NodeView, now: NodeView, uid: str, name: str) -> ContainerMove:
+    cpus = (CPUSet.from_bits(view.assignment(uid, name) or 0) for view in (before, now))
+    nodes = (CPUSet.from_bits(view.numa_nodes(uid, name)) for view in (before, now))
+    return ContainerMove(name, *cpus, *nodes)
 
 
-def _held(kubelet: Kubelet, uid: str, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-    manager = kubelet.manager
-    return {
-        name: (manager.cpu.state.assignment(uid, name) or 0, manager.memory.numa_nodes(uid, name)) for name in names
-    }
+def _bubble(view: NodeView, uid: str) -> CPUSet | None:
+    return CPUSet.from_bits(view.bubbles[uid]) if uid in view.bubbles else None
 
 
 # Applying
 
 
-def apply_move(kubelet: Kubelet, move: Move) -> None:
-    """Move the containers in the state of the managers, CPUs and memory."""
-    manager = kubelet.manager
+def apply_move(node: Node, move: Move) -> None:
+    """Move the containers on the node itself: on its books, CPUs and memory."""
+    _apply(Trial.on(node), move)
+
+
+def _apply(node: Trial, move: Move) -> None:
     sets = {c.name: c.cpus_after.bits for c in move.containers if c.cpus_after}
     if sets or move.pod_cpus_after is not None:
-        bubble = None if move.pod_cpus_after is None else move.pod_cpus_after.bits
-        manager.cpu.state = manager.cpu.state.relocate(move.uid, sets, bubble)
-    names = [c.name for c in move.containers if c.memory_nodes_after]
-    if names or manager.memory.pod_blocks(move.uid):
+        node.move_cpus(move.uid, sets, None if move.pod_cpus_after is None else move.pod_cpus_after.bits)
+    if any(c.memory_nodes_after for c in move.containers) or node.view.pod_blocks.get(move.uid):
         nodes = next((c.memory_nodes_after.bits for c in move.containers if c.memory_nodes_after), 0)
-        manager.memory.relocate(move.uid, [c.name for c in move.containers], nodes)
+        node.move_memory(move.uid, [c.name for c in move.containers], nodes)
 
 
-def problem_with(kubelet: Kubelet, moves: Iterable[Move], pod: Pod) -> str:
+def problem_with(node: Trial, moves: Iterable[Move], pod: Pod) -> str:
     """What goes wrong when a plan is applied to this node and the pod admitted for real; empty if nothing.
 
     After every move: as many CPUs as before and all of them free or the group's own, the shared pool not empty,
     nothing owned twice, and a restarted kubelet takes all pods back with what the files say.
     """
     for number, move in enumerate(moves, 1):
-        problem = _broken_by(kubelet, move)
+        problem = _broken_by(node, move)
         if problem:
             return f"move {number} ({move.namespace}/{move.name}): {problem}"
-    return "" if lands(kubelet, pod) else "the pod is refused after the moves"
+    return "" if node.lands(pod) else "the pod is refused after the moves"
 
 
-def _broken_by(kubelet: Kubelet, move: Move) -> str:
-    cpu = kubelet.manager.cpu
-    topology, pod = kubelet.manager.topology, kubelet.active[move.uid]
-    before = standing(topology, pod)
-    usable = cpu.state.default & ~cpu.reserved | _union(c.cpus_before for c in move.containers)
+def _broken_by(node: Trial, move: Move) -> str:
+    view, standing = node.view, node.standing(move.uid)
+    usable = view.assignable | union(c.cpus_before.bits for c in move.containers)
     usable |= move.pod_cpus_before.bits if move.pod_cpus_before is not None else 0
     if any(len(c.cpus_before) != len(c.cpus_after) or c.cpus_after.bits & ~usable for c in move.containers):
         return "CPUs that are not free, or not as many as before"
-    free = cpu.state.default.bit_count()
-    apply_move(kubelet, move)
-    if not cpu.state.default or cpu.state.default.bit_count() != free:
+    _apply(node, move)
+    if not node.view.shared or node.view.shared.bit_count() != view.shared.bit_count():
         return "the shared pool changed its size"
-    if not no_worse(before, standing(topology, pod)):
+    if not no_worse(standing, node.standing(move.uid)):
         return "it is aligned worse than before"
-    return _restart_problem(kubelet.copy())
-
-
-def _union(sets: Iterable[CPUSet]) -> int:
-    union = 0
-    for cpus in sets:
-        union |= cpus.bits
-    return union
-
-
-def _restart_problem(kubelet: Kubelet) -> str:
-    """Restart on the files as they are now; what a kubelet refuses or changes then is a problem."""
-    kubelet.save()
-    files = dict(kubelet.files)
-    try:
-        kubelet.restart()
-        refused = [admitted for admitted in kubelet.readmit() if admitted.refusal is not None]
-    except (StartError, UpstreamDefectError) as error:
-        return f"a kubelet would not start again: {error}"
-    if refused:
-        return f"a restarted kubelet would refuse {refused[0].uid}"
-    kubelet.sources_ready()
-    kubelet.collect()
-    kubelet.save()
-    return "" if kubelet.files == files else "a restarted kubelet would change the state"
+    return node.restart_problem()

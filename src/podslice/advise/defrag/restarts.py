@@ -13,15 +13,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from podslice.advise.defrag.groups import owned
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.alternatives import Alternatives
-from podslice.advise.explain.changes import lands
 from podslice.advise.explain.removals import FEW_PODS, Removals
-from podslice.core.kubelet import Kubelet
+from podslice.core.node import Node
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import CPUSet
+from podslice.core.view import NodeView
 
 MOST_TRIES = 1500
 
@@ -54,29 +55,31 @@ class RestartPlan(msgspec.Struct, frozen=True, rename="camel", tag_field="type",
     exhaustive: bool
 
 
-def plan_restarts(kubelet: Kubelet, pod: Pod, *, most: int = 3, limit: int = MOST_TRIES) -> RestartPlan:
+def plan_restarts(node: Node, pod: Pod, *, most: int = 3, limit: int = MOST_TRIES) -> RestartPlan:
     """The plan with the fewest restarted pods, at most `most`, after which `pod` is admitted.
 
     Every plan was carried out on a copy of the node, which stays as it is. `limit` bounds the sets of pods and the
     steps that are tried. Critical pods, and those with many containers, are tried last.
     """
-    pod = default_pod(pod, kubelet.manager.context.gates)
+    view = node.view
+    pod = default_pod(pod, view.gates)
     movable = sorted(
-        (uid for uid, other in kubelet.active.items() if _owns(kubelet, uid) and uid != pod.metadata.uid),
-        key=lambda uid: _disruption(kubelet, uid),
+        (uid for uid in view.pods if _owns(view, uid) and uid != pod.metadata.uid),
+        key=lambda uid: _disruption(view.pods[uid]),
     )
-    return _Search(kubelet, pod, movable, limit).plan(most)
+    return _Search(Trial.of(node), pod, movable, limit).plan(most)
 
 
-def carry_out(kubelet: Kubelet, plan: RestartPlan, pod: Pod) -> None:
+def carry_out(node: Node, plan: RestartPlan, pod: Pod) -> None:
     """Take the steps on the node itself."""
-    pod = default_pod(pod, kubelet.manager.context.gates)
-    specs = {uid: other.spec for uid, other in kubelet.active.items()}
+    view, trial = node.view, Trial.on(node)
+    pod = default_pod(pod, view.gates)
     for step in plan.steps:
         if step.action == "stop":
-            _stop(kubelet, step.uid)
+            trial.stop(step.uid)
         else:
-            assert lands(kubelet, specs.get(step.uid, pod)), "the plan was tried"
+            known = view.pods.get(step.uid)
+            assert trial.lands(pod if known is None else known.spec), "the plan was tried"
 
 
 class _Search:
@@ -87,15 +90,15 @@ class _Search:
     used up, a set that cannot be made smaller by leaving out one pod is taken instead of the smallest.
     """
 
-    def __init__(self, kubelet: Kubelet, pod: Pod, movable: Sequence[str], limit: int) -> None:
-        self.kubelet = kubelet
+    def __init__(self, node: Trial, pod: Pod, movable: Sequence[str], limit: int) -> None:
+        self.node = node
         self.pod = pod
         self.movable = tuple(movable)
-        self.nodes = Alternatives(kubelet)
+        self.nodes = Alternatives(node)
         self.removals = Removals(self.nodes, self.nodes.asking(pod), limit=limit)
         self.exhaustive = len(movable) <= FEW_PODS
-        self.likeness = {uid: (uid,) if self.exhaustive else _likeness(kubelet, uid) for uid in movable}
-        self.specs = {uid: other.spec for uid, other in kubelet.active.items()}
+        self.likeness = {uid: (uid,) if self.exhaustive else _likeness(node.view, uid) for uid in movable}
+        self.specs = {uid: other.spec for uid, other in node.view.pods.items()}
         self.tries = limit
 
     def plan(self, most: int) -> RestartPlan:
@@ -107,7 +110,7 @@ class _Search:
             return None, ()
         for count in range(min(most, len(self.movable)) + 1):
             for uids in self._sets(count):
-                steps = self._steps(self.kubelet.copy(), (), uids, (), placed=False)
+                steps = self._steps(self.node.copy(), (), uids, (), placed=False)
                 if steps is not None:
                     self.exhaustive = self.exhaustive or count <= 1
                     return steps, uids
@@ -115,7 +118,7 @@ class _Search:
             return None, ()
         uids = Removals(self.nodes, self.nodes.asking(self.pod)).several(self.movable)
         self.tries = max(self.tries, FEW_PODS**2)
-        steps = self._steps(self.kubelet.copy(), (), uids, (), placed=False) if 0 < len(uids) <= most else None
+        steps = self._steps(self.node.copy(), (), uids, (), placed=False) if 0 < len(uids) <= most else None
         return steps, uids if steps is not None else ()
 
     def _sets(self, count: int) -> Iterator[tuple[str, ...]]:
@@ -134,7 +137,7 @@ class _Search:
 
     def _steps(
         self,
-        node: Kubelet,
+        node: Trial,
         done: Steps,
         waiting: tuple[str, ...],
         away: tuple[str, ...],
@@ -166,7 +169,7 @@ class _Search:
 
     def _admitting(
         self,
-        node: Kubelet,
+        node: Trial,
         done: Steps,
         waiting: tuple[str, ...],
         away: tuple[str, ...],
@@ -179,18 +182,21 @@ class _Search:
             return None
         self.tries -= 1
         copy, pod = node.copy(), self.specs[uid] if uid else self.pod
-        if not lands(copy, pod):
+        if not copy.lands(pod):
             return None
         own = pod.metadata.uid
         held = next((step.before for step in done if step.uid == own), CPUSet())
-        step = RestartStep("start" if uid else "place", _name(pod), own, held, owned(copy, own))
+        step = RestartStep("start" if uid else "place", _name(pod), own, held, _owned(copy, own))
         return self._steps(copy, (*done, step), waiting, away, placed or not uid)
 
 
-def _stop(kubelet: Kubelet, uid: str) -> RestartStep:
-    held, name = owned(kubelet, uid), _name(kubelet.active[uid].spec)
-    kubelet.remove_pod(uid)
-    kubelet.collect()
+def _owned(node: Trial, uid: str) -> CPUSet:
+    return CPUSet.from_bits(node.view.owned_by(uid))
+
+
+def _stop(node: Trial, uid: str) -> RestartStep:
+    held, name = _owned(node, uid), _name(node.view.pods[uid].spec)
+    node.stop(uid)
     return RestartStep("stop", name, uid, held)
 
 
@@ -198,27 +204,19 @@ def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
-def _likeness(kubelet: Kubelet, uid: str) -> tuple[object, ...]:
+def _likeness(node: NodeView, uid: str) -> tuple[object, ...]:
     """Equal for pods that ask for the same and hold it on the same NUMA nodes."""
-    pod, manager = kubelet.active[uid], kubelet.manager
-    cpus = owned(kubelet, uid).bits
-    blocks = [(b.numa_affinity, b.type, b.size) for c in pod.containers for b in manager.memory.blocks(uid, c.name)]
-    devices = tuple(manager.device.devices_of(uid, c.name) for c in pod.containers)
+    pod, cpus = node.pods[uid], node.owned_by(uid)
+    blocks = [(b.numa_affinity, b.type, b.size) for c in pod.containers for b in node.blocks_of(uid, c.name)]
+    devices = tuple(node.devices_of(uid, c.name) for c in pod.containers)
     asked = tuple((c.exclusive_cpus, c.init, c.restartable) for c in pod.containers)
-    where = tuple((cpus & node).bit_count() for node in manager.cpu.topology.numa_nodes.values())
+    where = tuple((cpus & numa).bit_count() for numa in node.topology.numa_nodes.values())
     return is_critical(pod.spec), pod.cpus, asked, where, tuple(blocks), repr(devices) if any(devices) else ""
 
 
-def _disruption(kubelet: Kubelet, uid: str) -> tuple[bool, int, int, str]:
-    pod = kubelet.active[uid]
-    return is_critical(pod.spec), len(pod.containers), pod.cpus, uid
+def _disruption(pod: AdmissionPod) -> tuple[bool, int, int, str]:
+    return is_critical(pod.spec), len(pod.containers), pod.cpus, pod.uid
 
 
-def _owns(kubelet: Kubelet, uid: str) -> bool:
-    manager = kubelet.manager
-    return (
-        uid in manager.cpu.state.assignments
-        or uid in manager.cpu.state.bubbles
-        or uid in manager.memory.assignments
-        or manager.device.holds_devices(uid)
-    )
+def _owns(node: NodeView, uid: str) -> bool:
+    return any(uid in held for held in (node.owners, node.bubbles, node.blocks, node.device_ids))

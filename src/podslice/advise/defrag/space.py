@@ -7,27 +7,26 @@ the Topology Manager judges nothing worse than before. Moves lead from one valid
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from podslice.advise.defrag.groups import (
     Counts,
     Group,
-    Standing,
     carried,
     counts_of,
     movable_groups,
     no_worse,
-    standing,
 )
+from podslice.advise.drive.trial import Standing, Trial
+from podslice.core.allocate.picker import Picker
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.hints.memory import memory_hints
-from podslice.core.kubelet import Kubelet
 from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.memory_accounts import rebook, release
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union
 
 MOST_SPLITS = 64
 """More ways than these of dividing a group among several NUMA nodes are not all tried."""
@@ -62,29 +61,26 @@ class Step(NamedTuple):
 class Space:
     """All states that moves can reach from a node. `exhaustive` turns False when possible moves were left out."""
 
-    def __init__(self, kubelet: Kubelet) -> None:
-        self.groups = movable_groups(kubelet)
+    def __init__(self, node: Trial) -> None:
+        view = self._view = node.view
+        self.groups = movable_groups(view)
         self.exhaustive = True
-        self.topology = kubelet.manager.cpu.topology
-        self.reserved = kubelet.manager.cpu.reserved
-        self._kubelet = kubelet
-        self._judge = kubelet.copy()
-        self._scratch: Kubelet | None = None
-        self._options = kubelet.manager.cpu.options
-        self._picker = kubelet.manager.cpu.rules.picker
-        self._grain = self.topology.cpus_per_core if self._options.full_pcpus_only else 1
+        self.topology = view.topology
+        self.reserved = view.reserved
+        self._trial = node.copy()
+        self._picker = Picker(view.topology, view.cpu_options, view.quirks)
+        self._grain = self.topology.cpus_per_core if view.cpu_options.full_pcpus_only else 1
         self._ids = tuple(self.topology.numa_nodes)
-        self._memory_ids = tuple(sorted(kubelet.manager.memory.machine_state))
+        self._memory_ids = tuple(sorted(view.memory))
         self._standing: dict[tuple[int, Place], bool] = {}
         self._before: dict[str, Standing] = {}
         self._classes = self._classified()
 
     def start(self) -> State:
-        manager = self._kubelet.manager
+        view = self._view
         places = tuple(Place(counts_of(self.topology, group.cpus), group.nodes) for group in self.groups)
-        default = manager.cpu.state.default
         cpus = tuple(group.cpus for group in self.groups)
-        return State(default, cpus, places, dict(manager.memory.machine_state), self._free(default))
+        return State(view.shared, cpus, places, dict(view.memory), self._free(view.shared))
 
     def _free(self, default: Bits) -> Counts:
         return counts_of(self.topology, default & ~self.reserved)
@@ -108,7 +104,7 @@ class Space:
 
     def _standing_before(self, uid: str) -> Standing:
         if uid not in self._before:
-            self._before[uid] = standing(self._judge.manager.topology, self._judge.active[uid])
+            self._before[uid] = self._trial.standing(uid)
         return self._before[uid]
 
     def _width(self, group: Group) -> int:
@@ -194,19 +190,13 @@ class Space:
         return self._standing[key]
 
     def _judged(self, group: Group, to: Place) -> bool:
-        manager = self._judge.manager
-        if manager.topology.merger is None:
+        if not self._view.aligns:
             return True
         before = self._standing_before(group.uid)
-        cpu, memory = manager.cpu.state, manager.memory.state
-        cpus = 0
-        for there, count in zip(self.topology.numa_nodes.values(), to.counts, strict=True):
-            cpus |= lowest(there, count)
-        put(self._judge, group, cpus, to.nodes)
-        after = standing(manager.topology, self._judge.active[group.uid])
-        put(self._judge, group, group.cpus, group.nodes)
-        manager.cpu.state, manager.memory.state = cpu, memory
-        return no_worse(before, after)
+        counts = zip(self.topology.numa_nodes.values(), to.counts, strict=True)
+        with self._trial.undone():
+            put(self._trial, group, union(lowest(there, count) for there, count in counts), to.nodes)
+            return no_worse(before, self._trial.standing(group.uid))
 
     def drafted(self, state: State, step: Step) -> State:
         """The state after a step but for the CPUs themselves: `default` and `cpus` are still those before."""
@@ -245,19 +235,9 @@ class Space:
 
     def admits(self, state: State, pod: Pod) -> bool:
         """True when the node, in this state, admits the pod."""
-        node = self._scratch or self._kubelet.copy()
-        self._scratch = None
-        cpu, memory = node.manager.cpu, node.manager.memory
-        cpu.state = cpu.state.with_default(state.default)
-        memory.state = memory.state.with_machine(state.books)
-        node.preempted = ()
-        try:
-            refused = node.admit(pod) is not None
-        except UpstreamDefectError:
-            return False
-        if refused and not node.preempted and node.undoes_refusals:
-            self._scratch = node
-        return not refused and not node.preempted
+        with self._trial.undone():
+            self._trial.set_books(state.default, state.books)
+            return self._trial.takes(pod)
 
     def emptied(self, state: State) -> State:
         """The state without any movable group: what no move can surpass."""
@@ -268,15 +248,15 @@ class Space:
         return state._replace(default=default, books=books, free=self._free(default))
 
 
-def put(kubelet: Kubelet, group: Group, cpus: Bits, nodes: Bits) -> None:
+def put(node: Trial, group: Group, cpus: Bits, nodes: Bits) -> None:
     """Move a group for real, from wherever it is: CPUs and memory, in the state of the managers."""
-    cpu, memory = kubelet.manager.cpu, kubelet.manager.memory
+    view = node.view
     if group.cpus:
-        sets: Mapping[str, Bits] = {name: cpu.state.assignment(group.uid, name) or 0 for name in group.sets}
-        there = carried(cpu.topology, sets, cpu.state.bubbles.get(group.uid), cpus)
-        cpu.state = cpu.state.relocate(group.uid, there.sets, there.bubble)
+        sets = {name: view.assignment(group.uid, name) or 0 for name in group.sets}
+        there = carried(view.topology, sets, view.bubbles.get(group.uid), cpus)
+        node.move_cpus(group.uid, there.sets, there.bubble)
     if group.blocks:
-        memory.relocate(group.uid, group.names, nodes)
+        node.move_memory(group.uid, group.names, nodes)
 
 
 def _at(group: Group, nodes: Bits) -> list[Block]:

@@ -11,24 +11,26 @@ from functools import cached_property
 
 import msgspec
 
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.bench import Asking, Bench, Load
-from podslice.advise.explain.changes import Remove, admits, fresh, restarted
+from podslice.advise.explain.changes import Remove, admits
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, union
+from podslice.core.values.quantity import ZERO
+from podslice.core.view import NodeView
 
 _MOST_KEPT = 512
 
 
 class Alternatives:
-    """The alternatives of one node, which must stay as it is while they are used. `kubelet` is a copy of it, which
+    """The alternatives of one node, which must stay as it is while they are used. `node` is a copy of it, which
     nobody may change."""
 
-    def __init__(self, kubelet: Kubelet) -> None:
-        self._node = kubelet
-        self._recorder: Kubelet | None = None
+    def __init__(self, node: Trial) -> None:
+        self.node = node.copy()
+        self._recorder: Trial | None = None
         self._without: dict[frozenset[str], Bench] = {}
         self._kept: dict[tuple[str, bytes, int], Bench | None] = {}
         self._machines: dict[object, Machine | None] = {}
@@ -37,33 +39,39 @@ class Alternatives:
 
     def asking(self, pod: Pod) -> Asking:
         """A pod as the benches take it."""
-        return Asking.of(pod, self.kubelet)
+        return Asking.of(pod, self.view)
 
     @cached_property
-    def kubelet(self) -> Kubelet:
-        """A copy of the node."""
-        return self._node.copy()
+    def view(self) -> NodeView:
+        """The node."""
+        return self.node.view
 
     @cached_property
     def here(self) -> Bench:
         """The node as it is."""
-        return Bench(self._node.copy())
+        return Bench(self.node.copy())
 
     @cached_property
     def running(self) -> tuple[Asking, ...]:
         """The pods on the node."""
-        return tuple(Asking.of(pod.spec, self.kubelet) for pod in self.kubelet.active.values())
+        return tuple(Asking.of(pod.spec, self.view) for pod in self.view.pods.values())
 
     @property
-    def recorder(self) -> Kubelet:
+    def recorder(self) -> Trial:
         """A copy to admit pods on for real; one that refused a pod is as good as new."""
         if self._recorder is None:
-            self._recorder = self._node.copy()
+            self._recorder = self.node.copy()
         return self._recorder
 
     def forget_recorder(self) -> None:
         """The copy has admitted a pod: the next one needs another."""
         self._recorder = None
+
+    def room(self, pod: Pod, name: str) -> int:
+        """What the whole node has left for a pod as the general predicates count it, in bytes or pieces: allocatable
+        less what the other pods request; negative where they request more."""
+        allocatable = self.view.allocatable.get(name, ZERO).value()
+        return allocatable - self.node.others(pod.metadata.uid).used.get(name, 0)
 
     # Other pods
 
@@ -79,17 +87,16 @@ class Alternatives:
 
     def comes_back(self, uids: Sequence[str], asking: Asking) -> bool:
         """True when the pods are admitted again after the pod, in order."""
-        return admits(self.kubelet, asking.pod, Remove(tuple(uids), back=True))
+        return admits(self.node, asking.pod, Remove(tuple(uids), back=True))
 
     def together(self, asking: Asking) -> bool:
         """False when the node is too small for the pod and all that runs here, wherever they are."""
-        empty = self._other("empty", self.kubelet.config, self.kubelet.machine)
+        empty = self._other("empty", self.view.config, self.view.machine)
         return empty is None or not empty.lacks(asking, self._load(empty))
 
     def _without_pods(self, uids: frozenset[str]) -> Bench:
-        copy = self.kubelet.copy()
-        for uid in uids:
-            copy.remove_pod(uid)
+        copy = self.node.copy()
+        copy.remove(*uids)
         if len(self._without) >= _MOST_KEPT:
             self._without.clear()
         bench = self._without[uids] = Bench(copy)
@@ -103,13 +110,7 @@ class Alternatives:
         """CPUs that these pods own."""
         known = self._held.get(uids)
         if known is None:
-            state = self.kubelet.manager.cpu.state
-            cpus = 0
-            for uid in uids:
-                cpus |= state.bubbles.get(uid, 0)
-                for assigned in state.assignments.get(uid, {}).values():
-                    cpus |= assigned
-            known = self._held[uids] = cpus
+            known = self._held[uids] = union(self.view.owned_by(uid) for uid in uids)
         return known
 
     # Other nodes
@@ -155,8 +156,8 @@ class Alternatives:
 
     def _built(self, how: str, config: KubeletConfig, machine: Machine) -> Bench | None:
         if how == "restarted":
-            node = restarted(self.kubelet, machine, config)
+            node = self.node.restarted(machine, config)
         else:
             pods = [one.pod for one in self.running] if how == "drained" else ()
-            node = fresh(self.kubelet, machine, config, pods)
+            node = self.node.fresh(machine, config, pods)
         return None if node is None else Bench(node)

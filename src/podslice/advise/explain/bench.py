@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
-from podslice.advise.explain.changes import lands
-from podslice.core.config.topology_options import BEST_EFFORT
+from podslice.advise.drive.trial import Trial
+from podslice.core.config.topology_options import BEST_EFFORT, NONE
 from podslice.core.errors import AdmissionError
-from podslice.core.kubelet import Kubelet, Others
+from podslice.core.kubelet import Others
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
@@ -21,10 +22,10 @@ from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.refusal import places_whole
 from podslice.core.scheduling.fit import BASIC_RESOURCES, PODS, amounts
 from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
 from podslice.core.values.cpuset import Bits
+from podslice.core.view import NodeView
 
 
 class Asking(NamedTuple):
@@ -48,17 +49,16 @@ class Asking(NamedTuple):
     view: PodOnNode
 
     @classmethod
-    def of(cls, pod: Pod, kubelet: Kubelet) -> Asking:
+    def of(cls, pod: Pod, node: NodeView) -> Asking:
         """What a pod asks for on a node like this, defaulted."""
-        gates = kubelet.manager.context.gates
-        admission = kubelet.admission(default_pod(pod, gates))
+        admission = node.admission(default_pod(pod, node.gates))
         spec = admission.spec
-        view = pod_on_node(spec, gates, kubelet.quirks)
+        view = pod_on_node(spec, node.gates, node.quirks)
         return cls(
             spec,
             admission,
             own_cpus=sum(one.exclusive_cpus for one in admission.containers if not one.plain_init),
-            memory=_running_memory(admission, kubelet.quirks),
+            memory=_running_memory(admission, node.quirks),
             requests={**view.requests, PODS: 1},
             critical=is_critical(spec),
             shape=_shape(admission),
@@ -82,35 +82,41 @@ _MOST_RANKED_NODES = 8
 
 
 class Bench:
-    """Tries pods on `kubelet`, which belongs to the bench from then on. In profiles where refused pods leave traces
+    """Tries pods on `trial`, which belongs to the bench from then on. In profiles where refused pods leave traces
     every try takes a copy of its own."""
 
-    def __init__(self, kubelet: Kubelet) -> None:
-        self.kubelet = kubelet
-        self._clean = kubelet.undoes_refusals
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._clean = trial.view.undoes_refusals
         self._others: Others | None = None
         self._left: Load | None = None
         self._places: dict[object, bool] = {}
         self._rooms: dict[str, list[int]] = {}
 
+    @cached_property
+    def _node(self) -> NodeView:
+        """The node, which every try leaves as it was, with what gone pods held free."""
+        self._trial.free()
+        return self._trial.view
+
     def admits(self, asking: Asking) -> bool:
         """True when the pod is admitted, its containers start, and nobody is pushed off the node."""
         admission = asking.admission
-        if not self._clean or admission.uid in self.kubelet.active:
-            return lands(self.kubelet.copy(), asking.pod)
+        if not self._clean or admission.uid in self._node.pods:
+            return self._trial.copy().lands(asking.pod)
         if self.lacks(asking):
             return False
         if asking.shape is None:
-            return self.kubelet.rehearse(admission, self._neighbours())
-        key = (asking.shape, self._ranks(asking)) if self.kubelet.manager.memory.static else asking.shape
+            return self._trial.rehearse(admission, self._neighbours())
+        key = (asking.shape, self._ranks(asking)) if self._node.binds_memory else asking.shape
         if key not in self._places:
-            self._places[key] = self.kubelet.rehearse(admission, judged=False)
-        return self._places[key] and self.kubelet.accepts(admission, self._neighbours(), asking.view)
+            self._places[key] = self._trial.rehearse(admission, judged=False)
+        return self._places[key] and self._trial.accepts(admission, self._neighbours(), asking.view)
 
     def _ranks(self, asking: Asking) -> tuple[object, ...]:
         """Where the pod's memory stands among all that sets of NUMA nodes have, free or empty: amounts that exceed the
         same sets get the same hints. With several containers, or many NUMA nodes, the amounts themselves."""
-        machine = self.kubelet.manager.memory.machine_state
+        machine = self._node.memory
         if asking.lone_memory is None or len(machine) > _MOST_RANKED_NODES:
             return asking.sizes
         return tuple(
@@ -121,7 +127,7 @@ class Bench:
         known = self._rooms.get(name)
         if known is None:
             totals: set[int] = set()
-            machine = self.kubelet.manager.memory.machine_state.values()
+            machine = self._node.memory.values()
             tables = [table for node in machine if (table := (node.memory_map or {}).get(name)) is not None]
             for amounts_there in ([t.free for t in tables], [t.allocatable for t in tables]):
                 sums = {0}
@@ -138,10 +144,10 @@ class Bench:
             return False
         if self._left is None:
             self._left = self._what_is_left()
-        left, manager = self._left, self.kubelet.manager
+        left = self._left
         if self._lacks_cpus(asking, left.cpus - beside.cpus) or self.misplaces(asking):
             return True
-        if manager.memory.static:
+        if self._node.binds_memory:
             for name, size in asking.memory.items():
                 if size + beside.memory.get(name, 0) > left.memory.get(name, 0):
                     return True
@@ -153,30 +159,28 @@ class Bench:
         return False
 
     def _lacks_cpus(self, asking: Asking, free: int) -> bool:
-        pod, manager = asking.admission, self.kubelet.manager
-        if not manager.cpu.static or pod.ignored:
+        pod = asking.admission
+        if not self._node.pins_cpus or pod.ignored:
             return False
-        cpus = pod.cpus if places_whole(manager, pod) else asking.own_cpus
+        cpus = pod.cpus if self._node.places_whole(pod) else asking.own_cpus
         return cpus > free if cpus else False
 
     def misplaces(self, asking: Asking, freed: Bits = 0) -> bool:
         """True when too few CPUs are free in all, or on as many NUMA nodes as the policy allows, `freed` ones among
         them. False says nothing."""
-        pod, manager = asking.admission, self.kubelet.manager
-        if not self._clean or not manager.cpu.static or pod.ignored:
+        pod, node = asking.admission, self._node
+        if not self._clean or not node.pins_cpus or pod.ignored:
             return False
-        cpu = manager.cpu
-        free = (cpu.state.default | freed) & ~cpu.reserved
+        free = (node.shared | freed) & ~node.reserved
         if self._lacks_cpus(asking, free.bit_count()):
             return True
-        merger = manager.topology.merger
-        if merger is None or merger.policy == BEST_EFFORT or cpu.options.align_by_socket:
+        if node.config.topology_manager_policy in (NONE, BEST_EFFORT) or node.cpu_options.align_by_socket:
             return False
         on_nodes: list[int] = []
-        for count in {pod.cpus} if manager.topology.scope == "pod" else {one.exclusive_cpus for one in pod.containers}:
-            width = 1 if merger.single_numa_node else cpu.topology.fewest_numa_nodes(count)
+        for count in {pod.cpus} if node.aligns_pods else {one.exclusive_cpus for one in pod.containers}:
+            width = 1 if node.single_numa_node else node.topology.fewest_numa_nodes(count)
             if not on_nodes:
-                nodes = cpu.topology.numa_nodes.values()
+                nodes = node.topology.numa_nodes.values()
                 on_nodes = sorted([(cpus & free).bit_count() for cpus in nodes], reverse=True)
             if count > sum(on_nodes[:width]):
                 return True
@@ -188,37 +192,33 @@ class Bench:
         cpus = 0
         memory: Amounts = {}
         requests: dict[str, int] = {}
-        manager = self.kubelet.manager
         for asking in running:
             pod = asking.admission
-            if manager.cpu.static and not pod.ignored:
+            if self._node.pins_cpus and not pod.ignored:
                 cpus += min(asking.own_cpus, pod.cpus) if pod.managed else asking.own_cpus
-            for name, size in asking.memory.items() if manager.memory.static else ():
+            for name, size in asking.memory.items() if self._node.binds_memory else ():
                 memory[name] = memory.get(name, 0) + size
-            for name, amount in asking.requests.items() if self.kubelet.predicates else ():
+            for name, amount in asking.requests.items() if self._node.predicates else ():
                 requests[name] = requests.get(name, 0) + amount
         return Load(cpus, memory, requests)
 
     def _neighbours(self) -> Others | None:
-        if self._others is None and self.kubelet.predicates:
-            self._others = self.kubelet.others()
+        if self._others is None and self._node.predicates:
+            self._others = self._trial.others()
         return self._others
 
     def _what_is_left(self) -> Load:
-        manager = self.kubelet.manager
-        for provider in manager.topology.providers:
-            provider.remove_stale()
         memory: Amounts = {}
-        for node in manager.memory.machine_state.values():
-            for name, table in (node.memory_map or {}).items():
+        for numa in self._node.memory.values():
+            for name, table in (numa.memory_map or {}).items():
                 memory[name] = memory.get(name, 0) + table.free
         others = self._neighbours()
         requests: dict[str, int] = {}
         if others is not None:
-            allocatable = amounts(self.kubelet.node_resources().allocatable)
+            allocatable = amounts(self._node.allocatable)
             requests = {name: amount - others.used.get(name, 0) for name, amount in allocatable.items()}
             requests[PODS] = allocatable.get(PODS, 0) - len(others.pods)
-        return Load((manager.cpu.state.default & ~manager.cpu.reserved).bit_count(), memory, requests)
+        return Load(self._node.assignable.bit_count(), memory, requests)
 
 
 def _running_memory(pod: AdmissionPod, quirks: Quirks) -> Amounts:

@@ -8,17 +8,16 @@ from itertools import chain, combinations, islice
 
 import msgspec
 
-from podslice.advise.explain.record import HintRound
+from podslice.advise.drive.record import HintRound
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
-from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import DeviceResource
 from podslice.core.pod.demand import limits_of, pod_limits
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
-from podslice.core.refusal import empty_pool
 from podslice.core.values.cpuset import Bits, CPUSet, bits_of, iter_bits
+from podslice.core.view import NodeView
 
 MOST_CANDIDATES = 1024
 _BADNESS = {
@@ -127,21 +126,19 @@ class _Column:
         return found
 
 
-def candidates(
-    kubelet: Kubelet, pod: AdmissionPod, step: HintRound, chosen: Bits | None = None
-) -> tuple[Candidate, ...]:
+def candidates(node: NodeView, pod: AdmissionPod, step: HintRound, chosen: Bits | None = None) -> tuple[Candidate, ...]:
     """Sets of the machine's NUMA nodes with a verdict for each, single ones first, as far as `MOST_CANDIDATES` goes,
     and the chosen one."""
-    columns = list(_columns(kubelet, pod, step))
-    single = kubelet.config.topology_manager_policy == "single-numa-node"
-    sets = _sets(tuple(sorted(node.id for node in kubelet.machine.nodes)))
+    columns = list(_columns(node, pod, step))
+    single = node.config.topology_manager_policy == "single-numa-node"
+    sets = _sets(tuple(sorted(one.id for one in node.machine.nodes)))
     if chosen and all(mask != chosen for mask, _ in sets):
         sets = (*sets, (chosen, CPUSet.from_bits(chosen)))
     if not columns:
-        return tuple(_candidate(mask, nodes, (), single) for mask, nodes in sets)
+        return tuple(_candidate(mask, nodes, (), single=single) for mask, nodes in sets)
     tables = [[_cell(mask, column, columns) for mask, _ in sets] for column in columns]
     return tuple(
-        _candidate(mask, nodes, cells, single)
+        _candidate(mask, nodes, cells, single=single)
         for (mask, nodes), cells in zip(sets, zip(*tables, strict=True), strict=True)
     )
 
@@ -154,7 +151,7 @@ def _sets(nodes: tuple[int, ...]) -> tuple[tuple[Bits, CPUSet], ...]:
     return tuple((mask, CPUSet.from_bits(mask)) for mask in masks)
 
 
-def _candidate(mask: Bits, nodes: CPUSet, cells: tuple[Cell, ...], single: bool) -> Candidate:
+def _candidate(mask: Bits, nodes: CPUSet, cells: tuple[Cell, ...], *, single: bool) -> Candidate:
     killers = tuple([cell.resource for cell in cells if cell.verdict != "fits"])
     verdict = "fits" if not killers else min([cell.verdict for cell in cells], key=_BADNESS.__getitem__)
     if single and mask & (mask - 1) and verdict in ("fits", "wide"):
@@ -192,28 +189,27 @@ def _unhinted(mask: Bits, column: _Column, columns: list[_Column]) -> str:
     return "bare" if any(not column.capacity.get(node) for node in iter_bits(mask)) else "unhinted"
 
 
-def _columns(kubelet: Kubelet, pod: AdmissionPod, step: HintRound) -> Iterator[_Column]:
+def _columns(node: NodeView, pod: AdmissionPod, step: HintRound) -> Iterator[_Column]:
     asked = next((c for c in pod.containers if c.name == step.container), None)
     cpus = asked.exclusive_cpus if asked else pod.cpus
-    manager = kubelet.manager
-    pool = empty_pool(manager, pod)
-    if cpus and manager.cpu.static and not pod.ignored:
-        topology = manager.cpu.topology
+    pool = node.empty_pool(pod)
+    if cpus and node.pins_cpus and not pod.ignored:
+        topology = node.topology
         column = _Column("cpu", cpus, _hints(step, "cpu", "cpu"), countable=True, held="cpu" in step.held)
         column.pool_empty = pool is not None and pool.resource == "cpu"
-        column.free = {node: bits & step.assignable for node, bits in topology.numa_nodes.items()}
+        column.free = {numa: bits & step.assignable for numa, bits in topology.numa_nodes.items()}
         column.capacity = topology.numa_nodes
         yield column
-    if manager.memory.static and pod.guaranteed and not pod.ignored:
+    if node.binds_memory and pod.guaranteed and not pod.ignored:
         for name, amount in sorted(_memory(pod, asked).items(), reverse=True):
             column = _Column(name, amount, _hints(step, "memory", name), countable=False)
             column.pool_empty = pool is not None and pool.resource != "cpu"
-            tables = {node: (state.memory_map or {}).get(name) for node, state in step.memory.items()}
-            column.free = {node: table.free for node, table in tables.items() if table}
-            column.capacity = {node: table.allocatable for node, table in tables.items() if table}
+            tables = {numa: (state.memory_map or {}).get(name) for numa, state in step.memory.items()}
+            column.free = {numa: table.free for numa, table in tables.items() if table}
+            column.capacity = {numa: table.allocatable for numa, table in tables.items() if table}
             yield column
     limits = limits_of(asked.spec.resources) if asked else pod_limits(pod.spec, overhead=False)
-    for resource in kubelet.devices.resources:
+    for resource in node.devices.resources:
         count = limits[resource.resource].value() if resource.resource in limits else 0
         if count:
             yield _devices(resource, count, step)

@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.alternatives import Alternatives
-from podslice.advise.explain.changes import EditPod, lands
+from podslice.advise.explain.changes import EditPod
 from podslice.advise.explain.edits import is_valid
 from podslice.advise.explain.fix import Fix
 from podslice.advise.explain.losses import losses
 from podslice.advise.explain.node_fixes import configurations, empty_node, hugepages, pod_moves, reservations
 from podslice.advise.explain.pod_fixes import PodFixes
-from podslice.advise.explain.record import recording
 from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
 from podslice.core.errors import UpstreamDefectError
-from podslice.core.kubelet import Kubelet
+from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import UPSTREAM_DEFECT
@@ -41,10 +41,10 @@ class Explainer:
     """Explains pods on one node, which must stay as it is while the explainer is used. What is learnt for one pod
     serves the next: a hundred refused pods cost far less than a hundred times one."""
 
-    def __init__(self, kubelet: Kubelet) -> None:
-        self._nodes = Alternatives(kubelet)
-        self._gates = kubelet.manager.context.gates
-        self._clean = kubelet.undoes_refusals
+    def __init__(self, node: Trial) -> None:
+        self._nodes = Alternatives(node)
+        self._gates = self._nodes.view.gates
+        self._clean = self._nodes.view.undoes_refusals
         self._known: dict[tuple[bytes, bool], Explanation] = {}
 
     def explain(self, pod: Pod, *, fixes: bool = True) -> Explanation:
@@ -54,7 +54,7 @@ class Explainer:
         known = self._known.get(key)
         if known is None:
             known = self._explain(pod, fixes=fixes)
-            if not known.trace.admitted and pod.metadata.uid not in self._nodes.kubelet.active:
+            if not known.trace.admitted and pod.metadata.uid not in self._nodes.view.pods:
                 if len(self._known) >= _MOST_REMEMBERED:
                     self._known.clear()
                 self._known[key] = known
@@ -65,10 +65,10 @@ class Explainer:
         found = self.find_fixes(pod) if fixes and not decision.admitted else []
         return Explanation(decision, tuple(story(decision)), tuple(found))
 
-    def with_pod(self, pod: Pod) -> Kubelet:
+    def with_pod(self, pod: Pod) -> Trial:
         """A copy of the node after the pod was admitted there and its containers started, for a pod that is."""
         copy = self._nodes.recorder
-        lands(copy, pod)
+        copy.lands(pod)
         self._nodes.forget_recorder()
         return copy
 
@@ -87,7 +87,7 @@ class Explainer:
                 found += search(self._nodes, asking)
         if any(fix.code == "repack" for fix in found):
             found = [fix for fix in found if fix.code == "repack" or not getattr(fix.change, "drained", False)]
-        found = [replace(fix, losses=losses(fix.change, asking, self._nodes.kubelet)) for fix in found]
+        found = [replace(fix, losses=losses(fix.change, asking, self._nodes.view)) for fix in found]
         return sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
 
     def _likeness(self, pod: Pod) -> bytes:
@@ -95,16 +95,16 @@ class Explainer:
         return msgspec.json.encode(replace(pod, metadata=replace(pod.metadata, name="", uid="")), enc_hook=str)
 
     def _trace(self, pod: Pod) -> Trace:
-        kubelet = self._nodes.recorder if self._clean else self._nodes.kubelet.copy()
-        admission = kubelet.admission(pod)
-        with recording(kubelet) as record:
+        node = self._nodes.recorder if self._clean else self._nodes.node.copy()
+        admission = node.view.admission(pod)
+        with node.recording() as record:
             try:
-                refusal = kubelet.admit(pod)
+                refusal = node.admit(pod)
             except UpstreamDefectError as defect:
                 refusal = Refusal(UPSTREAM_DEFECT, str(defect))
         if refusal is None or refusal.reason == UPSTREAM_DEFECT:
             self._nodes.forget_recorder()
-        return trace(kubelet, admission, record, refusal)
+        return trace(node.view, admission, record, refusal)
 
 
 class Explained(NamedTuple):
@@ -115,27 +115,27 @@ class Explained(NamedTuple):
     after: NodeView
 
 
-def explain_each(kubelet: Kubelet, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explained]:
+def explain_each(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[Explained]:
     """Explain one pod after the other; admitted ones are there for those after them. The node stays as it is."""
-    node = kubelet
-    explainer = Explainer(node)
+    now = Trial.of(node)
+    explainer = Explainer(now)
     for pod in pods:
         explanation = explainer.explain(pod, fixes=fixes)
-        before = node.view
+        before = now.view
         if explanation.trace.admitted:
-            node = explainer.with_pod(pod)
-            explainer = Explainer(node)
-        yield Explained(explanation, before, node.view)
+            now = explainer.with_pod(pod)
+            explainer = Explainer(now)
+        yield Explained(explanation, before, now.view)
 
 
-def explain(kubelet: Kubelet, pod: Pod, *, fixes: bool = True) -> Explanation:
+def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
     """Explain what this node does with a pod. The node is left as it is; the pod need not be on it."""
-    return Explainer(kubelet).explain(pod, fixes=fixes)
+    return Explainer(Trial.of(node)).explain(pod, fixes=fixes)
 
 
-def find_fixes(kubelet: Kubelet, pod: Pod) -> list[Fix]:
+def find_fixes(node: Node, pod: Pod) -> list[Fix]:
     """Every fix of a refused pod, as `Explainer.find_fixes`."""
-    return Explainer(kubelet).find_fixes(pod)
+    return Explainer(Trial.of(node)).find_fixes(pod)
 
 
 def _renamed(known: Explanation, pod: Pod) -> Explanation:

@@ -6,8 +6,8 @@ from podslice.advise.explain.bench import Asking
 from podslice.advise.explain.changes import Change, EditPod, Reconfigure
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.topology_options import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
-from podslice.core.kubelet import Kubelet
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.view import NodeView
 
 LOSSES = {
     "alignment": "resources need no longer be on the same or the fewest NUMA nodes",
@@ -26,12 +26,12 @@ LOST_WITH_OPTION = {
 }
 
 
-def losses(change: Change, asking: Asking, kubelet: Kubelet) -> tuple[str, ...]:
+def losses(change: Change, asking: Asking, node: NodeView) -> tuple[str, ...]:
     """The guarantees of `LOSSES` that a change gives up, for a pod that the node refused."""
     if isinstance(change, EditPod):
-        return tuple(_of_edit(asking.admission, Asking.of(change.pod, kubelet).admission, kubelet))
+        return tuple(_of_edit(asking.admission, Asking.of(change.pod, node).admission, node))
     if isinstance(change, Reconfigure):
-        return config_losses(kubelet.config, change.config, managed=asking.admission.managed)
+        return config_losses(node.config, change.config, managed=asking.admission.managed)
     return ()
 
 
@@ -74,13 +74,12 @@ def _is_on(config: KubeletConfig, name: str) -> bool:
     return config.cpu_manager_policy_options.get(name, "").lower() == "true"
 
 
-def _of_edit(before: AdmissionPod, after: AdmissionPod, kubelet: Kubelet) -> list[str]:
-    manager = kubelet.manager
+def _of_edit(before: AdmissionPod, after: AdmissionPod, node: NodeView) -> list[str]:
     owned = {one.name for one in before.containers if one.exclusive_cpus}
     owns = {one.name for one in after.containers if one.exclusive_cpus}
     found = []
-    if manager.cpu.static and not before.ignored and (owned - owns or (before.cpus and not after.cpus)):
+    if node.pins_cpus and not before.ignored and (owned - owns or (before.cpus and not after.cpus)):
         found.append("exclusive-cpus")
-    if manager.memory.static and not before.ignored and before.guaranteed and not after.guaranteed:
+    if node.binds_memory and not before.ignored and before.guaranteed and not after.guaranteed:
         found.append("memory-binding")
     return found

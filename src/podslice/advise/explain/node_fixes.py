@@ -12,10 +12,8 @@ from podslice.advise.explain.bench import Asking
 from podslice.advise.explain.changes import ChangeMachine, EmptyNode, Reconfigure, Remove
 from podslice.advise.explain.fix import COSTS, Edit, Fix, price, text_of
 from podslice.advise.explain.removals import Removals
-from podslice.advise.explain.room import room_on_node
 from podslice.core.config.kubelet import KubeletConfig, MemoryReservation
 from podslice.core.config.topology_options import POLICIES, SCOPES
-from podslice.core.kubelet import Kubelet
 from podslice.core.machine.model import HugePages, Machine
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, pod_requests
@@ -23,6 +21,7 @@ from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.values.cpu_policy_options import CPU_POLICY_OPTIONS
 from podslice.core.values.cpuset import CPUSetError, format_bits, iter_bits, parse_bits
 from podslice.core.values.quantity import BINARY_SI, Quantity, QuantityError, hugepage_resource
+from podslice.core.view import NodeView
 
 replace = msgspec.structs.replace
 _MOST_MOVES = 8
@@ -34,7 +33,7 @@ _MOST_NAMED = 6
 
 def pod_moves(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """The least disruptive pod, pair, or set of pods to move within the node or to evict from it."""
-    kubelet = nodes.kubelet
+    node = nodes.view
     others = sorted((p.admission for p in nodes.running if p.admission.uid != asking.admission.uid), key=_weight)
     search = Removals(nodes, asking)
     uids = tuple(other.uid for other in others)
@@ -52,9 +51,9 @@ def pod_moves(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
         if evicted and may_move and nodes.comes_back(evicted, asking):
             moved = evicted
     if evicted:
-        yield _removal(kubelet, evicted, back=False)
+        yield _removal(node, evicted, back=False)
     if moved:
-        yield _removal(kubelet, moved, back=True)
+        yield _removal(node, moved, back=True)
 
 
 def _weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
@@ -63,13 +62,13 @@ def _weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
     return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid
 
 
-def _removal(kubelet: Kubelet, uids: tuple[str, ...], *, back: bool) -> Fix:
-    names = [f"{m.namespace}/{m.name}" for m in (kubelet.active[uid].spec.metadata for uid in uids)]
+def _removal(node: NodeView, uids: tuple[str, ...], *, back: bool) -> Fix:
+    names = [f"{m.namespace}/{m.name}" for m in (node.pods[uid].spec.metadata for uid in uids)]
     listed = ", ".join(names[:_MOST_NAMED])
     if len(names) > _MOST_NAMED:
         listed += f" and {len(names) - _MOST_NAMED} more"
-    cpus = sum(kubelet.active[uid].cpus for uid in uids)
-    critical = sum(is_critical(kubelet.active[uid].spec) for uid in uids)
+    cpus = sum(node.pods[uid].cpus for uid in uids)
+    critical = sum(is_critical(node.pods[uid].spec) for uid in uids)
     if back:
         code = "move-pods"
         text = f"Restart {listed} after this pod: on this node {'they fit' if len(uids) > 1 else 'it fits'} elsewhere"
@@ -84,8 +83,8 @@ def _removal(kubelet: Kubelet, uids: tuple[str, ...], *, back: bool) -> Fix:
 
 def empty_node(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """The same machine and configuration without any pod."""
-    kubelet = nodes.kubelet
-    if kubelet.active and nodes.empty(asking, kubelet.config, kubelet.machine):
+    node = nodes.view
+    if node.pods and nodes.empty(asking, node.config, node.machine):
         yield Fix("empty-node", "Place it on an empty node of this type", COSTS["empty-node"], EmptyNode())
 
 
@@ -94,13 +93,13 @@ def empty_node(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
 
 def configurations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """One other policy, scope, pair of both, or option of the kubelet."""
-    kubelet = nodes.kubelet
-    config = kubelet.config
+    node = nodes.view
+    config = node.config
     packed = Reconfigure(config, drained=True)
-    repacks = bool(kubelet.active) and nodes.drained(asking, config, kubelet.machine)
+    repacks = bool(node.pods) and nodes.drained(asking, config, node.machine)
     if repacks:
         text = "Drain the node and let its pods come back in order: packed anew they leave room"
-        yield Fix("repack", text, price("repack", drained_pods=len(kubelet.active)), packed)
+        yield Fix("repack", text, price("repack", drained_pods=len(node.pods)), packed)
     may_drain = not repacks
     yield from _tried(nodes, asking, "config", _topology_configs(config), may_drain=may_drain)
     yield from _tried(nodes, asking, "config", option_configs(config), may_drain=may_drain)
@@ -150,37 +149,37 @@ def _tried(
     What only adds to a change that helps alone is left out; so is a drained node (`may_drain` False) where draining
     alone would do.
     """
-    kubelet = nodes.kubelet
+    node = nodes.view
     enough: list[set[Edit]] = []
     for config in configs:
-        if kubelet.active and not nodes.empty(asking, config, kubelet.machine):
+        if node.pods and not nodes.empty(asking, config, node.machine):
             continue
-        edits = config_differences(kubelet.config, config)
+        edits = config_differences(node.config, config)
         if any(fewer < set(edits) for fewer in enough):
             continue
-        drained = not nodes.restarted(asking, config, kubelet.machine)
-        if drained and not (may_drain and nodes.drained(asking, config, kubelet.machine)):
+        drained = not nodes.restarted(asking, config, node.machine)
+        if drained and not (may_drain and nodes.drained(asking, config, node.machine)):
             continue
         changes = " and ".join(f"{e.path}: {e.after or 'nothing'} (was {e.before or 'nothing'})" for e in edits)
-        how = _after_change(kubelet, drained)
+        how = _after_change(node, drained=drained)
         if not drained:
             enough.append(set(edits))
         extra_cost = extra + 0.1 * (len(edits) - 1)
-        cost = price(code, extra=extra_cost, drained_pods=_drained_pods(kubelet, drained))
+        cost = price(code, extra=extra_cost, drained_pods=_drained_pods(node, drained=drained))
         yield Fix(code, f"Set {changes} {how}", cost, Reconfigure(config, drained), edits)
 
 
-def _drained_pods(kubelet: Kubelet, drained: bool) -> int | None:
+def _drained_pods(node: NodeView, *, drained: bool) -> int | None:
     """How many pods must leave for a while; None where the node need not be, or is, empty."""
-    return len(kubelet.active) or None if drained else None
+    return len(node.pods) or None if drained else None
 
 
-def _after_change(kubelet: Kubelet, drained: bool) -> str:
-    if drained and not kubelet.active:
+def _after_change(node: NodeView, *, drained: bool) -> str:
+    if drained and not node.pods:
         return "and start the kubelet without its old state files"
     if drained:
         return "on the drained node; all its pods fit again"
-    return "and restart the kubelet" + ("; running pods keep what they have" if kubelet.active else "")
+    return "and restart the kubelet" + ("; running pods keep what they have" if node.pods else "")
 
 
 def config_differences(before: KubeletConfig, after: KubeletConfig) -> tuple[Edit, ...]:
@@ -215,7 +214,7 @@ def _amounts(limits: dict[str, str]) -> str:
 
 def reservations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """Fewer reserved CPUs on one NUMA node, or less memory reserved on one."""
-    for configs in (*_cpu_reservations(nodes.kubelet), *_memory_reservations(nodes.kubelet.config)):
+    for configs in (*_cpu_reservations(nodes.view), *_memory_reservations(nodes.view.config)):
         yield from _first_tried(nodes, asking, configs)
 
 
@@ -229,15 +228,15 @@ def _first_tried(nodes: Alternatives, asking: Asking, configs: Sequence[KubeletC
                 return
 
 
-def _cpu_reservations(kubelet: Kubelet) -> Iterator[list[KubeletConfig]]:
-    config = kubelet.config
+def _cpu_reservations(node: NodeView) -> Iterator[list[KubeletConfig]]:
+    config = node.config
     try:
         reserved = parse_bits(config.reserved_system_cpus)
     except CPUSetError:
         return
     if config.cpu_manager_policy != "static" or not reserved:
         return
-    for cpus in (*kubelet.manager.cpu.topology.numa_nodes.values(), reserved):
+    for cpus in (*node.topology.numa_nodes.values(), reserved):
         configs, left = [], reserved
         for cpu in sorted(iter_bits(cpus & reserved), reverse=True):
             left &= ~(1 << cpu)
@@ -288,47 +287,45 @@ def hugepages(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
 def _more_pages(nodes: Alternatives, asking: Asking, name: str, amount: int) -> Iterator[Fix]:
     """As many more pages as a NUMA node or all together lack, else as many as the pod asks for."""
     size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
-    kubelet = nodes.kubelet
-    lacking_in_all = amount - room_on_node(kubelet, asking.pod, name)
-    for node in kubelet.machine.nodes:
-        lacking_here = amount - (_free_on(kubelet, node.id, name) or 0)
+    view = nodes.view
+    lacking_in_all = amount - nodes.room(asking.pod, name)
+    for numa in view.machine.nodes:
+        lacking_here = amount - (_free_on(view, numa.id, name) or 0)
         for pages in sorted({-(-lacking // size) for lacking in (lacking_in_all, lacking_here, amount)}):
-            machine = _with_pages(nodes, node.id, size // 1024, pages) if pages > 0 else None
+            machine = _with_pages(nodes, numa.id, size // 1024, pages) if pages > 0 else None
             if machine is not None:
-                text = f"Allocate {pages} more {name} pages on NUMA node {node.id}"
+                text = f"Allocate {pages} more {name} pages on NUMA node {numa.id}"
                 yield from _with_machine(nodes, asking, machine, text)
 
 
 def _fewer_pages(nodes: Alternatives, asking: Asking, amount: int) -> Iterator[Fix]:
     """As many unused pages less as memory lacks on a NUMA node or in all, else all unused ones."""
-    kubelet = nodes.kubelet
-    lacking_in_all = amount - room_on_node(kubelet, asking.pod, "memory")
-    for node in kubelet.machine.nodes:
-        lacking_here = amount - (_free_on(kubelet, node.id, "memory") or 0)
-        for pool in node.hugepages:
+    view = nodes.view
+    lacking_in_all = amount - nodes.room(asking.pod, "memory")
+    for numa in view.machine.nodes:
+        lacking_here = amount - (_free_on(view, numa.id, "memory") or 0)
+        for pool in numa.hugepages:
             size, name = pool.page_size_ki * 1024, hugepage_resource(pool.page_size_ki)
-            booked = _free_on(kubelet, node.id, name)
-            unused = min(
-                pool.num_pages, (room_on_node(kubelet, asking.pod, name) if booked is None else booked) // size
-            )
+            booked = _free_on(view, numa.id, name)
+            unused = min(pool.num_pages, (nodes.room(asking.pod, name) if booked is None else booked) // size)
             wanted = {-(-lacking // size) for lacking in (lacking_in_all, lacking_here)}
             for pages in sorted({unused, *(pages for pages in wanted if pages < unused)}):
-                machine = _with_pages(nodes, node.id, pool.page_size_ki, -pages) if pages > 0 else None
+                machine = _with_pages(nodes, numa.id, pool.page_size_ki, -pages) if pages > 0 else None
                 if machine is not None:
-                    text = f"Release {pages} unused {name} pages on NUMA node {node.id}"
+                    text = f"Release {pages} unused {name} pages on NUMA node {numa.id}"
                     yield from _with_machine(nodes, asking, machine, text)
 
 
-def _free_on(kubelet: Kubelet, numa: int, name: str) -> int | None:
+def _free_on(node: NodeView, numa: int, name: str) -> int | None:
     """Free bytes in the Memory Manager's books; None where it keeps none."""
-    state = kubelet.manager.memory.machine_state.get(numa)
+    state = node.memory.get(numa)
     table = (state.memory_map or {}).get(name) if state else None
     return None if table is None else table.free
 
 
 def _with_pages(nodes: Alternatives, numa: int, size_ki: int, pages: int) -> Machine | None:
     """The machine with more pages on one node; None where its memory does not allow it."""
-    return nodes.machine((numa, size_ki, pages), lambda: _repaged(nodes.kubelet.machine, numa, size_ki, pages))
+    return nodes.machine((numa, size_ki, pages), lambda: _repaged(nodes.view.machine, numa, size_ki, pages))
 
 
 def _repaged(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine | None:
@@ -345,10 +342,12 @@ def _repaged(machine: Machine, numa: int, size_ki: int, pages: int) -> Machine |
 
 
 def _with_machine(nodes: Alternatives, asking: Asking, machine: Machine, what: str) -> Iterator[Fix]:
-    kubelet = nodes.kubelet
+    node = nodes.view
     for drained in (False, True):
         works = nodes.drained if drained else nodes.restarted
-        if works(asking, kubelet.config, machine):
-            cost = price("hugepages", drained_pods=_drained_pods(kubelet, drained))
-            yield Fix("hugepages", f"{what} {_after_change(kubelet, drained)}", cost, ChangeMachine(machine, drained))
+        if works(asking, node.config, machine):
+            cost = price("hugepages", drained_pods=_drained_pods(node, drained=drained))
+            yield Fix(
+                "hugepages", f"{what} {_after_change(node, drained=drained)}", cost, ChangeMachine(machine, drained)
+            )
             return

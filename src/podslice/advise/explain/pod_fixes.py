@@ -23,7 +23,6 @@ from podslice.advise.explain.edits import (
     without_resources,
 )
 from podslice.advise.explain.fix import COSTS, LOSS, Edit, Fix, text_of
-from podslice.advise.explain.room import room_on_node
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.core.pod.eligibility import integral_cpus
 from podslice.core.pod.spec import Pod, ResourceList, ResourceRequirements
@@ -41,7 +40,7 @@ class PodFixes:
     """Searches edits of one refused pod on one node."""
 
     def __init__(self, nodes: Alternatives, pod: Pod) -> None:
-        self.kubelet = nodes.kubelet
+        self.node = nodes.view
         self.pod = pod
         self._nodes = nodes
         self._places = places(pod)
@@ -70,11 +69,7 @@ class PodFixes:
     # Trying
 
     def _works(self, pod: Pod) -> bool:
-        return (
-            covers(pod)
-            and self._nodes.here.admits(self._nodes.asking(pod))
-            and is_valid(pod, self.kubelet.manager.context.gates)
-        )
+        return covers(pod) and self._nodes.here.admits(self._nodes.asking(pod)) and is_valid(pod, self.node.gates)
 
     def _first(self, amounts: Iterable[Amounts]) -> Amounts | None:
         return next((these for these in amounts if self._works(with_amounts(self.pod, these))), None)
@@ -126,7 +121,7 @@ class PodFixes:
 
     def _more(self, place: str, quantity: Quantity, count: int) -> Iterator[Fix]:
         """More CPUs: to fill whole cores, or to leave the pod's other containers something."""
-        per_core = self.kubelet.manager.cpu.topology.cpus_per_core
+        per_core = self.node.topology.cpus_per_core
         if place == POD:
             code, values = "raise-budget", range(count + 1, count + _BUDGET_STEPS + 1)
         else:
@@ -171,8 +166,7 @@ class PodFixes:
 
     def _full_sizes(self, place: str, name: str) -> Iterator[int]:
         """Sizes at which a set of NUMA nodes is exactly full, alone or beside the pod's other containers."""
-        memory = self.kubelet.manager.memory
-        tables = [(state.memory_map or {}).get(name) for _, state in sorted(memory.machine_state.items())]
+        tables = [(state.memory_map or {}).get(name) for _, state in sorted(self.node.memory.items())]
         amounts = {
             *_subset_sums(table.free if table else 0 for table in tables),
             *_subset_sums(table.allocatable if table else 0 for table in tables),
@@ -192,9 +186,9 @@ class PodFixes:
 
     def _room_on_node(self, name: str) -> Iterator[int]:
         """What all running pods together leave of what the node has for pods."""
-        if not self.kubelet.predicates:
+        if not self.node.predicates:
             return
-        room = room_on_node(self.kubelet, self.pod, name)
+        room = self._nodes.room(self.pod, name)
         yield room
         yield room - (self.pod.spec.overhead or {}).get(name, ZERO).value()
 

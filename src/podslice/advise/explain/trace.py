@@ -9,21 +9,21 @@ from collections.abc import Iterable
 
 import msgspec
 
+from podslice.advise.drive.record import HintRound, Record, Taking
 from podslice.advise.explain.candidates import Candidate, candidates
 from podslice.advise.explain.picks import Unit, units
-from podslice.advise.explain.record import HintRound, Record, Taking
 from podslice.advise.explain.verdict import refusal_code
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
-from podslice.core.kubelet import Kubelet
+from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.overflow import overflows
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
 from podslice.core.reasons import TOPOLOGY_AFFINITY
-from podslice.core.refusal import empty_pool, places_whole
 from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.cpuset import CPUSet, format_bits
+from podslice.core.view import NodeView
 from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
 
 
@@ -115,11 +115,11 @@ class Trace(msgspec.Struct, frozen=True, rename="camel"):
     """The manager that could not allocate what its hints had promised, empty otherwise."""
 
 
-def trace(kubelet: Kubelet, pod: AdmissionPod, record: Record, refusal: Refusal | None) -> Trace:
-    """The trace of an admission that `recording` has recorded on `kubelet`."""
-    steps = tuple(_merge_step(kubelet, pod, step) for step in record.steps)
+def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | None) -> Trace:
+    """The trace of an admission that was recorded on a node; `node` is as it was afterwards."""
+    steps = tuple(_merge_step(node, pod, step, record.merger) for step in record.steps)
     if not steps:
-        steps = (_unmerged(kubelet, pod, record.before),)
+        steps = (_unmerged(node, pod, record.before),)
     failed = next((f"{t.provider}: {t.error}" for t in record.takings if t.error), "")
     metadata = pod.spec.metadata
     return Trace(
@@ -130,18 +130,18 @@ def trace(kubelet: Kubelet, pod: AdmissionPod, record: Record, refusal: Refusal 
         admitted=refusal is None,
         reason=refusal.reason if refusal else "",
         message=refusal.message if refusal else "",
-        code=_code(kubelet, pod, refusal, steps[-1]) if refusal else "",
-        scope=kubelet.manager.topology.scope if kubelet.manager.topology.merger else "none",
-        containers=_facts(kubelet, pod),
+        code=_code(node, pod, refusal, steps[-1]) if refusal else "",
+        scope=node.config.topology_manager_scope if node.aligns else "none",
+        containers=_facts(node, pod),
         steps=steps,
-        picks=() if refusal else tuple(_picks(kubelet, record.takings)),
-        writes=() if refusal else _writes(kubelet, pod),
+        picks=() if refusal else tuple(_picks(node, record.takings)),
+        writes=() if refusal else _writes(node, pod),
         failed=failed,
     )
 
 
-def _code(kubelet: Kubelet, pod: AdmissionPod, refusal: Refusal, last: MergeStep) -> str:
-    if refusal.reason == TOPOLOGY_AFFINITY and empty_pool(kubelet.manager, pod) is not None:
+def _code(node: NodeView, pod: AdmissionPod, refusal: Refusal, last: MergeStep) -> str:
+    if refusal.reason == TOPOLOGY_AFFINITY and node.empty_pool(pod) is not None:
         return "pod-pool-empty"
     return refusal_code(refusal, last.candidates, policy=last.policy, merged=not last.admitted)
 
@@ -149,31 +149,31 @@ def _code(kubelet: Kubelet, pod: AdmissionPod, refusal: Refusal, last: MergeStep
 # What was asked
 
 
-def _facts(kubelet: Kubelet, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
-    static = kubelet.manager.cpu.static
+def _facts(node: NodeView, pod: AdmissionPod) -> tuple[ContainerFacts, ...]:
+    static = node.pins_cpus
     facts = [
         ContainerFacts(
             container.name,
             "sidecar" if container.restartable else "init" if container.init else "container",
             _requested(container.spec.resources),
-            _eligibility(pod, container, static),
+            _eligibility(pod, container, static=static),
             container.exclusive_cpus if static and not pod.ignored else 0,
         )
         for container in pod.containers
     ]
     if pod.pod_level and pod.spec.spec.resources is not None:
-        code = _pod_eligibility(kubelet, pod)
+        code = _pod_eligibility(node, pod)
         own = _requested(pod.spec.spec.resources)
         facts.insert(0, ContainerFacts("", "pod", own, code, pod.cpus if code == "exclusive" else 0))
     return tuple(facts)
 
 
-def _pod_eligibility(kubelet: Kubelet, pod: AdmissionPod) -> str:
-    if not kubelet.manager.cpu.static:
+def _pod_eligibility(node: NodeView, pod: AdmissionPod) -> str:
+    if not node.pins_cpus:
         return "policy-none"
     if pod.ignored:
         return "pod-level-ignored"
-    if not places_whole(kubelet.manager, pod):
+    if not node.places_whole(pod):
         return "by-container"
     if not pod.guaranteed:
         return "not-guaranteed"
@@ -196,7 +196,7 @@ def _requested(resources: ResourceRequirements) -> tuple[Requested, ...]:
     )
 
 
-def _eligibility(pod: AdmissionPod, container: AdmissionContainer, static: bool) -> str:
+def _eligibility(pod: AdmissionPod, container: AdmissionContainer, *, static: bool) -> str:
     if not static:
         return "policy-none"
     if pod.ignored:
@@ -216,8 +216,7 @@ def _eligibility(pod: AdmissionPod, container: AdmissionContainer, static: bool)
 # Hints and merge
 
 
-def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: HintRound) -> MergeStep:
-    merger = kubelet.manager.topology.merger
+def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merger | None) -> MergeStep:
     assert merger is not None, "without a merger nobody asks for hints"
     answers = [
         _answer(provider, resource, hints)
@@ -228,7 +227,7 @@ def _merge_step(kubelet: Kubelet, pod: AdmissionPod, step: HintRound) -> MergeSt
         affinity, admitted, _ = merger.merge(list(step.hints.values()))
     except UpstreamDefectError:
         affinity, admitted = Hint(None, False), False
-    table = candidates(kubelet, pod, step, affinity.mask)
+    table = candidates(node, pod, step, affinity.mask)
     return MergeStep(
         container=step.container,
         policy=merger.policy,
@@ -255,16 +254,16 @@ def _shown(hint: Hint) -> ShownHint:
     return ShownHint(None if hint.mask is None else CPUSet.from_bits(hint.mask), hint.preferred)
 
 
-def _unmerged(kubelet: Kubelet, pod: AdmissionPod, before: HintRound) -> MergeStep:
+def _unmerged(node: NodeView, pod: AdmissionPod, before: HintRound) -> MergeStep:
     """Policy none merges nothing; the table still says what is free where."""
-    return MergeStep(None, "none", (), (), None, False, True, candidates(kubelet, pod, before))
+    return MergeStep(None, "none", (), (), None, False, True, candidates(node, pod, before))
 
 
 # What was given
 
 
-def _picks(kubelet: Kubelet, takings: list[Taking]) -> list[ShownPick]:
-    topology = kubelet.manager.cpu.topology
+def _picks(node: NodeView, takings: list[Taking]) -> list[ShownPick]:
+    topology = node.topology
     picks = []
     for taking in takings:
         cpus = taking.cpus or taking.bubble
@@ -274,29 +273,27 @@ def _picks(kubelet: Kubelet, takings: list[Taking]) -> list[ShownPick]:
     return picks
 
 
-def _writes(kubelet: Kubelet, pod: AdmissionPod) -> tuple[Write, ...]:
+def _writes(node: NodeView, pod: AdmissionPod) -> tuple[Write, ...]:
     """What admission changes on disk, and what the containers' cgroups will say."""
-    manager = kubelet.manager
     writes = []
-    state = manager.cpu.state
-    if manager.cpu.static:
-        if pod.uid in state.bubbles:
-            writes.append(Write(f"{CPU_STATE_FILE} podEntries", pod.uid, format_bits(state.bubbles[pod.uid])))
-        for name, cpus in state.assignments.get(pod.uid, {}).items():
+    if node.pins_cpus:
+        if pod.uid in node.bubbles:
+            writes.append(Write(f"{CPU_STATE_FILE} podEntries", pod.uid, format_bits(node.bubbles[pod.uid])))
+        for name, cpus in node.owners.get(pod.uid, {}).items():
             writes.append(Write(f"{CPU_STATE_FILE} entries", f"{pod.uid}/{name}", format_bits(cpus)))
-        if pod.uid in state.assignments:
-            writes.append(Write(f"{CPU_STATE_FILE} defaultCpuSet", "node", format_bits(state.default)))
+        if pod.uid in node.owners:
+            writes.append(Write(f"{CPU_STATE_FILE} defaultCpuSet", "node", format_bits(node.shared)))
     for container in pod.containers:
-        for block in manager.memory.blocks(pod.uid, container.name):
+        for block in node.blocks_of(pod.uid, container.name):
             value = f"{block.size} bytes of {block.type} on {','.join(map(str, block.numa_affinity or ()))}"
             writes.append(Write(f"{MEMORY_STATE_FILE} entries", f"{pod.uid}/{container.name}", value))
-        for resource, ids in manager.device.devices_of(pod.uid, container.name).items():
+        for resource, ids in node.devices_of(pod.uid, container.name).items():
             owner = f"{pod.uid}/{container.name}"
             writes.append(Write(DEVICE_STATE_FILE, owner, f"{resource}: {', '.join(ids)}"))
-        cpus = manager.cpu.affinity(pod.uid, container.name)
+        cpus = node.affinity(pod.uid, container.name)
         if cpus:
             writes.append(Write("cpuset.cpus", container.name, format_bits(cpus)))
-        nodes = manager.memory.numa_nodes(pod.uid, container.name)
+        nodes = node.numa_nodes(pod.uid, container.name)
         if nodes:
             writes.append(Write("cpuset.mems", container.name, format_bits(nodes)))
     return tuple(writes)

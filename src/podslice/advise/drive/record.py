@@ -14,10 +14,10 @@ import msgspec
 
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints
-from podslice.core.kubelet import Kubelet
 from podslice.core.machine.memory import MachineState
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.topology import HintProvider
+from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.values.cpuset import Bits
 
@@ -49,9 +49,11 @@ class Taking(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """What was asked and taken while one pod was admitted, in order; `before` is the node as the pod found it."""
+    """What was asked and taken while one pod was admitted, in order; `before` is the node as the pod found it, `merger`
+    what merged the hints, None where nobody asks for any."""
 
     before: HintRound
+    merger: Merger | None = None
     steps: list[HintRound] = []
     takings: list[Taking] = []
 
@@ -115,18 +117,15 @@ def _step(manager: ContainerManager, container: str | None, uid: str = "") -> Hi
     held = {"cpu"} if uid in cpu.state.assignments or uid in cpu.state.bubbles else set()
     if manager.device.holds_devices(uid):
         held.add("device")
-    assignable = cpu.state.default & ~cpu.reserved
-    return HintRound(container, assignable, dict(manager.memory.machine_state), {}, {}, frozenset(held))
+    return HintRound(container, cpu.assignable, dict(manager.memory.machine_state), {}, {}, frozenset(held))
 
 
 @contextmanager
-def recording(kubelet: Kubelet) -> Iterator[Record]:
-    """Records what happens in `kubelet.admit` inside the block; use one block for one pod."""
-    manager = kubelet.manager
+def recording(manager: ContainerManager) -> Iterator[Record]:
+    """Records what happens in an admission inside the block; use one block for one pod."""
     topology = manager.topology
-    for provider in topology.providers:
-        provider.remove_stale()
-    record = Record(_step(manager, None))
+    manager.remove_stale()
+    record = Record(_step(manager, None), topology.merger)
     providers: Any = topology.providers
     listeners: list[HintProvider] = [_Listener(provider, manager, record) for provider in providers]
     topology.providers = listeners

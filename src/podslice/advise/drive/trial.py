@@ -1,0 +1,211 @@
+"""A copy of a node to try things on: pods are really admitted, moved and removed, kubelets really restarted.
+
+Nothing else in advice reaches into a kubelet. A trial says what came of it; `view` shows the copy as it then is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from podslice.advise.drive.record import Record, recording
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.kubelet import Kubelet, Others
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.memory import MachineState
+from podslice.core.machine.model import Machine
+from podslice.core.node import Node
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.quirks import Quirks
+from podslice.core.scheduling.predicates import PodOnNode, Refusal
+from podslice.core.values.cpuset import Bits
+from podslice.core.view import NodeView
+
+Standing = tuple[tuple[bool, bool], ...]
+"""How the Topology Manager judges what a pod holds: (would be admitted, is preferred), by container or once."""
+
+
+class Trial:
+    """Drives a kubelet, which belongs to the trial from then on."""
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self._kubelet = kubelet
+
+    @classmethod
+    def of(cls, node: Node) -> Trial:
+        """A copy of the node."""
+        return cls(node.kubelet.copy())
+
+    @classmethod
+    def on(cls, node: Node) -> Trial:
+        """The node itself: what is done here is done to it."""
+        return cls(node.kubelet)
+
+    @classmethod
+    def started(
+        cls,
+        machine: Machine,
+        config: KubeletConfig,
+        quirks: Quirks,
+        *,
+        devices: DeviceInventory | None = None,
+        predicates: bool = True,
+    ) -> Trial:
+        """An empty node. Raises `StartError`."""
+        kubelet = Kubelet(machine, config, quirks, devices=devices, predicates=predicates)
+        kubelet.start()
+        return cls(kubelet)
+
+    def copy(self) -> Trial:
+        """Another trial that begins where this one is."""
+        return Trial(self._kubelet.copy())
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Whatever happens inside has not happened afterwards."""
+        before = self._kubelet.state
+        try:
+            yield
+        finally:
+            self._kubelet.state = before
+
+    @property
+    def view(self) -> NodeView:
+        """The node as it is now."""
+        return self._kubelet.view
+
+    def others(self, uid: str = "") -> Others:
+        """The pods on the node but the one with this UID, as the predicates see them."""
+        return self._kubelet.others(uid)
+
+    # Pods
+
+    def admit(self, pod: Pod) -> Refusal | None:
+        """Admit a pod, which has its defaults; its containers do not start. Raises `UpstreamDefectError`."""
+        return self._kubelet.admit(pod)
+
+    def takes(self, pod: Pod) -> bool:
+        """Admit a pod, which has its defaults; True when that works and nobody is preempted."""
+        self._kubelet.preempted = ()
+        try:
+            return self._kubelet.admit(pod) is None and not self._kubelet.preempted
+        except UpstreamDefectError:
+            return False
+
+    def lands(self, pod: Pod) -> bool:
+        """Admit a pod and start its containers; True when that works and nobody is preempted."""
+        pod = default_pod(pod, self._kubelet.manager.context.gates)
+        if not self.takes(pod):
+            return False
+        try:
+            started = self._kubelet.start_containers(pod.metadata.uid)
+        except UpstreamDefectError:
+            return False
+        return not any(container.error for container in started.values())
+
+    def rehearse(self, admission: AdmissionPod, others: Others | None = None, *, judged: bool = True) -> bool:
+        """As `lands`, and undone at once (see `Kubelet.rehearse`)."""
+        return self._kubelet.rehearse(admission, others, judged=judged)
+
+    def accepts(self, admission: AdmissionPod, others: Others | None, view: PodOnNode) -> bool:
+        """What `rehearse` leaves out when it does not judge (see `Kubelet.accepts`)."""
+        return self._kubelet.accepts(admission, others, view)
+
+    def recording(self) -> AbstractContextManager[Record]:
+        """Records what happens inside the block; use one block for one pod."""
+        return recording(self._kubelet.manager)
+
+    def remove(self, *uids: str) -> None:
+        """Pods are gone. What they held is free once somebody asks for it, or after `free`."""
+        for uid in uids:
+            self._kubelet.remove_pod(uid)
+
+    def free(self) -> None:
+        """What gone pods held is free now."""
+        self._kubelet.manager.remove_stale()
+
+    def stop(self, uid: str) -> None:
+        """The pod is gone, and everything is cleaned up."""
+        self._kubelet.remove_pod(uid)
+        self._kubelet.collect()
+
+    # Places
+
+    def standing(self, uid: str) -> Standing:
+        """How the Topology Manager judges what a pod of the node holds."""
+        topology, pod = self._kubelet.manager.topology, self._kubelet.active[uid]
+        if topology.merger is None:
+            return ()
+        if topology.scope == "pod":
+            asked = [[provider.pod_hints(pod) for provider in topology.providers]]
+        else:
+            asked = [[p.container_hints(pod, container) for p in topology.providers] for container in pod.containers]
+        merged = [topology.merger.merge(hints) for hints in asked]
+        return tuple((one.admitted, one.hint.preferred) for one in merged)
+
+    def move_cpus(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None) -> None:
+        """Containers of a pod own other CPUs, and so does the pod where it owns some as a whole."""
+        cpu = self._kubelet.manager.cpu
+        cpu.state = cpu.state.relocate(uid, sets, bubble)
+
+    def move_memory(self, uid: str, containers: Sequence[str], nodes: Bits) -> None:
+        """The memory of containers of a pod is booked on other NUMA nodes."""
+        self._kubelet.manager.memory.relocate(uid, containers, nodes)
+
+    def set_books(self, shared: Bits, memory: MachineState) -> None:
+        """The node has another shared pool and other memory accounts."""
+        cpu, accounts = self._kubelet.manager.cpu, self._kubelet.manager.memory
+        cpu.state = cpu.state.with_default(shared)
+        accounts.state = accounts.state.with_machine(memory)
+
+    # Other nodes
+
+    def fresh(self, machine: Machine, config: KubeletConfig, pods: Sequence[Pod] = ()) -> Trial | None:
+        """An empty node like this one with the pods on it; None if it does not start or does not take them all."""
+        if validate(config):
+            return None
+        known = self._kubelet
+        try:
+            node = Trial.started(machine, config, known.quirks, devices=known.devices, predicates=known.predicates)
+        except StartError:
+            return None
+        return node if all(node.lands(pod) for pod in pods) else None
+
+    def restarted(self, machine: Machine, config: KubeletConfig) -> Trial | None:
+        """The node after a restart with this machine and configuration; None if it does not start or refuses a
+        running pod."""
+        if validate(config):
+            return None
+        kubelet = self._kubelet.copy()
+        kubelet.save()
+        try:
+            kubelet.restart(machine=machine, config=config)
+            refused = [admitted for admitted in kubelet.readmit() if admitted.refusal is not None]
+        except (StartError, UpstreamDefectError):
+            return None
+        if refused:
+            return None
+        kubelet.sources_ready()
+        kubelet.collect()
+        return Trial(kubelet)
+
+    def restart_problem(self) -> str:
+        """What a kubelet that restarts on the state files as they are now refuses or changes; empty if nothing."""
+        kubelet = self._kubelet.copy()
+        kubelet.save()
+        files = dict(kubelet.files)
+        try:
+            kubelet.restart()
+            refused = [admitted for admitted in kubelet.readmit() if admitted.refusal is not None]
+        except (StartError, UpstreamDefectError) as error:
+            return f"a kubelet would not start again: {error}"
+        if refused:
+            return f"a restarted kubelet would refuse {refused[0].uid}"
+        kubelet.sources_ready()
+        kubelet.collect()
+        kubelet.save()
+        return "" if kubelet.files == files else "a restarted kubelet would change the state"
