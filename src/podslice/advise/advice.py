@@ -34,11 +34,11 @@ _explainers: WeakKeyDictionary[Node, tuple[tuple[NodeRules, NodeState], Explaine
 
 
 def explain(node: Node, pod: Pod, *, fixes: bool = True) -> Explanation:
-    """Why a node admits or refuses a pod: the trace of the decision, its story in sentences, and for a refused pod the
-    changes that make it fit, the best first, each of them tried. The node stays as it is.
+    """Why a node admits or refuses a pod: the trace of the decision and its story in sentences. For a refused pod there
+    are also the changes that make it fit, the best first, each of them tried. The node stays as it is.
 
-    What is learnt of the node serves the next pod, until the node changes. `fixes` False leaves the search out. Raises
-    `InputError` for a pod with neither UID nor name.
+    What this call learns about the node is kept for the next pod, until the node changes. `fixes` False leaves the
+    search out. Raises `InputError` for a pod with neither UID nor name.
     """
     now = node.rules, node.state
     known = _explainers.get(node)

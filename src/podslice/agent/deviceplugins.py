@@ -1,9 +1,9 @@
 """Real device plugins, API v1beta1: they register here, list their devices, and are asked when one is allocated
 (memory-device 2.2 to 2.4).
 
-Registration and ListAndWatch run on the event loop. Allocate and its kin are asked by the owner in the middle of a
-decision, so those calls block, all calls of one decision together for at most `CALL_SECONDS`: well below what the
-runtime allows a hook.
+Registration and ListAndWatch run on the event loop. The owner makes the other calls, such as Allocate, in the middle of
+a decision, so they block. All calls of one decision together may take `CALL_SECONDS`, well below what the runtime
+allows a hook.
 """
 
 from __future__ import annotations

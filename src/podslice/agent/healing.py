@@ -18,7 +18,7 @@ async def heal(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     back_off: BackOff | None = None,
 ) -> None:
-    """Try the disk again and again, more and more slowly; once it works, have the runtime say anew what runs, which
+    """Try the disk again and again, more and more slowly. Once it works, have the runtime say again what runs, which
     opens the state."""
     back_off = back_off or BackOff(1.0, LONGEST)
     while True:

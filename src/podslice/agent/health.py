@@ -1,7 +1,7 @@
 """Is the agent well? What its probes and its status say, in words.
 
-`/readyz` is bad while anything is; `/healthz` only while something is that a restart mends: starting an agent again
-because the API server or the runtime is away would help nobody.
+`/readyz` is bad while anything is; `/healthz` only while something is bad that a restart helps with: starting an agent
+again because the API server or the runtime is away would help nobody.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Health(NamedTuple):
 
 
 def alive(checks: Iterable[Check]) -> Health:
-    """Every check with a line; good unless a restart would mend something."""
+    """Every check with a line; good unless a restart would help."""
     checks = list(checks)
     text = "".join(f"{check.name}: {check.problem or 'ok'}\n" for check in checks)
     return Health(not any(check.problem and check.restart_mends for check in checks), text)
@@ -81,7 +81,7 @@ _OURS = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_DIRECTORY, "pods")
 
 
 def make_private(directory: Path) -> str:
-    """The state directory is its owner's alone: made so, and mended where an older version or the kubelet made it
+    """The state directory is its owner's alone: made so, and corrected where an older version or the kubelet made it
     open. Returns why it is left as it is, for one that is not ours or holds what others may need. Raises `OSError`."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()

@@ -2,8 +2,8 @@
 
 Everything that happens on the node becomes a call of `Owner`, one after the other on the event loop's thread (other
 threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `NodeStore`. The owner decides (by
-`admitting`) and keeps books, it neither waits nor talks: answers go back to the caller, what other containers must get
-is collected by `updates`, news for people go to a `contract.Reporter`.
+`admitting`) and keeps records; it neither waits nor talks. Answers go back to the caller, `updates` collects what other
+containers must get, and news for people goes to a `contract.Reporter`.
 """
 
 from __future__ import annotations

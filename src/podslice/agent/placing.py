@@ -84,7 +84,7 @@ class Placing:
         return self._set_inits(record.unit, before, before - {record.member})
 
     def forget_inits(self) -> None:
-        """Which containers run will be told anew."""
+        """Which containers run will be said again."""
         self._inits.clear()
 
     def _set_inits(self, uid: str, before: set[str], now: set[str]) -> bool:

@@ -47,9 +47,9 @@ class Timer(Protocol):
 
 
 class AgentPlugin:
-    """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have, and
-    `write` that of a container; `ended` says whether a listed sandbox without containers is only the remains of one;
-    `observe`: decide and report, refuse and change nothing."""
+    """Implements `wire.nri.Plugin`. `settle` brings the cgroup of an admitted pod, by UID, to what it should have;
+    `write` does so for a container. `ended` says whether a listed sandbox without containers has ended. With `observe`
+    it decides and reports, and refuses and changes nothing."""
 
     def __init__(
         self,

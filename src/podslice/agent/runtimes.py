@@ -10,17 +10,17 @@ Version = tuple[int, int, int]
 
 
 class RuntimeBug(NamedTuple):
-    """A bug of every version of `runtime` from `since` on, except from `mended` on: the first good version of each
-    release that had it mended late. Releases after those have the change from their start."""
+    """A bug of every version of `runtime` from `since` on, but not from `fixed` on: the first good version of each
+    release that got the change late. Releases after those have the change from their start."""
 
     runtime: str
     since: Version
-    mended: tuple[Version, ...]
+    fixed: tuple[Version, ...]
     what: str
 
     def concerns(self, runtime: str, version: Version) -> bool:
         """True when this version has the bug."""
-        good = next((good for good in self.mended if good[:2] == version[:2]), self.mended[0])
+        good = next((good for good in self.fixed if good[:2] == version[:2]), self.fixed[0])
         return runtime == self.runtime and self.since <= version < good
 
 

@@ -1,8 +1,8 @@
 """Where one pod's failure ends.
 
-Every step the agent takes for one pod or container goes through `Seam.attempt`: an error nobody foresaw, whatever
-value of the pod caused it, becomes a `PodFailure` of that pod, is counted, logged and told as an event, and the others
-go on. Answers, such as a refusal, are no failures and pass.
+Every step the agent takes for one pod or container goes through `Seam.attempt`. An unexpected error becomes a
+`PodFailure` of that pod: it is counted, logged and sent as an event, and all other pods go on. Answers, such as a
+refusal, are not failures and pass.
 """
 
 from __future__ import annotations

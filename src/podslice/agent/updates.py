@@ -1,7 +1,7 @@
 """Who must get what: running containers whose sets are no longer what they were given last.
 
-The runtime is told in the answers to its own calls, never unasked: a plugin's UpdateContainers takes the runtime's
-locks in the opposite order from its calls, and containerd (issue 13733) and CRI-O (pull request 9835) then hang for
+The runtime is told in the answers to its own calls, never unasked. A plugin's UpdateContainers takes the runtime's
+locks in the opposite order from its own calls; containerd (issue 13733) and CRI-O (pull request 9835) can then hang for
 ever. What cannot wait for an answer is written into the containers' cgroups, and the runtime's books follow with later
 answers, a few containers at a time.
 """

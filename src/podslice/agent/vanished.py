@@ -15,8 +15,8 @@ from podslice.host.cgroup2 import CgroupTree, cgroup_path
 
 
 class Vanished:
-    """Finds them. A sandbox is gone when a cgroup that was there, its own or its pod's, is not there any more and none
-    of its containers has one; what was never seen, as with runtimes that keep sandboxes elsewhere, says nothing."""
+    """Finds them. A sandbox is gone when a cgroup that was there, its own or its pod's, is no longer there, and none of
+    its containers has one. A cgroup that was never seen says nothing: some runtimes keep sandboxes elsewhere."""
 
     def __init__(self, owner: Owner, tree: CgroupTree) -> None:
         self._owner = owner

@@ -1,4 +1,4 @@
-"""`python -m podslice.contract.generate`: write the schemas anew; with `--check` only say whether they are current."""
+"""`python -m podslice.contract.generate`: write the schemas; with `--check` only say whether they are current."""
 
 from __future__ import annotations
 

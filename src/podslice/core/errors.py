@@ -1,9 +1,9 @@
 """Every failure podslice can report, as types that carry facts and make their own sentence.
 
 Three families, because three different people act on them: `InputError` (the user gave something unusable and can
-mend it), `StartError` (a kubelet with this configuration would not start on this machine) and `AdmissionError`
-(the node refuses this pod). `UpstreamDefectError` stands for an input on which Kubernetes v1.36.2 itself loops for
-ever or crashes; profile `kubelet-1.36` raises it where the decision would be.
+correct it), `StartError` (a kubelet with this configuration would not start on this machine) and `AdmissionError` (the
+node refuses this pod). `UpstreamDefectError` stands for an input on which Kubernetes v1.36.2 itself loops for ever or
+crashes; profile `kubelet-1.36` raises it where the decision would be.
 """
 
 from __future__ import annotations

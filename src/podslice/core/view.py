@@ -36,8 +36,8 @@ _MANAGED = "PodLevelResourceManagers"
 
 
 class ContainerView(NamedTuple):
-    """What one container has: the CPUs it runs on, and of those the ones that are its own or its pod's; the NUMA nodes
-    its memory is bound to (none: not bound); its blocks of memory; its devices by resource."""
+    """What one container has: the CPUs it runs on, and which of them are its own or its pod's; the NUMA nodes its
+    memory is bound to (none: not bound); its blocks of memory; its devices by resource."""
 
     cpus: Bits
     exclusive_cpus: Bits

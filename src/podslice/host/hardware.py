@@ -70,8 +70,8 @@ class Hardware:
         )
 
     def _groups(self, kind: str, id_file: str, *mask_files: str) -> list[CPUGroup]:
-        """Every CPU that is the lowest of its mask starts a group; where masks overlap the later group keeps the CPUs,
-        and a CPU that is missing from its own mask is in none. hwloc draws the same conclusions."""
+        """Every CPU that is the lowest of its mask starts a group. Where masks overlap, the later group keeps the CPUs.
+        A CPU that is missing from its own mask is in no group. hwloc draws the same conclusions."""
         masks = self._masks(mask_files) or self._masks_by_id(id_file)
         leader: dict[int, int] = {}
         for cpu, mask in masks.items():

@@ -47,7 +47,7 @@ def json_text(text: str) -> str:
 
 
 def is_safe(text: str) -> bool:
-    """True when a text has no control character besides line ends and tabs."""
+    """True when a text has no control characters but line ends and tabs."""
     return not _UNSAFE.search(text)
 
 

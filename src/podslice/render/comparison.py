@@ -176,7 +176,7 @@ def comparison_page(
 
 
 def _chart(outcomes: Sequence[Outcome], pods: int) -> h.Element:
-    """Bars of admitted pods: aligned, across NUMA nodes, refused; told apart by colour and by text."""
+    """Bars of admitted pods: aligned, across NUMA nodes, refused; each with a colour and a text."""
     label = min(560.0, 20 + 6.9 * max((len(outcome.scenario) for outcome in outcomes), default=10))
     whole = 560.0
     said_width = 6.9 * max((len(_said(outcome, pods)) for outcome in outcomes), default=10)

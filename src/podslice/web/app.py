@@ -1,8 +1,8 @@
 """The local page: what is on a node now, and what it would do with a pod that is dropped on the page.
 
-`App.respond` is a function from request to response and knows no sockets; `server` feeds it. Everything is refused
-that did not come from this page: other hosts' names in `Host` (DNS rebinding), posts without our own header (another
-page's form cannot send it), and with a token everybody who does not know it.
+`App.respond` is a function from request to response and knows no sockets; `server` feeds it. It refuses what did not
+come from this page: other hosts' names in `Host` (DNS rebinding), and posts without our own header, which another
+page's form cannot send. With a token it refuses everybody who does not know it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A container runtime that exists only on paper and speaks NRI over a socket pair: for tests and measurements.
 
-`FakeRuntime` behaves as containerd was seen to: its calls carry no flags, it waits for the registration, configures
-and synchronizes the plugin, applies adjustments and updates to the containers in its books, gives a call two seconds,
-and when the plugin is gone or slow it creates the container all the same, unpinned, unless its validator requires the
-plugin.
+`FakeRuntime` behaves as containerd does. Its calls carry no flags. It waits for the registration, configures and
+synchronizes the plugin, and applies adjustments and updates to its containers. A call may take two seconds. If the
+plugin is gone or slow, it creates the container without it, unpinned, unless its validator requires the plugin.
 """
 
 from __future__ import annotations

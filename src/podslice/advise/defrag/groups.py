@@ -1,7 +1,7 @@
 """What can move on a node: containers that own CPUs or memory, bound together where they cannot move alone.
 
-Containers of one pod move together when they share CPUs (an init container and those that took over from it), when
-they live in the bubble of a pod with pod-level resources, and when the Topology Manager aligns the pod as a whole.
+Containers of one pod move together in three cases: they share CPUs (an init container and those that took over from
+it), they live in the bubble of a pod with pod-level resources, or the Topology Manager aligns the pod as a whole.
 Everything else moves container by container.
 """
 

@@ -1,8 +1,8 @@
 """Making room by restarting pods: what a node without an agent can do.
 
 A kubelet never moves a running container to other CPUs; a pod moves by ending and being admitted again. So a plan is a
-list of steps in which chosen pods end and start again once each, and after each step the node is a state a kubelet can
-be in: whatever starts was really admitted, with everything else in place. No plan leaves a pod behind.
+list of steps in which chosen pods end and start again once each. After each step the node is in a state a kubelet can
+be in: what starts was really admitted, with everything else in place. No plan leaves a pod behind.
 """
 
 from __future__ import annotations

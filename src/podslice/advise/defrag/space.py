@@ -1,8 +1,8 @@
 """The states a node can be moved through: who has how many CPUs on which NUMA nodes, and whose memory is where.
 
-A state is valid when a restarted kubelet would take all its pods as they are: every group has as many CPUs as before
-out of free ones, on no more NUMA nodes, memory fits where it is booked and stays with its CPUs if it was there, and
-the Topology Manager judges nothing worse than before. Moves lead from one valid state to another.
+A state is valid when a restarted kubelet would take all its pods as they are. Every group has as many free CPUs as
+before, on no more NUMA nodes. Memory fits where it is booked, and stays with its CPUs if it was there. The Topology
+Manager judges nothing worse than before. Moves lead from one valid state to another.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Space:
         return counts_of(self.topology, default & ~self.reserved)
 
     def _classified(self) -> list[int]:
-        """Groups that cannot be told apart but by their place have equal numbers."""
+        """Groups that differ only by their place have equal numbers."""
         numbers: dict[object, int] = {}
         return [numbers.setdefault(self._likeness(group), len(numbers)) for group in self.groups]
 

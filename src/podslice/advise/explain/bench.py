@@ -247,7 +247,7 @@ def _shape(pod: AdmissionPod) -> tuple[object, ...] | None:
 
 
 def _sizes(pod: AdmissionPod) -> tuple[object, ...]:
-    """What the Memory Manager sees of it besides."""
+    """What the Memory Manager sees of it."""
     stanzas = [one.spec.resources for one in pod.containers]
     if pod.spec.spec.resources is not None:
         stanzas.append(pod.spec.spec.resources)

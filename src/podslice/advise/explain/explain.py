@@ -76,8 +76,8 @@ class Explainer:
         """Every fix of a refused pod in the searched classes (docs/explain.md): first those that give up no guarantee,
         then by cost.
 
-        A pod that the API server refuses can only be mended by editing it. Where draining the node alone helps, changes
-        that need a drained node besides are left out.
+        A pod that the API server refuses gets only edits as fixes. Where draining the node alone helps, other changes
+        that need a drained node are left out.
         """
         pod = default_pod(pod, self._gates)
         found = PodFixes(self._nodes, pod).find()

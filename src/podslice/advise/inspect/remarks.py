@@ -1,4 +1,4 @@
-"""What a person should know besides: where v1.36.2 differs from the profile, and what a node says to the pod."""
+"""What else a person should know: where v1.36.2 differs from the profile, and what a node says to the pod."""
 
 from __future__ import annotations
 

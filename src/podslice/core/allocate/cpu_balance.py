@@ -18,7 +18,7 @@ class Deal(NamedTuple):
         return self.cpus // nodes // self.group * self.group
 
     def remainder(self, nodes: int) -> int:
-        """What some of them give besides."""
+        """What some of them give in addition."""
         return self.cpus - self.share(nodes) * nodes
 
 

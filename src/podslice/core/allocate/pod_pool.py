@@ -1,7 +1,7 @@
 """Which of a pod's amounts its exclusive containers use up, so that the containers that share have nothing.
 
-The managers refuse such a pod with a fixed sentence, or answer with an empty list of hints; who is told about it wants
-to know of which resource nothing is left, and who takes it.
+The managers refuse such a pod with a fixed sentence, or answer with an empty list of hints. A person wants to know
+which resource has nothing left, and who takes it.
 """
 
 from __future__ import annotations

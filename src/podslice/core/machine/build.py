@@ -1,9 +1,9 @@
 """From hardware facts to the machine a kubelet would see on it.
 
 Descriptions of hardware (hwloc XML, synthetic strings, our short form) say which CPU is in which core, package, NUMA
-node and L3 cache. Were the kernel to describe that hardware, cAdvisor would list it in byte order of the names and
-keep only some caches (cpu-topology 1.3); `build_nodes` does the same, so a machine does not change its meaning
-with the form it was written in.
+node and L3 cache. If the kernel described that hardware, cAdvisor would list it in byte order of the names and keep
+only some caches (cpu-topology 1.3). `build_nodes` does the same, so a machine means the same in whatever form it was
+written.
 """
 
 from __future__ import annotations

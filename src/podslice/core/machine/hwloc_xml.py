@@ -142,8 +142,8 @@ class _HwlocReader:
         return NUMANodeFacts(number, _whole(element.get("local_memory", "0")), pools, distances.get(number))
 
     def _l3(self) -> list[tuple[int, Bits]]:
-        """L3 and above with the kernel's ids. hwloc 2 writes the ids the kernel has, so on Linux a cache without one is
-        one a kubelet does not see either; other files never have ids, there the order of the file stands in."""
+        """L3 and above with the kernel's ids. hwloc 2 writes the kernel's ids, so on Linux a kubelet does not see a
+        cache without one either. Other files never have ids; the order in the file stands in for them."""
         l3 = [o for o in self.caches if _whole(o.element.get("depth", "0")) > 2]
         infos = {info.get("name"): info.get("value") for info in self.top.findall("info")}
         if self.root.get("version", "").startswith("2") and infos.get("Backend") == "Linux":

@@ -1,8 +1,8 @@
 """The Container Manager: brings the resource managers of one node up, in upstream's order, and holds them.
 
-Everything that can keep a kubelet from starting with these managers happens in `start`, step by step; a `StartError`
-names the step, and the attributes set until then stay readable, so that a failed start can be explained
-(cpu-topology 2.1, 3.1; memory-device 3.1).
+Everything that can keep a kubelet from starting with these managers happens in `start`, step by step. A `StartError`
+names the step. The attributes set until then stay readable, so that a failed start can be explained (cpu-topology 2.1,
+3.1; memory-device 3.1).
 """
 
 from __future__ import annotations

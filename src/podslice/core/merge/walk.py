@@ -1,9 +1,9 @@
 """Merging where a comparison can crash: upstream's walk over all choices, one comparison after the other.
 
 With `prefer-closest-numa-nodes` upstream reads a node's distances by NUMA id, so lists that are shorter than the ids
-crash it, but only when two masks with as many nodes come to be compared (quirk `distances_by_node_id`). Which ones do
-depends on the order of the walk, not only on the winner. What follows from a part of a choice and the best hint so far
-is worked out once.
+crash it (quirk `distances_by_node_id`). It crashes only when it compares two masks with as many nodes. Which masks it
+compares depends on the order of the walk, not only on the winner. What a part of a choice and the best hint so far lead
+to is computed once.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Walk:
         return found or Hint(self._all_nodes, False)
 
     def _descend(self, place: int, mask: Bits, common: Bits | None, best: Hint | None) -> Hint | None:
-        """The best hint after all choices that begin with one that comes to `mask` so far; `common` is the mask that
-        all its hints have, None as long as none has any, and `_DIFFERENT` where it cannot be preferred any more."""
+        """The best hint after all choices that begin with hints whose intersection is `mask`. `common` is the mask of
+        all of these hints, None if none has any, and `_DIFFERENT` where the choice can no longer be preferred."""
         if place == len(self._lists):
             return self._better(best, Hint(mask, common != _DIFFERENT))
         key = (place, mask, common, best)

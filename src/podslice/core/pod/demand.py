@@ -19,7 +19,7 @@ HUGEPAGES_PREFIX = "hugepages-"
 
 
 class StatusUse(Enum):
-    """Whether what a running pod's status says counts besides its specification (pod-level-resources 7.3)."""
+    """Whether a running pod's status counts as well as its specification (pod-level-resources 7.3)."""
 
     NONE = "none"
     CONTAINERS = "containers"

@@ -134,7 +134,7 @@ def amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def _is_scalar(name: str) -> bool:
-    """Names the scheduler counts besides the basic ones; others in a pod are not looked at."""
+    """Names the scheduler counts in addition to the basic ones; others in a pod are not looked at."""
     return name.startswith((HUGEPAGES_PREFIX, "attachable-volumes-")) or (
         "kubernetes.io/" in name or is_extended_resource_name(name)
     )

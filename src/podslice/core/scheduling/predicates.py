@@ -1,4 +1,4 @@
-"""The general predicates: what a kubelet checks about a pod besides its resource managers (memory-device 3.4).
+"""The general predicates: what a kubelet checks about a pod after its resource managers (memory-device 3.4).
 
 A scheduler normally only sends pods that fit. A kubelet checks again, because static pods, races and its own device
 plugins can make a node fuller than the scheduler thought; a refusal here reads `OutOfcpu`. Critical pods may instead

@@ -37,8 +37,9 @@ def beside(
     held: Mapping[str, Bits],
     bubble: Bits | None,
 ) -> Bits:
-    """The CPUs a container with the CPUs `own` runs on while those of its pod run that are named: what an init
-    container owns is its own, so the pod's shared pool is smaller meanwhile. Upstream runs both on the same CPUs."""
+    """The CPUs that a container with the CPUs `own` runs on while the named containers of its pod run. An init
+    container has its CPUs to itself, so the pod's shared pool is smaller as long as it runs. Upstream runs both on the
+    same CPUs."""
     if quirks.init_overlaps_sidecars or bubble is None:
         return own
     if isolation(pod, container, held.get(container.name)) != "pod":

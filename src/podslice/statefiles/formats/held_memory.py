@@ -1,4 +1,4 @@
-"""The Memory Manager's books made anew from the blocks that are held (memory-device 1.4, 1.14)."""
+"""The Memory Manager's accounts, computed from the blocks that are held (memory-device 1.4, 1.14)."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ K = TypeVar("K", int, str)
 
 
 class Member(NamedTuple):
-    """One member: what it was made from, a value; its JSON; and its part of the text under the
-    checksum, which begins with the blank before the member, in pieces cut so that what recurs is a piece of its own."""
+    """One member: the value it was made from, its JSON, and its part of the text under the checksum. That part begins
+    with the blank before the member. It is cut into pieces, so that text that recurs is a piece of its own."""
 
     source: Any
     json: str

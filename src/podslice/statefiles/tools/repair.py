@@ -2,7 +2,8 @@
 
 What runs is right: CPUs of running containers go before anything a file says. From the file only what does not
 contradict the machine, itself or the running pods is taken; everything else is dropped and said. Whatever nobody owns
-then goes to the shared pool, and memory is booked anew. The result passes the checks of a kubelet's start.
+then goes to the shared pool, and the memory accounts are computed again. The result passes the checks of a kubelet's
+start.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A consistent memory state from a damaged file, like `repair` for CPUs: the books are made anew from the blocks that
-can be believed, and blocks that do not fit on the machine are dropped and said."""
+"""A consistent memory state from a damaged file, like `repair` for CPUs. The accounts are computed from the blocks that
+can be believed. Blocks that do not fit on the machine are dropped and reported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a kubelet of a release would do with a state file at its start, in its own words.
 
-The managers restore and check their own state when they start; this is the same for a file of any age and a kubelet
-of any release, without one running (cpu-topology 8.5, 8.6; memory-device 1.13.2, 1.14, 2.11).
+The managers restore and check their own state when they start. This module does the same for a file of any age and a
+kubelet of any release, without running one (cpu-topology 8.5, 8.6; memory-device 1.13.2, 1.14, 2.11).
 """
 
 from __future__ import annotations
