@@ -72,7 +72,7 @@ class Silent:
 
 
 class Soak:
-    """One node with its agent and runtime, which is patient: what a busy machine delays is no failure of the agent."""
+    """One node with its agent and a patient runtime: what a busy machine delays is not a failure of the agent."""
 
     def __init__(self, folder: Path, machine: str = "pack:2 numa:2(memory=64GB) core:16 pu:2") -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Figures that are no time of a call: memory of a node, import time, recorded decisions per second."""
+"""Figures that are not a time of a call: memory of a node, import time, recorded decisions per second."""
 
 from __future__ import annotations
 

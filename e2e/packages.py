@@ -140,7 +140,7 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> N
 
 def _ar_members(data: bytes) -> Iterator[tuple[str, bytes]]:
     if not data.startswith(b"!<arch>\n"):
-        raise FetchError("a package is no ar archive")
+        raise FetchError("a package is not an ar archive")
     place = 8
     while place + 60 <= len(data):
         header = data[place : place + 60]

@@ -204,7 +204,7 @@ def _still_different(judge: Path, cases: list[Json], patience: float) -> list[bo
     """Which of the cases the judge answers alike five times, and podslice differently."""
     try:
         answers = [ask(judge, cases, patience) for _ in range(5)]
-    except RuntimeError:  # a case that is no case any more ends the judge
+    except RuntimeError:  # a case that is not a case any more ends the judge
         return (
             [False] * len(cases) if len(cases) == 1 else [_still_different(judge, [one], patience)[0] for one in cases]
         )

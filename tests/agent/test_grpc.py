@@ -406,7 +406,7 @@ def test_plugin_error_refuses_the_pod(tmp_path: Path) -> None:
     [
         ({"version": "v1alpha1"}, r'requested API version "v1alpha1" is not supported by kubelet'),
         ({"resource_name": "cpu"}, 'the ResourceName "cpu" is invalid'),
-        ({"endpoint": "../gpu.sock"}, "is no file name"),
+        ({"endpoint": "../gpu.sock"}, "is not a file name"),
     ],
 )
 def test_bad_registrations(tmp_path: Path, fields: dict[str, str], message: str) -> None:

@@ -265,7 +265,7 @@ def test_no_token_is_a_typed_error(tmp_path: Path, token: str | None) -> None:
 @needs_openssl
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"kind":"Status","code":500}', b'{"items":' + b"[" * 40_000])
 def test_bad_answer_is_a_typed_error(tmp_path: Path, body: bytes) -> None:
-    """What is no list of pods is a failed try."""
+    """What is not a list of pods is a failed try."""
 
     async def test(kubelet: HTTPSKubelet, client: Callable[..., HTTPKubelet]) -> None:
         kubelet.body = body
@@ -278,7 +278,7 @@ def test_bad_answer_is_a_typed_error(tmp_path: Path, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"port": 0}, "sources.kubelet.port: 0 is no port"),
+        ({"port": 0}, "sources.kubelet.port: 0 is not a port"),
         ({"everySeconds": 0.1}, "sources.kubelet.everySeconds: 0.1 is out of range"),
         ({"insecureSkipTLSVerify": True, "caFile": "/ca.crt"}, "insecureSkipTLSVerify: checks nothing"),
         ({"tokenfile": "x"}, "sources.kubelet: object contains unknown field `tokenfile`"),

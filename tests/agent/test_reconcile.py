@@ -73,7 +73,7 @@ def test_a_new_pods_quota_is_no_drift(tmp_path: Path) -> None:
 
 
 def test_a_pass_can_be_interrupted(tmp_path: Path) -> None:
-    """A pass is made in steps, one container or pod each; what ends in between is no drift."""
+    """A pass is made in steps, one container or pod each; what ends in between is not drift."""
 
     async def test(world: World) -> None:
         for uid in ("a", "b", "c"):

@@ -149,11 +149,11 @@ def test_status_says_who_is_refused_and_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("amount", ["1e1000", "1e99", "9" * 80])
 def test_numbers_that_take_long_are_refused(tmp_path: Path, amount: str) -> None:
-    """Amounts whose sums are big-integer work are no amounts; what people write is."""
+    """Amounts whose sums are big-integer work are not amounts; what people write is."""
 
     async def test(world: World) -> None:
         world.source.add(make_pod("odd", ("app", "1"), memory=amount))
-        with pytest.raises(RPCError, match=r"PodTooLarge: .*the amount of memory is no amount"):
+        with pytest.raises(RPCError, match=r"PodTooLarge: .*the amount of memory is not an amount"):
             await world.fake.create_container(await world.fake.run_pod("odd"), "app")
         for number, fine in enumerate(("1e9", "1E", "1500m", "123456789012345678", "0.5Gi", "1e-3", "0." + "1" * 100)):
             await world.run(make_pod(f"p{number}", ("app", "100m"), memory=fine))

@@ -28,7 +28,7 @@ def of_container(stanza: Any) -> dict[str, Any]:
         pytest.param(of_container({"requests": {"cpu": "1", "memory": None}}), "", id="fine"),
         pytest.param(of_container(None), "", id="null is absent"),
         pytest.param(of_container({"requests": {"cpu": " 1 "}}), "", id="blanks around an amount"),
-        pytest.param(of_container({"requests": {"cpu": "\t1"}}), _NOT_A_QUANTITY, id="a tab is no blank"),
+        pytest.param(of_container({"requests": {"cpu": "\t1"}}), _NOT_A_QUANTITY, id="a tab is not a blank"),
         pytest.param(of_container({"requests": {"cpu": ""}}), _NOT_A_QUANTITY, id="empty amount"),
         pytest.param(of_container({"limits": {"cpu": True}}), _NOT_A_QUANTITY, id="boolean amount"),
         pytest.param(of_container({"limits": {"cpu": "1K"}}), "unable to parse quantity's suffix", id="suffix"),

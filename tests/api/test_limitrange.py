@@ -168,7 +168,7 @@ RATIO = "cpu max limit to request ratio per Container is"
             id="pod: overhead does not count",
         ),
         pytest.param(
-            pod({}), {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}, [], id="volumes are no pods"
+            pod({}), {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}, [], id="volumes are not pods"
         ),
     ],
 )

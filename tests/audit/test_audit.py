@@ -99,7 +99,7 @@ def test_cgroups_inside_a_container(tmp_path: Path) -> None:
 
 
 def test_outsiders_are_counted(tmp_path: Path) -> None:
-    """System services are no finding unless asked for."""
+    """System services are not a finding unless asked for."""
     host = FakeHost(tmp_path)
     host.process(300, "sshd", "0-31", "system.slice/ssh.service")
     assert host.audit()[0] == 0

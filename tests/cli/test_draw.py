@@ -30,7 +30,7 @@ def test_draw_before_and_after(tmp_path: Path) -> None:
     text = run("draw", "examples/pods.yaml", *NODE).stdout
     assert "After: with default/database, with default/trading" in text
     assert "default/too-wide refused (TopologyAffinityError)" in text
-    assert "Before" not in text, "an empty node is no picture"
+    assert "Before" not in text, "an empty node is not a picture"
 
 
 @pytest.mark.slow

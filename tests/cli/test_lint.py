@@ -185,7 +185,7 @@ def test_bad_files_do_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_other_yaml_is_passed_over() -> None:
-    """Files of a repository that hold no Kubernetes objects are no error, so that the hook can see all YAML files."""
+    """Files that hold no Kubernetes objects are not an error, so that the hook can see all YAML files."""
     result = run("-", stdin="services: {web: {image: web}}\n---\n- just\n- a list\n")
     assert (result.returncode, result.stdout) == (0, "0 pods: no findings\n")
 

@@ -187,7 +187,7 @@ def test_sentences_are_broken() -> None:
 
 
 def test_full_disk_and_closed_pipe() -> None:
-    """Output that cannot be written is one line; a reader that leaves early is no error worth a word."""
+    """Output that cannot be written is one line; a reader that leaves early is not an error worth a word."""
     command = [sys.executable, "-m", "podslice", "topology", *MACHINE, "-o", "json"]
     if Path("/dev/full").exists():
         with open("/dev/full", "w") as full:
@@ -278,7 +278,7 @@ def test_cases_that_are_none(
     [
         ("--config", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedMemory: 5",
          "reservedMemory: expected a list, got a whole number"),
-        ("--node", "kind: Node\nstatus: {capacity: [1]}", "amounts of the node are no map"),
+        ("--node", "kind: Node\nstatus: {capacity: [1]}", "amounts of the node are not a map"),
         ("--limit-range", "kind: LimitRange\nspec: {limits: [{type: Pod, max: {cpu: 1e400}, min: {cpu: 1n}, "
          "maxLimitRequestRatio: {cpu: 0.5}}]}", "ratio 500m is less than 1"),
     ],

@@ -45,7 +45,7 @@ def test_a_bar_appears_after_two_seconds() -> None:
 
 
 def test_no_bar_without_a_terminal() -> None:
-    """Where standard error is no terminal nothing is written, however long the work takes."""
+    """Where standard error is not a terminal nothing is written, however long the work takes."""
     stream = io.StringIO()
     clock = iter(range(0, 1000, 10)).__next__
     assert list(progress("abc", total=3, what="pods", stream=stream, clock=clock)) == ["a", "b", "c"]

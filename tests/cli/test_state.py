@@ -185,7 +185,7 @@ def test_running_pods_as_kubectl_gives_them(kubelet: Path, tmp_path: Path) -> No
         (("show", "{dir}/empty"), "holds no state file"),
         (("show", "{dir}/none"), "does not exist"),
         (("show", "{dir}/broken"), "unexpected end of JSON input"),
-        (("verify", "{dir}", "--kubelet-version", "x"), "no Kubernetes version"),
+        (("verify", "{dir}", "--kubelet-version", "x"), "not a Kubernetes version"),
         (("verify", "{dir}", "--reserved-cpus", "1-"), "--reserved-cpus"),
         (("convert", "{dir}/broken", "--to", "1.35"), "unexpected end of JSON input"),
         (("repair", "{dir}/broken"), "is not recognisable"),

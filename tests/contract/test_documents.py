@@ -127,7 +127,9 @@ def test_schema_command(podslice: Shell) -> None:
     assert json.loads(podslice("schema", "admissionreport").out) == make_schema("AdmissionReport")
     wrong = podslice("schema", "AdmissionRaport")
     assert (wrong.code, wrong.out) == (2, "")
-    assert wrong.err == ("podslice: error: 'AdmissionRaport' is no kind of document (did you mean AdmissionReport?)\n")
+    assert wrong.err == (
+        "podslice: error: 'AdmissionRaport' is not a kind of document (did you mean AdmissionReport?)\n"
+    )
 
 
 def test_wrong_documents_are_found() -> None:
@@ -161,7 +163,7 @@ def test_other_kinds_are_no_machine() -> None:
 
 
 def test_documents_of_unknown_types_are_not_printed() -> None:
-    """A value that is no document cannot be printed as one by mistake."""
+    """A value that is not a document cannot be printed as one by mistake."""
     from podslice.cli.output import emit
 
     class Toaster(msgspec.Struct):

@@ -52,7 +52,7 @@ def test_preferred_counts_devices_in_use():
 
 
 def test_unhealthy_devices_count_for_the_smallest_mask_only():
-    """An unhealthy device is no candidate, but still makes its node look big enough."""
+    """An unhealthy device is not a candidate, but still makes its node look big enough."""
     devices = manager(gpus(0, 1) + [d.__class__("x", (0,), "Sick") for d in gpus(0)])
     assert hints_for(devices, pod("a", {GPU: 2})) == [Hint(3, False)]
 

@@ -15,7 +15,7 @@ from podslice.core.machine.devices import (
 
 
 def test_recorded_form():
-    """The list form gives ids, NUMA nodes and health; missing or empty `numa` is no topology."""
+    """The list form gives ids, NUMA nodes and health; missing or empty `numa` is not a topology."""
     data = [
         {
             "resource": "example.com/nic",

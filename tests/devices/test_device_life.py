@@ -106,7 +106,7 @@ def test_pods_gone_meanwhile_are_collected_late():
 
 
 def test_broken_entries_are_skipped():
-    """An entry whose response is no protobuf is left out; the others count."""
+    """An entry whose response is not protobuf is left out; the others count."""
     devices = manager(gpus(0, 0))
     assert admit(devices, pod("u", {GPU: 1})) == ""
     content = devices.content()

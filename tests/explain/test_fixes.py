@@ -178,7 +178,7 @@ def _admits_with(setup: Setup, pod: Pod, change: dict[str, Any]) -> bool:
     try:
         node: Node = setup.empty(config)
         return all(node.admit(other).admitted for other in (*setup.running, pod))
-    except Exception:  # a configuration that does not start is no fix
+    except Exception:  # a configuration that does not start is not a fix
         return False
 
 

@@ -29,7 +29,7 @@ REFUSED = {
     "README.md.block0.yaml": "must be a standard resource type or fully qualified",
 }
 """Pods of proposals that v1.36.2 refuses indeed: extended resources without limits, pids at pod level,
-and a template that is no pod yet."""
+and a template that is not a pod yet."""
 NO_QUANTITY = "keps/sig-node/2625-cpumanager-policies-thread-placement/README.md.block1.yaml"
 """A proposal that invents the quantity `3p`."""
 OTHER_CLASS = {

@@ -90,7 +90,7 @@ def test_every_option(tmp_path: Path, command: tuple[str, ...], bomb: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("admit", *MACHINE), ("topology", "--from"), ("lint",), ("state", "show")])
 def test_endless_files(command: tuple[str, ...]) -> None:
-    """A device that never ends is no file."""
+    """A device that never ends is not a file."""
     refused(podslice(*command, "/dev/zero"))
 
 

@@ -227,7 +227,7 @@ def test_lint_passes_over_yaml_of_other_programs(tmp_path: Path) -> None:
         pytest.param("labels: {k: bad value}", 'metadata.labels: Invalid value: "bad value": a valid label must be',
                      id="label value"),
         pytest.param("annotations: {'a b': v}", 'metadata.annotations: Invalid value: "a b": name', id="annotation"),
-        pytest.param("uid: ../../etc", "metadata.uid: '../../etc' is no UID", id="uid"),
+        pytest.param("uid: ../../etc", "metadata.uid: '../../etc' is not a UID", id="uid"),
         pytest.param('name: "x\\e[2J"', 'metadata.name: Invalid value: "x\\x1b[2J": a lowercase', id="escape"),
     ],
 )  # fmt: skip
@@ -274,7 +274,7 @@ status: {phase: Running, qosClass: BestEffort, podIP: 10.0.0.1}
 
 @pytest.mark.slow
 def test_live_pod_is_read_as_one(tmp_path: Path) -> None:
-    """What only a create request may not have is no error in a pod as kubectl prints it."""
+    """What only a create request may not have is not an error in a pod as kubectl prints it."""
     path = written(tmp_path, LIVE)
     result = run("inspect", path)
     assert (result.returncode, result.stderr) == (0, "")

@@ -100,7 +100,7 @@ def test_json_is_read_as_yaml_reads_it() -> None:
     ],
 )
 def test_configurations_of_another_shape(tmp_path: Path, text: str, problem: str) -> None:
-    """A file that is no configuration is said to be none of the kind that was asked for."""
+    """A file that is not a configuration is said to be none of the kind that was asked for."""
     file = tmp_path / "config.yaml"
     file.write_text(text)
     for load, kind in ((load_kubelet_config, "KubeletConfiguration"), (load_settings, "AgentConfiguration")):

@@ -79,7 +79,7 @@ def test_archives_in_pieces(tmp_path: Path, compress: Callable[[bytes], bytes]) 
     path = tmp_path / "m.tar.packed"
     path.write_bytes(compress(plain[:700]) + compress(plain[700:]))
     result = podslice("topology", "--sysfs", path)
-    assert "no readable tar" not in result.err
+    assert "not a readable tar" not in result.err
 
 
 XML = '<topology version="2.0"><object type="Machine" cpuset="0x1" {0}>{1}<object type="PU" os_index="0" cpuset="0x1"/></object></topology>'  # noqa: E501

@@ -94,7 +94,7 @@ def test_usual_names_and_others() -> None:
     [
         ("gpu", "'gpu' is not KEY=NAME"),
         ("disk=a.io/b", "'disk=a.io/b' is not KEY=NAME"),
-        ("gpu=b", "'b' is no extended"),
+        ("gpu=b", "'b' is not an extended"),
     ],
 )
 def test_wrong_names(text: str, problem: str) -> None:

@@ -151,7 +151,7 @@ def test_without_cpus_there_is_nothing() -> None:
 
 
 L3 = [
-    pytest.param(0b1111, [(), ()], id="one L3 for the node is no uncore cache"),
+    pytest.param(0b1111, [(), ()], id="one L3 for the node is not an uncore cache"),
     pytest.param(0b0011, [(0,), (0,)], id="smaller than the node"),
     pytest.param(0b11111111, [(0,), (0,)], id="larger than the node"),
 ]

@@ -56,7 +56,7 @@ def test_short_form_numbers_cpus(numbering: str, cores: list[str], nodes: list[s
     ("cores_per_l3", "caches"),
     [
         pytest.param(None, 2, id="by default the socket stands in"),
-        pytest.param(4, 2, id="one per NUMA node is no uncore cache"),
+        pytest.param(4, 2, id="one per NUMA node is not an uncore cache"),
         pytest.param(2, 8, id="chiplets"),
         pytest.param(8, 2, id="shared by the nodes of a socket"),
     ],
@@ -113,9 +113,11 @@ ERRORS = [
     pytest.param("sockets: 1\ncoresPerNuma: 4\nfoo: 1", "unknown field `foo` (known are sockets", id="unknown field"),
     pytest.param("sockets: 1\ncoresPerNuma: 4\nnumbering: odd", "unknown numbering 'odd'", id="numbering"),
     pytest.param("sockets: 1\ncoresPerNuma: 4\ncoresPerL3: 3", "coresPerL3: 3 cores do not fit", id="L3"),
-    pytest.param("sockets: 1\ncoresPerNuma: 4\nmemoryPerNuma: 1Gx", "memoryPerNuma: '1Gx' is no size", id="size"),
-    pytest.param("sockets: 1\ncoresPerNuma: 4\nhugepages: {3: 1}", "hugepages[3]: 3 is no page size", id="page size"),
-    pytest.param("sockets: 1\ncoresPerNuma: 4\nhugepages: {2Mi: -1}", "hugepages[2Mi]: -1 is no number", id="pages"),
+    pytest.param("sockets: 1\ncoresPerNuma: 4\nmemoryPerNuma: 1Gx", "memoryPerNuma: '1Gx' is not a size", id="size"),
+    pytest.param(
+        "sockets: 1\ncoresPerNuma: 4\nhugepages: {3: 1}", "hugepages[3]: 3 is not a page size", id="page size"
+    ),
+    pytest.param("sockets: 1\ncoresPerNuma: 4\nhugepages: {2Mi: -1}", "hugepages[2Mi]: -1 is not a number", id="pages"),
     pytest.param("sockets: 2\ncoresPerNuma: 4\ndistances: [[10]]", "distances: 1 rows for 2 nodes", id="matrix"),
     pytest.param("sockets: 1\ncoresPerNuma: 4\ndistances: {far: 3}", "distances.far: unknown", id="distance"),
     pytest.param("sockets: 2\ncoresPerNuma: 1\nnodeIds: [1, 1]", "nodeIds: 1 ids for 2", id="same ids"),
@@ -131,10 +133,12 @@ ERRORS = [
         "nodes: [{id: 0, cores: [{socket: 0, core: 0, threads: [1, 1]}]}]", "a CPU is listed twice", id="CPU twice"
     ),
     pytest.param(
-        "nodes: [{id: 0, cores: [{socket: 0, core: 0, threads: [9999999]}]}]", "9999999 is no CPU id", id="absurd CPU"
+        "nodes: [{id: 0, cores: [{socket: 0, core: 0, threads: [9999999]}]}]",
+        "9999999 is not a CPU id",
+        id="absurd CPU",
     ),
-    pytest.param("nodes: [{id: 99999999}]", "nodes[0].id: 99999999 is no NUMA node id", id="absurd node"),
-    pytest.param("nodes: [{id: 0, memory: -1}]", "nodes[0].memory: -1 is no memory size", id="negative memory"),
+    pytest.param("nodes: [{id: 99999999}]", "nodes[0].id: 99999999 is not a NUMA node id", id="absurd node"),
+    pytest.param("nodes: [{id: 0, memory: -1}]", "nodes[0].memory: -1 is not a memory size", id="negative memory"),
     pytest.param("nodes: [{id: 0}]\noffline: 3-1", "offline: not a CPU list", id="CPU list"),
     pytest.param("a: 1", "has neither sockets nor nodes", id="something else"),
     pytest.param("- 1\n- 2", "is not a mapping", id="a list"),
@@ -148,7 +152,7 @@ ERRORS = [
     pytest.param("<topology/>", "is not hwloc's topology", id="empty topology"),
     pytest.param('<!DOCTYPE a [<!ENTITY b "c">]><a/>', "declares XML entities", id="XML entities"),
     pytest.param("pack:2 frob:3", "unknown type 'frob'", id="synthetic"),
-    pytest.param("", "does not exist, and is no description", id="nothing"),
+    pytest.param("", "does not exist, and is not a description", id="nothing"),
     pytest.param("/no/such/file", "/no/such/file: does not exist", id="missing file"),
 ]
 

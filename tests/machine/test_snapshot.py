@@ -95,7 +95,7 @@ def test_announced_size_is_refused_before_it_is_read(tmp_path: Path) -> None:
     member = tarfile.TarInfo("sys/devices/system/cpu/online")
     member.size = 1 << 43
     path.write_bytes(member.tobuf(tarfile.GNU_FORMAT))
-    with pytest.raises(InputError, match=r"absurd size|no readable tar archive"):
+    with pytest.raises(InputError, match=r"absurd size|not a readable tar archive"):
         open_snapshot(path)
 
 
@@ -103,13 +103,13 @@ def test_announced_size_is_refused_before_it_is_read(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         pytest.param(None, "does not exist", id="missing"),
-        pytest.param(b"", "no readable tar archive", id="empty"),
-        pytest.param(b"\xfd7zXZ\x00garbage", "no readable tar archive", id="damaged xz"),
-        pytest.param(b"\x1f\x8bgarbage", "no readable tar archive", id="damaged gzip"),
+        pytest.param(b"", "not a readable tar archive", id="empty"),
+        pytest.param(b"\xfd7zXZ\x00garbage", "not a readable tar archive", id="damaged xz"),
+        pytest.param(b"\x1f\x8bgarbage", "not a readable tar archive", id="damaged gzip"),
     ],
 )
 def test_damaged_archives(tmp_path: Path, content: bytes | None, problem: str) -> None:
-    """What is no archive is refused in one line with the path and a remedy."""
+    """What is not an archive is refused in one line with the path and a remedy."""
     path = tmp_path / "m.tar.xz"
     if content is not None:
         path.write_bytes(content)
@@ -124,7 +124,7 @@ def test_truncated_archive(tmp_path: Path) -> None:
     """An archive that ends early is refused, not half read."""
     path = write_tar(tmp_path / "m.tar.xz")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(InputError, match="no readable tar archive"):
+    with pytest.raises(InputError, match="not a readable tar archive"):
         open_snapshot(path)
 
 

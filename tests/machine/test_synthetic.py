@@ -106,7 +106,7 @@ REFUSED = [
     pytest.param("pu:2(indexes=0*2)", "does not number 2 objects", id="empty loop"),
     pytest.param("pu:2(indexes=core:pu)", "cannot read indexes=core:pu", id="loops over types"),
     pytest.param("pu:2(indexes=0,99999)", "goes beyond", id="absurd index"),
-    pytest.param("numa:2(memory=abc) pu:2", "'abc' is no size", id="memory"),
+    pytest.param("numa:2(memory=abc) pu:2", "'abc' is not a size", id="memory"),
     pytest.param("!", "cannot read '!'", id="something else"),
 ]
 

@@ -129,7 +129,7 @@ def test_what_is_held_for_the_whole_pod(resource: str) -> None:
 
 def test_one_try() -> None:
     """Unchanged pods are settled without a question; otherwise the admission chain decides once, and its refusal is
-    no last word."""
+    not a last word."""
     asked = []
 
     def refuse(desired: Pod) -> Refusal:

@@ -68,7 +68,7 @@ def test_pending_container_resize_keeps_its_quota(quirks: Quirks) -> None:
 
 
 def test_every_container_must_name_what_the_quota_limits() -> None:
-    """The refusal lists resources and containers in byte order; what is no compute resource is not asked for."""
+    """The refusal lists resources and containers in byte order; what is not a compute resource is not asked for."""
     wanted = pod(asks("1"), {"requests": {"memory": "1Gi"}, "limits": {"cpu": "1"}}, initContainers=[{"name": "a"}])
     assert missing_requirements(wanted, EVERYTHING, ON, PODSLICE) == (
         "must specify cpu for: a,c1; limits.cpu for: a,c0; limits.memory for: a,c0,c1; memory for: a,c0"

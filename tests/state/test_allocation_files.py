@@ -56,7 +56,7 @@ def test_a_changed_file_is_refused() -> None:
 
 
 def test_a_broken_quantity_is_refused() -> None:
-    """Text that is no quantity does not become a record."""
+    """Text that is not a quantity does not become a record."""
     data = dump_data(TWO_PODS).replace("1Gi", "1Gy")
     file = f'{{"data":{json.dumps(data)},"checksum":{data_checksum(data)}}}'.encode()
     with pytest.raises(CheckpointError, match="quantities must match"):

@@ -110,7 +110,7 @@ def test_release_texts(text: str, minor: int) -> None:
 @pytest.mark.parametrize("text", ["", "2.1", "1.x", "1", "1.36.2.1"])
 def test_bad_release_texts(text: str) -> None:
     """Anything else is refused in one line."""
-    with pytest.raises(InputError, match="no Kubernetes version"):
+    with pytest.raises(InputError, match="not a Kubernetes version"):
         release(text)
 
 

@@ -79,7 +79,7 @@ def test_backups_are_counted_and_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    """A missing file is no state to load; what is no file is an error in one line."""
+    """A missing file is not a state to load; what is not a file is an error in one line."""
     assert read_state(tmp_path / "none") is None
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         read_state(tmp_path)

@@ -61,7 +61,7 @@ def test_everything_wrong_is_told_at_once() -> None:
 
 
 def test_gates_that_do_not_matter_here_are_known() -> None:
-    """A gate of Kubernetes that podslice does not read is no mistake."""
+    """A gate of Kubernetes that podslice does not read is not a mistake."""
     assert FeatureGates.from_overrides({"KubeletTracing": True}, other_gates_allowed=False)["PodLevelResources"]
     assert FeatureGates.from_overrides({"AllAlpha": False}, other_gates_allowed=False)["PodLevelResources"]
 

@@ -82,7 +82,7 @@ def test_pods_are_placed_one_after_the_other(app: App) -> None:
 
 @pytest.mark.parametrize("body", ["", "kind: Pod", "{", "kind: Service", "\x00", "a: [1"])
 def test_mistakes_are_said(app: App, body: str) -> None:
-    """What is no pod gives one sentence and status 422; hostile names are escaped."""
+    """What is not a pod gives one sentence and status 422; hostile names are escaped."""
     status, text = post(app, body)
     assert status == 422
     assert 'class="problem"' in text

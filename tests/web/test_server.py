@@ -56,7 +56,7 @@ def test_lengths(server: PageServer, length: bytes, status: int) -> None:
     [b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 40_000 + b"1" + b"}" * 40_000, b"a: " + b"9" * 5000, b"- " * 50_000],
 )
 def test_bombs(server: PageServer, body: bytes) -> None:
-    """A body that is no pod, however deep, is an answer; the server lives."""
+    """A body that is not a pod, however deep, is an answer; the server lives."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     connection.request("POST", "/explain", body, {"X-Podslice": "1"})
     assert connection.getresponse().status == 422

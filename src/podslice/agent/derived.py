@@ -38,7 +38,7 @@ def annotated_resources(identity: Identity) -> dict[str, Any] | None:
     except (msgspec.DecodeError, RecursionError):
         raise InputError("is not JSON", path=place, remedy='write {"requests": {"cpu": "4"}, ...}') from None
     if not isinstance(data, dict):
-        raise InputError("is no JSON object", path=place, remedy='write {"requests": {"cpu": "4"}, ...}')
+        raise InputError("is not a JSON object", path=place, remedy='write {"requests": {"cpu": "4"}, ...}')
     unknown = sorted(set(data) - {"requests", "limits", "containers", "initContainers"})
     if unknown:
         raise InputError(f"unknown field {unknown[0]!r}", path=place, remedy="use requests, limits, containers")
@@ -92,11 +92,13 @@ def _containers(value: Any, field: str) -> list[dict[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, dict) or len(value) > MOST_CONTAINERS:
-        raise InputError("is no object of at most 100 names", path=place, remedy='{"app": {"limits": {"cpu": "2"}}}')
+        raise InputError(
+            "is not an object of at most 100 names", path=place, remedy='{"app": {"limits": {"cpu": "2"}}}'
+        )
     containers = []
     for name, resources in value.items():
         if not isinstance(resources, dict):
-            raise InputError("is no object", path=f"{place}[{name[:80]}]")
+            raise InputError("is not an object", path=f"{place}[{name[:80]}]")
         restart = resources.pop("restartPolicy", None)
         containers.append({"name": name, "resources": resources, "restartPolicy": restart})
     return containers

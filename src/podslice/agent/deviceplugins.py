@@ -206,7 +206,7 @@ class DevicePlugins:
         if not is_extended_resource_name(request.resource_name):
             raise PluginError(f'the ResourceName "{request.resource_name[:200]}" is invalid')
         if "/" in request.endpoint or request.endpoint in ("", ".", ".."):
-            raise PluginError(f'the endpoint "{request.endpoint[:200]}" is no file name')
+            raise PluginError(f'the endpoint "{request.endpoint[:200]}" is not a file name')
 
     async def _connect(self, resource: str, endpoint: str) -> None:
         target = f"unix://{self._folder / endpoint}"

@@ -91,7 +91,7 @@ def read_status(path: str) -> AgentStatus:
     try:
         return msgspec.json.decode(b"".join(chunks), type=AgentStatus)
     except (msgspec.DecodeError, RecursionError):
-        raise InputError("what answers is no podslice agent of this version", source=path) from None
+        raise InputError("what answers is not a podslice agent of this version", source=path) from None
 
 
 def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> AgentStatus:

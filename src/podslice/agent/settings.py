@@ -116,7 +116,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
         match = _ADDRESS.match(self.metrics_address)
         if match is None or int(match["port"]) > 65535:
             raise InputError(
-                f"{self.metrics_address!r} is no address", path="metricsAddress", remedy="write 127.0.0.1:9095"
+                f"{self.metrics_address!r} is not an address", path="metricsAddress", remedy="write 127.0.0.1:9095"
             )
         return match["host"].strip("[]") or "127.0.0.1", int(match["port"])
 
@@ -188,7 +188,7 @@ def _check(agent: AgentSettings) -> None:
     if agent.limits not in ("repair", "report"):
         raise InputError(f"{agent.limits!r} is unknown", path="limits", remedy="repair or report")
     if len(agent.plugin_index) != 2 or not agent.plugin_index.isdecimal():
-        raise InputError(f"{agent.plugin_index!r} is no index", path="pluginIndex", remedy="two digits such as 90")
+        raise InputError(f"{agent.plugin_index!r} is not an index", path="pluginIndex", remedy="two digits such as 90")
     if not agent.plugin_name:
         raise InputError("is empty", path="pluginName", remedy="pluginName: podslice")
     if not 0.1 <= agent.reconcile_seconds <= 3600:
@@ -220,7 +220,7 @@ def _check_kubelet(kubelet: KubeletSettings | None) -> None:
     if kubelet is None:
         return
     if not 1 <= kubelet.port <= 65535:
-        raise InputError(f"{kubelet.port} is no port", path="sources.kubelet.port", remedy="10250")
+        raise InputError(f"{kubelet.port} is not a port", path="sources.kubelet.port", remedy="10250")
     if not 1 <= kubelet.every_seconds <= 3600:
         raise InputError(
             f"{kubelet.every_seconds} is out of range", path="sources.kubelet.everySeconds", remedy="1 to 3600"

@@ -33,7 +33,7 @@ def too_large(pod: Pod) -> str:
             amounts += len(quantities)
             odd = next((name for name, amount in quantities.items() if _is_odd(amount)), None)
             if odd is not None:
-                return f"the amount of {odd[:80]} is no amount of anything"
+                return f"the amount of {odd[:80]} is not an amount of anything"
     if len(names) > MOST_RESOURCES:
         return f"it names {len(names)} resources, at most {MOST_RESOURCES} are decided about"
     if amounts > MOST_AMOUNTS:

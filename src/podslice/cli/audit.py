@@ -42,7 +42,7 @@ def audit(state_folder: str | None, cgroup_root: str, proc_folder: str, logs: st
     state = load_state(folder)
     tree = CgroupTree(cgroup_root)
     if not tree.usable:
-        raise InputError("is no cgroup v2 mount with cpu and cpuset", source=cgroup_root, remedy="--cgroup-root DIR")
+        raise InputError("is not a cgroup v2 mount with cpu and cpuset", source=cgroup_root, remedy="--cgroup-root DIR")
     report = audit_node(state, tree, DiskFileSystem(proc_folder), container_names(Path(logs)))
     if output == "table":
         _print(report, folder)

@@ -40,7 +40,7 @@ def apply_facts(view: KnownNode, facts: tuple[str, ...]) -> KnownNode:
 def _with_fact(view: KnownNode, key: str, value: str) -> KnownNode:
     if key == "cgroup":
         if value not in ("1", "2"):
-            raise InputError(f"{value!r} is no cgroup version", path="--node cgroup", remedy="1 or 2")
+            raise InputError(f"{value!r} is not a cgroup version", path="--node cgroup", remedy="1 or 2")
         return msgspec.structs.replace(view, cgroup_version=int(value))
     amounts = {**(view.allocatable or {}), key: _quantity(key, value)}
     if key == "memory":
@@ -55,7 +55,7 @@ def _with_node(view: KnownNode, path: str) -> KnownNode:
     documents = load_documents(read_text(path), path)
     node: Any = documents[0] if documents else None
     if not isinstance(node, dict) or node.get("kind") != "Node" or not isinstance(node.get("status"), dict):
-        raise InputError("is no Node object", source=path, remedy=_REMEDY)
+        raise InputError("is not a Node object", source=path, remedy=_REMEDY)
     capacity = _list(node["status"].get("capacity"), path)
     allocatable = _list(node["status"].get("allocatable"), path) or capacity
     if "memory" in capacity:
@@ -81,7 +81,7 @@ def _with_amounts(view: KnownNode, allocatable: ResourceList, names: set[str] | 
 
 def _list(data: Any, source: str) -> ResourceList:
     if data is not None and not isinstance(data, dict):
-        raise InputError("amounts of the node are no map", source=source, remedy=_REMEDY)
+        raise InputError("amounts of the node are not a map", source=source, remedy=_REMEDY)
     try:
         return {str(name): _quantity(name, str(text)) for name, text in (data or {}).items()}
     except InputError as error:

@@ -257,7 +257,7 @@ def _override(data: dict[str, Any], field: str, value: str) -> None:
         return
     known = data.get(name)
     if known is not None and not isinstance(known, dict):
-        raise InputError(f"{name} is no map", path=f"--set {field}", remedy=f"--set {name}=VALUE")
+        raise InputError(f"{name} is not a map", path=f"--set {field}", remedy=f"--set {name}=VALUE")
     data[name] = {**(known or {}), key: parsed}
 
 
@@ -289,7 +289,7 @@ def started(make: Callable[[], Node], config: KubeletConfig, *, state: Path | No
 
 
 def _unusable_state(error: StartError, directory: Path) -> InputError:
-    """The kubelet's message tells to delete its own file; what was given may be a copy, and can be mended."""
+    """The kubelet's message says to delete its own file; what was given may be a copy, and can be repaired."""
     return InputError(
         f"a kubelet would not start with it: {error.facts.get('problem', error.message)}",
         source=str(directory / STATE_FILE_OF_STAGE[error.stage]),

@@ -28,7 +28,7 @@ _BATCH = 40
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--check", is_flag=True, help="Compare with the recorded results; exit 1 if any differ.")
 @click.option("--profile", "profile_name", type=click.Choice(list(PROFILES)), default="kubelet-1.36", show_default=True,
-              help="kubelet-1.36 is what was recorded; podslice shows what we mend.")  # fmt: skip
+              help="kubelet-1.36 is what was recorded; podslice is without its defects.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N cases of each file.")
 @click.option("--name", metavar="NAME", help="Only the case of this name.")
 @click.option(

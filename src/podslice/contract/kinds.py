@@ -57,4 +57,4 @@ def known_kind(text: str) -> str:
             return kind
     close = get_close_matches(text, KINDS, 1)
     remedy = f"did you mean {close[0]}?" if close else "podslice schema lists them"
-    raise InputError(f"{text!r} is no kind of document", remedy=remedy)
+    raise InputError(f"{text!r} is not a kind of document", remedy=remedy)

@@ -448,7 +448,7 @@ class Node:
 
 def identified(pod: Pod) -> Pod:
     """The pod with a UID: its own, else `namespace.name` as for pods from a manifest. Raises `InputError` for what is
-    no pod, or has neither UID nor name."""
+    not a pod, or has neither UID nor name."""
     if not isinstance(pod, Pod):
         raise InputError(f"is a {type(pod).__name__}, not a Pod", path="pod", remedy="pod_from_dict(data) makes one")
     metadata = pod.metadata

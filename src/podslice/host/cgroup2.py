@@ -33,7 +33,7 @@ class CgroupValues(NamedTuple):
 
 def cgroup_path(cgroups_path: str) -> str | None:
     """The folder of an OCI `cgroupsPath`: a plain path, or `slice:prefix:name` of the systemd driver. None where it is
-    no path below the root: a runtime may keep a container where we cannot look."""
+    not a path below the root: a runtime may keep a container where we cannot look."""
     parts = cgroups_path.split(":")
     if len(parts) == 3:
         above = slice_path(parts[0])

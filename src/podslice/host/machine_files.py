@@ -40,7 +40,9 @@ def load_machine(source: str | Path, format: Format = "auto") -> Machine:
     if isinstance(source, Path) or _is_path(source):
         return _load_path(Path(source), format)
     if format == "auto" and not _is_text(source):
-        raise InputError("does not exist, and is no description of a machine", source=str(source)[:80], remedy=_REMEDY)
+        raise InputError(
+            "does not exist, and is not a description of a machine", source=str(source)[:80], remedy=_REMEDY
+        )
     return parse_machine(source, format)
 
 

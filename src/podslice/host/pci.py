@@ -82,7 +82,7 @@ def resource_names(texts: Iterable[str]) -> dict[str, str]:
             remedy = "gpu=, vf=intel.com/sriov, 10de=nvidia.com/gpu or 8086:1889=openshift.io/fast"
             raise InputError(f"{text!r} is not KEY=NAME", path="--resource", remedy=remedy)
         if name and not is_extended_resource_name(name):
-            raise InputError(f"{name!r} is no extended resource", path="--resource", remedy="write vendor.com/name")
+            raise InputError(f"{name!r} is not an extended resource", path="--resource", remedy="write vendor.com/name")
         names[key] = name
     return names
 

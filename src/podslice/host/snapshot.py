@@ -45,7 +45,7 @@ def open_snapshot(path: str | Path) -> FileSystem:
         raise InputError(f"absurd size: {error}", source=str(path), remedy=_REMEDY) from None
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError, MemoryError) as error:
         problem = "" if isinstance(error, tarfile.ReadError) else f": {error}"
-        raise InputError(f"is no readable tar archive{problem}", source=str(path), remedy=_REMEDY) from error
+        raise InputError(f"is not a readable tar archive{problem}", source=str(path), remedy=_REMEDY) from error
     if not fs.entries(_NEEDED):
         raise InputError(f"has no sys directory ({_NEEDED})", source=str(path), remedy=_REMEDY)
     return fs

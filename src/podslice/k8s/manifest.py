@@ -291,7 +291,9 @@ def _meaningless(pod: Pod, path: str) -> Iterator[InputError]:
     the server, and amounts beyond 64 bits are cut there."""
     uid = pod.metadata.uid
     if uid and not _UID.match(uid):
-        yield InputError(f"{uid!r} is no UID", path=_join(path, "metadata.uid"), remedy="letters, digits, -, _, ., :")
+        yield InputError(
+            f"{uid!r} is not a UID", path=_join(path, "metadata.uid"), remedy="letters, digits, -, _, ., :"
+        )
     groups = (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))
     stanzas = [
         (f"spec.{field}[{index}].resources", container.resources)

@@ -41,7 +41,7 @@ _ITEMS = re.compile(rb'"items"\s*:\s*\Z')
 
 
 class ApiError(PodsliceError):
-    """The other side cannot be reached, refuses, or answers what is no answer."""
+    """The other side cannot be reached, refuses, or answers what is not an answer."""
 
 
 class GoneError(PodsliceError):
@@ -274,14 +274,14 @@ class PageReader:
                 self._problems.append(f"item {self._cut} of the list: {error}")
 
     def finish(self) -> PodListPage:
-        """The whole answer has arrived. Raises `ApiError` if it was no list."""
+        """The whole answer has arrived. Raises `ApiError` if it was not a list."""
         found = _decoded(self._stream.rest, _List)
         if found.items is msgspec.UNSET:
-            raise ApiError("the answer is no list: it has no items")
+            raise ApiError("the answer is not a list: it has no items")
         metadata = found.metadata or _ListMetadata()
         others = len(found.items or ()) - self._cut
         if others > 0:
-            self._problems.append(f"{others} items of the list are no objects")
+            self._problems.append(f"{others} items of the list are not objects")
         if len(metadata.more or "") > LARGEST_TOKEN:
             raise ApiError(f"the token of the next page is longer than {LARGEST_TOKEN} bytes")
         return PodListPage(tuple(self._pods), tuple(self._problems), metadata.version or "", metadata.more or "")
@@ -309,7 +309,7 @@ class ChangeReader:
                 raise ApiError(f"watch: an event is larger than {LARGEST_ITEM} bytes")
             yield decode_change(event, self._node)
         if self._stream.rest.strip(b"0\r\n\t "):
-            raise ApiError(f"watch: {bytes(self._stream.rest[:80])!r} is no event")
+            raise ApiError(f"watch: {bytes(self._stream.rest[:80])!r} is not an event")
         self._stream.rest.clear()
 
 
@@ -396,6 +396,6 @@ def _decoded(data: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         path, problem, *_ = decoding_problem(str(error))
-        raise ApiError(f"{path}: {problem}" if path else f"the answer is no object: {problem}") from None
+        raise ApiError(f"{path}: {problem}" if path else f"the answer is not an object: {problem}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ApiError(f"the answer is not JSON: {str(error)[:200]}") from None

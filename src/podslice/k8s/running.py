@@ -34,7 +34,7 @@ def load_running_pods(path: str) -> RunningPods:
 
 def _manifests(document: Any, path: str) -> Iterator[tuple[str, dict[str, RunningContainer]]]:
     if not isinstance(document, dict):
-        raise InputError("is no pod", source=path, remedy=_PODS_REMEDY)
+        raise InputError("is not a pod", source=path, remedy=_PODS_REMEDY)
     if "items" in document:
         for item in _list(document["items"], path, "items"):
             yield from _manifests(item, path)
@@ -42,7 +42,7 @@ def _manifests(document: Any, path: str) -> Iterator[tuple[str, dict[str, Runnin
     uid = _mapping(document.get("metadata")).get("uid")
     spec = _mapping(document.get("spec"))
     if document.get("kind", "Pod") != "Pod" or not isinstance(uid, str) or "containers" not in spec:
-        raise InputError("is no pod with a uid", source=path, path="metadata.uid", remedy=_PODS_REMEDY)
+        raise InputError("is not a pod with a uid", source=path, path="metadata.uid", remedy=_PODS_REMEDY)
     if _mapping(document.get("status")).get("phase") not in ENDED:
         listed = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         yield uid, {str(_mapping(container).get("name")): RunningContainer() for container in listed}
@@ -112,5 +112,5 @@ def _mapping(value: Any) -> dict[Any, Any]:
 
 def _list(value: Any, source: str, path: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError("is no list", source=source, path=path)
+        raise InputError("is not a list", source=source, path=path)
     return value

@@ -167,7 +167,7 @@ def _is_empty(node: yaml.Node) -> bool:
 
 
 class Positions:
-    """Where the fields of a text stand. For a text that `load_documents` could read. JSON that is no YAML (half a
+    """Where the fields of a text stand. For a text that `load_documents` could read. JSON that is not YAML (half a
     character escaped at a time) has one place, its beginning."""
 
     def __init__(self, text: str) -> None:

@@ -52,7 +52,7 @@ def is_safe(text: str) -> bool:
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print; click removes the colours where the output is no terminal."""
+    """Print; click removes the colours where the output is not a terminal."""
     click.echo(to_terminal(str(text)), err=err, nl=nl)
 
 

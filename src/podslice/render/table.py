@@ -99,7 +99,7 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """Print a table; click removes the colours when the output is no terminal."""
+    """Print a table; click removes the colours when the output is not a terminal."""
     echo(format_table(headings, rows, right=right, bold=True))
 
 

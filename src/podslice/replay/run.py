@@ -109,7 +109,7 @@ def compare(record: Json, quirks: Quirks) -> ReplayedCase:
     """Run one recorded case and compare."""
     case, expected = record["case"], record["result"]
     if not isinstance(expected, dict):
-        raise InputError("has a result that is no object", path=f"case {case.get('name', '')!r}")
+        raise InputError("has a result that is not an object", path=f"case {case.get('name', '')!r}")
     actual = run_case(case, quirks)
     name, kind = str(case.get("name", case.get("in", ""))), case_type(case)
     defect = declared_defect(expected, actual)

@@ -92,7 +92,7 @@ class PageServer(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up is no error of ours."""
+        """Whoever hangs up is not an error of ours."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

@@ -98,7 +98,7 @@ def configurations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     packed = Reconfigure(config, drained=True)
     repacks = bool(node.pods) and nodes.drained(asking, config, node.machine)
     if repacks:
-        text = "Drain the node and let its pods come back in order: packed anew they leave room"
+        text = "Drain the node and let its pods come back in order: packed again, they leave room"
         yield Fix("repack", text, price("repack", drained_pods=len(node.pods)), packed)
     may_drain = not repacks
     yield from _tried(nodes, asking, "config", _topology_configs(config), may_drain=may_drain)

@@ -28,7 +28,7 @@ _STAGE_FIELDS = {
 _GOING = {"": ("GA", INFO), "DEPRECATED": ("deprecated", WARNING)}
 _STAGE_FIXES = {
     "reservedSystemCPUs": "name CPUs that are online on this machine",
-    "cpuManager": "mend the CPU manager's policy, options or reservation as the message says",
+    "cpuManager": "correct the CPU manager's policy, options or reservation as the message says",
     "topologyManager": "choose another Topology Manager policy or option for this machine",
 }
 

@@ -25,7 +25,7 @@ class Pick(NamedTuple):
 
 class Distributor:
     """Picks CPUs in multiples of `group`, evenly from as few NUMA nodes as possible (cpu-topology 4.7); the
-    nodes' CPUs are packed by `packer`, and so is what is no multiple."""
+    nodes' CPUs are packed by `packer`, and so is what is not a multiple."""
 
     def __init__(self, packer: Packer, group: int) -> None:
         self._packer = packer

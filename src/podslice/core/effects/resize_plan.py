@@ -139,7 +139,7 @@ def plan_resize(resize: PodResize, announce: Callable[[LinuxValues], Sandbox], q
 
 
 def tolerates(code: str, text: str) -> bool:
-    """True for the gRPC error of a runtime that does not know UpdatePodSandboxResources, which is no failure."""
+    """True for the gRPC error of a runtime that does not know UpdatePodSandboxResources, which is not a failure."""
     return code == "Unimplemented" or (code == "Unknown" and "not implemented" in text)
 
 

@@ -116,7 +116,7 @@ def check_machine(machine: Machine) -> Machine:
     for n, node in enumerate(machine.nodes):
         path = f"nodes[{n}]"
         if node.id > MAX_NODE_ID or node.id < -1:
-            raise InputError(f"{node.id} is no NUMA node id", path=f"{path}.id", remedy=f"0 to {MAX_NODE_ID}")
+            raise InputError(f"{node.id} is not a NUMA node id", path=f"{path}.id", remedy=f"0 to {MAX_NODE_ID}")
         if node.id in node_ids:
             raise InputError(f"node {node.id} is listed twice", path=f"{path}.id", remedy="give each node its own id")
         node_ids.add(node.id)
@@ -128,7 +128,7 @@ def check_machine(machine: Machine) -> Machine:
 
 def _check_memory(node: NUMANode, path: str) -> None:
     if not 0 <= node.memory < 1 << 63:
-        raise InputError(f"{node.memory} is no memory size", path=f"{path}.memory", remedy="bytes, 0 or more")
+        raise InputError(f"{node.memory} is not a memory size", path=f"{path}.memory", remedy="bytes, 0 or more")
     for h, pool in enumerate(node.hugepages):
         if pool.page_size_ki <= 0 or pool.num_pages < 0:
             raise InputError(
@@ -145,4 +145,4 @@ def _check_threads(core: Core, path: str) -> None:
         raise InputError("a CPU is listed twice", path=path, remedy="list each CPU once")
     for cpu in core.threads:
         if not 0 <= cpu <= MAX_CPUS:
-            raise InputError(f"{cpu} is no CPU id", path=path, remedy=f"0 to {MAX_CPUS}")
+            raise InputError(f"{cpu} is not a CPU id", path=path, remedy=f"0 to {MAX_CPUS}")

@@ -104,11 +104,11 @@ def parse_bytes(value: object, path: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):
-        raise InputError(f"{str(value)[:40]!r} is no size", path=path, remedy="write a size such as 64Gi")
+        raise InputError(f"{str(value)[:40]!r} is not a size", path=path, remedy="write a size such as 64Gi")
     try:
         quantity = Quantity.parse(value)
     except QuantityError as error:
-        problem = f"{shown(value)} is no size: {error}"
+        problem = f"{shown(value)} is not a size: {error}"
         raise InputError(problem, path=path, remedy="write a size such as 64Gi") from None
     if quantity.overflows():
         raise InputError(f"{shown(value)} is beyond 64 bits", path=path, remedy="write a size such as 64Gi")
@@ -194,9 +194,9 @@ def _pools(pages: Mapping[Any, Any], path: str) -> Iterator[HugePages]:
         where = f"{path}[{size}]"
         in_bytes = parse_bytes(str(size), where)
         if in_bytes < 1024 or in_bytes % 1024:
-            raise InputError(f"{size} is no page size", path=where, remedy="write whole KiB, such as 2Mi or 1Gi")
+            raise InputError(f"{size} is not a page size", path=where, remedy="write whole KiB, such as 2Mi or 1Gi")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InputError(f"{count!r} is no number of pages", path=where, remedy="write a whole number")
+            raise InputError(f"{count!r} is not a number of pages", path=where, remedy="write a whole number")
         yield HugePages(in_bytes // 1024, count)
 
 

@@ -167,7 +167,7 @@ def _attributes(text: str, whole: str) -> _Attributes:
 def _bytes(text: str, whole: str) -> int:
     match = _MEMORY.fullmatch(text)
     if match is None:
-        raise InputError(f"{text!r} is no size", source=whole, remedy="write a number with kB, MB, GB or TB")
+        raise InputError(f"{text!r} is not a size", source=whole, remedy="write a number with kB, MB, GB or TB")
     base: int = 1024 if match[3] else 1000
     power: int = base ** _POWERS[match[2]]
     return int(match[1]) * power

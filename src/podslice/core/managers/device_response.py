@@ -15,7 +15,7 @@ _FIXED_SIZE = {_FIXED64: 8, _FIXED32: 4}
 
 
 class ResponseError(ValueError):
-    """Bytes that are no ContainerAllocateResponse."""
+    """Bytes that are not a ContainerAllocateResponse."""
 
 
 def encode_response(response: AllocateResponse) -> bytes:

@@ -1,7 +1,7 @@
 """What the API server says about a pod whose resources it cannot read, or reads only in part.
 
 It decodes fields in the order of the document and reports the first value of a wrong kind or the first text that is
-no quantity. Only the fields about resources are looked at here; `unknown_fields` looks at the names of all.
+not a quantity. Only the fields about resources are looked at here; `unknown_fields` looks at the names of all.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ T = TypeVar("T")
 
 
 class NoQuantityError(ValueError):
-    """A value that is no quantity, where one must be."""
+    """A value that is not a quantity, where one must be."""
 
 
 def pod_from_dict(data: Any) -> Pod:

@@ -12,7 +12,7 @@ from podslice.core.pod.spec import ObjectMeta, Pod, PodSpec
 
 
 def name_errors(pod: Pod) -> Iterator[FieldError]:
-    """Every name that the API server refuses. A pod without a name is no error here: whoever reads it names it."""
+    """Every name that the API server refuses. A pod without a name is not an error here: whoever reads it names it."""
     yield from _metadata_errors(pod.metadata)
     if pod.spec.node_name:
         for problem in subdomain_problems(pod.spec.node_name):

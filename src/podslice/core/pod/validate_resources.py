@@ -50,7 +50,7 @@ def requirements_errors(
 ) -> list[FieldError]:
     """All violations of a stanza at `path`.
 
-    `claims` names the entries of `spec.resourceClaims`. `whole_pages` False lets amounts pass that are no multiple
+    `claims` names the entries of `spec.resourceClaims`. `whole_pages` False lets amounts pass that are not a multiple
     of the huge page size, as for an update of a pod that already has such.
     """
     if is_plain(resources):

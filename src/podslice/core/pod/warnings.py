@@ -15,7 +15,7 @@ _BYTES = ("memory", "ephemeral-storage")
 
 
 def create_warnings(pod: Pod) -> list[str]:
-    """The warnings of a create request, sorted: bytes that are no whole numbers, in containers and overhead, and a name
+    """The warnings of a create request, sorted: bytes that are not whole, in containers and overhead, and a name
     that makes no good host name.
 
     Upstream does not look at `spec.resources`, and takes amounts whose thousandths exceed 64 bits for fractions.

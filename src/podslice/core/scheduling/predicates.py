@@ -155,7 +155,7 @@ def _wrong_os(pod: Pod, node: NodeObject) -> Refusal | None:
 
 
 def _wrong_node(pod: Pod, node: NodeObject) -> list[Refusal]:
-    """Failures that are no matter of resources (memory-device 3.4, step 7)."""
+    """Failures that are not a matter of resources (memory-device 3.4, step 7)."""
     failures = []
     labels = node.labels
     if labels is not None and any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):

@@ -25,7 +25,7 @@ RUNNERS: dict[str, Callable[[Json, Quirks], Json]] = {
     "eviction": cluster.run_eviction,
     "gates": server.run_gates,
 }
-"""Types that are no pods."""
+"""Types that are not pods."""
 
 
 def run(case: Json, quirks: Quirks) -> Json:

@@ -61,7 +61,7 @@ class IdentifiedFile(msgspec.Struct, frozen=True):
 
 
 def identify(data: bytes) -> IdentifiedFile:
-    """Identify a state file by content and checksum. Raises `CheckpointError` for what is no JSON object."""
+    """Identify a state file by content and checksum. Raises `CheckpointError` for what is not a JSON object."""
     value = parse(data)
     if not isinstance(value, Members):
         raise CheckpointError("a state file is a JSON object")

@@ -45,7 +45,7 @@ def release(text: str, *, pod_level: bool = False) -> Release:
     """A release from `1.36`, `v1.36` or `1.36.2`. Raises `InputError`."""
     match = _VERSION.match(text)
     if match is None:
-        raise InputError(f"{text!r} is no Kubernetes version", remedy="write for example 1.36")
+        raise InputError(f"{text!r} is not a Kubernetes version", remedy="write for example 1.36")
     minor = int(match[1])
     if pod_level and minor < 36:
         raise InputError(f"Kubernetes 1.{minor} has no gate PodLevelResourceManagers", remedy="leave it out")

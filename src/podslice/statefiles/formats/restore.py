@@ -14,7 +14,7 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.go.gojson import CheckpointError
 
 _STAGE = "startCPUManager"
-REMEDY = "undo the change of machine, policy or reservation, or mend the file: podslice state repair"
+REMEDY = "undo the change of machine, policy or reservation, or repair the file: podslice state repair"
 _UNUSABLE = StartKind(
     "unusable-state",
     "start cpu manager error: could not restore state from checkpoint: {problem}, please drain this node and delete "

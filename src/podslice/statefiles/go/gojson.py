@@ -209,7 +209,7 @@ class _Scanner:
             self._stop("looking for beginning of value")
 
     def _next(self) -> bytes:
-        """The next byte that is no white space, consumed."""
+        """The next byte that is not white space, consumed."""
         self.at = _match(_SPACE, self.data, self.at)
         if self.at >= self.end:
             raise _FaultError("unexpected end of JSON input")

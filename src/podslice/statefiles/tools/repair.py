@@ -79,7 +79,7 @@ def known_policy(members: dict[str, Any], known: tuple[str, str], fallback: str,
     policy = members.get("policyname")
     if policy in known:
         return str(policy)
-    actions.append(f"policyName {dumps(policy)} is no policy; {fallback!r} is written")
+    actions.append(f"policyName {dumps(policy)} is not a policy; {fallback!r} is written")
     return fallback
 
 
@@ -99,7 +99,7 @@ class _CPUBook:
         try:
             return parse_bits(text) if isinstance(text, str) else None
         except CPUSetError:
-            self.actions.append(f"{path}: {dumps(text)} is no CPU list; dropped")
+            self.actions.append(f"{path}: {dumps(text)} is not a CPU list; dropped")
             return None
 
     def _mentioned(self, members: dict[str, Any]) -> Bits:

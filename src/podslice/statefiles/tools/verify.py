@@ -118,7 +118,9 @@ class _Owner(msgspec.Struct, frozen=True):
 
 def _cpu(content: Content, checkpoint: CPUCheckpoint, facts: NodeFacts) -> Iterator[StateFinding]:
     if checkpoint.policy_name not in ("none", "static"):
-        yield StateFinding("warning", "policy", "policyName", f"{checkpoint.policy_name!r} is no policy of the kubelet")
+        yield StateFinding(
+            "warning", "policy", "policyName", f"{checkpoint.policy_name!r} is not a policy of the kubelet"
+        )
     broken: list[StateFinding] = []
     default = _list(checkpoint.default_cpuset, "defaultCpuSet", broken)
     owners = _owners(checkpoint, broken)
@@ -139,7 +141,7 @@ def _list(text: str, path: str, broken: list[StateFinding]) -> Bits | None:
     try:
         return parse_bits(text)
     except CPUSetError as error:
-        broken.append(StateFinding("error", "cpu-list", path, f"{text!r} is no CPU list: {error}"))
+        broken.append(StateFinding("error", "cpu-list", path, f"{text!r} is not a CPU list: {error}"))
         return None
 
 
@@ -209,7 +211,9 @@ def _coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator
 
 def _memory(checkpoint: MemoryCheckpoint, machine: Machine | None) -> Iterator[StateFinding]:
     if checkpoint.policy_name not in ("None", "Static"):
-        yield StateFinding("warning", "policy", "policyName", f"{checkpoint.policy_name!r} is no policy of the kubelet")
+        yield StateFinding(
+            "warning", "policy", "policyName", f"{checkpoint.policy_name!r} is not a policy of the kubelet"
+        )
     books = checkpoint.machine_state or {}
     yield from _tables(books)
     wrong = False
