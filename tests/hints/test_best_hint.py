@@ -1,0 +1,42 @@
+"""The best of many hints, and how a search goes on when it may not look any further."""
+
+from __future__ import annotations
+
+from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import HintSet
+from podslice.core.hints.needs import Need, enough
+
+ONE_EACH = Need(dict.fromkeys(range(4), 1), 2)
+NODES = (0, 1, 2, 3)
+
+
+def best(hints: HintSet, within: int = 0) -> Hint | None:
+    found = hints.best(within)
+    return None if found is None else found.hint
+
+
+def test_a_single_node_is_better_than_two() -> None:
+    """Fewer nodes win, and of single nodes the lowest."""
+    assert best(HintSet(NODES, 1, 0b1100, open_nodes=0b0011, needs=(ONE_EACH,))) == Hint(0b0100, True)
+
+
+def test_of_sets_of_one_size_the_lowest_wins() -> None:
+    """A group in use and two free nodes are equally many: the lower mask wins, whichever kind it is of."""
+    rule = {"open_nodes": 0b0011, "needs": (ONE_EACH,)}
+    assert best(HintSet(NODES, 2, 0, multis=(0b1100,), **rule)) == Hint(0b0011, True)
+    rule = {"open_nodes": 0b1100, "needs": (ONE_EACH,)}
+    assert best(HintSet(NODES, 2, 0, multis=(0b0011,), **rule)) == Hint(0b0011, True)
+
+
+def test_the_best_that_contains_a_set() -> None:
+    """Only hints that contain all of the given nodes count."""
+    hints = HintSet(NODES, 2, 0b0001, multis=(0b1100,))
+    assert best(hints, 0b0100) == Hint(0b1100, True)
+    assert best(hints, 0b0110) is None
+
+
+def test_enough_nodes_are_taken_from_below() -> None:
+    """Where a search must end, nodes are added by what they give; of equal ones the lower first."""
+    assert enough(0b1111, [ONE_EACH]) == 0b0011
+    assert enough(0b1111, [Need({0: 1, 1: 1, 2: 3, 3: 1}, 4)]) == 0b0101
+    assert enough(0b0101, [Need(dict.fromkeys(range(4), 1), 3)]) == 0b0101
