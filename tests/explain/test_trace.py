@@ -13,12 +13,12 @@ from podslice.advise.explain.candidates import Candidate, Cell
 from podslice.advise.explain.codes import REFUSALS
 from podslice.advise.explain.explain import Explanation, explain
 from podslice.advise.explain.verdict import refusal_code
+from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.model import HugePages
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import pod_from_dict
-from podslice.core.scheduling.predicates import Refusal
 from podslice.render.explanation import to_text
 from tests.conftest import make_node, make_pod
 from tests.explain.random_nodes import refusals
@@ -238,7 +238,7 @@ def test_the_cause_of_a_scattered_pair_is_what_lacks_itself(order: tuple[str, st
     verdicts = {"memory": "joint", "hugepages-2Mi": "short"}
     cells = tuple(cell(resource, verdicts[resource]) for resource in order)
     table = [Candidate(CPUSet((0,)), cells, "short", order)]
-    refusal = Refusal("TopologyAffinityError", "")
+    refusal = Refusal(RefusalKind("not-aligned", ""))
     assert refusal_code(refusal, table, policy="single-numa-node", merged=True) == "hugepages-scattered"
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from podslice.core.effects.settings import CgroupSettings
+from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
 from podslice.core.resize.allocation import (
@@ -19,7 +20,6 @@ from podslice.core.resize.allocation import (
     try_resize,
 )
 from podslice.core.resize.pending import PendingResize, ResizeQueue, in_order
-from podslice.core.scheduling.predicates import Refusal
 from podslice.core.values.gates import FeatureGates
 from podslice.core.values.series import series
 from tests.resize.helpers import GATES, burstable, guaranteed, pod, resources
@@ -134,7 +134,7 @@ def test_one_try() -> None:
 
     def refuse(desired: Pod) -> Refusal:
         asked.append(desired)
-        return Refusal("OutOfcpu", "no room")
+        return Refusal(RefusalKind("full", "no room", "OutOfcpu"))
 
     old, new, node = pod(burstable("1")), pod(burstable("2")), ResizeNode(GATES)
     assert try_resize(old, old, node, refuse) == ResizeVerdict("Unchanged")

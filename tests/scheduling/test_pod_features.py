@@ -31,5 +31,5 @@ def test_refusals(gates: FeatureGates, os: str, cgroup_version: int, quirks: Qui
     refusal = pod_level_refusal(SIZED, gates, quirks, os=os, cgroup_version=cgroup_version)
     assert (refusal is None) == (expected == "")
     if refusal is not None:
-        assert refusal == ("PodLevelResourcesNotSupported", expected)
+        assert (refusal.reason, refusal.message) == ("PodLevelResourcesNotSupported", expected)
     assert pod_level_refusal(PLAIN, gates, quirks, os=os, cgroup_version=cgroup_version) is None

@@ -17,7 +17,6 @@ from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.scheduling.predicates import (
     NodeObject,
     PodOnNode,
-    Refusal,
     Verdict,
     general_predicates,
     is_critical,
@@ -57,8 +56,13 @@ def check(
     return general_predicates(wanted, others, NodeObject(allocatable, name, labels), devices_in_use=devices_in_use)
 
 
-def short(resource: str, requested: int, used: int, capacity: int) -> Refusal:
-    return Refusal(
+def words(verdict: Verdict) -> tuple[str, str] | None:
+    """A verdict's reason and message, None where the pod fits."""
+    return None if verdict.refusal is None else (verdict.refusal.reason, verdict.refusal.message)
+
+
+def short(resource: str, requested: int, used: int, capacity: int) -> tuple[str, str]:
+    return (
         f"OutOf{resource}",
         f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}",
     )
@@ -85,28 +89,28 @@ def short(resource: str, requested: int, used: int, capacity: int) -> Refusal:
 )
 def test_resources(requests, used, refusal):
     """The first resource that is short names the refusal; CPUs count in milli, the rest in whole units."""
-    assert check(pod(requests=requests), pod("other", used)).refusal == refusal
+    assert words(check(pod(requests=requests), pod("other", used))) == refusal
 
 
 def test_ephemeral_storage():
     """Local storage is checked where the node's is known."""
     wanted = pod(requests={"ephemeral-storage": "2Gi"})
-    assert check(wanted, ephemeral_storage="1Gi").refusal == short("ephemeral-storage", 2 << 30, 0, 1 << 30)
+    assert words(check(wanted, ephemeral_storage="1Gi")) == short("ephemeral-storage", 2 << 30, 0, 1 << 30)
 
 
 def test_number_of_pods_comes_first():
     """A full node refuses on the number of pods before any resource."""
     others = [pod(str(i)) for i in range(3)]
-    assert check(pod(requests={"cpu": "9"}), *others).refusal == short("pods", 1, 3, 3)
+    assert words(check(pod(requests={"cpu": "9"}), *others)) == short("pods", 1, 3, 3)
     assert check(pod(), *others[:2]) == Verdict()
 
 
 def test_effective_requests_count():
     """Init peaks, pod-level requests and overhead count as the scheduler counts them."""
     init = {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "5"}}}]}
-    assert check(pod(spec=init)).refusal == short("cpu", 5000, 0, 4000)
+    assert words(check(pod(spec=init))) == short("cpu", 5000, 0, 4000)
     stanza = {"resources": {"requests": {"cpu": "4500m"}}, "overhead": {"cpu": "1"}}
-    assert check(pod(requests={"cpu": "1"}, spec=stanza)).refusal == short("cpu", 5500, 0, 4000)
+    assert words(check(pod(requests={"cpu": "1"}, spec=stanza))) == short("cpu", 5500, 0, 4000)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def test_devices_in_use_raise_what_is_allocatable():
     """A pod that holds devices passes although their plugin is away and reports none."""
     wanted = pod(requests={"example.com/gpu": "2"})
     gone = {"example.com/gpu": "0"}
-    assert check(wanted, **gone).refusal == short("example.com/gpu", 2, 0, 0)
+    assert words(check(wanted, **gone)) == short("example.com/gpu", 2, 0, 0)
     assert check(wanted, devices_in_use={"example.com/gpu": 2}, **gone) == Verdict()
 
 
@@ -143,7 +147,7 @@ def test_devices_in_use_raise_what_is_allocatable():
     [
         pytest.param(
             {"meta": {"labels": {"kubernetes.io/os": "windows"}}},
-            Refusal(
+            (
                 "PodOSSelectorNodeLabelDoesNotMatch",
                 "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
             ),
@@ -151,12 +155,12 @@ def test_devices_in_use_raise_what_is_allocatable():
         ),
         pytest.param(
             {"spec": {"os": {"name": "windows"}}},
-            Refusal("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
+            ("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
             id="field",
         ),
         pytest.param(
             {"spec": {"nodeSelector": {"disk": "ssd"}}},
-            Refusal(
+            (
                 "NodeAffinity",
                 "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
             ),
@@ -164,7 +168,7 @@ def test_devices_in_use_raise_what_is_allocatable():
         ),
         pytest.param(
             {"spec": {"nodeName": "other"}},
-            Refusal("NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name"),
+            ("NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name"),
             id="node name",
         ),
         pytest.param(
@@ -176,7 +180,7 @@ def test_devices_in_use_raise_what_is_allocatable():
 )
 def test_node(fields, refusal):
     """A pod for another operating system or node is refused with upstream's words."""
-    assert check(pod(**fields), name="n", labels={"disk": "hdd"}).refusal == refusal
+    assert words(check(pod(**fields), name="n", labels={"disk": "hdd"})) == refusal
 
 
 def test_unknown_name_and_labels_are_not_checked():
@@ -187,13 +191,24 @@ def test_unknown_name_and_labels_are_not_checked():
 def test_no_node():
     """Without a Node object nothing is admitted."""
     verdict = general_predicates(pod(), [], None)
-    assert verdict.refusal == Refusal("InvalidNodeInfo", "Kubelet cannot get node info.")
+    assert words(verdict) == ("InvalidNodeInfo", "Kubelet cannot get node info.")
+
+
+def test_a_refusal_carries_its_facts():
+    """What a refusal says can be read without its message; a pod too many has a code of its own."""
+    refusal = check(pod(requests={"cpu": "9"})).refusal
+    assert refusal is not None
+    assert refusal.code == "node-total"
+    assert refusal.facts == {"resource": "cpu", "requested": 9000, "used": 0, "capacity": 4000}
+    crowded = check(pod(), *(pod(str(i)) for i in range(3))).refusal
+    assert crowded is not None
+    assert (crowded.code, crowded.reason) == ("too-many-pods", "OutOfpods")
 
 
 def test_resource_failures_before_others():
     """An ordinary pod that fails both ways hears about the resource, a critical one about the node."""
     wrong = {"requests": {"cpu": "9"}, "spec": {"nodeName": "other"}}
-    assert check(pod(**wrong), name="n").refusal == short("cpu", 9000, 0, 4000)
+    assert words(check(pod(**wrong), name="n")) == short("cpu", 9000, 0, 4000)
     critical = pod(**{**wrong, "spec": {"nodeName": "other", "priority": 2_000_000_000}})
     assert check(critical, name="n").refusal.reason == "NodeName"
 
@@ -249,7 +264,7 @@ def test_preemption(others, wanted, victims):
 def test_preemption_that_cannot_succeed():
     """A critical pod is refused when even all others leaving would not suffice."""
     verdict = check(critical(cpu="5"), pod("a", {"cpu": "2"}))
-    assert verdict.refusal == Refusal(
+    assert words(verdict) == (
         "UnexpectedAdmissionError",
         "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of "
         "pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]",

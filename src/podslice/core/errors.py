@@ -8,7 +8,7 @@ crashes; profile `kubelet-1.36` raises it where the decision would be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -111,7 +111,7 @@ class StartError(PodsliceError):
     """A kubelet with this configuration does not start here. `stage` names the step as in the recorded decisions;
     `kind` and `facts` make `message`, upstream's text, and `remedy`, what to do about it."""
 
-    def __init__(self, stage: str, kind: StartKind, **facts: object) -> None:
+    def __init__(self, stage: str, kind: StartKind, /, **facts: object) -> None:
         self.stage = stage
         self.kind = kind
         self.facts = facts
@@ -124,14 +124,58 @@ class StartError(PodsliceError):
         return StartError(self.stage, self.kind, **{**self.facts, **facts})
 
 
-class AdmissionError(PodsliceError):
-    """The node refuses a pod. `reason` and `message` are what the pod status would say; `reason` may be empty when
-    the refusing manager gives none, and the Topology Manager then wraps the text (cpu-topology 9.2)."""
+class RefusalKind(NamedTuple):
+    """One way to refuse a pod: a stable `code`, upstream's `message`, and the `reason` of the pod status, empty where
+    the refusing manager gives none. Both texts have a place in braces for each fact. Kinds stand beside the code that
+    refuses."""
 
-    def __init__(self, message: str, reason: str = "") -> None:
-        self.reason = reason
-        self.message = message
-        super().__init__(message)
+    code: str
+    message: str
+    reason: str = ""
+
+
+class Refusal(NamedTuple):
+    """Why a pod is not admitted: `reason` and `message` as the pod status says it, made of `kind` and `facts`."""
+
+    kind: RefusalKind
+    facts: Mapping[str, object] = {}
+
+    @property
+    def code(self) -> str:
+        """Stable, and finer than upstream's reason."""
+        return self.kind.code
+
+    @property
+    def reason(self) -> str:
+        """Upstream's word, for programs."""
+        return self.kind.reason.format(**self.facts)
+
+    @property
+    def message(self) -> str:
+        """Upstream's sentence, for people."""
+        return self.kind.message.format(**self.facts)
+
+
+class AdmissionError(PodsliceError):
+    """The node refuses a pod. `reason` may be empty when the refusing manager gives none; the Topology Manager then
+    wraps the message (cpu-topology 9.2)."""
+
+    def __init__(self, kind: RefusalKind, /, **facts: object) -> None:
+        self.refusal = Refusal(kind, facts)
+        super().__init__(kind.code)
+
+    @property
+    def reason(self) -> str:
+        """What the pod status would give as its reason."""
+        return self.refusal.reason
+
+    @property
+    def message(self) -> str:
+        """What the pod status would say."""
+        return self.refusal.message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class UpstreamDefectError(PodsliceError):

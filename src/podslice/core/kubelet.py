@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
@@ -46,7 +46,6 @@ from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import (
     NodeObject,
     PodOnNode,
-    Refusal,
     Verdict,
     general_predicates,
     pod_on_node,
@@ -55,6 +54,8 @@ from podslice.core.scheduling.predicates import (
 from podslice.core.state.tables import drop, put, put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView, view_of
+
+_OVERFLOW = RefusalKind("amount-too-large", "{problem}", AMOUNT_OVERFLOW)
 
 
 class StartedContainer(NamedTuple):
@@ -318,12 +319,12 @@ class Kubelet:
             manager.topology.admit(admission)
             if self.predicates:
                 self._later_handlers(admission)
-        except AdmissionError as refusal:
+        except AdmissionError as error:
             if self.undoes_refusals:
                 self.state = before
                 context.uncount(counted)
             self._put_back(admission.uid, stays)
-            return Refusal(refusal.reason, refusal.message)
+            return error.refusal
         except UpstreamDefectError:
             self._put_back(admission.uid, stays)
             raise
@@ -382,7 +383,7 @@ class Kubelet:
             return
         problem = overflowing_amount(admission.spec, self.manager.context.gates)
         if problem:
-            raise AdmissionError(problem, AMOUNT_OVERFLOW)
+            raise AdmissionError(_OVERFLOW, problem=problem)
 
     def _later_handlers(self, pod: AdmissionPod) -> None:
         verdict = self._later_verdict(pod)
@@ -402,13 +403,13 @@ class Kubelet:
             used=others.used,
         )
         if verdict.refusal is not None:
-            raise AdmissionError(verdict.refusal.message, verdict.refusal.reason)
+            raise AdmissionError(verdict.refusal.kind, **verdict.refusal.facts)
         context = self.manager.context
         if not (context.sources_ready or context.gates["PodLevelResources"] or self.quirks.running_pods_need_the_gate):
             return verdict
         unsupported = pod_level_refusal(pod.spec, context.gates, self.quirks, cgroup_version=self.cgroup_version)
         if unsupported is not None:
-            raise AdmissionError(unsupported.message, unsupported.reason)
+            raise AdmissionError(unsupported.kind, **unsupported.facts)
         return verdict
 
     # In-place resize

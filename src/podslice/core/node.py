@@ -17,7 +17,7 @@ from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import Pin, PodEffects, pod_effects
-from podslice.core.errors import InputError, StartError, StartKind, UpstreamDefectError
+from podslice.core.errors import InputError, Refusal, StartError, StartKind, UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kept, Kubelet, StartedContainer
 from podslice.core.machine.devices import Device, DeviceInventory
@@ -43,7 +43,6 @@ from podslice.core.resize.events import (
 )
 from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
-from podslice.core.scheduling.predicates import Refusal
 from podslice.core.state.tables import drop, put
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.values.series import Series

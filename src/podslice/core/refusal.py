@@ -6,32 +6,38 @@ NUMA node still has, what the policy demands. This module puts them into one or 
 
 from __future__ import annotations
 
+from podslice.core.allocate.picker import SMT_FRACTION, SMT_SHORT
+from podslice.core.allocate.pod_level import POD_POOL_EMPTY
 from podslice.core.allocate.pod_pool import EmptyPool, used_up
+from podslice.core.errors import Refusal
 from podslice.core.managers.container import ContainerManager
+from podslice.core.managers.topology import NOT_ALIGNED
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.reasons import EMPTY_POD_SHARED_POOL, OUT_OF_PODS, SMT_ALIGNMENT, TOPOLOGY_AFFINITY, is_out_of
 from podslice.core.scheduling.allocatable import max_pods
-from podslice.core.scheduling.predicates import Refusal
+from podslice.core.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
+
+POD_POOL_CODES = (POD_POOL_EMPTY, NOT_ALIGNED)
+"""Codes of pods whose exclusive containers may leave nothing for the others: a manager says so, or has no hints."""
 
 
 def explain_refusal(manager: ContainerManager, pod: AdmissionPod, refusal: Refusal) -> str:
     """One or two sentences beside upstream's message; call it after the refused pod's traces are gone."""
-    if refusal.reason == OUT_OF_PODS:
+    if refusal.code == TOO_MANY_PODS:
         most = max_pods(manager.machine, manager.config)
         return f"The node takes no more pods than {most} at a time (maxPods, podsPerCore)."
-    if is_out_of(refusal.reason):
+    if refusal.code == NODE_TOTAL:
         return "All pods of the node together would ask for more than it has after reservations."
-    pool = empty_pool(manager, pod) if refusal.reason in (TOPOLOGY_AFFINITY, EMPTY_POD_SHARED_POOL) else None
+    pool = empty_pool(manager, pod) if refusal.code in POD_POOL_CODES else None
     if pool is not None:
         text = str(pool)
         return f"{text[:1].upper()}{text[1:]}; raise spec.resources or make one container share."
-    if refusal.reason == TOPOLOGY_AFFINITY:
+    if refusal.code == NOT_ALIGNED:
         free = f"{_free_cpus(manager)}.{_free_memory(manager)}"
         return f"{_asked(manager, pod)} {free} {_policy_demand(manager)}{_failed(manager)}"
-    if refusal.reason == SMT_ALIGNMENT:
+    if refusal.code in (SMT_FRACTION, SMT_SHORT):
         return (
             f"{_asked(manager, pod)} The option full-pcpus-only gives whole cores of "
-            f"{manager.cpu.topology.cpus_per_core} CPUs that hold no reserved CPU. {_free_cpus(manager)}."
+            f"{refusal.facts['cpus_per_core']} CPUs that hold no reserved CPU. {_free_cpus(manager)}."
         )
     return f"{_asked(manager, pod)} {_free_cpus(manager)}.{_free_memory(manager)}"
 

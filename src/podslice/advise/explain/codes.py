@@ -29,6 +29,14 @@ CANDIDATES = {
     "unhinted": "no hint for this set, although enough is free",
 }
 
+ADVICE = {
+    "pod-pool-empty": "raise spec.resources, or let an exclusive container ask for less or share",
+    "smt-fraction": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
+    "smt-short": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
+}
+"""What helps a pod that even the empty node refuses, by code of the refusal; for the others see `OTHER_ADVICE`."""
+OTHER_ADVICE = "ask for less, or choose another machine or configuration"
+
 REFUSALS = {
     "cpu-short": "the node has too few free CPUs",
     "cpu-too-big": "no set of NUMA nodes the policy takes has that many CPUs even when empty",

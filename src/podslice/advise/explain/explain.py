@@ -17,16 +17,16 @@ from podslice.advise.explain.node_fixes import configurations, empty_node, hugep
 from podslice.advise.explain.pod_fixes import PodFixes
 from podslice.advise.explain.story import story
 from podslice.advise.explain.trace import Trace, trace
-from podslice.core.errors import UpstreamDefectError
+from podslice.core.errors import Refusal, RefusalKind, UpstreamDefectError
 from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import UPSTREAM_DEFECT
-from podslice.core.scheduling.predicates import Refusal
 from podslice.core.view import NodeView
 
 replace = msgspec.structs.replace
 _MOST_REMEMBERED = 4096
+_DEFECT = RefusalKind("upstream-defect", "{defect}", UPSTREAM_DEFECT)
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -101,8 +101,8 @@ class Explainer:
             try:
                 refusal = node.admit(pod)
             except UpstreamDefectError as defect:
-                refusal = Refusal(UPSTREAM_DEFECT, str(defect))
-        if refusal is None or refusal.reason == UPSTREAM_DEFECT:
+                refusal = Refusal(_DEFECT, {"defect": str(defect)})
+        if refusal is None or refusal.kind == _DEFECT:
             self._nodes.forget_recorder()
         return trace(node.view, admission, record, refusal)
 

@@ -13,15 +13,15 @@ from podslice.advise.drive.record import HintRound, Record, Taking
 from podslice.advise.explain.candidates import Candidate, candidates
 from podslice.advise.explain.picks import Unit, units
 from podslice.advise.explain.verdict import refusal_code
-from podslice.core.errors import UpstreamDefectError
+from podslice.core.allocate.pod_level import POD_POOL_EMPTY
+from podslice.core.errors import Refusal, UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.overflow import overflows
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
-from podslice.core.reasons import TOPOLOGY_AFFINITY
-from podslice.core.scheduling.predicates import Refusal
+from podslice.core.refusal import POD_POOL_CODES
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.view import NodeView
 from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
@@ -141,8 +141,8 @@ def trace(node: NodeView, pod: AdmissionPod, record: Record, refusal: Refusal | 
 
 
 def _code(node: NodeView, pod: AdmissionPod, refusal: Refusal, last: MergeStep) -> str:
-    if refusal.reason == TOPOLOGY_AFFINITY and node.empty_pool(pod) is not None:
-        return "pod-pool-empty"
+    if refusal.code in POD_POOL_CODES and node.empty_pool(pod) is not None:
+        return POD_POOL_EMPTY
     return refusal_code(refusal, last.candidates, policy=last.policy, merged=not last.admitted)
 
 

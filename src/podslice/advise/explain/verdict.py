@@ -5,44 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podslice.advise.explain.candidates import Candidate
+from podslice.advise.explain.codes import REFUSALS
 from podslice.core.config.topology_options import SINGLE_NUMA_NODE
+from podslice.core.errors import Refusal
+from podslice.core.managers.topology import ALLOCATION_FAILED, NOT_ALIGNED
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
-from podslice.core.reasons import (
-    AMOUNT_OVERFLOW,
-    EMPTY_NODE_SHARED_POOL,
-    EMPTY_POD_SHARED_POOL,
-    OUT_OF_PODS,
-    SMT_ALIGNMENT,
-    TOPOLOGY_AFFINITY,
-    UNEXPECTED_ADMISSION,
-    UPSTREAM_DEFECT,
-    is_out_of,
-)
-from podslice.core.scheduling.predicates import Refusal
-
-_REASONS = {
-    EMPTY_POD_SHARED_POOL: "pod-pool-empty",
-    EMPTY_NODE_SHARED_POOL: "node-pool-empty",
-    OUT_OF_PODS: "too-many-pods",
-    AMOUNT_OVERFLOW: "amount-too-large",
-    UPSTREAM_DEFECT: "upstream-defect",
-}
+from podslice.core.reasons import UNEXPECTED_ADMISSION
 
 
 def refusal_code(refusal: Refusal, table: Sequence[Candidate], *, policy: str, merged: bool) -> str:
-    """The code of a refusal. `table` are the candidates of the last step under `policy` of the Topology Manager,
-    `merged` says that the merge refused."""
-    if refusal.reason in _REASONS:
-        return _REASONS[refusal.reason]
-    if refusal.reason == SMT_ALIGNMENT:
-        return "smt-fraction" if "not multiple" in refusal.message else "smt-short"
-    if is_out_of(refusal.reason):
-        return "node-total"
-    if refusal.reason == TOPOLOGY_AFFINITY or merged:
+    """The code of a refusal: its own, or what the `table` of candidates of the last step under `policy` of the
+    Topology Manager adds to it. `merged` says that the merge refused."""
+    if refusal.code in REFUSALS and refusal.code != ALLOCATION_FAILED:
+        return refusal.code
+    if refusal.code == NOT_ALIGNED or merged:
         return _affinity_code(table, policy)
     if refusal.reason == UNEXPECTED_ADMISSION:
         lacking = _lacking(table)
-        return f"{lacking}-short" if lacking else "allocation-failed"
+        return f"{lacking}-short" if lacking else ALLOCATION_FAILED
     return "other"
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from podslice.advise.explain.codes import ADVICE, OTHER_ADVICE
+from podslice.advise.explain.explain import explain
 from podslice.advise.lint.model import ERROR, INFO, MACHINE, WARNING, Problem, Rule, count_cpus
 from podslice.advise.lint.subject import PodSubject
 from podslice.core.config.topology_options import RESTRICTED, SINGLE_NUMA_NODE
 from podslice.core.decision import Decision
 from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.node import identified
 from podslice.core.pod.memory_demand import container_memory, pod_memory
-from podslice.core.reasons import EMPTY_POD_SHARED_POOL, SMT_ALIGNMENT, is_out_of
+from podslice.core.scheduling.predicates import NODE_TOTAL, TOO_MANY_PODS
 from podslice.core.values.quantity import BINARY_SI, Quantity
 from podslice.core.view import NodeView
 
@@ -28,25 +31,17 @@ def _refused(subject: PodSubject) -> Iterator[Problem]:
         yield Problem("spec", f"a v1.36.2 kubelet would {verb} on this pod: {defect}", "see docs/deviations.md")
         return
     if not decision.admitted:
+        code = explain(subject.node.new_node(), identified(subject.written), fixes=False).trace.code
         yield Problem(
             "spec",
-            f"refused on the empty node with {decision.reason}: {decision.message}{_why(decision)}",
-            _advice(decision),
+            f"refused on the empty node with {decision.reason}: {decision.message}{_why(decision, code)}",
+            ADVICE.get(code, OTHER_ADVICE),
         )
 
 
-def _advice(decision: Decision) -> str:
-    """What helps on an empty node."""
-    if decision.reason == EMPTY_POD_SHARED_POOL:
-        return "raise spec.resources, or let an exclusive container ask for less or share"
-    if decision.reason == SMT_ALIGNMENT:
-        return "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only"
-    return "ask for less, or choose another machine or configuration"
-
-
-def _why(decision: Decision) -> str:
+def _why(decision: Decision, code: str) -> str:
     """Our explanation of a refusal; of a lack of resources the message says all on an empty node."""
-    if is_out_of(decision.reason) or not decision.why:
+    if code in (NODE_TOTAL, TOO_MANY_PODS) or not decision.why:
         return ""
     return f". {decision.why.rstrip('.')}"
 

@@ -11,9 +11,12 @@ from typing import NamedTuple
 from podslice.core.allocate.cpu_balance import Deal
 from podslice.core.allocate.cpu_combinations import Choice, Combinations
 from podslice.core.allocate.cpu_packed import Accumulator, Packer, not_enough
-from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.errors import AdmissionError, RefusalKind, UpstreamDefectError
 from podslice.core.hints.search import Purse, purse_over
 from podslice.core.values.cpuset import Bits
+
+_TOO_FEW = RefusalKind("too-few-cpus-dealt", "accounting error, not enough CPUs allocated, remaining: {remaining}")
+_TOO_MANY = RefusalKind("too-many-cpus-dealt", "accounting error, too many CPUs allocated, remaining: {remaining}")
 
 
 class Pick(NamedTuple):
@@ -85,9 +88,9 @@ class Distributor:
                     )
                 break
         if work.need > 0:
-            raise AdmissionError(f"accounting error, not enough CPUs allocated, remaining: {work.need}")
+            raise AdmissionError(_TOO_FEW, remaining=work.need)
         if work.need < 0:
-            raise AdmissionError(f"accounting error, too many CPUs allocated, remaining: {work.need}")
+            raise AdmissionError(_TOO_MANY, remaining=work.need)
 
     def _take_from(self, work: Accumulator, node: Bits, count: int) -> None:
         try:

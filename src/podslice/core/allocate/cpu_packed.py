@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from podslice.core.errors import AdmissionError
+from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import Bits, iter_bits
+
+_NONE_FOUND = RefusalKind("no-cpus-found", "failed to allocate cpus")
+_NOT_ENOUGH = RefusalKind(
+    "not-enough-cpus", "not enough cpus available to satisfy request: requested={requested}, available={available}"
+)
 
 
 class Packer:
@@ -54,14 +59,12 @@ class Packer:
         work.take_single_cpus()
         if work.need < 1:
             return work.result
-        raise AdmissionError("failed to allocate cpus")
+        raise AdmissionError(_NONE_FOUND)
 
 
 def not_enough(count: int, available: Bits) -> AdmissionError:
     """The error for a request that no set of CPUs could satisfy."""
-    return AdmissionError(
-        f"not enough cpus available to satisfy request: requested={count}, available={available.bit_count()}"
-    )
+    return AdmissionError(_NOT_ENOUGH, requested=count, available=available.bit_count())
 
 
 class Accumulator:

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from podslice.core.errors import AdmissionError
+from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.devices import Coverage
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 Prefer = Callable[[Bits, Bits, int], "Bits | None"]
 """Asks the plugin: (available, must include, how many) to the devices it would take; None for no preference."""
+_UNAVAILABLE = RefusalKind(
+    "devices-unavailable",
+    "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}",
+)
 
 
 class DeviceClasses(NamedTuple):
@@ -63,10 +67,7 @@ class Selection:
             return
         available &= ~self.taken
         if available.bit_count() < needed:
-            raise AdmissionError(
-                f"requested number of devices unavailable for {resource}. Requested: {needed}, "
-                f"Available: {available.bit_count()}"
-            )
+            raise AdmissionError(_UNAVAILABLE, resource=resource, requested=needed, available=available.bit_count())
         aligned, unaligned, no_affinity = split_by_affinity(coverage, available, mask)
         choices: tuple[Bits, ...]
         if needed < aligned.bit_count():

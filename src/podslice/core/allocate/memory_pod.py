@@ -8,17 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from podslice.core.errors import AdmissionError
+from podslice.core.allocate.pod_level import POD_POOL_EMPTY
+from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts
 from podslice.core.reasons import EMPTY_POD_SHARED_POOL
 from podslice.core.values.golang import U64
 
-_NOTHING_FOR_INIT = "pod rejected, pod has shared init containers but no %s available for them"
-_NOTHING_SHARED = (
-    "pod rejected, sum of exclusive container %s requests equals pod budget, leaving no memory for shared containers"
+_NOTHING_FOR_INIT = RefusalKind(
+    POD_POOL_EMPTY,
+    "pod rejected, pod has shared init containers but no {resource} available for them",
+    EMPTY_POD_SHARED_POOL,
 )
-_OVER_BUDGET = "[memorymanager] the containers of the pod request more %s than the pod itself"
+_NOTHING_SHARED = RefusalKind(
+    POD_POOL_EMPTY,
+    "pod rejected, sum of exclusive container {resource} requests equals pod budget, leaving no memory for shared "
+    "containers",
+    EMPTY_POD_SHARED_POOL,
+)
+_OVER_BUDGET = RefusalKind(
+    "over-budget", "[memorymanager] the containers of the pod request more {resource} than the pod itself"
+)
 Own = Callable[[AdmissionContainer], Amounts]
 """The bytes a container asks for on its own; empty for containers that share."""
 
@@ -41,9 +51,9 @@ def check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
         elif not amounts and not container.plain_init:
             shared = True
         elif not amounts and exhausted():
-            raise AdmissionError(_NOTHING_FOR_INIT % exhausted(), EMPTY_POD_SHARED_POOL)
+            raise AdmissionError(_NOTHING_FOR_INIT, resource=exhausted())
     if shared and exhausted():
-        raise AdmissionError(_NOTHING_SHARED % exhausted(), EMPTY_POD_SHARED_POOL)
+        raise AdmissionError(_NOTHING_SHARED, resource=exhausted())
 
 
 def check_budget(pod: AdmissionPod, request: Amounts, own: Own) -> None:
@@ -57,7 +67,7 @@ def check_budget(pod: AdmissionPod, request: Amounts, own: Own) -> None:
             running = at_a_time
         over = [name for name, size in sorted(at_a_time.items()) if size > request.get(name, 0)]
         if over:
-            raise AdmissionError(_OVER_BUDGET % over[0])
+            raise AdmissionError(_OVER_BUDGET, resource=over[0])
 
 
 def partition(pod: AdmissionPod, request: Amounts, own: Own, on_slice: Callable[[str], None]) -> dict[str, Amounts]:

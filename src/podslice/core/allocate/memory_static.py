@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from podslice.core.errors import AdmissionError, StartError, StartKind
+from podslice.core.errors import AdmissionError, RefusalKind, StartError, StartKind
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import BestHint, HintSet
 from podslice.core.hints.memory import Groups, Request, is_short
@@ -19,6 +19,19 @@ _NO_ROOM = StartKind(
     "reservedMemory: {size} bytes of {resource} cannot be reserved on NUMA node {node}, which has {room} (reserve "
     "between 0 and that many, huge pages do not count as memory)",
 )
+
+_NO_DEFAULT = RefusalKind(
+    "no-default-affinity",
+    "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available",
+)
+_NO_PREFERRED_DEFAULT = RefusalKind("no-preferred-default", "[memorymanager] failed to find the default preferred hint")
+_NO_EXTENSION = RefusalKind(
+    "no-extension", "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
+)
+_NO_PREFERRED_EXTENSION = RefusalKind(
+    "no-preferred-extension", "[memorymanager] failed to find the extended preferred hint"
+)
+_VIOLATED = RefusalKind("group-violated", "[memorymanager] preferred hint violates NUMA node allocation")
 
 
 def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]]) -> None:
@@ -64,20 +77,20 @@ def resolve(
         affinity, proven = _checked(
             _best(hints(), 0),
             affinity.preferred,
-            "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available",
-            "[memorymanager] failed to find the default preferred hint",
+            _NO_DEFAULT,
+            _NO_PREFERRED_DEFAULT,
         )
     mask = affinity.mask or 0
     if is_short(machine, mask, request, crash=crash) or (whole_groups and groups.broken_by(mask)):
         affinity, surely = _checked(
             _best(hints(), mask),
             affinity.preferred,
-            "[memorymanager] failed to find NUMA nodes to extend the current topology hint",
-            "[memorymanager] failed to find the extended preferred hint",
+            _NO_EXTENSION,
+            _NO_PREFERRED_EXTENSION,
         )
         mask, proven = affinity.mask or 0, proven and surely
     if groups.violated_by(mask):
-        raise AdmissionError("[memorymanager] preferred hint violates NUMA node allocation")
+        raise AdmissionError(_VIOLATED)
     return Resolved(mask, proven)
 
 
@@ -85,7 +98,7 @@ def _best(hints: HintSet | None, within: Bits) -> BestHint | None:
     return None if hints is None else hints.best(within)
 
 
-def _checked(found: BestHint | None, preferred: bool, none: str, worse: str) -> BestHint:
+def _checked(found: BestHint | None, preferred: bool, none: RefusalKind, worse: RefusalKind) -> BestHint:
     if found is None:
         raise AdmissionError(none)
     if preferred and not found.hint.preferred:

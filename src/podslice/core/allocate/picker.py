@@ -7,13 +7,26 @@ from operator import or_
 
 from podslice.core.allocate.cpu_distribute import Distributor, Pick
 from podslice.core.allocate.cpu_packed import Packer
-from podslice.core.errors import AdmissionError
+from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.search import Purse
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import SMT_ALIGNMENT
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
+
+SMT_FRACTION, SMT_SHORT = "smt-fraction", "smt-short"
+_SMT_FRACTION = RefusalKind(
+    SMT_FRACTION,
+    "SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {cpus_per_core}",
+    SMT_ALIGNMENT,
+)
+_SMT_SHORT = RefusalKind(
+    SMT_SHORT,
+    "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = "
+    "{requested}, CPUs per core = {cpus_per_core}",
+    SMT_ALIGNMENT,
+)
 
 
 class Picker:
@@ -97,12 +110,6 @@ def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> N
     """The two checks of `full-pcpus-only` (cpu-topology 6.2, step 4): `count` must fill whole cores, and enough CPUs
     must be free on cores that hold no reserved CPU. Raises `AdmissionError` with reason `SMTAlignmentError`."""
     if count % cpus_per_core:
-        raise AdmissionError(
-            f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {cpus_per_core}", SMT_ALIGNMENT
-        )
+        raise AdmissionError(_SMT_FRACTION, requested=count, cpus_per_core=cpus_per_core)
     if count > free_physical:
-        raise AdmissionError(
-            f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free_physical}, "
-            f"requested CPUs = {count}, CPUs per core = {cpus_per_core}",
-            SMT_ALIGNMENT,
-        )
+        raise AdmissionError(_SMT_SHORT, available=free_physical, requested=count, cpus_per_core=cpus_per_core)

@@ -9,19 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from podslice.core.errors import AdmissionError
+from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import EMPTY_POD_SHARED_POOL
 from podslice.core.values.cpuset import Bits
 
-_NOTHING_FOR_INIT = "pod rejected, pod has shared init containers but no cpus available for them"
-_NOTHING_SHARED = (
-    "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"
+POD_POOL_EMPTY = "pod-pool-empty"
+_NOTHING_FOR_INIT = RefusalKind(
+    POD_POOL_EMPTY,
+    "pod rejected, pod has shared init containers but no cpus available for them",
+    EMPTY_POD_SHARED_POOL,
 )
-_NOTHING_BESIDE_INIT = (
-    "pod rejected, init container %s owns all cpus of the pod while it runs, leaving none for the shared sidecars that "
-    "run beside it"
+_NOTHING_SHARED = RefusalKind(
+    POD_POOL_EMPTY,
+    "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers",
+    EMPTY_POD_SHARED_POOL,
+)
+_NOTHING_BESIDE_INIT = RefusalKind(
+    POD_POOL_EMPTY,
+    "pod rejected, init container {container} owns all cpus of the pod while it runs, leaving none for the shared "
+    "sidecars that run beside it",
+    EMPTY_POD_SHARED_POOL,
 )
 
 
@@ -32,7 +41,7 @@ def check_shared_pool(pod: AdmissionPod, quirks: Quirks) -> None:
     """
     starving = starving_init(pod, quirks)
     if starving is not None:
-        raise AdmissionError(_NOTHING_BESIDE_INIT % starving.name, EMPTY_POD_SHARED_POOL)
+        raise AdmissionError(_NOTHING_BESIDE_INIT, container=starving.name)
     running = 0
     shared = False
     for container in pod.containers:
@@ -42,9 +51,9 @@ def check_shared_pool(pod: AdmissionPod, quirks: Quirks) -> None:
         elif not container.plain_init:
             shared = True
         elif running >= pod.cpus:
-            raise AdmissionError(_NOTHING_FOR_INIT, EMPTY_POD_SHARED_POOL)
+            raise AdmissionError(_NOTHING_FOR_INIT)
     if shared and running >= pod.cpus:
-        raise AdmissionError(_NOTHING_SHARED, EMPTY_POD_SHARED_POOL)
+        raise AdmissionError(_NOTHING_SHARED)
 
 
 def starving_init(pod: AdmissionPod, quirks: Quirks) -> AdmissionContainer | None:

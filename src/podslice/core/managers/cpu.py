@@ -12,7 +12,7 @@ from typing import NamedTuple
 from podslice.core.allocate import pod_level
 from podslice.core.allocate.cpu_distribute import Pick
 from podslice.core.allocate.picker import check_smt_alignment
-from podslice.core.errors import AdmissionError
+from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
@@ -37,7 +37,11 @@ from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import series
 from podslice.statefiles.formats.checkpoint_cpu import CPUStateEncoder
 
-_NOTHING_LEFT = "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none"
+_NOTHING_LEFT = RefusalKind(
+    "node-pool-empty",
+    "the last CPU of the node's shared pool would become exclusive, and strict-cpu-reservation lends none",
+    EMPTY_NODE_SHARED_POOL,
+)
 _REQUESTS = series("cpu_manager_pinning_requests_total")
 _ERRORS = series("cpu_manager_pinning_errors_total")
 _ALIGNED = "container_aligned_compute_resources_count"
@@ -237,7 +241,7 @@ class CPUManager:
         cpus = self._noted(self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse))
         left = self.state.default & ~cpus
         if not left and not self.context.quirks.strict_reservation_empties_pool:
-            raise AdmissionError(_NOTHING_LEFT, EMPTY_NODE_SHARED_POOL)
+            raise AdmissionError(_NOTHING_LEFT)
         self.state = self.state.with_default(left)
         if self.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)

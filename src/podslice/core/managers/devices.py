@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from podslice.core.allocate.devices import Selection
-from podslice.core.errors import AdmissionError, UpstreamDefectError
+from podslice.core.errors import AdmissionError, RefusalKind, UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.machine.devices import Device
@@ -24,6 +24,31 @@ from podslice.core.state.tables import only
 from podslice.core.values.cpuset import Bits
 
 _VANISHED = "vanished_devices_crash"
+_NO_PLUGIN = RefusalKind("no-device-plugin", "unknown Device Plugin {resource}")
+_PLUGIN_FAILED = RefusalKind("device-plugin-failed", "{error}")
+_CALL_FAILED = RefusalKind("device-plugin-call-failed", "device plugin {call} rpc failed with err: {error}")
+_EMPTY_RESPONSE = RefusalKind(
+    "empty-device-response",
+    "no containers return in allocation response &AllocateResponse{{ContainerResponses:[]*ContainerAllocateResponse"
+    "{{}},}}",
+)
+_CHANGED = RefusalKind(
+    "device-request-changed",
+    'pod "{pod}" container "{container}" changed request for resource "{resource}" from {before} to {now}',
+)
+_UNREGISTERED = RefusalKind("device-unregistered", "cannot allocate unregistered device {resource}")
+_NONE_HEALTHY = RefusalKind(
+    "no-healthy-devices", "no healthy devices present; cannot allocate unhealthy devices {resource}"
+)
+_HELD_UNHEALTHY = RefusalKind(
+    "held-devices-unhealthy",
+    "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}",
+)
+_NO_ENDPOINT = RefusalKind("no-endpoint", "endpoint not found in cache for a registered resource: {resource}")
+_NOT_HELD = RefusalKind(
+    "no-devices-held",
+    "no devices found allocated in local cache for pod {pod}, container {container}, resource {resource}",
+)
 
 
 class DeviceCapacity(NamedTuple):
@@ -241,17 +266,14 @@ class DeviceManager:
         chosen = self._select(pod.uid, resource, count, affinity)
         if pool.plugin is None:
             self.state = self.state.recounted()
-            raise AdmissionError(f"unknown Device Plugin {resource}")
+            raise AdmissionError(_NO_PLUGIN, resource=resource)
         try:
             response = pool.plugin.allocate(pool.names(chosen))
         except PluginError as error:
             self.state = self.state.recounted()
-            raise AdmissionError(str(error)) from None
+            raise AdmissionError(_PLUGIN_FAILED, error=str(error)) from None
         if response is None:
-            raise AdmissionError(
-                "no containers return in allocation response &AllocateResponse{ContainerResponses:"
-                "[]*ContainerAllocateResponse{},}"
-            )
+            raise AdmissionError(_EMPTY_RESPONSE)
         if chosen & ~pool.known:
             self._crash(resource, chosen & ~pool.known)
         held = Held(chosen, pool.by_node(chosen), response)
@@ -262,10 +284,8 @@ class DeviceManager:
         """True when nothing has to be taken (memory-device 2.8, steps 1 to 4). Raises `AdmissionError`."""
         held = self.state.of(uid, container).get(resource)
         if held is not None and held.devices.bit_count() != count:
-            raise AdmissionError(
-                f'pod "{uid}" container "{container}" changed request for resource "{resource}" '
-                f"from {held.devices.bit_count()} to {count}"
-            )
+            facts = {"pod": uid, "container": container, "resource": resource}
+            raise AdmissionError(_CHANGED, **facts, before=held.devices.bit_count(), now=count)
         pool = self.state.pools[resource]
         if not self.context.sources_ready:
             if (uid, container) in self.state.running:
@@ -274,13 +294,11 @@ class DeviceManager:
             if held is not None and absent and not self.context.quirks.restart_needs_device_plugins:
                 return True
         if not pool.registered:
-            raise AdmissionError(f"cannot allocate unregistered device {resource}")
+            raise AdmissionError(_UNREGISTERED, resource=resource)
         if not pool.healthy:
-            raise AdmissionError(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+            raise AdmissionError(_NONE_HEALTHY, resource=resource)
         if held is not None and held.devices & ~pool.healthy:
-            raise AdmissionError(
-                f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
-            )
+            raise AdmissionError(_HELD_UNHEALTHY, resource=resource)
         return held is not None or count == 0
 
     def _select(self, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
@@ -307,13 +325,13 @@ class DeviceManager:
     def _preferred(self, resource: str, available: Bits, must_include: Bits, size: int) -> Bits | None:
         pool = self.state.pools[resource]
         if pool.plugin is None:
-            raise AdmissionError(f"endpoint not found in cache for a registered resource: {resource}")
+            raise AdmissionError(_NO_ENDPOINT, resource=resource)
         if not pool.plugin.options.get_preferred_allocation_available:
             return None
         try:
             ids = pool.plugin.get_preferred_allocation(pool.names(available), pool.names(must_include), size)
         except PluginError as error:
-            raise AdmissionError(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from None
+            raise AdmissionError(_CALL_FAILED, call="GetPreferredAllocation", error=str(error)) from None
         offered = set(pool.names(available))
         return pool.bits(name for name in ids or () if name in offered)
 
@@ -341,20 +359,17 @@ class DeviceManager:
             pool = self.state.pools[resource]
             if pool.plugin is None:
                 if pool.stopped_at is None:
-                    raise AdmissionError(f"endpoint not found in cache for a registered resource: {resource}")
+                    raise AdmissionError(_NO_ENDPOINT, resource=resource)
                 continue
             if not pool.plugin.options.pre_start_required:
                 continue
             held = self.state.of(uid, container).get(resource)
             if held is None:
-                raise AdmissionError(
-                    f"no devices found allocated in local cache for pod {uid}, container {container}, "
-                    f"resource {resource}"
-                )
+                raise AdmissionError(_NOT_HELD, pod=uid, container=container, resource=resource)
             try:
                 pool.plugin.pre_start(pool.names(held.devices))
             except PluginError as error:
-                raise AdmissionError(f"device plugin PreStartContainer rpc failed with err: {error}") from None
+                raise AdmissionError(_CALL_FAILED, call="PreStartContainer", error=str(error)) from None
 
     # Release
 

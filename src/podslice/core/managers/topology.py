@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from podslice.core.config.topology_options import SCOPES
-from podslice.core.errors import AdmissionError
+from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.managers.context import NodeContext
@@ -23,11 +23,18 @@ from podslice.core.state.containers import ContainerMap
 from podslice.core.state.tables import drop, drop_in, put_in
 from podslice.core.values.series import series
 
-_NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
+NOT_ALIGNED, ALLOCATION_FAILED = "not-aligned", "allocation-failed"
+_NOT_ALIGNED = RefusalKind(NOT_ALIGNED, "Resources cannot be allocated with Topology locality", TOPOLOGY_AFFINITY)
 _POD_LEVEL_NOT_ALIGNED = {
-    "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
-    "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
+    scope: RefusalKind(NOT_ALIGNED, f"Pod Scope pod with pod-level resources failed {said}", TOPOLOGY_AFFINITY)
+    for scope, said in (
+        ("container", "admission with a container-level topology manager"),
+        ("pod", "admission under pod-scope topology manager"),
+    )
 }
+_NOT_ALLOCATED = RefusalKind(
+    ALLOCATION_FAILED, "Allocate failed due to {problem}, which is unexpected", UNEXPECTED_ADMISSION
+)
 _REQUESTS = series("topology_manager_admission_requests_total")
 _ERRORS = series("topology_manager_admission_errors_total")
 _ALIGNED, _MISALIGNED = (
@@ -143,14 +150,13 @@ class TopologyManager:
         self.context.count(_REQUESTS)
         try:
             self._admit(pod)
-        except AdmissionError as refusal:
+        except AdmissionError as error:
             if self.merger is not None:
                 self.context.count(_ERRORS)
-            if refusal.reason:
+            kind, facts = error.refusal
+            if kind.reason:
                 raise
-            raise AdmissionError(
-                f"Allocate failed due to {refusal.message}, which is unexpected", UNEXPECTED_ADMISSION
-            ) from refusal
+            raise AdmissionError(_NOT_ALLOCATED, **{**facts, "cause": kind.code, "problem": error.message}) from error
 
     def _admit(self, pod: AdmissionPod) -> None:
         if self.merger is None:
@@ -196,8 +202,7 @@ class TopologyManager:
             if merger.single_numa_node:
                 self.context.count(_MISALIGNED[self.scope])
             self.context.unaligned = failed_hints(hints, container, single=merger.single_numa_node)
-            message = _POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED
-            raise AdmissionError(message, TOPOLOGY_AFFINITY)
+            raise AdmissionError(_POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED)
         return affinity
 
     def _runs_already(self, pod: AdmissionPod, container: str | None) -> bool:

@@ -5,7 +5,7 @@ Requests count, not limits, and only `memory` and huge pages. Amounts are unsign
 
 from __future__ import annotations
 
-from podslice.core.errors import AdmissionError
+from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList
@@ -16,7 +16,7 @@ Amounts = dict[str, int]
 """Bytes by resource."""
 _INT64 = 1 << 63
 _NANO = 10**9
-_NOT_INT64 = "[memorymanager] failed to represent quantity as int64"
+_NOT_INT64 = RefusalKind("not-int64", "[memorymanager] failed to represent quantity as int64")
 
 
 def container_memory(pod: AdmissionPod, container: AdmissionContainer, quirks: Quirks | None = None) -> Amounts:

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.topology_options import NONE
 from podslice.core.effects.pod_event import PodEvent
+from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.pod.demand import is_pod_level_resources_set
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import POD_LEVEL_RESOURCES
-from podslice.core.scheduling.predicates import Refusal
 
 IGNORED = "PodLevelResourcesIgnored"
+_UNSUPPORTED = RefusalKind("pod-level-unsupported", "{problem}", POD_LEVEL_RESOURCES)
 
 
 def pod_level_refusal(
@@ -25,14 +26,18 @@ def pod_level_refusal(
     if not is_pod_level_resources_set(pod):
         return None
     if os == "windows":
-        return Refusal(POD_LEVEL_RESOURCES, "pod-level resources are not supported on Windows")
+        return _unsupported("pod-level resources are not supported on Windows")
     if os != "linux":
-        return Refusal(POD_LEVEL_RESOURCES, "pod-level resources are not supported on the node")
+        return _unsupported("pod-level resources are not supported on the node")
     if not gates["PodLevelResources"]:
-        return Refusal(POD_LEVEL_RESOURCES, "PodLevelResources feature gate is disabled")
+        return _unsupported("PodLevelResources feature gate is disabled")
     if cgroup_version == 1 and not quirks.pod_level_on_cgroup_v1:
-        return Refusal(POD_LEVEL_RESOURCES, "pod-level resources need cgroup v2, and this node uses cgroup v1")
+        return _unsupported("pod-level resources need cgroup v2, and this node uses cgroup v1")
     return None
+
+
+def _unsupported(problem: str) -> Refusal:
+    return Refusal(_UNSUPPORTED, {"problem": problem})
 
 
 def ignored_pod_level_events(

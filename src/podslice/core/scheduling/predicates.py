@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
@@ -39,13 +40,30 @@ from podslice.core.scheduling.preemption import PreemptiblePod, PreemptionError,
 from podslice.core.values.quantity import Quantity
 
 OS_LABEL = "kubernetes.io/os"
-
-
-class Refusal(NamedTuple):
-    """Why a pod was not admitted, as the pod status says it."""
-
-    reason: str
-    message: str
+NODE_TOTAL, TOO_MANY_PODS = "node-total", "too-many-pods"
+_LACKING = RefusalKind(
+    NODE_TOTAL,
+    "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}",
+    out_of("{resource}"),
+)
+_NO_NODE = RefusalKind("no-node-info", "Kubelet cannot get node info.", INVALID_NODE_INFO)
+_OTHER_OS_LABEL = RefusalKind(
+    "os-label", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label", POD_OS_LABEL
+)
+_OTHER_OS = RefusalKind("os", "Failed to admit pod as the OS field doesn't match node OS", POD_OS)
+_OTHER_LABELS = RefusalKind(
+    "node-affinity",
+    f"Predicate {NODE_AFFINITY} failed: node(s) didn't match Pod's node affinity/selector",
+    NODE_AFFINITY,
+)
+_OTHER_NODE = RefusalKind(
+    "node-name", f"Predicate {NODE_NAME} failed: node(s) didn't match the requested node name", NODE_NAME
+)
+_NO_VICTIMS = RefusalKind(
+    "preemption-failed",
+    "Unexpected error while attempting to recover from admission failure: {error}",
+    UNEXPECTED_ADMISSION,
+)
 
 
 class Verdict(NamedTuple):
@@ -111,7 +129,7 @@ def general_predicates(
     together, where that is known.
     """
     if node is None:
-        return Verdict(Refusal(INVALID_NODE_INFO, "Kubelet cannot get node info."))
+        return Verdict(Refusal(_NO_NODE))
     refusal = _wrong_os(pod.pod, node)
     if refusal is not None:
         return Verdict(refusal)
@@ -130,11 +148,8 @@ def general_predicates(
 
 def lacking(lack: InsufficientResource) -> Refusal:
     """The kubelet's refusal for want of a resource."""
-    return Refusal(
-        out_of(lack.resource),
-        f"Node didn't have enough resource: {lack.resource}, requested: {lack.requested}, "
-        f"used: {lack.used}, capacity: {lack.capacity}",
-    )
+    facts = {"resource": lack.resource, "requested": lack.requested, "used": lack.used, "capacity": lack.capacity}
+    return Refusal(_LACKING._replace(code=TOO_MANY_PODS) if lack.resource == PODS else _LACKING, facts)
 
 
 def _may_be_unknown(name: str) -> bool:
@@ -145,12 +160,9 @@ def _may_be_unknown(name: str) -> bool:
 
 def _wrong_os(pod: Pod, node: NodeObject) -> Refusal | None:
     if (pod.metadata.labels or {}).get(OS_LABEL, node.os) != node.os:
-        return Refusal(
-            POD_OS_LABEL,
-            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
-        )
+        return Refusal(_OTHER_OS_LABEL)
     if pod.spec.os is not None and pod.spec.os.name != node.os:
-        return Refusal(POD_OS, "Failed to admit pod as the OS field doesn't match node OS")
+        return Refusal(_OTHER_OS)
     return None
 
 
@@ -159,14 +171,10 @@ def _wrong_node(pod: Pod, node: NodeObject) -> list[Refusal]:
     failures = []
     labels = node.labels
     if labels is not None and any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
-        failures.append(_plugin(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector"))
+        failures.append(Refusal(_OTHER_LABELS))
     if node.name is not None and pod.spec.node_name not in ("", node.name):
-        failures.append(_plugin(NODE_NAME, "node(s) didn't match the requested node name"))
+        failures.append(Refusal(_OTHER_NODE))
     return failures
-
-
-def _plugin(name: str, text: str) -> Refusal:
-    return Refusal(name, f"Predicate {name} failed: {text}")
 
 
 def _preempt(pod: PodOnNode, others: Sequence[PodOnNode], missing: Sequence[InsufficientResource]) -> Verdict:
@@ -177,8 +185,7 @@ def _preempt(pod: PodOnNode, others: Sequence[PodOnNode], missing: Sequence[Insu
     try:
         victims = find_victims({lack.resource: lack.missing for lack in missing}, by_class)
     except PreemptionError as error:
-        text = f"Unexpected error while attempting to recover from admission failure: {error}"
-        return Verdict(Refusal(UNEXPECTED_ADMISSION, text))
+        return Verdict(Refusal(_NO_VICTIMS, {"error": str(error)}))
     return Verdict(None, tuple(victims))
 
 
