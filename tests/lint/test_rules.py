@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from podslice import KubeletConfig
+from podslice.advise.explain.codes import ADVICE, OTHER_ADVICE
 from podslice.advise.lint.engine import lint_kubelet, lint_pod
 from podslice.advise.lint.model import Finding
 from podslice.advise.lint.registry import NODE_RULES, POD_RULES, RULES
@@ -724,3 +725,16 @@ def test_devices_count_on_the_empty_node() -> None:
     assert "PS501" in [one.id for one in found]
     limits["x.io/gpu"] = "1"
     assert "PS501" not in [one.id for one in check(pod({"limits": limits}), subject)]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "fix"),
+    [("3", ADVICE["smt-fraction"]), ("20", OTHER_ADVICE)],
+)
+def test_advice_for_a_pod_that_the_empty_node_refuses(cpus: str, fix: str) -> None:
+    """PS501 advises by the code that explain gives the refusal."""
+    options = FULL if cpus == "3" else {}
+    findings = lint_pod(
+        PodSubject(pod_from_dict(pod(both(cpus, "1Gi"))), node("pack:1 core:8 pu:2", **options)), {"PS501"}
+    )
+    assert [finding.fix for finding in findings] == [fix]
