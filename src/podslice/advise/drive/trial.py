@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from podslice.advise.drive.record import Record, recording
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
-from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.errors import Refusal, StartError, UpstreamDefectError
 from podslice.core.kubelet import Kubelet, Others
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import MachineState
@@ -21,7 +21,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.predicates import PodOnNode, Refusal
+from podslice.core.scheduling.predicates import PodOnNode
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView
 
