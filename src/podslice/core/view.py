@@ -28,6 +28,7 @@ from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.allocatable import NodeResources
 from podslice.core.state import ownership
+from podslice.core.state.model import assignable
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, bits_of, union
 from podslice.core.values.quantity import Quantity
@@ -142,7 +143,7 @@ class NodeView(msgspec.Struct, frozen=True):
     @property
     def assignable(self) -> Bits:
         """ASSIGNABLE: CPUs that can still be given away exclusively."""
-        return self.shared & ~self.reserved
+        return assignable(self.shared, self.reserved)
 
     @property
     def allocatable_cpus(self) -> Bits:

@@ -26,6 +26,7 @@ from podslice.core.hints.memory import memory_hints
 from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.memory_accounts import rebook, release
 from podslice.core.pod.spec import Pod
+from podslice.core.state.model import assignable
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union
 
 MOST_SPLITS = 64
@@ -83,7 +84,7 @@ class Space:
         return State(view.shared, cpus, places, dict(view.memory), self._free(view.shared))
 
     def _free(self, default: Bits) -> Counts:
-        return counts_of(self.topology, default & ~self.reserved)
+        return counts_of(self.topology, assignable(default, self.reserved))
 
     def _classified(self) -> list[int]:
         """Groups that differ only by their place have equal numbers."""
@@ -212,7 +213,7 @@ class Space:
         """A draft with CPUs picked by the node's own policy; None if it finds none."""
         own = draft.cpus[step.group]
         try:
-            picked = self._picked(own, draft.default & ~self.reserved, step.to.counts)
+            picked = self._picked(own, assignable(draft.default, self.reserved), step.to.counts)
         except (AdmissionError, UpstreamDefectError):
             self.exhaustive = False
             return None

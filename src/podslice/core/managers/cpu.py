@@ -30,7 +30,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import EMPTY_NODE_SHARED_POOL
 from podslice.core.state import ownership
 from podslice.core.state.containers import ContainerMap
-from podslice.core.state.model import CPUState
+from podslice.core.state.model import CPUState, assignable
 from podslice.core.state.tables import only
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
@@ -422,7 +422,7 @@ class CPUManager:
     @property
     def assignable(self) -> Bits:
         """ASSIGNABLE: CPUs that can still be given away exclusively."""
-        return self.state.default & ~self.rules.reserved
+        return assignable(self.state.default, self.rules.reserved)
 
     def affinity(self, uid: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7)."""

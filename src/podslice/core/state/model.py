@@ -27,6 +27,11 @@ from podslice.core.state.tables import drop, drop_in, put, put_in
 from podslice.core.values.cpuset import Bits
 
 
+def assignable(default: Bits, reserved: Bits) -> Bits:
+    """ASSIGNABLE: what can still be given away exclusively."""
+    return default & ~reserved
+
+
 class CPUState(msgspec.Struct, frozen=True):
     """All that a CPU Manager knows of its pods. A value: what changes it returns another one.
 
