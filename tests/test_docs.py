@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from podslice import InputError, discover_host, load_machine
+from podslice import InputError, NodeView, discover_host, load_machine
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, PROFILES, Quirks, profile
 
 ROOT = Path(__file__).parents[1]
@@ -36,27 +36,35 @@ def test_profiles_are_all_or_nothing() -> None:
         profile("kubelet-1.0")
 
 
-def examples() -> Iterator[tuple[str, str, str]]:
-    """Programs of the documents that show below them what they print."""
-    for page in PAGES:
-        for code, printed in re.findall(
-            r"```python\n((?:(?!```).)*?)```\n\s*(?:prints\n\s*)?```text\n(.*?)```",
-            page.read_text(encoding="utf-8"),
-            re.DOTALL,
-        ):
-            yield page.name, code, printed
+def examples() -> dict[str, list[tuple[str, str]]]:
+    """Programs that show below them what they print, by the document they are in."""
+    shown = re.compile(r"```python\n((?:(?!```).)*?)```\n\s*(?:prints\n\s*)?```text\n(.*?)```", re.DOTALL)
+    found = {page.name: shown.findall(page.read_text(encoding="utf-8")) for page in PAGES}
+    return {page: programs for page, programs in found.items() if programs}
 
 
-@pytest.mark.parametrize(("page", "code", "printed"), list(examples()), ids=lambda value: value[:40])
-def test_examples_print_what_is_shown(page: str, code: str, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A program in a document runs and prints what the document shows below it."""
-    exec(compile(code, page, "exec"), {})
-    assert capsys.readouterr().out == printed
+@pytest.mark.parametrize(("page", "programs"), examples().items(), ids=list(examples()))
+def test_examples_print_what_is_shown(
+    page: str, programs: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The programs of a document run one after the other and print what the document shows below each."""
+    names: dict[str, object] = {}
+    for code, printed in programs:
+        exec(compile(code, page, "exec"), names)
+        assert capsys.readouterr().out == printed
+
+
+def test_what_a_view_says() -> None:
+    """The table of a view in docs/library.md names what a view has."""
+    table = (ROOT / "docs" / "library.md").read_text(encoding="utf-8").split("| field or method |")[1].split("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)(?:\(.*?\))?`", row.split("|")[1])]
+    assert len(named) > 20
+    assert not [name for name in named if not hasattr(NodeView, name)]
 
 
 def test_there_is_a_first_program() -> None:
     """The newcomer's page and the library's page each have a program whose output is compared."""
-    assert {"start.md", "library.md"} <= {page for page, _, _ in examples()}
+    assert {"start.md", "library.md"} <= set(examples())
 
 
 def test_readme_fits_two_screens() -> None:
