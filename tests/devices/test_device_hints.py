@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.devices import Coverage
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.masks import enumerate_masks
+from podslice.core.hints.hint import Hint, enumerate_masks
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.cpuset import Bits, iter_bits
 from tests.devices.helpers import ANYWHERE, GPU, admit, gpus, manager, near, pod

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.effects.cgroup import declares_limit, pod_cgroup
-from podslice.core.effects.cgroup_path import pod_cgroup_path
-from podslice.core.effects.exclusive import pod_quota_disabled
+from podslice.core.effects.cgroup import declares_limit, pod_cgroup, pod_cgroup_path, pod_quota_disabled
 from podslice.core.effects.files import cpu_max, huge_page_files, qos_files
 from podslice.core.effects.huge_pages import page_size_from_name, page_size_name, page_size_of
 from podslice.core.effects.qos_cgroup import qos_cgroups

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-from podslice.core.effects.cgroup_path import pod_cgroup_path
+from podslice.core.effects.cgroup import pod_cgroup_path
 from podslice.core.machine.model import Machine, NUMANode
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.eligibility import AdmissionPod

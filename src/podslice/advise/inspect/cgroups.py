@@ -10,11 +10,16 @@ import msgspec
 from podslice.advise.inspect.facts import Gates, KnownNode
 from podslice.advise.inspect.page import Cgroup
 from podslice.advise.inspect.written import kind_of
-from podslice.core.effects.cgroup import declares_limit, pod_cgroup, pod_unified
-from podslice.core.effects.cgroup_path import pod_cgroup_path
+from podslice.core.effects.cgroup import (
+    declares_limit,
+    pod_cgroup,
+    pod_cgroup_path,
+    pod_quota_disabled,
+    pod_unified,
+    quota_disabled,
+)
 from podslice.core.effects.container_cgroup import container_resources, container_unified
 from podslice.core.effects.cpu_weight import shares_to_weight
-from podslice.core.effects.exclusive import pod_quota_disabled, quota_disabled
 from podslice.core.effects.files import container_files, pod_files
 from podslice.core.effects.huge_pages import page_size_name
 from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request

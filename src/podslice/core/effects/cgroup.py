@@ -1,8 +1,9 @@
-"""The cgroup of a pod (pod-level-resources 8.2)."""
+"""The cgroup of a pod (pod-level-resources 8.2): where it lies, what is in it, and whether CPUs of its own lift its
+quota (cpu-topology 6.9; pod-level-resources 8.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -17,6 +18,7 @@ from podslice.core.effects.huge_pages import huge_page_limits
 from podslice.core.effects.memory_qos import pod_memory_qos
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.demand import (
+    containers_in_order,
     is_pod_level_resources_set,
     limits_of,
     own_limits,
@@ -26,6 +28,8 @@ from podslice.core.pod.demand import (
 from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod, is_restartable_init
 from podslice.core.values.quantity import ZERO
+
+_ROOT = "kubepods"
 
 
 class PodCgroup(msgspec.Struct, frozen=True, rename="camel"):
@@ -87,3 +91,34 @@ def declares_limit(pod: Pod, resource: str, pod_level: bool) -> bool:
         if cumulative.is_zero():
             return False
     return True
+
+
+def pod_cgroup_path(uid: str, qos: str, *, systemd: bool = True) -> str:
+    """Path of a pod's cgroup as the driver systemd (which distributions use) or cgroupfs names it.
+
+    Guaranteed pods lie directly under the root of all pods.
+    """
+    parent = "" if qos == "Guaranteed" else qos.lower()
+    if not systemd:
+        return "/".join(("", *filter(None, (_ROOT, parent, f"pod{uid}"))))
+    path, name = f"/{_ROOT}.slice", _ROOT
+    for part in filter(None, (parent, f"pod{uid.replace('-', '_')}")):
+        name = f"{name}-{part}"
+        path = f"{path}/{name}.slice"
+    return path
+
+
+def quota_disabled(owns_cpus: bool, gates: Mapping[str, bool]) -> bool:
+    """True when a container's CPU quota is off."""
+    return owns_cpus and gates["DisableCPUQuotaWithExclusiveCPUs"]
+
+
+def pod_quota_disabled(pod: Pod, gates: Mapping[str, bool], owners: Collection[str]) -> bool:
+    """True when the CPU quota of the pod's cgroup and sandbox is off; `owners` are its containers that own CPUs.
+
+    One owner is enough, because its CPUs may not be throttled by the pod. Where the managers look after the pod as a
+    whole (gate PodLevelResourceManagers), it takes all of them: the others still share the pod's budget.
+    """
+    owning = (container.name in owners for container in containers_in_order(pod))
+    managed = is_pod_level_resources_set(pod) and gates["PodLevelResourceManagers"]
+    return quota_disabled(all(owning) if managed else any(owning), gates)

@@ -6,10 +6,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_unified
-from podslice.core.effects.cgroup_path import pod_cgroup_path
+from podslice.core.effects.cgroup import (
+    PodCgroup,
+    pod_cgroup,
+    pod_cgroup_path,
+    pod_quota_disabled,
+    pod_unified,
+    quota_disabled,
+)
 from podslice.core.effects.container_cgroup import LinuxResources, container_resources, container_unified
-from podslice.core.effects.exclusive import pod_quota_disabled, quota_disabled
 from podslice.core.effects.files import Files, container_files, pod_files
 from podslice.core.effects.oom import oom_score_adjustments
 from podslice.core.effects.sandbox import Sandbox, sandbox

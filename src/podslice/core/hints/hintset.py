@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from podslice.core.hints.hint import Hint
-from podslice.core.hints.masks import ALL_LISTED, enumerate_masks
+from podslice.core.hints.hint import ALL_LISTED, Hint, enumerate_masks
 from podslice.core.hints.needs import Need, all_met, enough
 from podslice.core.hints.search import Purse, Size, Span, fewest, lowest, purse_over
 from podslice.core.values.cpuset import Bits

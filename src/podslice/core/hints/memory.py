@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.core.errors import UpstreamDefectError
+from podslice.core.hints.hint import enumerate_masks
 from podslice.core.hints.hintset import HintSet
-from podslice.core.hints.masks import enumerate_masks
 from podslice.core.hints.needs import Need
 from podslice.core.hints.search import Purse, fewest, purse_over
 from podslice.core.machine.memory import MachineState

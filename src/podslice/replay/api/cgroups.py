@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_unified
+from podslice.core.effects.cgroup import PodCgroup, pod_cgroup, pod_quota_disabled, pod_unified, quota_disabled
 from podslice.core.effects.container_cgroup import LinuxResources, container_resources, container_unified
 from podslice.core.effects.cpu_weight import shares_to_runtime_weight, shares_to_weight
-from podslice.core.effects.exclusive import pod_quota_disabled, quota_disabled
 from podslice.core.effects.huge_pages import applied, page_size_from_name, page_size_name
 from podslice.core.effects.oom import oom_score_adjustments, remaining_memory_per_container, smallest_app_request
 from podslice.core.effects.sandbox import Sandbox, sandbox, sandbox_update
