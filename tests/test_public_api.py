@@ -36,7 +36,7 @@ def _named_by(public: Any) -> Iterator[type]:
             yield from _hints(function)
 
 
-OPAQUE = {"NodeRules", "NodeState"}
+OPAQUE = {"NodeRules", "NodeState", "Shape"}
 """Values to keep and hand on; what is in them is read by `NodeView`."""
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from podslice.advise.whatif import Outcome, PodVerdict, Scenario
     from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
+    from podslice.core.decide import Decided, Restarted, Shape, decide, release, resize, restart, shape_of
     from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
     from podslice.core.effects.cgroup import PodCgroup
     from podslice.core.effects.container_cgroup import LinuxResources
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
         StartKind,
         UpstreamDefectError,
     )
+    from podslice.core.holding import ContainerHolding, Digest, Digester, Holding, digest, holding_of
+    from podslice.core.kubelet import Admitted
     from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
     from podslice.core.machine.memory import Block, MemoryTable, NUMANodeState
     from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
     from podslice.core.quirks import Quirks
     from podslice.core.resize.events import ResizeCondition
     from podslice.core.scheduling.allocatable import NodeResources
+    from podslice.core.scheduling.predicates import Refusal
     from podslice.core.values.cpu_policy_options import CPUPolicyOptions
     from podslice.core.values.cpuset import CPUSet
     from podslice.core.values.quantity import Quantity
@@ -101,6 +105,7 @@ __all__ = [
     "AdmissionContainer",
     "AdmissionError",
     "AdmissionPod",
+    "Admitted",
     "AllocateResponse",
     "Amounts",
     "Answer",
@@ -118,6 +123,7 @@ __all__ = [
     "ContainerDecision",
     "ContainerEffects",
     "ContainerFacts",
+    "ContainerHolding",
     "ContainerMove",
     "ContainerState",
     "ContainerStatus",
@@ -125,12 +131,15 @@ __all__ = [
     "Core",
     "CoreType",
     "Count",
+    "Decided",
     "Decision",
     "Device",
     "DeviceInventory",
     "DeviceNode",
     "DevicePlugin",
     "DeviceResource",
+    "Digest",
+    "Digester",
     "Edit",
     "EditPod",
     "Effective",
@@ -139,6 +148,7 @@ __all__ = [
     "Explanation",
     "Finding",
     "Fix",
+    "Holding",
     "HugePages",
     "IgnoredField",
     "InputError",
@@ -193,10 +203,12 @@ __all__ = [
     "ResourceRequirements",
     "RestartPlan",
     "RestartStep",
+    "Restarted",
     "RunOptions",
     "Sandbox",
     "Scenario",
     "Series",
+    "Shape",
     "ShownHint",
     "ShownPick",
     "StartError",
@@ -208,11 +220,14 @@ __all__ = [
     "UpstreamDefectError",
     "Value",
     "Write",
+    "decide",
     "defragment",
+    "digest",
     "discover_host",
     "explain",
     "explain_all",
     "gallery_names",
+    "holding_of",
     "inspect",
     "lint",
     "load_gallery",
@@ -220,6 +235,10 @@ __all__ = [
     "load_machine",
     "load_pods",
     "pod_from_dict",
+    "release",
+    "resize",
+    "restart",
+    "shape_of",
     "whatif",
 ]
 
@@ -348,6 +367,22 @@ _ON_USE = {
     "load_pods": "podslice.k8s.manifest",
     "pod_from_dict": "podslice.core.pod.spec",
     "whatif": "podslice.advise.advice",
+    "decide": "podslice.core.decide",
+    "release": "podslice.core.decide",
+    "resize": "podslice.core.decide",
+    "restart": "podslice.core.decide",
+    "shape_of": "podslice.core.decide",
+    "Decided": "podslice.core.decide",
+    "Restarted": "podslice.core.decide",
+    "Shape": "podslice.core.decide",
+    "Holding": "podslice.core.holding",
+    "ContainerHolding": "podslice.core.holding",
+    "Digest": "podslice.core.holding",
+    "Digester": "podslice.core.holding",
+    "digest": "podslice.core.holding",
+    "holding_of": "podslice.core.holding",
+    "Refusal": "podslice.core.scheduling.predicates",
+    "Admitted": "podslice.core.kubelet",
 }
 """Where each public name is; it is imported on first use, so that `podslice.entry` starts at once."""
 

@@ -42,6 +42,7 @@ from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocatio
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
+from podslice.core.scheduling.fit import amounts
 from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import (
     NodeObject,
@@ -144,7 +145,7 @@ class Kubelet:
         self.granted: dict[str, PodAllocation] = {}
         self.conditions: dict[str, ResizeCondition] = {}
         self._rules: NodeRules | None = None
-        self._resources: tuple[dict[str, DevicePool], NodeResources] | None = None
+        self._resources: tuple[dict[str, DevicePool], NodeResources, dict[str, int]] | None = None
         self._view: tuple[tuple[object, ...], NodeView] | None = None
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
@@ -186,6 +187,8 @@ class Kubelet:
         """Bring the managers up on `files`. Raises `StartError`."""
         self.manager.start(self.files)
         self.manager.register_plugins()
+        if not self.manager.restored:
+            self.manager.remove_stale()
         self.save()
         self.running = True
 
@@ -208,7 +211,8 @@ class Kubelet:
                 merger=manager.topology.merger,
                 predicates=self.predicates,
                 cgroup_version=self.cgroup_version,
-                resources=self._resources_of(state.pools),
+                resources=self.node_resources(),
+                amounts=self._amounts(),
                 pools=state.pools,
             )
         return self._rules
@@ -398,7 +402,7 @@ class Kubelet:
         verdict = general_predicates(
             view or self._on_node(pod),
             others.pods,
-            NodeObject(self.node_resources().allocatable),
+            NodeObject(self.node_resources().allocatable, amounts=self._amounts()),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
             used=others.used,
         )
@@ -461,19 +465,27 @@ class Kubelet:
         pools = self.manager.device.state.pools
         if self._rules is not None and self._rules.pools is pools:
             return self._rules.resources
-        if self._resources is None or self._resources[0] is not pools:
-            self._resources = pools, self._resources_of(pools)
-        return self._resources[1]
+        return self._counted(pools)[1]
 
-    def _resources_of(self, pools: dict[str, DevicePool]) -> NodeResources:
-        report = device_capacity(pools)
-        return node_resources(
-            self.machine,
-            self.config,
-            self.manager.reservation or {},
-            device_capacity=report.capacity,
-            device_allocatable=report.allocatable,
-        )
+    def _amounts(self) -> dict[str, int]:
+        """What is allocatable, as the predicates count it."""
+        pools = self.manager.device.state.pools
+        if self._rules is not None and self._rules.pools is pools:
+            return self._rules.amounts
+        return self._counted(pools)[2]
+
+    def _counted(self, pools: dict[str, DevicePool]) -> tuple[dict[str, DevicePool], NodeResources, dict[str, int]]:
+        if self._resources is None or self._resources[0] is not pools:
+            report = device_capacity(pools)
+            found = node_resources(
+                self.machine,
+                self.config,
+                self.manager.reservation or {},
+                device_capacity=report.capacity,
+                device_allocatable=report.allocatable,
+            )
+            self._resources = pools, found, amounts(found.allocatable)
+        return self._resources
 
     def remove_pod(self, uid: str) -> None:
         """The pod is gone: its containers stop, then it leaves the active pods."""
@@ -532,18 +544,34 @@ class Kubelet:
         """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""
         pod = self.active[uid]
         container = next(c for c in pod.containers if c.name == name)
+        manager = self.manager
+        affinity, memory_nodes = manager.cpu.affinity(uid, name), manager.memory.numa_nodes(uid, name)
+        error = self._run(pod, container)
+        if error:
+            return self.inspect(pod, container, False)._replace(error=error)
+        return self.inspect(pod, container, True)._replace(cpus=affinity, memory_nodes=memory_nodes)
+
+    def run_containers(self, uid: str) -> None:
+        """`start_containers`, for who does not want to know what they got."""
+        pod = self.active[uid]
+        for container in pod.containers:
+            status = self.statuses.get(uid, {}).get(container.name)
+            if status is None or status.removed:
+                self._run(pod, container)
+
+    def _run(self, pod: AdmissionPod, container: AdmissionContainer) -> str:
+        """Start a container; why it cannot, or nothing."""
+        uid, name = pod.uid, container.name
         known = self.statuses.get(uid, {}).get(name)
         restarts = known.restarts + 1 if known else 0
         container_id = f"{uid}_{name}_{restarts}"
         try:
             self.manager.device.container_start(pod, container, self.manager.topology.affinity(uid, name))
         except AdmissionError as error:
-            return self.inspect(pod, container, False)._replace(error=error.message)
-        affinity = self.manager.cpu.affinity(uid, name)
-        memory_nodes = self.manager.memory.numa_nodes(uid, name)
+            return error.message
         self.manager.add_container(pod, container, container_id)
         self._set_status(uid, name, ContainerStatus(container_id, restarts, running=not container.plain_init))
-        return self.inspect(pod, container, True)._replace(cpus=affinity, memory_nodes=memory_nodes)
+        return ""
 
     def take_over(self, uid: str) -> None:
         """The pod's containers were started by an earlier kubelet: plain init containers have ended, the others run.

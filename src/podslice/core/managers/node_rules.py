@@ -23,7 +23,7 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False):
     same object.
 
     `restored`: the state files that were there at the start. `resources` are the node's as long as its device plugins
-    list `pools`.
+    list `pools`, `amounts` what is allocatable of them as the predicates count it.
     """
 
     machine: Machine
@@ -40,4 +40,5 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False):
     predicates: bool
     cgroup_version: int
     resources: NodeResources
+    amounts: dict[str, int]
     pools: dict[str, DevicePool]

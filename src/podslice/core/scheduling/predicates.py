@@ -89,13 +89,15 @@ class PodOnNode(NamedTuple):
 class NodeObject(NamedTuple):
     """The node as its Node object describes it. None for `name` or `labels` leaves what needs them unchecked.
 
-    `allocatable` without `ephemeral-storage` leaves that unchecked; any other resource it lacks counts as 0.
+    `allocatable` without `ephemeral-storage` leaves that unchecked; any other resource it lacks counts as 0. `amounts`
+    is `allocatable` as the predicates count it, for who has worked it out.
     """
 
     allocatable: Mapping[str, Quantity]
     name: str | None = None
     labels: Mapping[str, str] | None = None
     os: str = "linux"
+    amounts: Mapping[str, int] | None = None
 
 
 def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> PodOnNode:
@@ -133,9 +135,9 @@ def general_predicates(
     refusal = _wrong_os(pod.pod, node)
     if refusal is not None:
         return Verdict(refusal)
-    allocatable = amounts(node.allocatable)
-    for resource, count in (devices_in_use or {}).items():
-        allocatable[resource] = max(allocatable.get(resource, 0), count)
+    allocatable = amounts(node.allocatable) if node.amounts is None else node.amounts
+    if devices_in_use:
+        allocatable = {**allocatable, **{name: max(allocatable.get(name, 0), n) for name, n in devices_in_use.items()}}
     wanted = {name: amount for name, amount in pod.requests.items() if name in allocatable or not _may_be_unknown(name)}
     missing = insufficient_resources(wanted, [used or together(others)], allocatable, pods=len(others))
     refusals = _wrong_node(pod.pod, node)

@@ -1,0 +1,135 @@
+"""Decisions as functions of values: rules and a state go in, the next state comes out, what went in stays as it is.
+
+Who asks millions of times (a scheduler's filter, a simulation, "what if") keeps states and asks here. Each function
+puts a state into a kubelet, has it act and takes the state out; `Node` is the same with a current state of its own. To
+keep a node, keep `node.state`; to go on from it, `Node.of(node.rules, state)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.decision import ResizeDecision
+from podslice.core.holding import Holding, holding_of
+from podslice.core.kubelet import Admitted, Kubelet
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.model import Machine
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_state import NodeState
+from podslice.core.node import Node, identified
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.scheduling.predicates import PodOnNode, Refusal, pod_on_node
+from podslice.core.state.tables import put
+
+
+class Shape(NamedTuple):
+    """A pod as a node sees it, worked out once for all the questions about it."""
+
+    admission: AdmissionPod
+    seen: PodOnNode
+
+
+class Decided(NamedTuple):
+    """The next state, and why the pod was refused. A refused pod leaves the state as it was, but for what profile
+    `kubelet-1.36` leaves behind."""
+
+    state: NodeState
+    refusal: Refusal | None
+
+
+class Restarted(NamedTuple):
+    """The rules and the state after a restart, and what became of the pods that ran."""
+
+    rules: NodeRules
+    state: NodeState
+    pods: tuple[Admitted, ...]
+
+
+def start(
+    machine: Machine,
+    config: KubeletConfig | None = None,
+    *,
+    profile: str = "podslice",
+    devices: DeviceInventory | None = None,
+    predicates: bool = True,
+    files: Mapping[str, bytes] | None = None,
+    cgroup_version: int = 2,
+) -> tuple[NodeRules, NodeState]:
+    """The rules of a node and the state it starts in; arguments and errors as for `Node`."""
+    node = Node(
+        machine,
+        config,
+        profile=profile,
+        devices=devices,
+        predicates=predicates,
+        files=files,
+        cgroup_version=cgroup_version,
+    )
+    return node.rules, node.state
+
+
+def shape_of(rules: NodeRules, pod: Pod) -> Shape:
+    """A new pod, for nodes of these rules. Raises `InputError` as `Node.admit`."""
+    pod = default_pod(identified(pod), rules.gates)
+    return Shape(AdmissionPod.of(pod, rules.gates), pod_on_node(pod, rules.gates, rules.quirks))
+
+
+def decide(rules: NodeRules, state: NodeState, pod: Pod | Shape) -> Decided:
+    """What `Node.admit` does: admit a pod and start its containers. Raises as `Node.admit`."""
+    kubelet = Kubelet.of(rules, state)
+    if isinstance(pod, Shape):
+        admission = pod.admission
+        kubelet.seen = put(state.seen, admission.uid, pod.seen)
+    else:
+        admission = kubelet.admission(default_pod(identified(pod), rules.gates))
+    refusal = kubelet.decide(admission)
+    if refusal is None:
+        kubelet.run_containers(admission.uid)
+    if refusal is None or not kubelet.undoes_refusals:
+        kubelet.manager.remove_stale()
+    return Decided(kubelet.state, refusal)
+
+
+def release(rules: NodeRules, state: NodeState, held: str | Holding) -> NodeState:
+    """The state without a pod, as after `Node.remove`: the one with this UID, or the first that has this and nothing
+    else. The state itself where there is none."""
+    if isinstance(held, Holding):
+        held = next((uid for uid in state.pods if holding_of(state, uid) == held), "")
+    if held not in state.pods:
+        return state
+    kubelet = Kubelet.of(rules, state)
+    kubelet.remove_pod(held)
+    kubelet.manager.remove_stale()
+    return kubelet.state
+
+
+def resize(
+    rules: NodeRules, state: NodeState, pod: Pod, *, since: float | None = None
+) -> tuple[NodeState, ResizeDecision]:
+    """What `Node.resize` does. Raises as it does."""
+    node = Node.of(rules, state)
+    decision = node.resize(pod, since=since)
+    return node.state, decision
+
+
+def restart(
+    rules: NodeRules,
+    state: NodeState,
+    *,
+    machine: Machine | None = None,
+    config: KubeletConfig | None = None,
+    gone: Iterable[str] = (),
+) -> Restarted:
+    """A new kubelet on the files of this state, on a machine or with a configuration that may have changed, while all
+    containers run on but those of pods in `gone`. Raises `StartError`."""
+    kubelet = Kubelet.of(rules, state)
+    kubelet.save()
+    kubelet.restart(machine=machine, config=config, gone=gone)
+    answers = tuple(kubelet.readmit())
+    kubelet.sources_ready()
+    kubelet.manager.remove_stale()
+    return Restarted(kubelet.rules, kubelet.state, answers)
