@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from podslice.core.quirks import Quirks
     from podslice.core.resize.events import ResizeCondition
     from podslice.core.scheduling.allocatable import NodeResources
-    from podslice.core.scheduling.predicates import Refusal
     from podslice.core.values.cpu_policy_options import CPUPolicyOptions
     from podslice.core.values.cpuset import CPUSet
     from podslice.core.values.quantity import Quantity
@@ -381,7 +380,6 @@ _ON_USE = {
     "Digester": "podslice.core.holding",
     "digest": "podslice.core.holding",
     "holding_of": "podslice.core.holding",
-    "Refusal": "podslice.core.scheduling.predicates",
     "Admitted": "podslice.core.kubelet",
 }
 """Where each public name is; it is imported on first use, so that `podslice.entry` starts at once."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.decision import ResizeDecision
+from podslice.core.errors import Refusal
 from podslice.core.holding import Holding, holding_of
 from podslice.core.kubelet import Admitted, Kubelet
 from podslice.core.machine.devices import DeviceInventory
@@ -22,7 +23,7 @@ from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
-from podslice.core.scheduling.predicates import PodOnNode, Refusal, pod_on_node
+from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
 from podslice.core.state.tables import put
 
 
