@@ -10,14 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from podslice import KubeletConfig, Node, Pod
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
 
 # Random on a developer's machine, to find more; the same examples every time in CI, where a find would be in the way.
-settings.register_profile("ci", derandomize=True)
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("any machine"), derandomize=True)
+settings.load_profile("any machine")
 if os.environ.get("CI"):
     settings.load_profile("ci")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.core.machine.devices import Device
@@ -131,7 +131,6 @@ steps = st.lists(st.tuples(st.integers(0, 5), pods, st.sampled_from([None, 1, 2,
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(steps, st.sampled_from([PODSLICE, KUBELET_1_36]))
 def test_no_device_is_owned_twice(history, quirks):
     """Whatever comes and goes, two pods never hold the same device, and an empty node is like new."""

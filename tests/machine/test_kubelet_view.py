@@ -256,7 +256,7 @@ ODD = ["", "\0", "x", "-1", "0-", "9" * 30, "0-99999999999", "f" * 70000, "10  2
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(sorted(WHOLE)), st.sampled_from(ODD), max_size=4), st.booleans())
 def test_any_content_is_survived(odd: Files, system_z: bool) -> None:
     """Whatever the files hold, discovery gives a machine, as a kubelet would log and go on."""

@@ -292,7 +292,6 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(machines(), st.sampled_from(["yaml", "json"]))
 def test_full_form_round_trip(machine: Machine, form: Any) -> None:
     """Whatever a machine is like, YAML and JSON give it back with every fact."""
@@ -300,7 +299,6 @@ def test_full_form_round_trip(machine: Machine, form: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(machines())
 def test_machineinfo_round_trip(machine: Machine) -> None:
     """MachineInfo gives back everything a kubelet sees."""
@@ -317,7 +315,6 @@ def test_machineinfo_round_trip(machine: Machine) -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     """No text makes a reader fail in any other way than an `InputError` of one line."""
@@ -353,7 +350,7 @@ documents = with_keys("nodes", "sockets", "coresPerNuma", "hugepages", "topology
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(documents)
 def test_any_data_is_read_or_refused(data: dict[str, Any]) -> None:
     """No data with our field names makes a reader fail in any other way than an `InputError` of one line."""
@@ -365,7 +362,6 @@ def test_any_data_is_read_or_refused(data: dict[str, Any]) -> None:
     assert "\n" not in message
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["os_index", "cpuset", "complete_cpuset", "depth", "local_memory", "cache_size", "subtype"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.core.errors import InputError
@@ -132,7 +132,6 @@ shapes = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(shapes, st.data())
 def test_round_trip(shape: dict[str, object], data: st.DataObject) -> None:
     """A regular machine written as synthetic description and read again means the same to a kubelet."""
