@@ -6,6 +6,7 @@ from itertools import product
 
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
+from podslice.core.hints.hintset import HintSet
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.merge.fold import reachable
@@ -45,3 +46,14 @@ def test_many_intersections_are_counted_as_few_are_listed() -> None:
     hints = [Hint(mask, False) for mask in everything]
     found = reachable([hints, hints], (1 << 7) - 1)
     assert found == {a & b for a, b in product(everything, repeat=2)} - {0}
+
+
+def test_one_node_is_better_than_more_than_wanted() -> None:
+    """The first resource needs three nodes at least. What both can have are one node or a group of four: one is
+    nearer from below, and below goes before above however near that is."""
+    nodes = tuple(range(7))
+    first = HintSet(nodes, 3, 0, multis=(0b0001111, 0b1110000))
+    second = HintSet(nodes, 1, 0b0000001, multis=(0b0001111,))
+    merger = Merger("best-effort", [(node, None) for node in nodes])
+    assert merger.merge([{"first": first}, {"second": second}]).hint == Hint(0b0000001, False)
+    assert merger.merge([{"first": list(first)}, {"second": list(second)}]).hint == Hint(0b0000001, False)
