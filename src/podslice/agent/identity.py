@@ -40,8 +40,8 @@ class Identity(NamedTuple):
 
     @property
     def static(self) -> bool:
-        """True for a pod of the kubelet's own files. The kubelet says itself, over anything written in a manifest,
-        where it has a pod from, and the hash of the file is the UID; so nobody else can say it of theirs."""
+        """True for a pod of the kubelet's own files. The kubelet itself says where a pod comes from, and overwrites
+        what a manifest says about that. The hash of the file is the UID. So nobody can claim it for another pod."""
         said = self.annotations
         return said.get(SOURCE_ANNOTATION) in _LOCAL and said.get(HASH_ANNOTATION) == self.uid
 

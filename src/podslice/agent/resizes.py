@@ -1,8 +1,8 @@
 """Resizes that the agent does not carry out.
 
-A kubelet without CPU Manager changes the CPUs of any container in place. One that owns CPUs keeps those it was
-admitted with; so that it is not left without any limit, the quota the kubelet asks for holds then, and people are
-told. Nothing here decides or changes anything.
+A kubelet without CPU Manager changes the CPUs of any container in place. One that owns CPUs keeps those it was admitted
+with. The quota that the kubelet asks for then holds, so that it is not left without any limit, and people are told.
+Nothing here decides or changes anything.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def asked_milli(limits: Limits | None) -> int | None:
 
 
 def is_resized(record: ContainerRecord, placement: Pinning) -> bool:
-    """True when a container that owns CPUs is asked to have another number of them: another than it was created with
-    or, where that is not known any more, than it owns."""
+    """True when a container that owns CPUs should have another number of them than it was created with. Where that
+    number is no longer known, the number it owns counts."""
     asked = asked_milli(record.limits)
     if asked is None or placement.isolation != "container" or not placement.quota_off:
         return False

@@ -57,8 +57,8 @@ class PodReport(msgspec.Struct, frozen=True):
 class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Pods, sets, pools and drift of the agent on this node.
 
-    `ready` and `safe_mode` say what is wrong and are empty while all is well; `warnings` name known bugs of the
-    runtime; `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text.
+    `ready` and `safe_mode` say what is wrong, and are empty if nothing is; `warnings` name known bugs of the runtime;
+    `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text.
     """
 
     node: str

@@ -1,7 +1,7 @@
 """JSON Schemas (draft 2020-12) made from the types of the documents.
 
-msgspec says what a type is made of. msgspec's own schemas are for what is read, where a field with a default may be
-missing; a document that is printed has every field, so these are made here.
+msgspec says what a type is made of. Its own schemas are for what is read: a field with a default may be missing. A
+document that is printed has every field, so its schema is made here.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ atomically, before it is returned; if that fails, the decision is taken back. Op
 still run, so a process killed at any moment continues where it stood.
 
 The files change one after the other (CPU Manager, then Memory Manager). A kill in between leaves a pod in the first
-only; it was never reported as admitted, so it does not run, and opening the store drops what belongs to nobody.
+file only. It was never reported as admitted, so it does not run, and opening the store drops what belongs to nobody.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet with this root directory would, and `InputError`
     for unreadable files.
 
-    The managers' files are kept, not the records of granted resources: `running` are the pods that run on the node, in
-    order of admission and with the resources they were granted; they are admitted again and keep what they have. What
+    The managers' files are kept, not the records of granted resources. `running` are the pods that run on the node, in
+    order of admission and with the resources they were granted. They are admitted again and keep what they have. What
     the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising, before
     anything is written. `predicates` as for `Node`.
     """

@@ -1,9 +1,9 @@
 """Answers of an API server or a kubelet about pods: bytes in, pods or a typed error out.
 
 What an answer holds was written by whoever may create pods, and what arrives may not be an answer at all. So nothing
-here is decoded as a whole: a list is cut into its items while it is read, every item is read on its own and only as
-far as it decides about resources, and each has its bound. An item that cannot be read is that pod's failure and hides
-no other. Pure: no sockets, no clock; `agent.apiclient` does the reading.
+here is decoded as a whole. A list is cut into its items while it is read. Every item is read on its own, only as far as
+it decides about resources, and within a bound. An item that cannot be read is that pod's failure and hides no other.
+Pure: no sockets, no clock; `agent.apiclient` does the reading.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Run recorded cases and compare the outcome with the recording.
 
-A recording is the judge of this project, so the comparison is strict: deep equality of the whole result. Two
-exceptions are upstream's own failures: where the recording says that v1.36.2 never answered (`timeout`) or crashed
-(`panic`), our outcome must be a typed defect at that very point, and nothing after it is compared.
+A recording is the judge of this project, so the comparison is strict: deep equality of the whole result. Two exceptions
+are upstream's own failures. Where the recording says that v1.36.2 never answered (`timeout`) or crashed (`panic`), our
+outcome must be a typed defect at that very point, and nothing after it is compared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fixes in the pod: the smallest reduction of each amount, whole numbers and cores, sharing instead of owning.
 
-Every value is tried for real. CPU counts are tried one by one downwards, because alignment makes admission jump up
-and down with the count; amounts of memory at the sizes where a set of NUMA nodes is full, then by bisection.
+Every value is tried for real. CPU counts are tried one by one downwards, because alignment makes admission jump up and
+down with the count. Amounts of memory are tried at the sizes where a set of NUMA nodes is full, then by bisection.
 """
 
 from __future__ import annotations

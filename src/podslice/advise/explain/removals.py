@@ -16,8 +16,8 @@ class Removals:
     """Which pods must leave.
 
     Among up to `FEW_PODS` every single one and every pair is tried. Among more they are found by halving: whatever a
-    set of pods frees, a larger set frees too, so a set that does not help rules out its parts. (For the rare pod whose
-    first container goes elsewhere when more is free, and spoils the place of the second, that is not true.)
+    set of pods frees, a larger set frees too, so a set that does not help rules out its parts. (That is not true for a
+    rare pod: one whose first container goes elsewhere when more is free, and spoils the place of the second.)
     """
 
     def __init__(self, nodes: Alternatives, asking: Asking, *, limit: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """Distributing CPUs evenly over NUMA nodes (option `distribute-cpus-across-numa`; cpu-topology 4.7, 4.8).
 
-For k = the fewest nodes that could do, upward: among all k-node combinations take the one whose left-overs are
-balanced best, give every node of it the same share, and hand the remainder out group by group.
+For k from the fewest nodes that could do, upward: among all combinations of k nodes, take the one whose left-overs are
+balanced best. Give each of its nodes the same share, and hand out the remainder group by group.
 """
 
 from __future__ import annotations

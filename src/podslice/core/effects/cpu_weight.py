@@ -1,7 +1,7 @@
 """CPU amounts as cgroups know them, and the way back (pod-level-resources 8.1).
 
-A kubelet still thinks in cgroup v1 shares. On cgroup v2 they become a weight in two ways that do not match: the
-kubelet converts the pod and QoS levels linearly, the container runtime its containers along a curve that puts 1 CPU at
+A kubelet still thinks in cgroup v1 shares. On cgroup v2 they become a weight in two ways that do not match. The kubelet
+converts the pod and QoS levels linearly. The container runtime converts its containers along a curve that puts 1 CPU at
 the kernel's default weight of 100.
 """
 

@@ -29,8 +29,8 @@ replace = msgspec.structs.replace
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """A running pod as the node has it: the values its cgroup carries, bytes in use by the pod and by container, which
-    containers run, and which of those own their CPUs and so have no quota."""
+    """A running pod as the node has it: the values of its cgroup, bytes in use by the pod and by container, and which
+    containers run. Those of them that own their CPUs have no quota."""
 
     cgroup: LinuxValues
     memory_usage: int | None = None

@@ -21,8 +21,8 @@ def cpu_topology_hints(
 ) -> HintSet | None:
     """Hints for `count` CPUs out of `available` and `reusable`; None when no set of NUMA nodes has as many.
 
-    A mask is preferred when it is as small as the machine (free or not) allows, or with `align_by_socket` when it
-    spans as few sockets as that size needs; `sockets_first` asks the merge for one of these.
+    A mask is preferred when it is as small as the machine (free or not) allows. With `align_by_socket` it is also
+    preferred when it spans as few sockets as that size needs; `sockets_first` asks the merge for one of these.
     """
     nodes = topology.numa_nodes
     smallest = topology.fewest_numa_nodes(count)

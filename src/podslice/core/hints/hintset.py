@@ -1,8 +1,8 @@
 """All hints of one resource, described instead of listed.
 
-With n NUMA nodes a hint list has up to 2ⁿ − 1 masks, but they follow a rule: a set of nodes will do if it gives
-enough, and then every larger set of the same kind does as well. A `HintSet` keeps the rule. Iterating over one gives
-the list upstream makes, in upstream's order.
+With n NUMA nodes a hint list has up to 2ⁿ − 1 masks, but they follow a rule. A set of nodes will do if it gives enough,
+and then every larger set of the same kind does as well. A `HintSet` keeps the rule. Iterating over one gives the list
+upstream makes, in upstream's order.
 """
 
 from __future__ import annotations

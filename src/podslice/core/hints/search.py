@@ -1,9 +1,9 @@
 """Finding sets of NUMA nodes without listing all of them.
 
 Two questions come up again and again: how many nodes are at least needed (`fewest`), and which set of a given size has
-the lowest mask (`lowest`). Both are answered by deciding node by node from the highest id down, leaving a node out
-first, and giving up a branch as soon as even the largest remaining nodes could not fill a need. With one need that
-never takes back a decision; docs/merge.md has the costs of the rest.
+the lowest mask (`lowest`). Both searches decide node by node from the highest id down, and leave a node out first. They
+give up a branch as soon as even the largest remaining nodes could not fill a need. With one need that never takes back
+a decision; docs/merge.md has the costs of the rest.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Purse:
 
 
 def purse_over(nodes: Bits, purse: Purse | None = None) -> Purse:
-    """What pays for a search over the sets of some nodes: of a few all are looked at whatever it costs, many are paid
-    from the purse (by default one of the search's own)."""
+    """What pays for a search over the sets of some nodes. The sets of a few nodes are all looked at, whatever that
+    costs; those of many are paid from the purse (by default the search's own)."""
     if nodes.bit_count() <= (EXACT_NODES if purse is None else purse.exact_nodes):
         return Purse(1 << 62)
     return Purse() if purse is None else purse

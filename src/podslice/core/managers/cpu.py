@@ -429,8 +429,8 @@ class CPUManager:
         return self.state.affinity(uid, container)
 
     def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
-        """The CPUs a container runs on while those of its pod run that are named: what an init container owns is its
-        own, so the pod's shared pool is smaller meanwhile. Upstream runs both on the same CPUs."""
+        """The CPUs a container runs on while the named containers of its pod run. An init container has its CPUs to
+        itself, so the pod's shared pool is smaller as long as it runs. Upstream runs both on the same CPUs."""
         own = self.affinity(pod.uid, container.name)
         held = self.state.assignments.get(pod.uid, {})
         quirks, bubble = self.context.quirks, self.state.bubbles.get(pod.uid)

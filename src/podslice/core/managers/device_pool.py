@@ -1,7 +1,7 @@
 """One extended resource of a node: its listed devices, their health, who is in use, and the plugin behind it.
 
-Device ids become bit positions that never change while the kubelet runs, so sets of devices are plain ints even when
-the plugin's list changes under allocations that go on (memory-device 2.4, 2.5).
+Device ids become bit positions that never change while the kubelet runs. So sets of devices are plain ints, even when
+the plugin's list changes while pods hold devices (memory-device 2.4, 2.5).
 """
 
 from __future__ import annotations

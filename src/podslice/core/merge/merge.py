@@ -1,9 +1,9 @@
 """Merging the providers' hints into one (cpu-topology 9.3 to 9.5, 11.17).
 
-Upstream tries every combination of one hint per list. The same winner follows from two observations: a preferred
-winner is a mask that every resource prefers; and without one, only the masks that some combination reaches matter, and
-of those the best one. Hints that are described by a rule are searched (`intersect`), listed ones are folded (`fold`).
-docs/merge.md has the proof.
+Upstream tries every combination of one hint per list. The same winner follows from two observations. A preferred winner
+is a mask that every resource prefers. Without one, the winner is the best of the masks that some combination reaches.
+Hints that are described by a rule are searched (`intersect`), listed ones are folded (`fold`). docs/merge.md has the
+proof.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the API server stores when a pod is created (pod-level-resources 2, 3, 6.1): the status starts afresh
-with the QoS class, fields of disabled features are dropped, and the stored text is what later readers see."""
+"""What the API server stores when a pod is created (pod-level-resources 2, 3, 6.1). The status is new and has the QoS
+class, fields of disabled features are dropped, and the stored text is what later readers see."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Defaults for whole pods from LimitRange items of type Pod (KEP-2837, Admission Controller).
 
-No release has them: v1.36.2 refuses such a LimitRange. The KEP says only that these defaults shall exist; the rule
-here is that they fill what is missing for the pod as a whole and never contradict what the pod says itself.
+No release has them: v1.36.2 refuses such a LimitRange. The KEP says only that these defaults shall exist. The rule
+here: they fill in what is missing for the pod as a whole, and never contradict the pod.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the API server checks when a pod is created, as far as it bears on resources (pod-level-resources 5).
 
-Everything else a pod may get wrong (images, volumes, probes) is not looked at, so a pod without errors here can still
-be refused for other reasons; a pod with errors here is refused for certain.
+Everything else in a pod (images, volumes, probes) is not looked at. So a pod without errors here can still be refused
+for other reasons; a pod with errors here is refused for certain.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What autoscalers count of a pod (pod-level-resources 14).
 
-The HorizontalPodAutoscaler divides usage by requests, the Cluster Autoscaler asks for nodes as the scheduler would,
-the VerticalPodAutoscaler recommends requests. The API server rejects pods whose containers request more than the pod
-level, so a recommendation for a pod with pod-level requests needs a part for the pod itself; KEP-2837 plans one but
-defines no fields, the shape here is ours.
+The HorizontalPodAutoscaler divides usage by requests, the Cluster Autoscaler asks for nodes as the scheduler would, the
+VerticalPodAutoscaler recommends requests. The API server rejects pods whose containers request more than the pod level.
+So a recommendation for a pod with pod-level requests needs a part for the pod itself. KEP-2837 plans one but defines no
+fields; the shape here is ours.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a kubelet says to pods with pod-level resources: refused where the node cannot carry them, warned where its
-managers do not look at them (KEP-2837, KEP-5526; pod-level-resources 16; memory-device 3.2 and 3.10)."""
+"""What a kubelet says about pods with pod-level resources: a refusal where the node cannot carry them, a warning where
+its managers do not look at them (KEP-2837, KEP-5526; pod-level-resources 16; memory-device 3.2 and 3.10)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Parsed JSON into typed fields, with the tolerance and the complaints of Go's encoding/json.
 
-Keys match without regard to case, unknown keys are ignored, a repeated key adds to a map and replaces anything else,
-null means absent for maps and lists and nothing for the rest. A value of the wrong type is reported once decoding is
-done (the first one wins) and leaves a zero value; a fault inside a value with its own format stops decoding. A file
-format is a tree of the types below (cpu-topology 8.3).
+Keys match without regard to case, and unknown keys are ignored. A repeated key adds to a map and replaces anything
+else. null means absent for maps and lists, and nothing for the rest. A value of the wrong type is reported once
+decoding is done (the first one wins) and leaves a zero value; a fault inside a value with its own format stops
+decoding. A file format is a tree of the types below (cpu-topology 8.3).
 """
 
 from __future__ import annotations

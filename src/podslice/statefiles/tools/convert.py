@@ -1,9 +1,9 @@
 """Rewriting a state file for another kubelet, without draining the node (cpu-topology 8.3, 8.7; memory-device
 1.13).
 
-Older formats know no pods with pod-level resources. What they cannot hold is listed in the remarks, and what is left is
-made consistent for the older kubelet: CPUs nobody would own go back to the node's shared pool, and memory is booked
-once. No running container is moved.
+Older formats know no pods with pod-level resources. What they cannot hold is listed in the remarks. What is left is
+made consistent for the older kubelet: CPUs that nobody would own go back to the node's shared pool, and memory is
+booked once. No running container is moved.
 """
 
 from __future__ import annotations
