@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from podslice.core.machine.devices import Device
 from podslice.core.managers.device_plugin import SimulatedPlugin
-from podslice.core.managers.device_records import DeviceEntry
+from podslice.core.managers.device_records import DeviceRecord
 from podslice.core.quirks import KUBELET_1_36, PODSLICE
 from tests.devices.helpers import ANYWHERE, GPU, NIC, admit, gpus, manager, near, pod, remove
 
@@ -110,7 +110,7 @@ def test_broken_entries_are_skipped():
     devices = manager(gpus(0, 0))
     assert admit(devices, pod("u", {GPU: 1})) == ""
     content = devices.content()
-    content.entries.append(DeviceEntry("v", "c0", GPU, {0: ["g1"]}, b"\xff"))
+    content.entries.append(DeviceRecord("v", "c0", GPU, {0: ["g1"]}, b"\xff"))
     fresh = manager()
     fresh.start(content)
     assert fresh.assignments() == {"u": {"c0": {GPU: ["g0"]}}}

@@ -23,14 +23,14 @@ from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.cpu import Content as CPUContent
-from podslice.core.managers.cpu import RunningContainer
+from podslice.core.managers.cpu import ReconciledContainer
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_records import DeviceContent
 from podslice.core.managers.devices import Content as DeviceFile
 from podslice.core.managers.devices import device_capacity
 from podslice.core.managers.memory import Content as MemoryContent
 from podslice.core.managers.node_rules import NodeRules
-from podslice.core.managers.node_state import ContainerStatus, NodeState
+from podslice.core.managers.node_state import NodeState, RuntimeContainer
 from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.overflow import overflowing_amount
@@ -123,7 +123,6 @@ class Kubelet:
         "running",
         "seen",
         "statuses",
-        "undoes_refusals",
         "unmanaged",
     )
 
@@ -149,17 +148,21 @@ class Kubelet:
         self._view: tuple[tuple[object, ...], NodeView] | None = None
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
-        self.undoes_refusals = not quirks.refused_pods_leave_state
         self.machine = machine
         self.config = config
         self.files: dict[str, bytes] = dict(files or {})
-        self.statuses: dict[str, dict[str, ContainerStatus]] = {}
+        self.statuses: dict[str, dict[str, RuntimeContainer]] = {}
         self.unmanaged: frozenset[str] = frozenset()
         """UIDs of pods that run since before the gate PodLevelResourceManagers was turned on."""
         self.running = False
         self._device_content: DeviceContent | None = None
         self.manager = ContainerManager(machine, config, quirks, self.devices)
         self.resizes = ResizeQueue(self.manager.context.gates)
+
+    @property
+    def undoes_refusals(self) -> bool:
+        """True where a refused pod leaves nothing behind."""
+        return not self.quirks.refused_pods_leave_state
 
     @classmethod
     def of(cls, rules: NodeRules, state: NodeState, kept: Kept | None = None) -> Kubelet:
@@ -168,7 +171,6 @@ class Kubelet:
         made._rules = rules
         made.cgroup_version, made.predicates = rules.cgroup_version, rules.predicates
         made.devices, made.quirks = rules.inventory, rules.quirks
-        made.undoes_refusals = not rules.quirks.refused_pods_leave_state
         made.machine, made.config = rules.machine, rules.config
         made.preempted = ()
         made._resources = made._device_content = None
@@ -570,7 +572,7 @@ class Kubelet:
         except AdmissionError as error:
             return error.message
         self.manager.add_container(pod, container, container_id)
-        self._set_status(uid, name, ContainerStatus(container_id, restarts, running=not container.plain_init))
+        self._set_status(uid, name, RuntimeContainer(container_id, restarts, running=not container.plain_init))
         return ""
 
     def take_over(self, uid: str) -> None:
@@ -578,7 +580,7 @@ class Kubelet:
         Nothing happens to what they hold, so memory that init containers were given again stays theirs."""
         for container in self.active[uid].containers:
             container_id = f"{uid}_{container.name}_0"
-            self._set_status(uid, container.name, ContainerStatus(container_id, running=not container.plain_init))
+            self._set_status(uid, container.name, RuntimeContainer(container_id, running=not container.plain_init))
             self.manager.know_container(uid, container.name, container_id)
 
     def inspect(self, pod: AdmissionPod, container: AdmissionContainer, started: bool) -> StartedContainer:
@@ -611,7 +613,7 @@ class Kubelet:
             self.manager.remove_container(status.id)
             self._set_status(uid, name, replace(status, running=False))
 
-    def _set_status(self, uid: str, name: str, status: ContainerStatus) -> None:
+    def _set_status(self, uid: str, name: str, status: RuntimeContainer) -> None:
         self.statuses = put_in(self.statuses, uid, name, status)
 
     # Housekeeping
@@ -623,7 +625,7 @@ class Kubelet:
         self.manager.device.remove_stale()
         return updates
 
-    def _running_containers(self) -> Iterable[RunningContainer]:
+    def _running_containers(self) -> Iterable[ReconciledContainer]:
         for uid, pod in self.active.items():
             statuses = self.statuses.get(uid)
             if statuses is None:
@@ -631,7 +633,7 @@ class Kubelet:
             for container in pod.containers:
                 status = statuses.get(container.name)
                 if status is not None:
-                    yield RunningContainer(uid, container.name, status.id, status.running)
+                    yield ReconciledContainer(uid, container.name, status.id, status.running)
 
     def restart(
         self,

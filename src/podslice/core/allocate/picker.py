@@ -30,7 +30,8 @@ _SMT_SHORT = RefusalKind(
 
 
 class Picker:
-    """Picks CPUs on one machine as the policy options say.
+    """Picks CPUs on one machine as the policy options say. `sockets_first`: `align-by-socket` goes before few NUMA
+    nodes.
 
     Picks raise `AdmissionError` with upstream's text when there are not enough CPUs, and `UpstreamDefectError` where
     upstream never ends and the quirk is on. The `purse` of an admission pays for the search for the best NUMA nodes to
@@ -40,7 +41,8 @@ class Picker:
     def __init__(self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks) -> None:
         self.topology = topology
         self._by_socket = options.align_by_socket
-        self._fewest_sockets = options.align_by_socket and not quirks.socket_alignment_lost
+        self.sockets_first = not quirks.socket_alignment_lost
+        self._fewest_sockets = options.align_by_socket and self.sockets_first
         self._packer = Packer(
             topology,
             quirks,

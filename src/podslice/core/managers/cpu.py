@@ -64,7 +64,7 @@ Content = tuple[Bits, dict[str, dict[str, Bits]], dict[str, Bits]]
 """What the state file holds."""
 
 
-class RunningContainer(NamedTuple):
+class ReconciledContainer(NamedTuple):
     """A container as the pod status reports it to the reconcile pass; `id` None: the runtime has no such container."""
 
     pod: str
@@ -188,7 +188,7 @@ class CPUManager:
             reusable,
             count,
             align_by_socket=self.options.align_by_socket,
-            sockets_first=not self.context.quirks.socket_alignment_lost,
+            sockets_first=self.rules.picker.sockets_first,
         )
         return hints or []
 
@@ -303,7 +303,7 @@ class CPUManager:
 
     def _running_bubble(self, pod: AdmissionPod) -> Bits | None:
         """The bubble of a pod that was admitted before; upstream does not look (quirk `pod_allocation_repeats`)."""
-        if self.context.quirks.pod_allocation_repeats:
+        if not self._runs(pod):
             return None
         bubble = self.state.bubbles.get(pod.uid)
         if bubble is None or bubble.bit_count() != pod.cpus:
@@ -401,7 +401,7 @@ class CPUManager:
         """The runtime has this container since before the kubelet started."""
         self.state = self.state.with_containers(self.state.containers.add(container_id, uid, container))
 
-    def reconcile(self, containers: Iterable[RunningContainer]) -> list[tuple[str, Bits]]:
+    def reconcile(self, containers: Iterable[ReconciledContainer]) -> list[tuple[str, Bits]]:
         """One reconcile pass (cpu-topology 6.7): the (container id, CPUs) to send to the runtime, in order."""
         if not self.static:
             return []

@@ -29,7 +29,7 @@ Records: TypeAlias = "dict[str, PodRecords]"
 """All records of a node by pod UID, in order of allocation."""
 
 
-class DeviceEntry(NamedTuple):
+class DeviceRecord(NamedTuple):
     """One record as the checkpoint keeps it; `response` is the protobuf of the plugin's answer."""
 
     pod: str
@@ -42,7 +42,7 @@ class DeviceEntry(NamedTuple):
 class DeviceContent(NamedTuple):
     """What the device checkpoint holds: all records, and the healthy ids of every registered resource."""
 
-    entries: list[DeviceEntry]
+    entries: list[DeviceRecord]
     registered: dict[str, list[str]]
 
 
@@ -52,7 +52,7 @@ def content_from(checkpoint: checkpoint_devices.DeviceCheckpoint) -> DeviceConte
     for entry in checkpoint.entries or []:
         ids = {-1: entry.by_node} if isinstance(entry.by_node, list) else entry.by_node or {}
         by_node = {node: list(own or ()) for node, own in ids.items()}
-        entries.append(DeviceEntry(entry.pod, entry.container, entry.resource, by_node, entry.response or b""))
+        entries.append(DeviceRecord(entry.pod, entry.container, entry.resource, by_node, entry.response or b""))
     return DeviceContent(entries, {name: list(ids or ()) for name, ids in (checkpoint.registered or {}).items()})
 
 
@@ -64,10 +64,10 @@ def every(records: Records) -> Iterator[tuple[str, str, str, Held]]:
                 yield uid, container, resource, held
 
 
-def entries_of(records: Records) -> list[DeviceEntry]:
+def entries_of(records: Records) -> list[DeviceRecord]:
     """The records as the checkpoint keeps them."""
     return [
-        DeviceEntry(uid, name, resource, held.by_node, _response(held)) for uid, name, resource, held in every(records)
+        DeviceRecord(uid, name, resource, held.by_node, _response(held)) for uid, name, resource, held in every(records)
     ]
 
 

@@ -180,8 +180,8 @@ class DeviceManager:
 
     def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
         pool = self.state.pools[resource]
-        quirks, purse = self.context.quirks, self.context.purse
-        if not pool.coverage.placed or (count == 0 and not quirks.zero_device_requests_count):
+        purse = self.context.purse
+        if not pool.coverage.placed or not self._counts(count):
             return None
         if held:
             if held.bit_count() != count:
@@ -194,11 +194,20 @@ class DeviceManager:
             return []
         if reusable & ~pool.known:
             self._crash(resource, reusable & ~pool.known)
-        relevant = pool.with_topology if quirks.nodeless_device_blocks_hints else pool.coverage.placed
+        relevant = pool.with_topology if self.context.quirks.nodeless_device_blocks_hints else pool.coverage.placed
         return pool.coverage.hints(self.state.free(resource), count, reusable=reusable & relevant, purse=purse) or []
 
+    def _counts(self, count: int) -> bool:
+        """False for a request of no devices, which upstream treats like any other."""
+        return count > 0 or self.context.quirks.zero_device_requests_count
+
+    @property
+    def _crashes(self) -> bool:
+        """True where a device in use that its plugin no longer lists crashes the kubelet."""
+        return self.context.quirks.vanished_devices_crash
+
     def _crash(self, resource: str, devices: Bits) -> None:
-        if self.context.quirks.vanished_devices_crash:
+        if self._crashes:
             names = ", ".join(self.state.pools[resource].names(devices))
             raise UpstreamDefectError(_VANISHED, f"{resource}: {names} no longer listed by the plugin")
 
@@ -258,7 +267,7 @@ class DeviceManager:
         self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
     ) -> bool:
         """Whether devices were taken. Raises `AdmissionError`."""
-        if count == 0 and not self.context.quirks.zero_device_requests_count:
+        if not self._counts(count):
             return False
         if self._settled(pod.uid, container.name, resource, count):
             return False
@@ -304,7 +313,7 @@ class DeviceManager:
     def _select(self, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
         pool = self.state.pools[resource]
         reusable = self.state.reusable.get(uid, {}).get(resource, 0)
-        if not self.context.quirks.vanished_devices_crash:
+        if not self._crashes:
             reusable &= pool.known
         selection = Selection(pool.ids)
         try:
@@ -344,12 +353,13 @@ class DeviceManager:
         Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
         """
         requests = {resource: count for resource, count in self._requests(container).items() if count}
-        if self.context.quirks.pre_start_before_allocation:
+        before = self.context.quirks.pre_start_before_allocation
+        if before:
             self._pre_start(pod.uid, container.name, requests)
         held = self.state.of(pod.uid, container.name)
         if pod.uid in self.context.active and any(resource not in held for resource in requests):
             self.allocate(pod, container, affinity)
-        if not self.context.quirks.pre_start_before_allocation:
+        if not before:
             self._pre_start(pod.uid, container.name, requests)
         held = self.state.of(pod.uid, container.name)
         return RunOptions.combine([held[name].response or AllocateResponse() for name in sorted(held)])

@@ -55,13 +55,14 @@ class MemoryManager:
     `filed` is the content of the state file, None where there is none yet.
     """
 
-    __slots__ = ("_encoder", "context", "filed", "rules", "state")
+    __slots__ = ("_encoder", "_reuse", "context", "filed", "rules", "state")
     name = "memory"
 
     def __init__(self, rules: MemoryRules, context: NodeContext, state: MemoryState | None = None) -> None:
         self.rules = rules
         self.context = context
         self.state = state or MemoryState()
+        self._reuse = memory_reuse.reuse(context.quirks)
         self.filed: Content | None = self.file_content
         self._encoder: MemoryStateEncoder | None = None
 
@@ -137,6 +138,23 @@ class MemoryManager:
         """The blocks a pod with pod-level resources holds as a whole."""
         return self.state.pod_assignments.get(uid, ())
 
+    # What upstream gets wrong in several places
+
+    @property
+    def _crashes(self) -> bool:
+        """True where a request for a huge page size that some NUMA node lacks crashes the kubelet."""
+        return self.context.quirks.missing_hugepages_crash
+
+    @property
+    def _repeats(self) -> bool:
+        """True where a pod that runs is allocated, or refused, once more."""
+        return self.context.quirks.pod_allocation_repeats
+
+    @property
+    def _settles(self) -> bool:
+        """True where memory goes back to the NUMA nodes it came from."""
+        return not self.context.quirks.group_books_drift
+
     # Requests (memory-device 1.5)
 
     def _request(self, pod: AdmissionPod, container: AdmissionContainer) -> Amounts:
@@ -180,7 +198,7 @@ class MemoryManager:
             return None
         if pod.managed:
             own = self.state.pod_assignments.get(pod.uid)
-            if own is not None and not self.context.quirks.pod_allocation_repeats:
+            if own is not None and not self._repeats:
                 return held_blocks_as_hints(own, request)
             try:
                 memory_pod.check_shared_pool(pod, request, lambda container: self._request(pod, container))
@@ -203,9 +221,13 @@ class MemoryManager:
         return dict.fromkeys(request, hints or [])
 
     def _fitting(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> HintSet | None:
-        crash = self.context.quirks.missing_hugepages_crash
         return memory_hints(
-            self.state.machine_state, request, reuse, crash=crash, wraps=self.rules.sums_wrap, purse=self.context.purse
+            self.state.machine_state,
+            request,
+            reuse,
+            crash=self._crashes,
+            wraps=self.rules.sums_wrap,
+            purse=self.context.purse,
         )
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
@@ -261,14 +283,13 @@ class MemoryManager:
         self._count(_NODE_EXCLUSIVE)
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
-        quirks = self.context.quirks
         mask, proven = resolve(
             self.state.machine_state,
             affinity,
             request,
             lambda: self._fitting(request, reuse),
-            whole_groups=not quirks.single_node_in_group,
-            crash=quirks.missing_hugepages_crash,
+            whole_groups=not self.context.quirks.single_node_in_group,
+            crash=self._crashes,
         )
         if not proven:
             self.context.end_early("the fewest NUMA nodes for the memory")
@@ -276,14 +297,11 @@ class MemoryManager:
 
     def _left(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
         """Bytes that plain init containers leave to the container, by mask."""
-        if self.context.quirks.init_memory_reuse_drifts:
-            return self.state.reusable.get(pod.uid, {})
-        return memory_reuse.left_by_init(pod, container, self.state.entries(pod.uid))
+        return self._reuse.left(pod, container, self.state.entries(pod.uid), self.state.reusable.get(pod.uid, {}))
 
     def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
-        """Upstream's table of reusable memory, which is kept beside the entries and goes out of step with them."""
-        if self.context.quirks.init_memory_reuse_drifts:
-            table = memory_reuse.table_after(self.state.reusable.get(uid, {}), container, blocks)
+        table = self._reuse.after(self.state.reusable.get(uid, {}), container, blocks)
+        if table is not None:
             self.state = self.state.leave_reusable({uid: table})
 
     # Allocation of pods (memory-device 1.11)
@@ -295,14 +313,13 @@ class MemoryManager:
         self.remove_stale()
         if not pod.guaranteed:
             return
-        quirks = self.context.quirks
         runs = pod.uid in self.state.pod_assignments or pod.uid in self.state.assignments
-        if runs and not quirks.pod_allocation_repeats:
+        if runs and not self._repeats:
             return
         try:
             request = self._pod_request(pod)
         except AdmissionError:
-            if quirks.inexact_memory_is_refused:
+            if self.context.quirks.inexact_memory_is_refused:
                 return
             raise
         self.context.count(_REQUESTS)
@@ -430,7 +447,7 @@ class MemoryManager:
             self._give_back(blocks)
 
     def _give_back(self, blocks: Iterable[Block]) -> None:
-        self.state = self.state.give_back(blocks, settled=not self.context.quirks.group_books_drift)
+        self.state = self.state.give_back(blocks, settled=self._settles)
 
     def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
         """Book memory on other NUMA nodes, as `MemoryState.relocate`."""
@@ -439,7 +456,7 @@ class MemoryManager:
             containers,
             nodes,
             pod_level=self.rules.pod_level,
-            settled=not self.context.quirks.group_books_drift,
+            settled=self._settles,
         )
 
     # Queries (memory-device 1.15)

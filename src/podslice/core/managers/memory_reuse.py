@@ -3,15 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from podslice.core.machine.memory import Block
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts
+from podslice.core.quirks import Quirks
 from podslice.core.values.cpuset import Bits, bits_of
 
 Entries: TypeAlias = dict[str, tuple[Block, ...]]
 """The blocks of a pod's containers by name."""
+
+
+Table: TypeAlias = Mapping[Bits, Amounts]
+"""Bytes by mask."""
+
+
+class Reuse(Protocol):
+    """How what init containers leave is found."""
+
+    def left(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
+        """Bytes that plain init containers leave to a container; `table` is what `after` last said."""
+
+    def after(self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]) -> dict[Bits, Amounts] | None:
+        """What to remember after a container got its blocks, None for nothing."""
+
+
+def reuse(quirks: Quirks) -> Reuse:
+    """Ours or upstream's (quirk `init_memory_reuse_drifts`)."""
+    return UpstreamReuse() if quirks.init_memory_reuse_drifts else ReuseOfEntries()
+
+
+class ReuseOfEntries:
+    """Asks what the init containers hold."""
+
+    def left(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
+        return left_by_init(pod, container, entries)
+
+    def after(self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]) -> dict[Bits, Amounts] | None:
+        return None
+
+
+class UpstreamReuse:
+    """A table that is kept beside the entries and goes out of step with them."""
+
+    def left(self, pod: AdmissionPod, container: AdmissionContainer, entries: Entries, table: Table) -> Table:
+        return table
+
+    def after(self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]) -> dict[Bits, Amounts] | None:
+        return table_after(table, container, blocks)
 
 
 def left_by_init(pod: AdmissionPod, container: AdmissionContainer, entries: Entries) -> dict[Bits, Amounts]:

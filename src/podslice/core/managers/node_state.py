@@ -16,7 +16,7 @@ from podslice.core.scheduling.predicates import PodOnNode
 from podslice.core.state.model import CPUState
 
 
-class ContainerStatus(msgspec.Struct, frozen=True):
+class RuntimeContainer(msgspec.Struct, frozen=True):
     """A container the runtime knows: its latest id, how often it was restarted, and whether it runs."""
 
     id: str
@@ -36,7 +36,7 @@ class NodeState(msgspec.Struct, frozen=True, eq=False):
     """
 
     pods: dict[str, AdmissionPod]
-    statuses: dict[str, dict[str, ContainerStatus]]
+    statuses: dict[str, dict[str, RuntimeContainer]]
     unmanaged: frozenset[str]
     cpu: CPUState
     memory: MemoryState

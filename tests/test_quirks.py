@@ -1,0 +1,52 @@
+"""Where the profiles part: every quirk is asked, and at one place unless there is a reason."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+from podslice.core.quirks import Quirks
+
+SOURCE = Path(__file__).parents[1] / "src" / "podslice"
+SEVERAL = {
+    "assignment_metrics_drift": (4, "both managers count, an undo takes back, and the agent names its metrics"),
+    "distances_by_node_id": (2, "a node's merges, and replayed merges without a node"),
+    "eviction_pod_level_hides_containers": (2, "what counts, and the note about it in inspect"),
+    "fit_score_ignores_pod_level": (2, "what counts, and the note about it in inspect"),
+    "group_books_drift": (2, "memory that is given back, and books in a state file"),
+    "implied_limit_becomes_weight": (3, "a container's start and its resize, and the note about it in inspect"),
+    "inexact_memory_is_refused": (2, "reading an amount, and a pod's allocation that passes over what it cannot read"),
+    "init_memory_again": (2, "the hints of ended init containers, and whether their containers start again"),
+    "init_overlaps_sidecars": (2, "the check of an admission, and the CPUs at run time"),
+    "missing_hugepages_crash": (2, "requests, and state files"),
+    "pod_allocation_repeats": (2, "each manager looks at what it holds"),
+    "refused_pods_leave_state": (3, "an admission, and what each manager finds left by an earlier one"),
+    "reuse_outlives_pod": (3, "each manager remembers by itself"),
+    "zero_checksum_is_trusted": (2, "each file has its reader"),
+}
+"""How often a quirk is asked, and why more than once."""
+
+
+def asked() -> dict[str, list[str]]:
+    """Where each quirk is read as an attribute."""
+    found = defaultdict(list)
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in Quirks.__struct_fields__:
+                found[node.attr].append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    return found
+
+
+def test_a_quirk_is_asked_at_one_place() -> None:
+    """Behaviours part at one place for each quirk; the exceptions are listed, each with its reason and its number."""
+    several = {name: places for name, places in asked().items() if len(places) > 1}
+    assert {name: len(places) for name, places in several.items()} == {
+        name: number for name, (number, _) in SEVERAL.items()
+    }, several
+
+
+def test_no_quirk_is_idle() -> None:
+    """Every quirk changes something: it is asked, or decides about a gate."""
+    gates = {"empty_resources_hide_containers", "pod_limits_not_defaulted", "limit_range_without_pod_defaults"}
+    assert set(Quirks.__struct_fields__) == asked().keys() | gates
