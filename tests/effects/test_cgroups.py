@@ -61,7 +61,7 @@ def test_overhead_belongs_to_the_pod() -> None:
 )
 def test_declared_limits(one: Pod, declared: bool) -> None:
     """The pod's cgroup is limited when every container is, or the pod."""
-    assert declares_limit(one, "cpu", True) is declared
+    assert declares_limit(one, "cpu", pod_level=True) is declared
 
 
 def test_quota_is_not_enforced() -> None:

@@ -54,7 +54,7 @@ def agrees(node: Node) -> None:
         assert view.pod_has_exclusive_cpus(pod) == cpu.pod_has_exclusive_cpus(pod)
         assert view.admission(pod.spec) == kubelet.admission(pod.spec)
         for container in pod.containers:
-            held, told = view.container(pod, container), kubelet.inspect(pod, container, True)
+            held, told = view.container(pod, container), kubelet.inspect(pod, container, started=True)
             assert held[:6] == (
                 *(told.cpus, told.exclusive_cpus, told.memory_nodes, told.isolation),
                 *(told.has_exclusive_cpus, told.cpu_quota_disabled),

@@ -251,7 +251,7 @@ class DevicePlugins:
         try:
             async for answer in stream(api.Empty()):
                 self.listed[resource] = tuple(device_of(device) for device in answer.devices[:_MOST_DEVICES])
-                self._list(resource, first)
+                self._list(resource, first=first)
                 first = False
         except grpc.aio.AioRpcError as error:
             self._trouble("devicePlugin", f"{resource}: ListAndWatch ended: {error.details()}")
@@ -260,7 +260,7 @@ class DevicePlugins:
                 await channel.close()
         self._disconnected(resource)
 
-    def _list(self, resource: str, first: bool) -> None:
+    def _list(self, resource: str, *, first: bool) -> None:
         node = self._node()
         if node is None:
             return

@@ -352,13 +352,13 @@ class Owner:
         unit = unit_uid(identity.uid, message.name)
         if identity.uid in pod.units:
             record.unit, record.member = identity.uid, self._member(identity.uid, message.name)
-        elif unit in pod.units or (record.kept is None and self._admit_alone(pod, message, adopt)):
+        elif unit in pod.units or (record.kept is None and self._admit_alone(pod, message, adopt=adopt)):
             record.unit, record.member = unit, message.name
 
-    def _admit_alone(self, pod: PodRecord, message: nri.Container, adopt: bool) -> bool:
+    def _admit_alone(self, pod: PodRecord, message: nri.Container, *, adopt: bool) -> bool:
         """Admit one container of a pod nobody knows; False if it shares. Raises `RefusedError` unless adopting."""
         spec = pod_from_container(pod.identity, message)
-        if spec is None or not self._in_budget(pod, message, adopt):
+        if spec is None or not self._in_budget(pod, message, adopt=adopt):
             return False
         try:
             self._decide(pod, spec)
@@ -368,7 +368,7 @@ class Owner:
             return False
         return True
 
-    def _in_budget(self, pod: PodRecord, message: nri.Container, adopt: bool) -> bool:
+    def _in_budget(self, pod: PodRecord, message: nri.Container, *, adopt: bool) -> bool:
         """True when the pod's containers then own no more CPUs than the pod may use: a kubelet with pod-level resources
         gives a container without limits those of its whole pod. Containers that have ended make room."""
         if pod.limit is None:

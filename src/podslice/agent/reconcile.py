@@ -167,7 +167,7 @@ class Reconciler:
         owns = quota_off or placing.has_bubble(pod.identity.uid)
         if owns and found.quota is not None and self._resized(pod, found.quota * 1000 // found.period):
             return
-        limits = self._annotated_limits(pod, quota_off)
+        limits = self._annotated_limits(pod, quota_off=quota_off)
         quota, memory = limits.get("cpuQuota"), limits.get("memory")
         if quota_off and found.quota is not None:
             yield self._quota(path, None, found.period, found)
@@ -210,7 +210,7 @@ class Reconciler:
         found = None if path is None else self._tree.read(path)
         return None if found is None or found.quota is None else found.quota * 1000 // found.period
 
-    def _annotated_limits(self, pod: PodRecord, quota_off: bool) -> dict[str, int]:
+    def _annotated_limits(self, pod: PodRecord, *, quota_off: bool) -> dict[str, int]:
         """Limits of a pod whose pod-level resources only we know, because they come from its annotation."""
         node = self._owner.node
         active = None if node is None else node.view.pods.get(pod.identity.uid)

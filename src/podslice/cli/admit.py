@@ -39,7 +39,7 @@ from podslice.render.picture import picture_of
 @quiet_option
 @OUTPUT("table", "wide")
 def admit(
-    files: tuple[str, ...], out: Path | None, show_map: bool, only_refused: bool, output: str, **options: Any
+    *, files: tuple[str, ...], out: Path | None, show_map: bool, only_refused: bool, output: str, **options: Any
 ) -> None:
     """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
 
@@ -186,7 +186,7 @@ def _rows(decision: Decision, pool: CPUSet, *, wide: bool, memory: bool, devices
     for index, container in enumerate(decision.containers):
         first = index == 0
         row = [pod if first else "", container.name, verdict if first else "", decision.qos if first else ""]
-        row += _cpu_columns(container, pool, wide)
+        row += _cpu_columns(container, pool, wide=wide)
         row += [str(container.memory_nodes) or "any"] * memory
         row += [_device_text(container)] * devices
         if wide:
@@ -201,7 +201,7 @@ def _device_text(container: ContainerDecision) -> str:
     return "; ".join(held) or container.error or "-"
 
 
-def _cpu_columns(container: ContainerDecision, pool: CPUSet, wide: bool) -> list[str]:
+def _cpu_columns(container: ContainerDecision, pool: CPUSet, *, wide: bool) -> list[str]:
     """The shared pool as it is after the last pod, which is one and the same for all that run there."""
     shared = container.isolation == "host" and bool(container.cpus)
     cpus = pool if shared else container.cpus

@@ -32,6 +32,7 @@ _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightku
 )
 @machine_options
 def agent(
+    *,
     config_path: str,
     check_config: bool,
     observe: bool,

@@ -28,7 +28,9 @@ _KUBELET, _AGENT = Path("/var/lib/kubelet"), Path("/var/lib/podslice")
               help="The kubelet's container logs, for the containers' names.")  # fmt: skip
 @click.option("--strict", is_flag=True, help="Processes outside pods on exclusive CPUs count as findings, too.")
 @OUTPUT("table")
-def audit(state_folder: str | None, cgroup_root: str, proc_folder: str, logs: str, strict: bool, output: str) -> None:
+def audit(
+    *, state_folder: str | None, cgroup_root: str, proc_folder: str, logs: str, strict: bool, output: str
+) -> None:
     """Compare what every container of this node has with what the state files say. Needs no agent and no kubelet.
 
     \b

@@ -58,6 +58,7 @@ _MOST_RESTARTS = 3
 @quiet_option
 @OUTPUT("table", "wide")
 def defrag(
+    *,
     files: tuple[str, ...],
     restarts: bool,
     largest: bool,

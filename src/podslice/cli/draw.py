@@ -43,6 +43,7 @@ _SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
     help="How often --watch looks.",
 )
 def draw(
+    *,
     files: tuple[str, ...],
     evicted: tuple[str, ...],
     output: str | None,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @quiet_option
 @OUTPUT("table", "wide")
 def explain(
-    files: tuple[str, ...], fixes: bool, out: Path | None, only_refused: bool, output: str, **options: Any
+    *, files: tuple[str, ...], fixes: bool, out: Path | None, only_refused: bool, output: str, **options: Any
 ) -> None:
     """Tell the story of every pod of FILE...: what it asks for, which NUMA nodes could give it, what decided, and for
     a refused pod the smallest changes that make it fit. Every change was tried on a copy of the node.

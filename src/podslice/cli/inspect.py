@@ -45,6 +45,7 @@ _WIDEST = 140
 @quiet_option
 @OUTPUT("table", "wide")
 def inspect(
+    *,
     files: tuple[str, ...],
     limit_range_paths: tuple[str, ...],
     gates_text: str,

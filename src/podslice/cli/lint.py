@@ -68,6 +68,7 @@ class _Result(NamedTuple):
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "sarif"]), default="table",
               show_default=True, help="Form of the output.")  # fmt: skip
 def lint(
+    *,
     files: tuple[str, ...],
     config_path: str | None,
     overrides: tuple[str, ...],

@@ -65,7 +65,7 @@ class _LazyGroup(CommandGroup):
 )
 @click.option("--version", "ask_version", is_flag=True, help="Print the version and exit.")
 @click.pass_context
-def cli(ctx: click.Context, ask_version: bool) -> None:
+def cli(ctx: click.Context, *, ask_version: bool) -> None:
     """podslice takes the kubelet's CPU, memory, device and topology decisions, and shows why.
 
     \b

@@ -33,7 +33,7 @@ def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa
     )
 
 
-def _be_quiet(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:
+def _be_quiet(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:  # noqa: FBT001 - click passes it so
     if quiet:
         nowhere = ctx.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - the command closes it
         ctx.with_resource(redirect_stdout(nowhere))

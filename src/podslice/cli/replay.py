@@ -42,6 +42,7 @@ _BATCH = 40
     help="Processes (default: all cores).",
 )
 def replay(
+    *,
     files: tuple[Path, ...],
     check: bool,
     profile_name: str,

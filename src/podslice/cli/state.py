@@ -115,7 +115,7 @@ def _configuration(options: dict[str, Any]) -> KubeletConfig | None:
     return loaded.config
 
 
-def _reader(version: str, pod_level: bool, config: KubeletConfig | None) -> Release:
+def _reader(version: str, config: KubeletConfig | None, *, pod_level: bool) -> Release:
     """The kubelet that is to read the files; its gate is on when the flag or its configuration says so."""
     reader = release(version, pod_level=pod_level)
     if config is None or pod_level or reader.minor < _FIRST_WITH_GATE:
@@ -252,7 +252,7 @@ def _title(content: Content) -> str:
 @_node_options
 @_release_options("--kubelet-version", "The kubelet that would start with the files.")
 @OUTPUT("table", "wide")
-def verify(path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
+def verify(*, path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
     """What is wrong with the files, and what a kubelet would do with them at its start.
 
     \b
@@ -263,7 +263,7 @@ def verify(path: Path, version: str, pod_level: bool, output: str, **options: An
     Exit codes: 0 nothing wrong, 1 problems found, 2 bad input.
     """
     config = _configuration(options)
-    reader = _reader(version, pod_level, config)
+    reader = _reader(version, config, pod_level=pod_level)
     facts = _facts(options, config, reader.minor)
     results = []
     for file in _files(path, _READABLE):
@@ -340,7 +340,7 @@ def _verification(verdict: _Verdict) -> StateVerification:
 @click.option("--out", metavar="FILE", help="Write one converted file here; - is standard output.")
 @OUTPUT("table")
 def convert(
-    path: Path, version: str, pod_level: bool, containers: str | None, write: bool, out: str | None, output: str
+    *, path: Path, version: str, pod_level: bool, containers: str | None, write: bool, out: str | None, output: str
 ) -> None:
     """Rewrite intact files for another kubelet, and say exactly what its format cannot hold.
 
@@ -364,7 +364,7 @@ def convert(
             raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
         except InputError as error:
             raise error.at(source=str(file.path)) from None
-    _finish(changes, target, write, out, output, conversion=True)
+    _finish(changes, target, out, output, write=write, conversion=True)
 
 
 @state.command()
@@ -382,6 +382,7 @@ def convert(
 @click.option("--out", metavar="FILE", help="Write one repaired file here; - is standard output.")
 @OUTPUT("table")
 def repair(
+    *,
     path: Path,
     version: str,
     pod_level: bool,
@@ -406,13 +407,13 @@ def repair(
     from podslice.k8s.running import load_running_pods
 
     config = _configuration(options)
-    facts, target = _facts(options, config), _reader(version, pod_level, config)
+    facts, target = _facts(options, config), _reader(version, config, pod_level=pod_level)
     running = load_running_pods(pods) if pods else None
     changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind not in _NOT_MENDED]
     if not changes:
         remedy = "drain the node and remove the file: a kubelet makes a new one"
         raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
-    _finish(changes, target, write, out, output, conversion=False)
+    _finish(changes, target, out, output, write=write, conversion=False)
 
 
 def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
@@ -425,10 +426,10 @@ def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: Runni
 def _finish(
     changes: list[tuple[StateFile, Rewritten]],
     target: Release,
-    write: bool,
     out: str | None,
     output: str,
     *,
+    write: bool,
     conversion: bool,
 ) -> None:
     """Report the changes, and write them where asked. Exit 1 if there is something to say and nothing was written."""

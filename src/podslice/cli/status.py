@@ -20,7 +20,7 @@ from podslice.render.ansi import echo, style
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, whether the agent comes or goes.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @OUTPUT("table", "wide")
-def status(path: str, watch: bool, show_map: bool, output: str) -> None:
+def status(*, path: str, watch: bool, show_map: bool, output: str) -> None:
     """Show pods, sets, pools, drift and the CPU map of the agent on this node.
 
     \b
@@ -32,19 +32,19 @@ def status(path: str, watch: bool, show_map: bool, output: str) -> None:
     Exit codes: 0 shown, 2 no agent answers.
     """
     if not watch:
-        _show(read_status(path), output, show_map)
+        _show(read_status(path), output, show_map=show_map)
         return
     while True:
         if output in ("table", "wide"):
             click.clear() if coloured() else echo("")
         try:
-            _show(read_status(path), output, show_map)
+            _show(read_status(path), output, show_map=show_map)
         except InputError as error:
             echo(f"error: {error}", err=True)
         time.sleep(2)
 
 
-def _show(status: AgentStatus, output: str, show_map: bool) -> None:
+def _show(status: AgentStatus, output: str, *, show_map: bool) -> None:
     if output not in ("table", "wide"):
         emit(status, output)
         return
@@ -66,7 +66,10 @@ def _show(status: AgentStatus, output: str, show_map: bool) -> None:
         echo("")
         print_table(
             ["DRIFT", "POD", "CONTAINER", "WANTED", "FOUND", "REPAIRED"],
-            [[d.kind, d.pod, d.container, d.wanted, d.found, _yes(d.repaired)] for d in status.drift[-20:]],
+            [
+                [d.kind, d.pod, d.container, d.wanted, d.found, "yes" if d.repaired else "no"]
+                for d in status.drift[-20:]
+            ],
         )
     if show_map and status.map:
         echo("\n" + status.map)
@@ -103,7 +106,3 @@ def _rows(pod: PodReport, *, wide: bool) -> list[list[str]]:
         rows.append([name, container.name, *sets, container.isolation, container.quota, remark, *more])
         name = ""
     return rows
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"

@@ -32,6 +32,7 @@ _FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo")
 )
 @click.option("--list", "list_gallery", is_flag=True, help="List the ready-made machines.")
 def topology(
+    *,
     machine: str | None,
     sysfs: str | None,
     source: str | None,

@@ -74,6 +74,7 @@ _MOST_ROWS = 12
 @quiet_option
 @OUTPUT("table", "wide")
 def whatif(
+    *,
     files: tuple[str, ...],
     configs: tuple[str, ...],
     overrides: tuple[str, ...],
@@ -109,7 +110,7 @@ def whatif(
     print_warnings((*there.warnings, *read.warnings, *warnings))
     if recommend:
         scenarios = [
-            msgspec.structs.replace(variant, name=_joined(scenario.name, variant.name, len(scenarios) > 1))
+            msgspec.structs.replace(variant, name=_joined(scenario.name, variant.name, several=len(scenarios) > 1))
             for scenario in scenarios
             for variant in variants(scenario)
         ]
@@ -130,7 +131,7 @@ def whatif(
         ]
         write_text(out, comparison_page(shown, ranking, len(pods), recommend=recommend, pictures=pictures))
     if output in ("table", "wide"):
-        _print(shown, ranking, pods, recommend, wide=output == "wide")
+        _print(shown, ranking, pods, recommend=recommend, wide=output == "wide")
     else:
         emit(compared(shown, ranking), output)
     if all(outcome.problem for outcome in report):
@@ -151,7 +152,7 @@ def _nothing_else_starts(scenarios: list[Scenario], report: list[Outcome], profi
     return ()
 
 
-def _joined(scenario: str, variant: str, several: bool) -> str:
+def _joined(scenario: str, variant: str, *, several: bool) -> str:
     return f"{scenario}: {variant}" if several else variant
 
 
@@ -205,7 +206,7 @@ def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
     return ranked[:_MOST_ROWS] + [outcome for outcome in ranked[_MOST_ROWS:] if outcome.is_present]
 
 
-def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], recommend: bool, *, wide: bool) -> None:
+def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], *, recommend: bool, wide: bool) -> None:
     from podslice.render.comparison import bars, best_text, displaced_text, matrix, verdicts
     from podslice.render.prose import counted
 

@@ -521,7 +521,9 @@ class Kubelet:
                 results[container.name] = self.start_container(uid, container.name)
         for container in pod.containers:
             if container.name not in results:
-                results[container.name] = self.inspect(pod, container, container.name in self.statuses.get(uid, {}))
+                results[container.name] = self.inspect(
+                    pod, container, started=container.name in self.statuses.get(uid, {})
+                )
         return results
 
     def admission(self, pod: Pod) -> AdmissionPod:
@@ -550,8 +552,8 @@ class Kubelet:
         affinity, memory_nodes = manager.cpu.affinity(uid, name), manager.memory.numa_nodes(uid, name)
         error = self._run(pod, container)
         if error:
-            return self.inspect(pod, container, False)._replace(error=error)
-        return self.inspect(pod, container, True)._replace(cpus=affinity, memory_nodes=memory_nodes)
+            return self.inspect(pod, container, started=False)._replace(error=error)
+        return self.inspect(pod, container, started=True)._replace(cpus=affinity, memory_nodes=memory_nodes)
 
     def run_containers(self, uid: str) -> None:
         """`start_containers`, for who does not want to know what they got."""
@@ -583,7 +585,7 @@ class Kubelet:
             self._set_status(uid, container.name, RuntimeContainer(container_id, running=not container.plain_init))
             self.manager.know_container(uid, container.name, container_id)
 
-    def inspect(self, pod: AdmissionPod, container: AdmissionContainer, started: bool) -> StartedContainer:
+    def inspect(self, pod: AdmissionPod, container: AdmissionContainer, *, started: bool) -> StartedContainer:
         """What the managers hold for a container right now."""
         cpu = self.manager.cpu
         exclusive = cpu.container_has_exclusive_cpus(pod, container)

@@ -307,7 +307,7 @@ class Node:
             swap_capacity=swap_capacity,
             cgroup_version=kubelet.cgroup_version,
         )
-        held = {container.name: kubelet.inspect(pod, container, True) for container in pod.containers}
+        held = {container.name: kubelet.inspect(pod, container, started=True) for container in pod.containers}
         pins = {
             container.name: Pin(
                 format_bits(kubelet.manager.cpu.affinity_beside(pod, container, running)),

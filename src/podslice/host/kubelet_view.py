@@ -58,7 +58,7 @@ def read_kubelet_view(fs: FileSystem, *, system_z: bool = False) -> KubeletView:
     view.hugepages = read_hugepages(fs, GLOBAL_HUGEPAGES)
     online = _OnlineCPUs(fs)
     view.num_sockets = _count_sockets(fs, online)
-    discovery = _Discovery(fs, online, system_z, view.warnings)
+    discovery = _Discovery(fs, online, view.warnings, system_z=system_z)
     try:
         if names := numbered(fs, NODE, _NODE_NAME):
             nodes = [discovery.node(number, f"{NODE}/{name}") for name, number in names]
@@ -144,7 +144,7 @@ def _count_sockets(fs: FileSystem, online: _OnlineCPUs) -> int:
 
 
 class _Discovery:
-    def __init__(self, fs: FileSystem, online: _OnlineCPUs, system_z: bool, warnings: list[str]) -> None:
+    def __init__(self, fs: FileSystem, online: _OnlineCPUs, warnings: list[str], *, system_z: bool) -> None:
         self.fs = fs
         self.online = online
         self.system_z = system_z

@@ -148,7 +148,7 @@ def _loaded(found: _Found, source: str, index: int, number: int | None, reading:
         for field in found.unknown_fields
     ]
     try:
-        pod = _decode(found, reading.validate)
+        pod = _decode(found, validate=reading.validate)
     except InputError as error:
         problems.append(error.at(source=source, document=number))
         raise_all(problems if reading.strict else problems[-1:])
@@ -249,7 +249,7 @@ def _join(path: str, step: str) -> str:
     return f"{path}.{step}" if path and step else path or step
 
 
-def _decode(found: _Found, validate: bool) -> Pod:
+def _decode(found: _Found, *, validate: bool) -> Pod:
     path = found.path
     spec = found.data.get("spec")
     if not isinstance(spec, dict):

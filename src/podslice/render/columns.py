@@ -17,7 +17,7 @@ _GAP = "  "
 _ATTRIBUTES = ("bold", "dim", "underline")
 
 
-def painted(text: str, style: str, coloured: bool) -> str:
+def painted(text: str, style: str, *, coloured: bool) -> str:
     """Text in a style."""
     text = visible(text)
     if not coloured or not style or not text:
@@ -35,13 +35,13 @@ def paragraph(spans: Sequence[Span], width: int, *, indent: int = 0, coloured: b
     if not coloured:
         return lines
     if len(spans) == 1:
-        return [margin + painted(line[indent:], _style(spans[0]), coloured) for line in lines]
+        return [margin + painted(line[indent:], _style(spans[0]), coloured=coloured) for line in lines]
     place = 0
     for span in spans:
         text, style = _text(span), _style(span)
         if style and lines[0][indent + place :].startswith(text):
             start = indent + place
-            lines[0] = lines[0][:start] + painted(text, style, coloured) + lines[0][start + len(text) :]
+            lines[0] = lines[0][:start] + painted(text, style, coloured=coloured) + lines[0][start + len(text) :]
             break
         place += len(text)
     return lines
@@ -69,12 +69,13 @@ class Table:
         widths = self._widths(width)
         if sum(widths) + len(_GAP) * (len(widths) - 1) > width:
             rows = [
-                ["".join(painted(_text(s), _style(s), coloured) for s in cell) for cell in row] for row in self._rows
+                ["".join(painted(_text(s), _style(s), coloured=coloured) for s in cell) for cell in row]
+                for row in self._rows
             ]
             return paragraphs(self._headings, rows, width, bold=coloured).split("\n")
-        lines = self._row([((heading, "dim"),) for heading in self._headings], widths, coloured)
+        lines = self._row([((heading, "dim"),) for heading in self._headings], widths, coloured=coloured)
         for row in self._rows:
-            lines += self._row(row, widths, coloured)
+            lines += self._row(row, widths, coloured=coloured)
         return lines
 
     def _widths(self, width: int) -> list[int]:
@@ -88,7 +89,7 @@ class Table:
             widths[self._wrap] = max(min(least, widths[self._wrap]), widths[self._wrap] - over)
         return widths
 
-    def _row(self, row: Sequence[tuple[Span, ...]], widths: Sequence[int], coloured: bool) -> list[str]:
+    def _row(self, row: Sequence[tuple[Span, ...]], widths: Sequence[int], *, coloured: bool) -> list[str]:
         wrapped = row[self._wrap]
         pieces = _broken(_plain(wrapped), widths[self._wrap]) or [""]
         style = _style(wrapped[0]) if wrapped else ""
@@ -98,7 +99,7 @@ class Table:
             for i, spans in enumerate(row):
                 shown: tuple[Span, ...] = ((piece, style),) if i == self._wrap else spans if number == 0 else ()
                 space = " " * (widths[i] - len(_plain(shown)))
-                text = "".join(painted(_text(span), _style(span), coloured) for span in shown)
+                text = "".join(painted(_text(span), _style(span), coloured=coloured) for span in shown)
                 cells.append(space + text if i == self._right else text + space)
             lines.append(_GAP.join(cells).rstrip())
         return lines

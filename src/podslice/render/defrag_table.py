@@ -82,15 +82,15 @@ def _restart_table(plan: RestartPlan, who: str, topology: CPUTopology | None) ->
 
 def _move_table(plan: Plan, who: str, topology: CPUTopology | None) -> str:
     memory = any(c.memory_nodes_before or c.memory_nodes_after for move in plan.moves for c in move.containers)
-    rows = [row for step, move in enumerate(plan.moves, 1) for row in _rows(step, move, memory, topology)]
+    rows = [row for step, move in enumerate(plan.moves, 1) for row in _rows(step, move, topology, memory=memory)]
     last = _sets(CPUSet(), plan.placed, topology)
     rows.append([str(len(plan.moves) + 1), who, "is admitted", *last, *["-", "-"] * memory])
     headings = ["STEP", "POD", "CONTAINER", *_headings(topology)] + ["MEMORY NOW", "MEMORY THEN"] * memory
     return format_table(headings, rows, right=(0,), bold=True)
 
 
-def _rows(step: int, move: Move, memory: bool, topology: CPUTopology | None) -> list[list[str]]:
-    rows = [_row(container, memory, topology) for container in move.containers]
+def _rows(step: int, move: Move, topology: CPUTopology | None, *, memory: bool) -> list[list[str]]:
+    rows = [_row(container, topology, memory=memory) for container in move.containers]
     if move.pod_cpus_before is not None and move.pod_cpus_after is not None:
         sets = _sets(move.pod_cpus_before, move.pod_cpus_after, topology)
         rows.insert(0, ["(pod)", *sets, *["-", "-"] * memory])
@@ -98,7 +98,7 @@ def _rows(step: int, move: Move, memory: bool, topology: CPUTopology | None) -> 
     return [[str(step) if i == 0 else "", pod if i == 0 else "", *row] for i, row in enumerate(rows)]
 
 
-def _row(container: ContainerMove, memory: bool, topology: CPUTopology | None) -> list[str]:
+def _row(container: ContainerMove, topology: CPUTopology | None, *, memory: bool) -> list[str]:
     row = [container.name, *_sets(container.cpus_before, container.cpus_after, topology)]
     if memory:
         row += [_nodes(container.memory_nodes_before), _nodes(container.memory_nodes_after)]

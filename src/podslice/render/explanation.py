@@ -26,11 +26,11 @@ def to_text(explanation: Explanation, *, wide: bool = False, width: int | None =
     story = list(_story(explanation))
     parts = [wrapped("\n".join([story[0], story.pop()] if refused else story), width)]
     if refused:
-        parts.append(wrapped(_fixes(explanation.fixes, wide), width))
+        parts.append(wrapped(_fixes(explanation.fixes, wide=wide), width))
         parts.append(wrapped("\n".join(story[1:]), width))
     last = explanation.trace.steps[-1]
     if last.candidates and last.candidates[0].cells and (wide or refused or last.answers):
-        parts.append(_candidates(last, wide))
+        parts.append(_candidates(last, wide=wide))
     if wide and not refused:
         rows = [(w.where, w.owner, w.value) for w in explanation.trace.writes]
         parts.append(format_table(("WRITTEN TO", "FOR", "VALUE"), rows, bold=True))
@@ -43,7 +43,7 @@ def _story(explanation: Explanation) -> Iterator[str]:
         yield style(sentence, fg=colour, bold=True) if place == 0 else sentence
 
 
-def _candidates(step: MergeStep, wide: bool) -> str:
+def _candidates(step: MergeStep, *, wide: bool) -> str:
     rows = list(step.candidates) if wide else _interesting(step)
     resources = [cell.resource for cell in rows[0].cells]
     headings = ["NUMA", *(name.upper() for name in resources), "VERDICT"]
@@ -90,7 +90,7 @@ def losses_text(fix: Fix) -> str:
     return "; ".join(LOSSES[name] for name in fix.losses)
 
 
-def _fixes(fixes: tuple[Fix, ...], wide: bool) -> str:
+def _fixes(fixes: tuple[Fix, ...], *, wide: bool) -> str:
     if not fixes:
         return "No change in the searched classes makes it fit (docs/explain.md lists them)."
     lines = [style("What makes it fit, smallest change first (each one was tried):", bold=True)]

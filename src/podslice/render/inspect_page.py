@@ -25,22 +25,22 @@ _CLASSES = {"Guaranteed": "green", "Burstable": "yellow", "BestEffort": "red"}
 def page_text(page: Page, *, width: int, coloured: bool, wide: bool = False) -> str:
     """One page as text, with terminal colours if `coloured`; `wide` adds field paths, cgroup paths, bytes in full and
     the formulas of OOM scores."""
-    lines = list(_head(page, width, coloured))
-    for title, tables, notes in _sections(page, width, wide):
-        lines += ["", painted(title, "bold underline", coloured)]
+    lines = list(_head(page, width, coloured=coloured))
+    for title, tables, notes in _sections(page, width, wide=wide):
+        lines += ["", painted(title, "bold underline", coloured=coloured)]
         for table in tables:
             lines += table.lines(width, coloured=coloured)
         for note in notes:
-            lines += _bullet(note, width, coloured)
+            lines += _bullet(note, width, coloured=coloured)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _head(page: Page, width: int, coloured: bool) -> Iterator[str]:
+def _head(page: Page, width: int, *, coloured: bool) -> Iterator[str]:
     name = "/".join(part for part in (page.namespace, page.name) if part)
     what = f"{page.kind} {name}".rstrip()
     if len(f"{what}  {page.source}") <= width:
-        where = painted(f"  {page.source}", "dim", coloured) if page.source else ""
-        yield painted(what, "bold", coloured) + where
+        where = painted(f"  {page.source}", "dim", coloured=coloured) if page.source else ""
+        yield painted(what, "bold", coloured=coloured) + where
     else:
         yield from paragraph(((what, "bold"),), width, coloured=coloured)
         yield from paragraph(((page.source, "dim"),), width, indent=2, coloured=coloured)
@@ -49,13 +49,13 @@ def _head(page: Page, width: int, coloured: bool) -> Iterator[str]:
     verdict = ("accepts its resources", "green") if page.accepted else ("refuses it", "bold red")
     yield from paragraph(("API server: ", verdict), width, coloured=coloured)
     for text in (*dict.fromkeys(page.errors), *page.refusals):
-        yield from _bullet(text, width, coloured, "red")
+        yield from _bullet(text, width, "red", coloured=coloured)
     for text in (*(f"warning: {one}" for one in page.warnings), *page.remarks):
-        yield from _bullet(text, width, coloured, "yellow")
+        yield from _bullet(text, width, "yellow", coloured=coloured)
     if page.placement is not None:
         yield from paragraph(_placement(page), width, coloured=coloured)
         for text in page.placement.events:
-            yield from _bullet(f"event: {text}", width, coloured, "yellow")
+            yield from _bullet(f"event: {text}", width, "yellow", coloured=coloured)
 
 
 def _placement(page: Page) -> tuple[Span, ...]:
@@ -68,12 +68,12 @@ def _placement(page: Page) -> tuple[Span, ...]:
     return "Kubelet: ", ("admits it", "green"), where
 
 
-def _sections(page: Page, width: int, wide: bool) -> Iterator[tuple[str, Iterable[Table], Iterable[str]]]:
+def _sections(page: Page, width: int, *, wide: bool) -> Iterator[tuple[str, Iterable[Table], Iterable[str]]]:
     """Titles with their tables and the notes below them."""
-    yield "What you wrote, and what it becomes", [_amounts(page.amounts, wide)], _legend(page.amounts)
+    yield "What you wrote, and what it becomes", [_amounts(page.amounts, wide=wide)], _legend(page.amounts)
     if page.effective:
         yield "What the pod counts as a whole", [_effective(page)], ()
-    yield "Cgroups", _cgroups(page.cgroups, wide or width >= _WIDE), _cgroup_notes(page)
+    yield "Cgroups", _cgroups(page.cgroups, wide=wide or width >= _WIDE), _cgroup_notes(page)
     if wide:
         yield "Where and why", [_origins(page.cgroups)], ()
     yield "What others count", [_counts(page.counts)], ()
@@ -87,7 +87,7 @@ def _origins(cgroups: Sequence[Cgroup]) -> Table:
     return table
 
 
-def _amounts(rows: Sequence[Amounts], wide: bool) -> Table:
+def _amounts(rows: Sequence[Amounts], *, wide: bool) -> Table:
     table = Table("OWNER", "KIND", "RESOURCE", "REQUEST", "LIMIT", *(["FIELD"] if wide else []), wrap=0)
     before = ""
     for row in rows:
@@ -123,29 +123,29 @@ def _effective(page: Page) -> Table:
     return table
 
 
-def _cgroups(cgroups: Sequence[Cgroup], wide: bool) -> Iterator[Table]:
+def _cgroups(cgroups: Sequence[Cgroup], *, wide: bool) -> Iterator[Table]:
     """The files every pod has, then a table of the others that some cgroup sets."""
     names = list(dict.fromkeys(file for cgroup in cgroups for file in cgroup.files if file not in _SAME_FOR_ALL))
     main = [name for name in names if name.startswith(_MAIN_FILES)]
     set_somewhere = {file for cgroup in cgroups for file, value in cgroup.files.items() if value not in ("0", "max")}
     others = [name for name in names if name in set_somewhere and name not in main]
-    yield _cgroup_table(cgroups, main, wide, scores=True)
+    yield _cgroup_table(cgroups, main, wide=wide, scores=True)
     if others:
-        yield _cgroup_table(cgroups, others, wide, scores=False)
+        yield _cgroup_table(cgroups, others, wide=wide, scores=False)
 
 
-def _cgroup_table(cgroups: Sequence[Cgroup], files: Sequence[str], wide: bool, *, scores: bool) -> Table:
+def _cgroup_table(cgroups: Sequence[Cgroup], files: Sequence[str], *, wide: bool, scores: bool) -> Table:
     least = min(_OWNER_WIDTH, max(len(cgroup.owner) for cgroup in cgroups))
     headings = ["OWNER", *files, *(["OOM SCORE"] if scores else [])]
     table = Table(*headings, right=len(files) + 1, wrap=0, least=least)
     for cgroup in cgroups:
         score = "" if cgroup.kind == "pod" else "?" if cgroup.oom_score_adj is None else str(cgroup.oom_score_adj)
-        values = [_file_value(file, cgroup.files.get(file, ""), wide) for file in files]
+        values = [_file_value(file, cgroup.files.get(file, ""), wide=wide) for file in files]
         table.add(cgroup.owner, *values, *([score] if scores else []))
     return table
 
 
-def _file_value(file: str, value: str, wide: bool) -> str:
+def _file_value(file: str, value: str, *, wide: bool) -> str:
     """Bytes with a readable form beside them, or that alone where the page is narrow."""
     if not file.startswith(("memory.", "hugetlb.")) or not value.isdigit() or value == "0":
         return value
@@ -187,5 +187,5 @@ def _others(count: Count) -> str:
     return ", ".join(f"{name} {text}" for name, text in count.amounts.items() if name not in ("cpu", "memory"))
 
 
-def _bullet(text: str, width: int, coloured: bool, style: str = "") -> list[str]:
+def _bullet(text: str, width: int, style: str = "", *, coloured: bool) -> list[str]:
     return paragraph(((text, style),), width, indent=2, coloured=coloured)

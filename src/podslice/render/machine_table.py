@@ -22,12 +22,12 @@ _LABEL = 11
 
 def to_text(machine: Machine, *, wide: bool = False, colour: bool = False) -> str:
     """The summary; `wide` adds every core with its threads and caches and writes all CPU lists in full."""
-    paint = _Paint(colour)
+    paint = _Paint(colour=colour)
     nodes = sorted(machine.nodes, key=lambda node: node.id) or [_as_node(node) for node in machine.kernel_nodes]
     parts = [
         _heading(machine, paint),
         _facts(machine, nodes, paint),
-        _node_table(machine, nodes, wide, paint),
+        _node_table(machine, nodes, paint, wide=wide),
         _distances(nodes, paint),
     ]
     if wide:
@@ -55,7 +55,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterabl
 
 
 class _Paint:
-    def __init__(self, colour: bool) -> None:
+    def __init__(self, *, colour: bool) -> None:
         self.colour = colour
 
     def _style(self, text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
@@ -204,17 +204,17 @@ def _uncore_group(core: Core) -> int:
     return core.uncore_caches[0] if core.uncore_caches else core.socket
 
 
-def _node_table(machine: Machine, nodes: Sequence[NUMANode], wide: bool, paint: _Paint) -> list[str]:
+def _node_table(machine: Machine, nodes: Sequence[NUMANode], paint: _Paint, *, wide: bool) -> list[str]:
     if not nodes:
         return []
     sizes = sorted({pool.page_size_ki for node in nodes for pool in node.hugepages if pool.num_pages})
     header = ["NUMA", "SOCKET", "CORES", "CPUS", "CPU LIST", "MEMORY", *(format_bytes(s * 1024) for s in sizes), "L3"]
-    rows = [(str(node.id), *_node_cells(machine, node, sizes, wide)) for node in nodes]
+    rows = [(str(node.id), *_node_cells(machine, node, sizes, wide=wide)) for node in nodes]
     lines = table(header, _collapse(rows), left=(0, 1, 4, len(header) - 1))
     return [paint.header(lines[0]), *lines[1:]]
 
 
-def _node_cells(machine: Machine, node: NUMANode, sizes: Sequence[int], wide: bool) -> list[str]:
+def _node_cells(machine: Machine, node: NUMANode, sizes: Sequence[int], *, wide: bool) -> list[str]:
     cpus = _node_cpus(machine, node)
     pages = {pool.page_size_ki: pool.num_pages for pool in node.hugepages}
     return [

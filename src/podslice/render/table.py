@@ -42,14 +42,14 @@ def format_table(
     widths = [max([len(heading), *(_length(row[i]) for row in rows)]) for i, heading in enumerate(headings)]
     if width is not None and not _fit(widths, headings, width):
         return paragraphs(headings, rows, width, bold=bold)
-    lines = [_GAP.join(_pad(h, widths[i], i in right) for i, h in enumerate(headings)).rstrip()]
+    lines = [_GAP.join(_pad(h, widths[i], right=i in right) for i, h in enumerate(headings)).rstrip()]
     if bold:
         lines[0] = style(lines[0], bold=True)
     for row in rows:
         cells = [_fold(cell, widths[i]) for i, cell in enumerate(row)]
         for line in range(max(map(len, cells))):
             parts = [cell[line] if line < len(cell) else "" for cell in cells]
-            lines.append(_GAP.join(_pad(part, widths[i], i in right) for i, part in enumerate(parts)).rstrip())
+            lines.append(_GAP.join(_pad(part, widths[i], right=i in right) for i, part in enumerate(parts)).rstrip())
     return "\n".join(lines)
 
 
@@ -93,7 +93,7 @@ def _fold(cell: str, width: int) -> list[str]:
     return [f"{styled[1]}{line}{styled[3]}" for line in folded(styled[2], width)]
 
 
-def _pad(cell: str, width: int, right: bool) -> str:
+def _pad(cell: str, width: int, *, right: bool) -> str:
     space = " " * (width - _length(cell))
     return space + cell if right else cell + space
 

@@ -21,7 +21,7 @@ def run(case: Json, quirks: Quirks) -> Json:
         return result | _encoded(case["kind"], case["version"], case["body"])
     gates = FeatureGates.from_overrides(case.get("featureGates") or {})
     try:
-        _verify(case["kind"], case["version"], case["body"].encode(), gates["PodLevelResourceManagers"])
+        _verify(case["kind"], case["version"], case["body"].encode(), pod_level=gates["PodLevelResourceManagers"])
     except CheckpointError as error:
         return result | {"admit": False, "error": str(error)}
     return result | {"admit": True}
@@ -40,7 +40,7 @@ def _encoded(kind: str, version: str, body: Json) -> Json:
     }
 
 
-def _verify(kind: str, version: str, data: bytes, pod_level: bool) -> None:
+def _verify(kind: str, version: str, data: bytes, *, pod_level: bool) -> None:
     if kind == "cpu":
         checkpoint_cpu.verify(checkpoint_cpu.decode(data, version), version, pod_level=pod_level)
     else:

@@ -141,6 +141,7 @@ class _Search:
         done: Steps,
         waiting: tuple[str, ...],
         away: tuple[str, ...],
+        *,
         placed: bool,
     ) -> Steps | None:
         """The steps that restart the `waiting` pods, start those that are `away`, and place the new one.
@@ -150,11 +151,13 @@ class _Search:
         if placed and not waiting and not away:
             return done
         for uid in reversed(away):
-            found = self._admitting(node, done, waiting, tuple(other for other in away if other != uid), uid, placed)
+            found = self._admitting(
+                node, done, waiting, tuple(other for other in away if other != uid), uid, placed=placed
+            )
             if found is not None:
                 return found
         if not placed:
-            found = self._admitting(node, done, waiting, away, "", placed)
+            found = self._admitting(node, done, waiting, away, "", placed=placed)
             if found is not None:
                 return found
         for uid in waiting:
@@ -162,7 +165,7 @@ class _Search:
             step = _stop(copy, uid)
             rest = tuple(other for other in waiting if other != uid)
             gone = tuple(other for other in self.movable if other in away or other == uid)
-            found = self._steps(copy, (*done, step), rest, gone, placed)
+            found = self._steps(copy, (*done, step), rest, gone, placed=placed)
             if found is not None:
                 return found
         return None
@@ -174,6 +177,7 @@ class _Search:
         waiting: tuple[str, ...],
         away: tuple[str, ...],
         uid: str,
+        *,
         placed: bool,
     ) -> Steps | None:
         """Go on after a pod, or for no `uid` the new one, was admitted; None if it is not."""
@@ -187,7 +191,7 @@ class _Search:
         own = pod.metadata.uid
         held = next((step.before for step in done if step.uid == own), CPUSet())
         step = RestartStep("start" if uid else "place", _name(pod), own, held, _owned(copy, own))
-        return self._steps(copy, (*done, step), waiting, away, placed or not uid)
+        return self._steps(copy, (*done, step), waiting, away, placed=placed or not uid)
 
 
 def _owned(node: Trial, uid: str) -> CPUSet:

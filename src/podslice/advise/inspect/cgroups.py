@@ -75,7 +75,7 @@ def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners:
             settings,
             quirks,
             oom_score_adj=score or 0,
-            quota_disabled=quota_disabled(container.name in owners, gates),
+            quota_disabled=quota_disabled(gates, owns_cpus=container.name in owners),
         )
         formula = oom_formula(pod, container, gates)
         older = ""
@@ -142,13 +142,17 @@ def _amount(size: int) -> str:
 def notes(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners: Collection[str]) -> tuple[str, ...]:
     """What the values do not say themselves: limits taken from the pod, limits the pod does not get, quota off."""
     weights = quirks.implied_limit_becomes_weight
-    return (*_quota_notes(pod, gates, node, owners), *_pod_notes(pod, gates), *_implied_notes(pod, gates, weights))
+    return (
+        *_quota_notes(pod, gates, node, owners),
+        *_pod_notes(pod, gates),
+        *_implied_notes(pod, gates, weights=weights),
+    )
 
 
 def _quota_notes(pod: Pod, gates: Gates, node: KnownNode, owners: Collection[str]) -> Iterator[str]:
     if not node.config.cpu_cfs_quota:
         yield "cpuCFSQuota is false: no CPU limit is enforced"
-    elif owners and quota_disabled(True, gates):
+    elif owners and quota_disabled(gates, owns_cpus=True):
         whole = " and so for the pod" if pod_quota_disabled(pod, gates, owners) else ""
         yield f"CFS quota is off for {', '.join(sorted(owners))} (CPUs of their own){whole}"
 
@@ -159,11 +163,11 @@ def _pod_notes(pod: Pod, gates: Gates) -> Iterator[str]:
     for name, file in (("cpu", "cpu.max"), ("memory", "memory.max")):
         having = [c for c in (*pod.spec.init_containers, *pod.spec.containers) if not _limit(c, name).is_zero()]
         lacking = [c.name for c in (*pod.spec.init_containers, *pod.spec.containers) if _limit(c, name).is_zero()]
-        if having and lacking and not declares_limit(pod, name, gates["PodLevelResources"]):
+        if having and lacking and not declares_limit(pod, name, pod_level=gates["PodLevelResources"]):
             yield f"the pod has no {file} because {', '.join(lacking)} {_has(lacking)} no {name} limit"
 
 
-def _implied_notes(pod: Pod, gates: Gates, weights: bool) -> Iterator[str]:
+def _implied_notes(pod: Pod, gates: Gates, *, weights: bool) -> Iterator[str]:
     if not gates["PodLevelResources"] or pod.spec.resources is None or not is_pod_level_resources_set(pod):
         return
     containers = [container for _, container in _in_order(pod)]

@@ -38,9 +38,9 @@ def effective(pod: Pod, gates: Gates, written: Pod, defaults: PodDefaults | None
         Effective(
             name,
             str(requests.get(name, "")),
-            _request_formula(pod, name, written, pod_level, known) if name in requests else "",
+            _request_formula(pod, name, written, known, pod_level=pod_level) if name in requests else "",
             str(limits.get(name, "")),
-            _limit_formula(pod, name, written, pod_level, known) if name in limits else "",
+            _limit_formula(pod, name, written, known, pod_level=pod_level) if name in limits else "",
         )
         for name in in_order({*requests, *limits})
     )
@@ -55,7 +55,7 @@ class _Side(NamedTuple):
     written: ResourceList
 
 
-def _request_formula(pod: Pod, name: str, written: Pod, pod_level: bool, defaults: PodDefaults) -> str:
+def _request_formula(pod: Pod, name: str, written: Pod, defaults: PodDefaults, *, pod_level: bool) -> str:
     given, before = (one.spec.resources.requests if one.spec.resources else None for one in (pod, written))
     counts = pod_level and is_pod_level_requests_set(pod)
     side = _Side("spec.resources.requests", own_requests, (given or {}) if counts else {}, before or {})
@@ -64,7 +64,7 @@ def _request_formula(pod: Pod, name: str, written: Pod, pod_level: bool, default
     return text if overhead is None else f"{text} + overhead {overhead}"
 
 
-def _limit_formula(pod: Pod, name: str, written: Pod, pod_level: bool, defaults: PodDefaults) -> str:
+def _limit_formula(pod: Pod, name: str, written: Pod, defaults: PodDefaults, *, pod_level: bool) -> str:
     given, before = (one.spec.resources.limits if one.spec.resources else None for one in (pod, written))
     counts = pod_level and is_pod_level_resources_set(pod)
     side = _Side("spec.resources.limits", own_limits, (given or {}) if counts else {}, before or {})

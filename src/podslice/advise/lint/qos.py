@@ -55,7 +55,7 @@ def _equal_integral_cpus(requests: ResourceList, limits: ResourceList) -> int:
     return cpus if cpus and requests.get("cpu") == limits["cpu"] else 0
 
 
-def _severity(subject: PodSubject, wants_cpus: bool) -> str:
+def _severity(subject: PodSubject, *, wants_cpus: bool) -> str:
     """Losing exclusive CPUs is a warning where the node is known to give them."""
     return WARNING if wants_cpus and subject.static_cpus else INFO
 
@@ -82,7 +82,7 @@ def _nearly_guaranteed(subject: PodSubject) -> Iterator[Problem]:
         gap.path,
         f"{owner} {gap.clause}; everything else is equal, so the pod is Burstable by this field alone",
         f"{gap.fix} to make it Guaranteed",
-        _severity(subject, wants_cpus),
+        _severity(subject, wants_cpus=wants_cpus),
     )
 
 
@@ -102,7 +102,7 @@ def _spoiled_by_container(subject: PodSubject) -> Iterator[Problem]:
         f"{spoiler.kind} {spoiler.container.name} has no resources while {others} equal requests and limits: "
         f"the pod is Burstable{lost}",
         f"give {spoiler.container.name} cpu and memory limits, or give the pod spec.resources",
-        _severity(subject, wants_cpus),
+        _severity(subject, wants_cpus=wants_cpus),
     )
 
 

@@ -74,19 +74,11 @@ def resolve(
     groups = Groups.of(machine)
     proven = True
     if affinity.mask is None:
-        affinity, proven = _checked(
-            _best(hints(), 0),
-            affinity.preferred,
-            _NO_DEFAULT,
-            _NO_PREFERRED_DEFAULT,
-        )
+        affinity, proven = _checked(_best(hints(), 0), _NO_DEFAULT, _NO_PREFERRED_DEFAULT, preferred=affinity.preferred)
     mask = affinity.mask or 0
     if is_short(machine, mask, request, crash=crash) or (whole_groups and groups.broken_by(mask)):
         affinity, surely = _checked(
-            _best(hints(), mask),
-            affinity.preferred,
-            _NO_EXTENSION,
-            _NO_PREFERRED_EXTENSION,
+            _best(hints(), mask), _NO_EXTENSION, _NO_PREFERRED_EXTENSION, preferred=affinity.preferred
         )
         mask, proven = affinity.mask or 0, proven and surely
     if groups.violated_by(mask):
@@ -98,7 +90,7 @@ def _best(hints: HintSet | None, within: Bits) -> BestHint | None:
     return None if hints is None else hints.best(within)
 
 
-def _checked(found: BestHint | None, preferred: bool, none: RefusalKind, worse: RefusalKind) -> BestHint:
+def _checked(found: BestHint | None, none: RefusalKind, worse: RefusalKind, *, preferred: bool) -> BestHint:
     if found is None:
         raise AdmissionError(none)
     if preferred and not found.hint.preferred:

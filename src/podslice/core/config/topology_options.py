@@ -64,7 +64,7 @@ def parse_options(options: Mapping[str, str]) -> TopologyManagerOptions:
     return TopologyManagerOptions(closest, limit)
 
 
-def check_machine(machine: Machine, policy: str, scope: str, options: TopologyManagerOptions, limited: bool) -> None:
+def check_machine(machine: Machine, policy: str, scope: str, options: TopologyManagerOptions, *, limited: bool) -> None:
     """Machine, policy and scope in upstream's order of checks (cpu-topology 9.1, steps 3 to 5). Raises `StartError`.
 
     `limited` False leaves out the limit on NUMA nodes, which only exists because upstream's merge is exponential.

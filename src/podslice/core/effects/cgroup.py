@@ -60,11 +60,11 @@ def pod_cgroup(
     shares, quota, memory = MIN_SHARES, None, None
     if qos != BEST_EFFORT:
         shares = milli_cpu_to_shares(requests.get("cpu", ZERO).milli_value())
-        if qos == GUARANTEED or declares_limit(pod, "cpu", pod_level):
+        if qos == GUARANTEED or declares_limit(pod, "cpu", pod_level=pod_level):
             counted = period if gates["CustomCPUCFSQuotaPeriod"] else DEFAULT_PERIOD_US
             quota = milli_cpu_to_quota(limits.get("cpu", ZERO).milli_value(), counted)
             quota = quota if enforce_cpu_limits else NO_QUOTA
-        if qos == GUARANTEED or declares_limit(pod, "memory", pod_level):
+        if qos == GUARANTEED or declares_limit(pod, "memory", pod_level=pod_level):
             memory = limits.get("memory", ZERO).value()
     return PodCgroup(shares, quota, None if quota is None else period, memory, huge_page_limits(requests))
 
@@ -75,7 +75,7 @@ def pod_unified(pod: Pod, gates: Mapping[str, bool], settings: CgroupSettings) -
     return pod_memory_qos(pod_qos(pod, gates), request, settings.reservation_policy)
 
 
-def declares_limit(pod: Pod, resource: str, pod_level: bool) -> bool:
+def declares_limit(pod: Pod, resource: str, *, pod_level: bool) -> bool:
     """True when the pod cgroup may carry a limit for cpu or memory: every container has one, or the pod does."""
     if pod_level and pod.spec.resources is not None and is_pod_level_resources_set(pod):
         own = limits_of(pod.spec.resources).get(resource)
@@ -108,7 +108,7 @@ def pod_cgroup_path(uid: str, qos: str, *, systemd: bool = True) -> str:
     return path
 
 
-def quota_disabled(owns_cpus: bool, gates: Mapping[str, bool]) -> bool:
+def quota_disabled(gates: Mapping[str, bool], *, owns_cpus: bool) -> bool:
     """True when a container's CPU quota is off."""
     return owns_cpus and gates["DisableCPUQuotaWithExclusiveCPUs"]
 
@@ -121,4 +121,4 @@ def pod_quota_disabled(pod: Pod, gates: Mapping[str, bool], owners: Collection[s
     """
     owning = (container.name in owners for container in containers_in_order(pod))
     managed = is_pod_level_resources_set(pod) and gates["PodLevelResourceManagers"]
-    return quota_disabled(all(owning) if managed else any(owning), gates)
+    return quota_disabled(gates, owns_cpus=all(owning) if managed else any(owning))

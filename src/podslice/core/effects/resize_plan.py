@@ -168,11 +168,11 @@ class _ResourcePlanner:
 
     def steps(self) -> Iterator[Step]:
         limit, request = self._limit_change(), self._request_change()
-        yield from self._write_limit(limit > 0)
-        yield from self._write_request(request > 0)
+        yield from self._write_limit(due=limit > 0)
+        yield from self._write_request(due=request > 0)
         yield from self._containers()
-        yield from self._write_request(request < 0)
-        yield from self._write_limit(limit < 0)
+        yield from self._write_request(due=request < 0)
+        yield from self._write_limit(due=limit < 0)
         if self.state != self.start:
             yield RecordPodLevel(self.resource)
 
@@ -184,7 +184,7 @@ class _ResourcePlanner:
             return 0
         return _compare(self.resize.target.cpu_shares, self.state.cpu_shares, self.quirks)
 
-    def _write_limit(self, due: bool) -> Iterator[Step]:
+    def _write_limit(self, *, due: bool) -> Iterator[Step]:
         if not due:
             return
         target = self.resize.target
@@ -195,7 +195,7 @@ class _ResourcePlanner:
             content = f"{_text(target.cpu_quota)} {period or 100_000}"
             yield from self._write("cpu.max", content, cpu_quota=target.cpu_quota, cpu_period=period)
 
-    def _write_request(self, due: bool) -> Iterator[Step]:
+    def _write_request(self, *, due: bool) -> Iterator[Step]:
         shares = self.resize.target.cpu_shares
         if due and shares is not None:
             yield from self._write("cpu.weight", str(shares_to_weight(shares)), cpu_shares=shares)

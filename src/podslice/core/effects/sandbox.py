@@ -32,7 +32,7 @@ def sandbox(
     requests = pod_requests(pod, pod_level=pod_level, overhead=False)
     limits = pod_limits(pod, pod_level=pod_level, overhead=False)
     if not quirks.sandbox_limits_are_partial_sums:
-        limits = {name: limits[name] for name in limits if declares_limit(pod, name, pod_level)}
+        limits = {name: limits[name] for name in limits if declares_limit(pod, name, pod_level=pod_level)}
     own = linux_resources(
         requests.get("cpu"),
         limits.get("cpu", ZERO),

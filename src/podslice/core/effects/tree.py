@@ -84,7 +84,7 @@ def pod_effects(
             settings,
             quirks,
             oom_score_adj=score,
-            quota_disabled=quota_disabled(pin.exclusive, gates),
+            quota_disabled=quota_disabled(gates, owns_cpus=pin.exclusive),
         )
         if gates["MemoryQoS"]:
             added = container_unified(pod, container, gates, settings)

@@ -78,7 +78,7 @@ def default_pod_level(pod: Pod, resources: ResourceRequirements, *, limits_too: 
     if not resources.limits and not resources.requests:
         return resources
     requests, limits = dict(resources.requests or {}), dict(resources.limits or {})
-    _fill_limits(pod, requests, limits, limits_too)
+    _fill_limits(pod, requests, limits, limits_too=limits_too)
     if limits and any(name not in requests for name in _FROM_CONTAINERS):
         totals = aggregate(pod, own_requests)
         for name in _FROM_CONTAINERS:
@@ -92,7 +92,7 @@ def default_pod_level(pod: Pod, resources: ResourceRequirements, *, limits_too: 
     return replace(resources, requests=requests or resources.requests, limits=limits or resources.limits)
 
 
-def _fill_limits(pod: Pod, requests: ResourceList, limits: ResourceList, limits_too: bool) -> None:
+def _fill_limits(pod: Pod, requests: ResourceList, limits: ResourceList, *, limits_too: bool) -> None:
     if not limits_too and not _limits_hugepages(pod):
         return
     for name, amount in aggregate(pod, own_limits).items():

@@ -69,7 +69,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         managers_on = gates["PodLevelResourceManagers"]
         managed = pod_level and managers_on
         containers = tuple(
-            _container(container, init, qos == "Guaranteed", managed)
+            _container(container, init=init, pod_guaranteed=qos == "Guaranteed", managed=managed)
             for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
             for container in group
         )
@@ -79,7 +79,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             pod_level=pod_level,
             managed=managed,
             ignored=pod_level and not (managers_on and gates["PodLevelResources"]),
-            cpus=_pod_cpus(pod, qos, managed, containers),
+            cpus=_pod_cpus(pod, qos, containers, managed=managed),
             containers=containers,
             spec=pod,
         )
@@ -95,7 +95,7 @@ def integral_cpus(quantity: Quantity | None) -> int:
     return cpus if cpus * 1000 == milli or wrap_int64(cpus * 1000) == milli else 0
 
 
-def _container(container: Container, init: bool, pod_guaranteed: bool, managed: bool) -> AdmissionContainer:
+def _container(container: Container, *, init: bool, pod_guaranteed: bool, managed: bool) -> AdmissionContainer:
     requests = container.resources.requests or {}
     limits = container.resources.limits or {}
     guaranteed = is_container_equivalent_guaranteed(container)
@@ -111,7 +111,7 @@ def _container(container: Container, init: bool, pod_guaranteed: bool, managed: 
     )
 
 
-def _pod_cpus(pod: Pod, qos: str, managed: bool, containers: tuple[AdmissionContainer, ...]) -> int:
+def _pod_cpus(pod: Pod, qos: str, containers: tuple[AdmissionContainer, ...], *, managed: bool) -> int:
     if managed:
         resources = pod.spec.resources
         requests = (resources.requests if resources else None) or {}

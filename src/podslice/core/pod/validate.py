@@ -39,25 +39,30 @@ def validate_pod(pod: Pod, gates: Mapping[str, bool], *, whole_pages: bool = Tru
     errors: list[FieldError] = []
     if not spec.containers:
         errors.append(required("spec.containers"))
-    _containers(errors, spec.containers, "containers", claims, whole_pages)
+    _containers(errors, spec.containers, "containers", claims, whole_pages=whole_pages)
     if spec.init_containers:
-        _containers(errors, spec.init_containers, "initContainers", claims, whole_pages)
+        _containers(errors, spec.init_containers, "initContainers", claims, whole_pages=whole_pages)
     if spec.ephemeral_containers:
-        _containers(errors, spec.ephemeral_containers, "ephemeralContainers", claims, whole_pages)
+        _containers(errors, spec.ephemeral_containers, "ephemeralContainers", claims, whole_pages=whole_pages)
         errors += _ephemeral_errors(spec.ephemeral_containers)
     errors += name_errors(pod)
     errors += policy_errors(spec)
     if spec.resources is not None and gates["PodLevelResources"]:
-        errors += _pod_level_errors(pod, spec.resources, claims, whole_pages)
+        errors += _pod_level_errors(pod, spec.resources, claims, whole_pages=whole_pages)
     if spec.overhead:
-        errors += _overhead_errors(spec.overhead, whole_pages)
+        errors += _overhead_errors(spec.overhead, whole_pages=whole_pages)
     if spec.os is not None or spec.active_deadline_seconds is not None or pod.metadata.annotations:
         errors += _other_errors(pod)
     return errors
 
 
 def _containers(
-    errors: list[FieldError], containers: tuple[Container, ...], field: str, claims: Collection[str], whole_pages: bool
+    errors: list[FieldError],
+    containers: tuple[Container, ...],
+    field: str,
+    claims: Collection[str],
+    *,
+    whole_pages: bool,
 ) -> None:
     for index, container in enumerate(containers):
         if not is_plain(container.resources):
@@ -72,7 +77,7 @@ def _ephemeral_errors(containers: tuple[Container, ...]) -> Iterator[FieldError]
 
 
 def _pod_level_errors(
-    pod: Pod, resources: ResourceRequirements, claims: Collection[str], whole_pages: bool
+    pod: Pod, resources: ResourceRequirements, claims: Collection[str], *, whole_pages: bool
 ) -> Iterator[FieldError]:
     if pod.spec.os is not None and pod.spec.os.name == "windows":
         yield forbidden(_POD_LEVEL, "may not be set for a windows pod")
@@ -120,7 +125,7 @@ def _container_limit_errors(pod: Pod, limits: ResourceList) -> Iterator[FieldErr
                 yield invalid(f"{_POD_LEVEL}.containers[{index}][{name}].limits", limit, detail)
 
 
-def _overhead_errors(overhead: ResourceList, whole_pages: bool) -> list[FieldError]:
+def _overhead_errors(overhead: ResourceList, *, whole_pages: bool) -> list[FieldError]:
     return requirements_errors(ResourceRequirements(limits=overhead), "spec.overhead", whole_pages=whole_pages)
 
 

@@ -58,9 +58,11 @@ def requirements_errors(
     limits, requests = resources.limits or {}, resources.requests or {}
     errors = [*_claim_errors(resources, path, claims)]
     for name, limit in limits.items():
-        errors += _amount_errors(name, limit, f"{path}.limits[{name}]", pod_level, whole_pages)
+        errors += _amount_errors(name, limit, f"{path}.limits[{name}]", pod_level=pod_level, whole_pages=whole_pages)
     for name, request in requests.items():
-        errors += _amount_errors(name, request, f"{path}.requests[{name}]", pod_level, whole_pages)
+        errors += _amount_errors(
+            name, request, f"{path}.requests[{name}]", pod_level=pod_level, whole_pages=whole_pages
+        )
         errors += _request_errors(name, request, limits.get(name), path)
     if lacks_base_for_hugepages(limits, requests):
         errors.append(forbidden(path, LONE_HUGEPAGES))
@@ -81,7 +83,9 @@ def _claim_errors(resources: ResourceRequirements, path: str, claims: Collection
             yield not_found(f"{path}.claims[{index}]", name, detail if claims else f"{detail} which is empty")
 
 
-def _amount_errors(name: str, amount: Quantity, path: str, pod_level: bool, whole_pages: bool) -> Iterator[FieldError]:
+def _amount_errors(
+    name: str, amount: Quantity, path: str, *, pod_level: bool, whole_pages: bool
+) -> Iterator[FieldError]:
     problems = name_problems(name) if pod_level else container_name_problems(name)
     for problem in problems:
         yield invalid(path, name, problem)

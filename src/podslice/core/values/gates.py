@@ -103,7 +103,7 @@ class FeatureGates(Mapping[str, bool]):
                     continue
                 unknown.append(name)
             elif gate.locked and value != gate.default:
-                raise GateError(_locked(name, value))
+                raise GateError(_locked(name, value=value))
             else:
                 effective[name] = value
         for group, stage in (("AllAlpha", _ALPHA), ("AllBeta", _BETA)):
@@ -126,7 +126,7 @@ class FeatureGates(Mapping[str, bool]):
         return len(self._effective)
 
 
-def _locked(name: str, value: bool) -> str:
+def _locked(name: str, *, value: bool) -> str:
     shown = ("false", "true")
     return f"cannot set feature gate {name} to {shown[value]}, feature is locked to {shown[not value]}"
 
@@ -138,7 +138,7 @@ def check_gates(overrides: Mapping[str, bool], minor: int = NEWEST, *, besides: 
     problems, hints = [], []
     for name, value in sorted(overrides.items()):
         if name in states and states[name].locked and value != states[name].default:
-            problems.append(_locked(name, value))
+            problems.append(_locked(name, value=value))
             hints.append("remove it")
         elif name not in states and name not in besides:
             problems.append(f"unrecognized feature gate: {name}")

@@ -108,7 +108,7 @@ class Quantity:
         if quotient < INT64_MAX and (self.small or self.nano >= 0):
             quotient += rest != 0
             return quotient if self.nano >= 0 else -quotient
-        return _overflowed(_unscale(self.nano, self.scale), self.scale - exponent, self.small)
+        return _overflowed(_unscale(self.nano, self.scale), self.scale - exponent, small=self.small)
 
     def as_int64(self) -> int | None:
         """The value as upstream's fast integer conversion gives it, None where that fails (pod-level-resources 1.4)."""
@@ -221,7 +221,7 @@ class Quantity:
 ZERO = Quantity(0)
 
 
-def _rebuild(nano: int, fmt: str, scale: int, text: str | None, small: bool) -> Quantity:
+def _rebuild(nano: int, fmt: str, scale: int, text: str | None, small: bool) -> Quantity:  # noqa: FBT001
     return Quantity(nano, fmt, scale, text, small=small)
 
 
@@ -242,7 +242,7 @@ def _unscale(nano: int, scale: int) -> int:
     return nano // _ten(9 + scale) if scale >= -9 else nano * _ten(-9 - scale)
 
 
-def _overflowed(unscaled: int, shift: int, small: bool) -> int:
+def _overflowed(unscaled: int, shift: int, *, small: bool) -> int:
     """What upstream's integer conversion makes of `unscaled * 10**shift` when it does not fit, or is big and negative:
     some paths wrap, some give 0, and negative big values are truncated and then raised by one."""
     if shift >= 0:

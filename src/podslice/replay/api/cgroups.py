@@ -212,7 +212,7 @@ def _container_cgroups(node: NodeCase) -> Any:
 def _container(node: NodeCase, kind: str, container: Container, score: int) -> Json:
     pod, gates, settings = node.pod, node.gates, node.settings()
     owns = container.name in node.exclusive
-    disabled = quota_disabled(owns, gates)
+    disabled = quota_disabled(gates, owns_cpus=owns)
     resources = container_resources(
         pod, container, gates, settings, node.quirks, oom_score_adj=score, quota_disabled=disabled
     )

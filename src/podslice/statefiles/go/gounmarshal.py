@@ -190,7 +190,7 @@ class _Decoder:
         if not isinstance(value, Number):
             self.mismatch(_kind_of(value), kind.name)
             return old
-        number = _integer(value.text, kind.signed)
+        number = _integer(value.text, signed=kind.signed)
         if number is None:
             self.mismatch(f"number {value.text}", kind.name)
             return old
@@ -210,7 +210,7 @@ class _Decoder:
         return old
 
 
-def _integer(text: str, signed: bool) -> int | None:
+def _integer(text: str, *, signed: bool) -> int | None:
     if len(text) > 20:
         return None
     try:

@@ -99,7 +99,7 @@ def _pod(uid: str, held: _Held) -> Pod:
     containers: list[Container] = []
     ended: list[Container] = []
     for name, own in named.items():
-        container = Container(name=name, resources=_requirements(own, guaranteed, shared=budget is not None))
+        container = Container(name=name, resources=_requirements(own, guaranteed=guaranteed, shared=budget is not None))
         (ended if budget is None and _has_ended(uid, name, held) else containers).append(container)
     whole = None
     if budget is not None:
@@ -119,7 +119,7 @@ def _has_ended(uid: str, name: str, held: _Held) -> bool:
     return any(cpus[name] & cpus[other] for other in later)
 
 
-def _requirements(own: dict[str, Quantity], guaranteed: bool, *, shared: bool) -> ResourceRequirements:
+def _requirements(own: dict[str, Quantity], *, guaranteed: bool, shared: bool) -> ResourceRequirements:
     """Equal requests and limits; a container that shares its pod's resources asks for nothing of its own."""
     if not guaranteed or (shared and "cpu" not in own):
         own = {name: amount for name, amount in own.items() if name not in ("cpu", "memory")}
