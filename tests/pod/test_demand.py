@@ -171,3 +171,13 @@ def test_pod_level_status_without_a_value() -> None:
     """After an infeasible resize a pod-level key that the status lacks counts as 0."""
     one = running(stanza=requirements("400m/-", "600m/-"), resources={"requests": {}}, **INFEASIBLE)
     assert milli(pod_requests(one, status=StatusUse.POD_LEVEL)) == 0
+
+
+def test_overhead_is_added_to_limits_that_exist() -> None:
+    """The sandbox' overhead raises a limit; a resource without a limit, or with one of zero, stays without."""
+    limited = pod(
+        {"limits": {"cpu": "1", "memory": "0"}}, overhead={"cpu": "250m", "memory": "64Mi", "example.com/x": "1"}
+    )
+    limits = pod_limits(limited)
+    assert {name: str(amount) for name, amount in limits.items()} == {"cpu": "1250m", "memory": "0"}
+    assert str(pod_limits(limited, overhead=False)["cpu"]) == "1"

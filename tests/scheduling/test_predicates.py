@@ -142,6 +142,12 @@ def test_devices_in_use_raise_what_is_allocatable():
     assert check(wanted, devices_in_use={"example.com/gpu": 2}, **gone) == Verdict()
 
 
+def test_devices_in_use_lower_nothing():
+    """A pod that holds one of two devices may run beside another that holds the second."""
+    wanted, other = pod(requests={"example.com/gpu": "1"}), pod("other", {"example.com/gpu": "1"})
+    assert check(wanted, other, devices_in_use={"example.com/gpu": 1}) == Verdict()
+
+
 @pytest.mark.parametrize(
     ("fields", "refusal"),
     [

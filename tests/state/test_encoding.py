@@ -216,7 +216,7 @@ def test_the_remembering_device_encoder_writes_the_same_bytes(changes: list[tupl
         if bits == 15:
             records.pop(uid, None)
         else:
-            response = AllocateResponse(envs={"DEVICES": str(bits)}) if bits % 2 else None
+            response = AllocateResponse(envs={"DEVICES": str(bits)} if bits % 2 else {})
             records.setdefault(uid, {}).setdefault("app", {})[resource] = Held(bits, pool.by_node(bits), response)
         found = encoder.encode(records, {name: (one, one.healthy) for name, one in pools.items()})
         entries = [PodDevicesEntry(*entry) for entry in entries_of(records)]

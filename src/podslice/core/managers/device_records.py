@@ -20,7 +20,7 @@ class Held(NamedTuple):
 
     devices: Bits
     by_node: dict[int, list[str]]
-    response: AllocateResponse | None
+    response: AllocateResponse
 
 
 PodRecords: TypeAlias = "dict[str, dict[str, Held]]"
@@ -67,7 +67,8 @@ def every(records: Records) -> Iterator[tuple[str, str, str, Held]]:
 def entries_of(records: Records) -> list[DeviceRecord]:
     """The records as the checkpoint keeps them."""
     return [
-        DeviceRecord(uid, name, resource, held.by_node, _response(held)) for uid, name, resource, held in every(records)
+        DeviceRecord(uid, name, resource, held.by_node, encode_response(held.response))
+        for uid, name, resource, held in every(records)
     ]
 
 
@@ -87,15 +88,11 @@ class DeviceStateEncoder:
             key = uid, container, resource
             old = known.get(key)
             if old is None or old.source is not held:
-                entry = checkpoint_devices.PodDevicesEntry(*key, held.by_node, _response(held))
+                entry = checkpoint_devices.PodDevicesEntry(*key, held.by_node, encode_response(held.response))
                 old = checkpoint_devices.entry_member(held, entry)
             self._entries[key] = old
         self._resources = renew(self._resources, healthy, _resource)
         return checkpoint_devices.file_of(self._entries.values(), self._resources.values(), self._checksum)
-
-
-def _response(held: Held) -> bytes:
-    return encode_response(held.response) if held.response else b""
 
 
 def _resource(resource: str, source: tuple[DevicePool, Bits]) -> Member:

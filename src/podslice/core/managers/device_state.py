@@ -86,7 +86,7 @@ class DeviceState(msgspec.Struct, frozen=True):
         """The devices in use, computed from the records."""
         used: dict[str, Bits] = {}
         for _, _, resource, held in every(self.records):
-            used[resource] = used.get(resource, 0) | (held.devices if held.response is not None else 0)
+            used[resource] = used.get(resource, 0) | held.devices
         return replace(self, used=used)
 
     def written(self) -> DeviceState:

@@ -14,7 +14,7 @@ from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.machine.devices import Device
 from podslice.core.managers.context import NodeContext
-from podslice.core.managers.device_plugin import AllocateResponse, DevicePlugin, PluginError, RunOptions
+from podslice.core.managers.device_plugin import DevicePlugin, PluginError, RunOptions
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_records import DeviceContent, DeviceStateEncoder, Held, Records, entries_of
 from podslice.core.managers.device_state import DeviceState
@@ -362,7 +362,7 @@ class DeviceManager:
         if not before:
             self._pre_start(pod.uid, container.name, requests)
         held = self.state.of(pod.uid, container.name)
-        return RunOptions.combine([held[name].response or AllocateResponse() for name in sorted(held)])
+        return RunOptions.combine([held[name].response for name in sorted(held)])
 
     def _pre_start(self, uid: str, container: str, requests: Mapping[str, int]) -> None:
         for resource in requests:
