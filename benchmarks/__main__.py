@@ -27,6 +27,7 @@ def all_cases() -> Iterator[Case]:
     modules = (recorded, api, steps, admissions, awkward)
     yield from chain.from_iterable(module.cases() for module in modules)
     yield from admissions.lives()
+    yield from admissions.values()
 
 
 def results(only: str, repeat: int, *, cpu_time: bool) -> Iterator[Result]:

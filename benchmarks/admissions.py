@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.measure import Case
 from benchmarks.nodes import ALL_RESOURCES, Prepare, config, devices, machine, pod
-from podslice import KubeletConfig, Node
+from podslice import Digester, KubeletConfig, Node, decide, release, shape_of
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
@@ -152,3 +152,60 @@ def lives() -> Iterator[Case]:
     yield Case("life", "make both state files, 51 pods, one of them new", _encoding)
     with tempfile.TemporaryDirectory() as folder:
         yield Case("life", "decide and write both state files, 51 pods", partial(_writing, Path(folder)))
+
+
+def values() -> Iterator[Case]:
+    """States as values: what a scheduler or a simulation asks of them."""
+    for policy in ("none", "restricted", "single-numa-node"):
+        yield Case("values", f"decide + release, 2 NUMA x 96 CPUs, 8 devices, CPU + memory, {policy}",
+                   partial(_decision, policy))  # fmt: skip
+    yield Case("values", "copy a node of 60 pods", _copying)
+    yield Case("values", "go on from a state of 60 pods", _going_on)
+    yield Case("values", "digest of a state of 60 pods, one of them new", _digest)
+
+
+def _decision(policy: str) -> Prepare:
+    node = Node(machine(2, cpus_per_node=48), config(memory=True, policy=policy), devices=devices(2))
+    wanted = {"example.com/gpu": "1"}
+    for i in range(3):
+        assert node.admit(pod(f"p{i}", further=wanted)).admitted
+    rules, state = node.rules, node.state
+    one = shape_of(rules, pod(further=wanted))
+
+    def cycle() -> None:
+        decided = decide(rules, state, one)
+        assert decided.refusal is None
+        release(rules, decided.state, "bench")
+
+    return lambda: cycle
+
+
+def _full() -> Node:
+    node = Node(machine(8, cpus_per_node=32), config(memory=True, policy="best-effort"))
+    for i in range(60):
+        assert node.admit(pod(f"p{i}", cpus=2)).admitted
+    return node
+
+
+def _copying() -> Prepare:
+    node = _full()
+    return lambda: node.copy
+
+
+def _going_on() -> Prepare:
+    node = _full()
+    rules, state = node.rules, node.state
+    return lambda: lambda: Node.of(rules, state).kubelet
+
+
+def _digest() -> Prepare:
+    node, digester = _full(), Digester()
+    one = pod(cpus=2)
+
+    def prepare() -> Callable[[], Any]:
+        node.remove("bench")
+        digester.of(node.state)
+        node.admit(one)
+        return lambda: digester.of(node.state)
+
+    return prepare

@@ -8,36 +8,41 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
 from benchmarks.measure import Result
 from benchmarks.nodes import config, machine
-from podslice import Node
+from podslice import Machine, Node
+from podslice.core.decide import start
 from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import compare
 
 
 def results() -> Iterator[Result]:
-    yield _memory_of_a_node()
+    yield _memory_of_a_node("shared machine", 20, lambda made: Node(made, config(memory=True)))
+    rules, state = start(machine(2, cpus_per_node=32), config(memory=True))
+    yield _memory_of_a_node("shared rules", 2, lambda made: Node.of(rules, state))
     yield _import_time()
     yield from _replay_rate()
 
 
-def _memory_of_a_node(number: int = 200) -> Result:
-    """Idle simulated nodes that share their machine."""
-    made, settings = machine(2, cpus_per_node=32), config(memory=True)
-    nodes = [Node(made, settings)]
+def _memory_of_a_node(shared: str, target: float, make: Callable[[Machine], Node], number: int = 200) -> Result:
+    """Idle simulated nodes that share their machine or all their rules, each asked once for what is free."""
+    made = machine(2, cpus_per_node=32)
+    nodes = [make(made)]
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    nodes += [Node(made, settings) for _ in range(number)]
+    nodes += [make(made) for _ in range(number)]
+    for node in nodes:
+        assert node.assignable_cpus
     gc.collect()
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     size = (after - before) / 1024 / number
-    return Result("figures", "idle node, 2 NUMA x 64 CPUs, shared machine", round(size, 1), target=20, unit="KiB")
+    return Result("figures", f"idle node, 2 NUMA x 64 CPUs, {shared}", round(size, 1), target=target, unit="KiB")
 
 
 def _import_time() -> Result:

@@ -66,7 +66,12 @@ GOALS = (
          (explain.EXPLAINED,), unit="ms"),
     Goal("inspect, CPU for each pod, without and with a node", explain.INSPECT_LIMIT, explain.GROUP,
          prefix=explain.INSPECTED, unit="ms"),
-    Goal("memory per idle node, machine shared", 20, "figures", prefix="idle node", unit="KiB"),
+    Goal("decide + release on a value, 2 NUMA, 96 CPUs, 8 devices, CPU + memory", 60, "values", prefix="decide"),
+    Goal("copy of a node with 60 pods", 1, "values", prefix="copy"),
+    Goal("a node made of a state with 60 pods", 100, "values", prefix="go on"),
+    Goal("memory per idle node, machine shared", 20, "figures", ("idle node, 2 NUMA x 64 CPUs, shared machine",),
+         unit="KiB"),
+    Goal("the same, rules shared", 2, "figures", ("idle node, 2 NUMA x 64 CPUs, shared rules",), unit="KiB"),
 )  # fmt: skip
 
 
