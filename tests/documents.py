@@ -21,7 +21,7 @@ def read_document(text: str, kind: str) -> dict[str, Any]:
 
 
 def check_document(document: Any, kind: str | None = None) -> None:
-    """Fail unless this is a document (of this kind) that says what its schema describes and nothing besides."""
+    """Fail unless this is a document (of this kind) that says what its schema describes and nothing else."""
     assert isinstance(document, dict)
     assert document.get("apiVersion") == API_VERSION
     assert document.get("kind") in ((kind,) if kind else KINDS)

@@ -140,7 +140,7 @@ def test_container_knows_its_cpus(tmp_path: Path) -> None:
 
 
 def test_runtime_restarts(tmp_path: Path) -> None:
-    """The runtime goes and comes back: same sets, and what ended meanwhile is free."""
+    """The runtime goes and comes back: same sets, and what ended in between is free."""
 
     async def test(world: World) -> None:
         first = (await world.run(make_pod("a", ("app", "4"))))["app"].cpus

@@ -309,7 +309,7 @@ def test_not_ready_while_the_api_server_is_away(tmp_path: Path) -> None:
 
 
 def test_unhealthy_when_a_loop_stands_still(tmp_path: Path) -> None:
-    """A loop that has not turned for far too long is what a restart mends, so `/healthz` is bad."""
+    """A loop that has not turned for far too long is what a restart helps with, so `/healthz` is bad."""
     now = [0.0]
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
@@ -338,7 +338,7 @@ def test_state_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytes
     (0o755, ["cpu_manager_state", "config.yaml"], 0o755), (None, [], 0o700),
 ])  # fmt: skip
 def test_state_directory_is_private(tmp_path: Path, mode: int | None, inside: list[str], after: int) -> None:
-    """It is made 0700 and mended where it is open, unless it holds what is not ours: then that is said."""
+    """It is made 0700, also where it is open, unless it holds what is not ours: then that is said."""
     folder = tmp_path / "state"
     if mode is not None:
         folder.mkdir()

@@ -191,7 +191,7 @@ def test_a_disk_that_comes_back_opens_the_state(tmp_path: Path, monkeypatch: pyt
 
 
 def test_damage_is_not_healed(tmp_path: Path) -> None:
-    """A file that makes no sense is for people to mend."""
+    """A file that makes no sense is for people to correct."""
 
     async def test(world: World) -> None:
         await world.run(make_pod("a", ("app", "4")))

@@ -342,7 +342,7 @@ def test_200_pods_in_and_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "empty", "zeros", "flipped", "other"])
 def test_damaged_state_file(tmp_path: Path, name: str, damage: str) -> None:
     """Whatever happened to a state file, running containers keep what they have and nothing exclusive is given away;
-    the mended file makes the node whole again."""
+    the repaired file makes the node whole again."""
 
     async def test(world: World) -> None:
         await world.run(make_pod("a", ("app", "4")))

@@ -338,7 +338,7 @@ def test_devices_are_kept_over_a_restart(tmp_path: Path) -> None:
 
 def test_slow_plugins_do_not_use_up_the_runtimes_patience(tmp_path: Path) -> None:
     """All calls of one decision share a budget below the runtime's limit of two seconds, whatever the number of
-    containers; the next decision has it anew."""
+    containers; the next decision has it again."""
     assert CALL_SECONDS <= 1.2
 
     async def test(world: DeviceWorld, sample: SamplePlugin) -> None:

@@ -31,7 +31,7 @@ def count(container: FakeContainer) -> int:
 
 
 def test_admitted_as_a_whole_when_there_is_room(tmp_path: Path) -> None:
-    """A pod that was refused at its init container is decided anew at each try, and is then admitted with all its
+    """A pod that was refused at its init container is decided again at each try, and is then admitted with all its
     containers; before that it holds nothing."""
 
     async def test(world: World) -> None:
@@ -55,7 +55,7 @@ def test_admitted_as_a_whole_when_there_is_room(tmp_path: Path) -> None:
 
 
 def test_the_same_question_is_answered_from_memory(tmp_path: Path) -> None:
-    """Nothing is decided, said or counted again while nothing has changed; another specification is asked anew."""
+    """Nothing is decided, said or counted again while nothing has changed; another specification is asked again."""
 
     async def test(world: World) -> None:
         sandbox = await open_pod(world, "big", "40")
@@ -179,7 +179,7 @@ def test_too_large_a_pod_is_refused(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_known_bugs_of_runtimes(version: str, bugs: int) -> None:
-    """A runtime that is known to leak, hang or miss pods is named with what mends it."""
+    """A runtime that is known to leak, hang or miss pods is named with what fixes it."""
     found = warnings_of("containerd", version)
     assert len(found) == bugs
     assert all(f"containerd {version}: " in line and "update to" in line for line in found)

@@ -49,7 +49,7 @@ def test_events_of_a_decision_are_posted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("profile", "there"), [("podslice", True), ("kubelet-1.36", False)])
 def test_metrics_the_kep_names(tmp_path: Path, profile: str, *, there: bool) -> None:
-    """Duration in seconds and pods that could not be aligned, where v1.36.2 is not to be told apart from."""
+    """Duration in seconds and pods that could not be aligned are counted in profile podslice only."""
     reporter = AgentReporter()
     owner = Owner(tmp_path, from_synthetic(MACHINE), agent_config(), reporter=reporter, profile=profile)
     reporter.metrics = Metrics(owner)

@@ -16,7 +16,7 @@ SMALL = "pack:1 numa:2(memory=16GB) core:4 pu:2"
 
 
 def checked(setup: Setup, pod: Pod, plan: RestartPlan) -> None:
-    """Do what the plan says on a node built anew."""
+    """Do what the plan says on a new node."""
     node = setup.node()
     specs = {other.metadata.uid: other for other in setup.running}
     away = set()

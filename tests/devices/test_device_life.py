@@ -212,7 +212,7 @@ def test_undo_of_a_pod_leaves_no_trace(wanted, mask):
 )
 def test_a_pod_that_comes_again_is_a_new_pod(quirks, second):
     """What an init container had in a former life of the pod is not offered again; a kubelet hands out a device that
-    has become unhealthy meanwhile."""
+    has become unhealthy since."""
     devices = manager(gpus(0, 0), quirks=quirks)
     assert admit(devices, pod("u", init=({GPU: 2},))) == ""
     remove(devices, "u")

@@ -9,7 +9,7 @@ from tests.explain.random_nodes import Setup
 
 
 def works(setup: Setup, pod: Pod, fix: Fix) -> bool:
-    """True when a node built anew, changed as the fix says, admits the pod and keeps or takes back all it should."""
+    """True when a new node, changed as the fix says, admits the pod and keeps or takes back all it should."""
     change = fix.change
     if isinstance(change, EditPod):
         return setup.node().admit(change.pod).admitted

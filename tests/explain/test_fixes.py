@@ -48,7 +48,7 @@ def check_fixes(setup: Setup, pod: Pod) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_fix_admits_the_pod(seed: int) -> None:
-    """Whatever is printed works when it is applied to a node built anew."""
+    """Whatever is printed works when it is applied to a new node."""
     for setup, pod in refusals(seed):
         check_fixes(setup, pod)
 

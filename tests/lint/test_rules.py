@@ -1,4 +1,4 @@
-"""Every lint rule, with something it finds and the mended form it accepts."""
+"""Every lint rule, with something it finds and the corrected form it accepts."""
 
 from __future__ import annotations
 
@@ -431,7 +431,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.severity}")
 def test_pod_rule(case: Case) -> None:
-    """The rule finds the bad pod at the field that is wrong, with the numbers, and is content with the mended one."""
+    """The rule finds the bad pod at the wrong field, with the numbers, and is content with the corrected one."""
     found = [finding for finding in check(case.bad, case.node) if finding.id == case.rule]
     assert len(found) == 1, found
     assert (found[0].path, found[0].severity) == (case.path, case.severity)
@@ -599,7 +599,7 @@ NODE_CASES = [
 
 @pytest.mark.parametrize("case", NODE_CASES, ids=lambda case: f"{case.rule}-{case.path}")
 def test_node_rule(case: NodeCase) -> None:
-    """The rule finds the bad configuration at the field that is wrong and is content with the mended one."""
+    """The rule finds the bad configuration at the field that is wrong and is content with the corrected one."""
     found = [finding for finding in lint_kubelet(case.bad, ALL) if finding.id == case.rule]
     assert len(found) == 1, found
     assert (found[0].path, found[0].severity) == (case.path, case.severity)

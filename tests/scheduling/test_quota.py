@@ -91,7 +91,7 @@ def test_pod_level_instead_of_containers(gates: Any, quirks: Quirks, missing: st
 
 
 def test_scopes() -> None:
-    """Pods are told apart by their deadline and by their QoS class, stored or computed."""
+    """Pods are distinguished by their deadline and by their QoS class, stored or computed."""
     best_effort = pod({}, activeDeadlineSeconds=5)
     assert [matches_scope(best_effort, scope, ON) for scope in ("Terminating", "NotTerminating")] == [True, False]
     assert [matches_scope(best_effort, scope, ON) for scope in ("BestEffort", "NotBestEffort")] == [True, False]

@@ -165,7 +165,7 @@ _CHANGE = st.tuples(
 def test_the_remembering_cpu_encoder_writes_the_same_bytes(
     changes: list[tuple[str, str, str, int]], version: str
 ) -> None:
-    """After every change, the encoder that remembers pods writes what one that starts anew writes."""
+    """After every change, the encoder that remembers pods writes what a new one writes."""
     state, encoder = CPUState(), CPUStateEncoder()
     for what, pod, container, cpus in changes:
         if what == "assign":

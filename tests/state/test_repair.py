@@ -76,7 +76,7 @@ def test_an_unreadable_file_becomes_an_empty_state() -> None:
 
 
 def test_memory_that_does_not_fit_is_dropped() -> None:
-    """The books are made anew; blocks beyond the node's memory go, with a word."""
+    """The accounts are computed again; blocks beyond the node's memory go, with a word."""
     checkpoint = samples.memory_without_pods()
     assert checkpoint.entries is not None
     checkpoint.entries["pod-z"] = {"big": [checkpoint_memory.Block((0,), "memory", 12 * samples.GIB)]}

@@ -130,7 +130,7 @@ def device_of(message: api.Device) -> Device:
 
 class DevicePlugins:
     """The registration socket and everybody who registered. `node` gives the current node, None in safe mode;
-    plugins that register meanwhile are handed to the next one by `attach`. `listed` are the devices by resource."""
+    plugins that register until then are handed to the next one by `attach`. `listed` are the devices by resource."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ def bind_private(file: SocketFile) -> socket.socket:
 
 @contextlib.contextmanager
 def owner_only() -> Iterator[None]:
-    """Sockets made meanwhile have mode 0600 from the first moment."""
+    """Sockets made inside have mode 0600 from the first moment."""
     before = os.umask(0o177)
     try:
         yield

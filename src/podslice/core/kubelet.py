@@ -648,7 +648,7 @@ class Kubelet:
     ) -> None:
         """A new kubelet process on the same `files`, with the still-active pods' containers known to the runtime.
 
-        Pods in `gone` were deleted meanwhile; `plugins_ready`: device plugins register before pods are re-admitted.
+        Pods in `gone` were deleted in between; `plugins_ready`: device plugins register before pods are re-admitted.
         Raises `StartError`. Call `readmit`, then `collect`.
         """
         for uid in gone:

@@ -81,7 +81,7 @@ class Quirks(msgspec.Struct, frozen=True):
     init_memory_again: bool = False
     """memory-device 4.18: after a restart finished init containers are given memory again."""
     running_pods_can_be_refused: bool = False
-    """cpu-topology 11.20: after a restart a running pod is merged anew from what it holds, and refused if that is not
+    """cpu-topology 11.20: after a restart a running pod is merged again from what it holds, and refused if that is not
     aligned."""
     memory_drift_blocks_start: bool = False
     """memory-device 1.14 (KEP-6232): a NUMA node whose memory size changed a little at a reboot keeps the kubelet from
@@ -161,11 +161,11 @@ class Quirks(msgspec.Struct, frozen=True):
     cores_spread_by_id: bool = False
     """`distribute-cpus-across-cores` takes CPUs by id, which spreads only where siblings are far apart."""
     init_overlaps_sidecars: bool = False
-    """A sidecar on the pod's shared pool keeps running on the CPUs that an init container owns meanwhile."""
+    """A sidecar on the pod's shared pool keeps running on the CPUs that an init container owns while it runs."""
     gate_moves_running_pods: bool = False
     """Turning the gate PodLevelResourceManagers on gives running pods CPUs and memory that they did not have."""
     pod_entries_stay_lost: bool = False
-    """Running pods whose pod entries a state file could not hold are allocated or refused anew."""
+    """Running pods whose pod entries a state file could not hold are allocated or refused again."""
     assignment_metrics_drift: bool = False
     """`resource_manager_allocations_total` counts containers that share and pods that are refused, and
     `resource_manager_container_assignments` is a counter that never falls, under other names than the KEP's."""

@@ -72,7 +72,7 @@ class PodOS(msgspec.Struct, frozen=True):
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Containers and what else bears on resources."""
+    """Containers and what else concerns resources."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()

@@ -1,4 +1,4 @@
-"""What the API server checks when a pod is created, as far as it bears on resources (pod-level-resources 5).
+"""What the API server checks when a pod is created, as far as it concerns resources (pod-level-resources 5).
 
 Everything else in a pod (images, volumes, probes) is not looked at. So a pod without errors here can still be refused
 for other reasons; a pod with errors here is refused for certain.

@@ -1,4 +1,4 @@
-"""What the API server warns about when it accepts a pod, as far as it bears on resources."""
+"""What the API server warns about when it accepts a pod, as far as it concerns resources."""
 
 from __future__ import annotations
 

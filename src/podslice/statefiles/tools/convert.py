@@ -28,7 +28,7 @@ Containers = Mapping[str, tuple[str, str]]
 
 
 class Rewritten(NamedTuple):
-    """A file made anew, and what there is to say about it, a sentence each: what a conversion cannot hold, what a
+    """A rewritten file, and what there is to say about it, a sentence each: what a conversion cannot hold, what a
     repair did."""
 
     data: bytes
