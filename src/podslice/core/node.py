@@ -406,7 +406,7 @@ class Node:
         return Decision(name=metadata.name, namespace=metadata.namespace, uid=pod.uid, qos=pod.qos, **fields)
 
     def _refused(self, pod: AdmissionPod, refusal: Refusal) -> Decision:
-        why = explain_refusal(self.kubelet.manager, pod, refusal)
+        why = explain_refusal(self.view, pod, refusal, self.kubelet.manager.context.unaligned)
         return self._decision(pod, admitted=False, reason=refusal.reason, message=refusal.message, why=why)
 
     def _container(
