@@ -1,6 +1,6 @@
 """Upstream's named defects, and the two profiles that switch them on or off.
 
-A quirk is a behaviour of Kubernetes v1.36.2 that the specification lists as a defect. Profile `kubelet-1.36` has all
+A quirk is a behaviour of Kubernetes v1.36.2 that docs/spec lists as a defect. Profile `kubelet-1.36` has all
 of them, because predicting a kubelet means predicting its mistakes; profile `podslice` has none. Every field here is
 a row of docs/deviations.md (a test compares them). Code asks `quirks.<name>`; nothing else knows about profiles.
 """
