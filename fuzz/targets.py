@@ -26,9 +26,9 @@ from podslice.k8s.podlist import ApiError, ChangeReader, GoneError, decode_list,
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.formats.restore_memory import restore_memory_state
+from podslice.statefiles.tools.consequence import NodeFacts, start_consequence
 from podslice.statefiles.tools.repair import repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
-from podslice.statefiles.tools.start import NodeFacts, start_consequence
 from podslice.statefiles.tools.verify import verify
 from podslice.wire.mux import FrameDecoder, WireError
 from podslice.wire.proto import nri_pb2

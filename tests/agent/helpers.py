@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.books import ReportedRefusal
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
+from podslice.agent.records import ReportedRefusal
 from podslice.agent.sources import FakeSource, Sources
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.machine.synthetic import from_synthetic

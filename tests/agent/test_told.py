@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from structlog.testing import LogCapture
 
 from podslice.agent.admitting import refusal_of
-from podslice.agent.books import ReportedRefusal
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics
 from podslice.agent.owner import Owner
+from podslice.agent.records import ReportedRefusal
 from podslice.agent.report import AgentReporter
 from podslice.cli.main import cli
 from podslice.core.machine.synthetic import from_synthetic

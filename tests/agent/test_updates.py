@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.books import ContainerRecord, Pinning
+from podslice.agent.records import ContainerRecord, Pinning
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.proto import nri_pb2 as nri
 from tests.agent.helpers import World, in_world, pod_level

@@ -13,7 +13,7 @@ from podslice.advise.drive.trial import Trial
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import Quantity
 from podslice.statefiles.names import DEVICE_STATE_FILE
-from podslice.statefiles.tools.start import NodeFacts
+from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.verify import verify
 from tests.conftest import make_node
 from tests.defrag.brute_force import fewest_by_force

@@ -10,8 +10,8 @@ from podslice.statefiles.formats import checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode
 from podslice.statefiles.formats.content import read_content
 from podslice.statefiles.formats.releases import Release, release
+from podslice.statefiles.tools.consequence import NodeFacts, start_error
 from podslice.statefiles.tools.convert import convert
-from podslice.statefiles.tools.start import NodeFacts, start_error
 from podslice.statefiles.tools.verify import verify
 from tests.state import samples
 

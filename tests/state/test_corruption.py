@@ -13,9 +13,9 @@ import pytest
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, restore
 from podslice.statefiles.formats.releases import Release, load_cpu, load_memory
 from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.tools.consequence import NodeFacts, start_error
 from podslice.statefiles.tools.repair import repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
-from podslice.statefiles.tools.start import NodeFacts, start_error
 from podslice.statefiles.tools.verify import verify
 from tests.state import samples
 

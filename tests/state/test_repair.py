@@ -8,9 +8,9 @@ from podslice.core.errors import InputError
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.repair import RunningContainer, repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
-from podslice.statefiles.tools.start import NodeFacts
 from tests.state import samples
 
 _NODE = NodeFacts(machine=samples.machine())

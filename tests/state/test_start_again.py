@@ -13,7 +13,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.tools.start import NodeFacts, start_consequence
+from podslice.statefiles.tools.consequence import NodeFacts, start_consequence
 
 MACHINE = msgspec.convert(
     {

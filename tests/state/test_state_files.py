@@ -16,7 +16,7 @@ from podslice.statefiles.formats.checkpoint_data import decode_v4, encode_v4, lo
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
 from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.tools.start import NodeFacts
+from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.verify import verify
 from tests.conftest import make_pod
 from tests.state.test_crash import CONFIG, MACHINE

@@ -9,7 +9,7 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_devices, chec
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, Entries
 from podslice.statefiles.formats.checkpoint_devices import PodDevicesEntry
 from podslice.statefiles.formats.releases import Release
-from podslice.statefiles.tools.start import NodeFacts, start_consequence, start_error
+from podslice.statefiles.tools.consequence import NodeFacts, start_consequence, start_error
 from podslice.statefiles.tools.verify import verify
 from tests.state import samples
 

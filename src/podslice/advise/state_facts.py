@@ -15,7 +15,7 @@ from podslice.core.managers.container import gates_refused
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.values.gate_table import NEWEST, OLDEST, gate_states
 from podslice.core.values.gates import GATES, FeatureGates, GateError, check_gates
-from podslice.statefiles.tools.start import NodeFacts
+from podslice.statefiles.tools.consequence import NodeFacts
 
 
 def node_facts(

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from podslice.agent.books import PodRecord, ReportedRefusal
 from podslice.agent.contract import RefusedError, RegisteringInventory, Reporter
 from podslice.agent.identity import Identity
 from podslice.agent.podfiles import PodFiles
+from podslice.agent.records import PodRecord, ReportedRefusal
 from podslice.agent.size import too_large
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.decision import Decision

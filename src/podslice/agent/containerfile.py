@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from podslice.agent.books import CPUS_ENV, FILE_ENV, ISOLATION_ENV, MEMS_ENV, ContainerRecord, Pinning
+from podslice.agent.records import CPUS_ENV, FILE_ENV, ISOLATION_ENV, MEMS_ENV, ContainerRecord, Pinning
 from podslice.agent.translate import variables_of
 from podslice.wire.proto import nri_pb2 as nri
 

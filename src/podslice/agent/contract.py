@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from podslice.agent.books import ReportedRefusal, SandboxRecord
 from podslice.agent.identity import Identity
+from podslice.agent.records import ReportedRefusal, SandboxRecord
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import Decision

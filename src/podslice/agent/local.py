@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from podslice.agent.books import ReportedRefusal
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
+from podslice.agent.records import ReportedRefusal
 from podslice.agent.resizes import findings
 from podslice.agent.status import AgentStatus, ContainerReport, PodReport, Pools, RefusalStatus
 from podslice.core.document import document

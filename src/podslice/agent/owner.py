@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from podslice.agent.admitting import Admitting, refusal_of
-from podslice.agent.books import ISOLATION_ENV, ContainerRecord, Pinning, PodRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
 from podslice.agent.placing import Placing
+from podslice.agent.records import ISOLATION_ENV, ContainerRecord, Pinning, PodRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.resizes import asked_milli, resize_text
 from podslice.agent.seam import Seam
 from podslice.agent.translate import applied_of, kept_of, limits_of, update_of, variables_of

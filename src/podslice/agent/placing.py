@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from podslice.agent.books import ContainerRecord, Pinning
+from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.resizes import is_resized
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
-from podslice.agent.books import ContainerRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import Listed, PodFailure, RefusedError
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.owner import Found, Owner
+from podslice.agent.records import ContainerRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.runtimes import warnings_of
 from podslice.agent.seam import failure_of
 from podslice.agent.sources import Sources

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
-from podslice.agent.books import ContainerRecord, Limits, Pinning, PodRecord
 from podslice.agent.contract import PodFailure
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord
 from podslice.agent.resizes import asked_milli, pod_resize_text
 from podslice.core.effects.cgroup import pod_cgroup
 from podslice.core.values.cpuset import format_bits

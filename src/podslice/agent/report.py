@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import structlog
 
 from podslice.agent.apiserver import ApiServer
-from podslice.agent.books import ReportedRefusal
 from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
+from podslice.agent.records import ReportedRefusal
 from podslice.core.node import Decision
 from podslice.core.reasons import TOPOLOGY_AFFINITY
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.agent.books import ContainerRecord, Limits, Pinning, PodRecord
+from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord
 from podslice.core.values.quantity import cpus_text
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.agent.books import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
+from podslice.agent.records import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
 from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
 from podslice.wire.proto import nri_pb2 as nri
 

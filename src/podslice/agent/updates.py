@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
 
-from podslice.agent.books import ContainerRecord, Pinning
 from podslice.agent.placing import Placing
+from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.translate import same_effect, update_of
 from podslice.wire.proto import nri_pb2 as nri
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from podslice.agent.books import SandboxRecord
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
+from podslice.agent.records import SandboxRecord
 from podslice.host.cgroup2 import CgroupTree, cgroup_path
 
 

@@ -43,11 +43,11 @@ from podslice.statefiles.names import (
     MANAGER_STATE_FILES,
     place_of,
 )
+from podslice.statefiles.tools.consequence import Consequence, NodeFacts, start_consequence
 from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.convert import convert as convert_content
 from podslice.statefiles.tools.repair import RunningPods, repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
-from podslice.statefiles.tools.start import Consequence, NodeFacts, start_consequence
 from podslice.statefiles.tools.verify import StateFinding, kind_of_name
 from podslice.statefiles.tools.verify import verify as verify_file
 

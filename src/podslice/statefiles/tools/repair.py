@@ -19,9 +19,9 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block
 from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.salvage import data_string, dumps, nested, salvage, text_map
-from podslice.statefiles.tools.start import NodeFacts
 
 
 class RunningContainer(msgspec.Struct, frozen=True):

@@ -30,8 +30,8 @@ from podslice.statefiles.names import (
     DEVICE_STATE_FILE,
     MEMORY_STATE_FILE,
 )
+from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.convert import same_cpus
-from podslice.statefiles.tools.start import NodeFacts
 
 Level = Literal["error", "warning", "note"]
 
