@@ -13,6 +13,7 @@ from typing import TypeAlias
 from podslice.core.hints.search import Purse
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
+from podslice.core.state.containers import ContainerMap
 from podslice.core.state.tables import drop, put
 from podslice.core.values.series import Series, series
 
@@ -104,6 +105,15 @@ class NodeContext:
         """True for init and app containers of active pods."""
         pod = self.active.get(uid)
         return pod is not None and any(own.name == container for own in pod.containers)
+
+    def stale_containers(
+        self, manager: str, held: Mapping[str, Mapping[str, object]], containers: ContainerMap
+    ) -> list[tuple[str, str]]:
+        """Containers of no active pod that a manager still has something for, by what is `held` and by the ids it
+        knows, and twice if by both. It has looked then."""
+        changed = self.take_leftovers(manager)
+        named = [(uid, name) for uid in (held if changed is None else changed) for name in held.get(uid, ())]
+        return [one for one in (*named, *containers.references(changed)) if not self.is_active(*one)]
 
     def begin(self) -> None:
         """An admission begins."""

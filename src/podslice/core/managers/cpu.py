@@ -330,27 +330,12 @@ class CPUManager:
         """Drop what belongs to containers that are no longer active (cpu-topology 6.1)."""
         if not self.context.may_have_leftovers(self.name):
             return
-        changed = self.context.take_leftovers(self.name)
         if not self.context.quirks.reuse_outlives_pod:
             self.state = self.state.leave_reusable(only(self.state.reusable, self.context.active))
-        is_active = self.context.is_active
-        assignments = self.state.assignments
-        gone = [
-            (uid, name)
-            for uid in (assignments if changed is None else changed)
-            for name in assignments.get(uid, ())
-            if not is_active(uid, name)
-        ]
-        gone += [reference for reference in self.state.containers.references(changed) if not is_active(*reference)]
-        for uid, name in gone:
+        for uid, name in self.context.stale_containers(self.name, self.state.assignments, self.state.containers):
             self._remove(uid, name)
         if not self.context.quirks.refused_pods_leave_state:
-            self._remove_orphaned_bubbles(changed)
-
-    def _remove_orphaned_bubbles(self, changed: Iterable[str] | None) -> None:
-        bubbles = self.state.bubbles
-        for uid in bubbles if changed is None else changed:
-            if uid in bubbles and uid not in self.context.active:
+            for uid in self.state.bubbles.keys() - self.context.active.keys():
                 self.state = self.state.give_back_bubble(uid)
 
     def remove_container(self, container_id: str) -> None:

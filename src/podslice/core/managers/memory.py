@@ -397,16 +397,7 @@ class MemoryManager:
         """Drop what belongs to containers that are no longer active."""
         if not self.context.may_have_leftovers(self.name):
             return
-        changed = self.context.take_leftovers(self.name)
-        is_active = self.context.is_active
-        gone = [
-            (uid, name)
-            for uid in (self.state.assignments if changed is None else changed)
-            for name in self.state.entries(uid)
-            if not is_active(uid, name)
-        ]
-        gone += [reference for reference in self.state.containers.references(changed) if not is_active(*reference)]
-        for uid, name in gone:
+        for uid, name in self.context.stale_containers(self.name, self.state.assignments, self.state.containers):
             self._remove(uid, name)
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:

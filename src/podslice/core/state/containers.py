@@ -52,10 +52,10 @@ class ContainerMap(msgspec.Struct, frozen=True):
                 return self.drop_id(container_id)
         return self
 
-    def references(self, pods: Iterable[str] | None = None) -> set[tuple[str, str]]:
-        """The containers that have an id, of some pods or of all."""
+    def references(self, pods: Iterable[str] | None = None) -> list[tuple[str, str]]:
+        """The containers that have an id, of some pods or of all, each once."""
         chosen = self.by_pod if pods is None else [pod for pod in pods if pod in self.by_pod]
-        return {(pod, container) for pod in chosen for container in self.by_pod[pod].values()}
+        return [(pod, container) for pod in chosen for container in dict.fromkeys(self.by_pod[pod].values())]
 
     def knows(self, pod: str, container: str) -> bool:
         """True when the container has an id."""
