@@ -55,14 +55,13 @@ class MemoryManager:
     `filed` is the content of the state file, None where there is none yet.
     """
 
-    __slots__ = ("_encoder", "_reuse", "context", "filed", "rules", "state")
+    __slots__ = ("_encoder", "context", "filed", "rules", "state")
     name = "memory"
 
     def __init__(self, rules: MemoryRules, context: NodeContext, state: MemoryState | None = None) -> None:
         self.rules = rules
         self.context = context
         self.state = state or MemoryState()
-        self._reuse = memory_reuse.reuse(context.quirks)
         self.filed: Content | None = self.file_content
         self._encoder: MemoryStateEncoder | None = None
 
@@ -297,10 +296,12 @@ class MemoryManager:
 
     def _left(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
         """Bytes that plain init containers leave to the container, by mask."""
-        return self._reuse.left(pod, container, self.state.entries(pod.uid), self.state.reusable.get(pod.uid, {}))
+        return memory_reuse.reuse(self.context.quirks).left(
+            pod, container, self.state.entries(pod.uid), self.state.reusable.get(pod.uid, {})
+        )
 
     def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
-        table = self._reuse.after(self.state.reusable.get(uid, {}), container, blocks)
+        table = memory_reuse.reuse(self.context.quirks).after(self.state.reusable.get(uid, {}), container, blocks)
         if table is not None:
             self.state = self.state.leave_reusable({uid: table})
 

@@ -31,7 +31,7 @@ class Reuse(Protocol):
 
 def reuse(quirks: Quirks) -> Reuse:
     """Ours or upstream's (quirk `init_memory_reuse_drifts`)."""
-    return UpstreamReuse() if quirks.init_memory_reuse_drifts else ReuseOfEntries()
+    return _UPSTREAM if quirks.init_memory_reuse_drifts else _OURS
 
 
 class ReuseOfEntries:
@@ -52,6 +52,9 @@ class UpstreamReuse:
 
     def after(self, table: Table, container: AdmissionContainer, blocks: Iterable[Block]) -> dict[Bits, Amounts] | None:
         return table_after(table, container, blocks)
+
+
+_UPSTREAM, _OURS = UpstreamReuse(), ReuseOfEntries()
 
 
 def left_by_init(pod: AdmissionPod, container: AdmissionContainer, entries: Entries) -> dict[Bits, Amounts]:
