@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from podslice import InputError, KubeletConfig, Node, Pod, StartError, load_machine, pod_from_dict
+from podslice import (
+    AllocateResponse,
+    Device,
+    InputError,
+    KubeletConfig,
+    Node,
+    Pod,
+    RunOptions,
+    Series,
+    StartError,
+    load_machine,
+    pod_from_dict,
+)
+from podslice.core.managers.device_plugin import SimulatedPlugin
 
 MACHINE = load_machine("pack:1 numa:1(memory=32GiB) core:4 pu:1")
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
@@ -69,3 +82,59 @@ def test_a_kubelet_that_would_not_start(config: KubeletConfig, stage: str, remed
         Node(MACHINE, config)
     assert error.value.stage == stage
     assert remedy in error.value.remedy
+
+
+NIC = "example.com/nic"
+
+
+class EnvironmentPlugin(SimulatedPlugin):
+    """A plugin that names the devices in an environment variable."""
+
+    def allocate(self, ids: list[str]) -> AllocateResponse | None:
+        return AllocateResponse(envs={"NICS": ",".join(ids)})
+
+
+def nic_user(name: str) -> Pod:
+    limits = {"cpu": "1", "memory": "1Gi", NIC: "1"}
+    return pod_from_dict(
+        {
+            "metadata": {"name": name, "uid": name},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+        }
+    )
+
+
+def test_device_plugins_come_and_go() -> None:
+    """A plugin's devices are the node's from its first list on, containers are told what it says, and without it they
+    are unhealthy while who holds some keeps them."""
+    node = Node(MACHINE, STATIC)
+    assert node.try_admit(nic_user("a")).containers[0].devices == {}
+    node.register_devices(NIC, [Device("n0", (0,))], EnvironmentPlugin())
+    assert node.admit(nic_user("a")).containers[0].devices == {NIC: ["n0"]}
+    assert node.run_options("a", "c").envs == {"NICS": "n0"}
+    assert str(node.view.allocatable[NIC]) == "1"
+    assert node.try_admit(nic_user("b")).reason == "UnexpectedAdmissionError"
+    node.update_devices(NIC, [Device("n0", (0,)), Device("n1", (0,))])
+    assert node.try_admit(nic_user("b")).containers[0].devices == {NIC: ["n1"]}
+    node.disconnect_devices(NIC, now=0.0)
+    assert str(node.view.allocatable[NIC]) == "0"
+    assert not node.try_admit(nic_user("b")).admitted
+    assert node.view.devices_of("a", "c") == {NIC: ("n0",)}
+
+
+def test_containers_without_devices_get_no_options() -> None:
+    """Nothing is added to a container that holds no devices; a pod that is not there is a `KeyError`."""
+    node = Node(MACHINE, STATIC)
+    node.admit(owner("1", name="a", uid="u"))
+    assert node.run_options("u", "c") == node.run_options("u", "other") == RunOptions()
+    with pytest.raises(KeyError):
+        node.run_options("nobody", "c")
+
+
+def test_what_was_counted() -> None:
+    """A node counts under the kubelet's names; what is handed out does not go on counting."""
+    node = Node(MACHINE, STATIC)
+    before = node.counters
+    node.admit(owner("1", name="a"))
+    requests = Series("cpu_manager_pinning_requests_total")
+    assert (before.get(requests, 0), node.counters[requests]) == (0, 1)
