@@ -40,10 +40,13 @@ IDLE = {0: node_state(9, 9, cells=(0,)), 1: node_state(9, 9, cells=(1,))}
 ONE_USED = {0: node_state(9, 4, assignments=1, cells=(0,)), 1: node_state(9, 9, cells=(1,))}
 GROUPED = {0: node_state(9, 0, assignments=1, cells=(0, 1)), 1: node_state(9, 6, assignments=1, cells=(0, 1))}
 FOUR = {**GROUPED, 2: node_state(9, 9, cells=(2,)), 3: node_state(9, 9, cells=(3,))}
+OVERFULL = {0: node_state(4, 8, cells=(0,)), 1: node_state(9, 9, cells=(1,))}
+"""A state file may claim more free memory than pods may hold; the claim does not make the node larger."""
 PAGES = {0: node_state(9, 9, cells=(0,), hugepages_1Gi=(2, 2)), 1: node_state(9, 9, cells=(1,), hugepages_1Gi=(0, 0))}
 
 EXAMPLES = [
     ("idle-5", IDLE, {"memory": 5}, "{0}+ {1}+ {0,1}-"),
+    ("overfull-6", OVERFULL, {"memory": 6}, "{1}+ {0,1}-"),
     ("idle-12", IDLE, {"memory": 12}, "{0,1}+"),
     ("idle-20", IDLE, {"memory": 20}, ""),
     ("used-5", ONE_USED, {"memory": 5}, "{1}+"),
