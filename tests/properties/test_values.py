@@ -191,11 +191,13 @@ def test_a_restart_keeps_what_pods_have(steps: Steps, kind: Kind) -> None:
     node = node_of("podslice", kind)
     live(node, steps)
     rules, state = node.rules, node.state
+    before, files = text(state), dict(node.files)
     again = restart(rules, state)
     assert [pod.refusal for pod in again.pods] == [None] * len(state.pods)
     assert digest(again.state) == digest(state)
     gone = list(state.pods)[:1]
     assert list(restart(rules, state, gone=gone).state.pods) == list(state.pods)[1:]
+    assert (text(state), dict(node.files)) == (before, files)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
