@@ -76,14 +76,19 @@ class Verdict(NamedTuple):
 class PodOnNode(NamedTuple):
     """A pod as the predicates see it; worked out once per pod by `pod_on_node`.
 
-    Amounts are CPUs in milli, everything else in whole units. `requests` are effective requests with overhead,
-    `reclaimable` what preempting the pod would free.
+    Amounts are CPUs in milli, everything else in whole units. `requests` are effective requests with overhead.
     """
 
     pod: Pod
     qos: str
     requests: dict[str, int]
-    reclaimable: dict[str, int]
+    gates: Mapping[str, bool]
+    quirks: Quirks
+
+    @property
+    def reclaimable(self) -> dict[str, int]:
+        """What preempting the pod would free."""
+        return amounts(eviction_requests(self.pod, self.gates, self.quirks))
 
 
 class NodeObject(NamedTuple):
@@ -102,9 +107,7 @@ class NodeObject(NamedTuple):
 
 def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> PodOnNode:
     """The predicates' view of a pod."""
-    return PodOnNode(
-        pod, pod_qos(pod, gates), filter_requests(pod, gates), amounts(eviction_requests(pod, gates, quirks))
-    )
+    return PodOnNode(pod, pod_qos(pod, gates), filter_requests(pod, gates), gates, quirks)
 
 
 def together(pods: Iterable[PodOnNode]) -> dict[str, int]:
