@@ -39,11 +39,11 @@ lint: $(READY) ## Format check, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m podslice.wire.proto.generate --check
-	$(BIN)/python -m podslice.contract.generate --check
+	$(BIN)/python -m release.protos --check
+	$(BIN)/python -m release.schemas --check
 
 check-proto: $(READY) ## Compare the generated messages with their .proto files
-	$(BIN)/python -m podslice.wire.proto.generate --check
+	$(BIN)/python -m release.protos --check
 
 bench: $(READY) ## Run the benchmarks
 	$(BIN)/python -m benchmarks

@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.wire.fake_runtime import FakeRuntime
+
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import PodFailure
 from podslice.agent.identity import Identity
@@ -34,7 +36,6 @@ from podslice.core.node import Decision
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.cpuset import parse_bits
 from podslice.host import statefile
-from podslice.wire.fake_runtime import FakeRuntime
 from podslice.wire.nri import BackOff, Launch, run_plugin
 from podslice.wire.ttrpc import RPCError
 

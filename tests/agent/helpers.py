@@ -18,9 +18,9 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
 from podslice.core.values.cpuset import parse_bits
-from podslice.wire.fake_runtime import FakeContainer, FakeRuntime
 from podslice.wire.nri import BackOff, Connection, Launch, run_plugin
 from tests import clock
+from tests.wire.fake_runtime import FakeContainer, FakeRuntime
 
 MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"
 GIB = 1 << 30

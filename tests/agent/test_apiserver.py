@@ -13,7 +13,7 @@ import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.apiclient import HTTPApiServer
-from podslice.agent.apiserver import ApiSource, FakeApiServer
+from podslice.agent.apiserver import ApiSource
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.report import ApiEvents
@@ -21,6 +21,7 @@ from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, Change, GoneError, known_pod
 from podslice.wire.nri import BackOff
 from tests import clock
+from tests.agent.fake_apiserver import FakeApiServer
 from tests.clock import until
 
 

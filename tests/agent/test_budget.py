@@ -7,9 +7,9 @@ from pathlib import Path
 from podslice.agent.reconcile import Reconciler
 from podslice.core.values.cpuset import parse_bits
 from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.fake_runtime import FakeContainer
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import GIB, World, in_world
+from tests.wire.fake_runtime import FakeContainer
 
 
 async def create(world: World, sandbox: str, name: str, cpus: int) -> FakeContainer:

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from podslice.agent.apiserver import FakeApiServer
 from podslice.agent.daemon import Agent
 from podslice.agent.health import make_private, state_problem
 from podslice.agent.local import read_status
@@ -27,13 +26,14 @@ from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.values.cpuset import format_bits
 from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.fake_runtime import FakeContainer, FakeRuntime
 from podslice.wire.nri import Launch
 from podslice.wire.ttrpc import RPCError
+from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import MACHINE
 from tests.clock import PATIENCE, until
 from tests.documents import read_document
+from tests.wire.fake_runtime import FakeContainer, FakeRuntime
 
 RESOURCES = {
     "cpuManagerPolicy": "static",

@@ -14,11 +14,11 @@ import pytest
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.values.cpuset import parse_bits
 from podslice.host import statefile
-from podslice.wire.fake_runtime import FakeRuntime
 from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import MACHINE, World, agent_config, in_world, pod_level
 from tests.conftest import make_pod
+from tests.wire.fake_runtime import FakeRuntime
 
 Call = Callable[[FakeRuntime], Awaitable[object]]
 

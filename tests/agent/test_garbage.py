@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podslice.agent.apiclient import MOST_PAGES, HTTPApiServer
-from podslice.agent.apiserver import ApiSource, FakeApiServer, Listing
+from podslice.agent.apiserver import ApiSource, Listing
 from podslice.agent.knownpods import MOST_BYTES, KnownPods
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import (
@@ -30,6 +30,7 @@ from podslice.k8s.podlist import (
 )
 from podslice.wire.nri import BackOff
 from tests import clock
+from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_apiserver import access, mirror, pod, who
 from tests.clock import until
 

@@ -16,10 +16,10 @@ import pytest
 
 from podslice.agent.local import read_status
 from podslice.core.values.cpuset import parse_bits
-from podslice.wire.fake_runtime import FakeRuntime
 from tests.agent.helpers import MACHINE
 from tests.agent.test_daemon import RESOURCES, settings
 from tests.clock import PATIENCE, until
+from tests.wire.fake_runtime import FakeRuntime
 
 POD_LEVEL = {**RESOURCES, "topologyManagerScope": "pod", "featureGates": {"PodLevelResourceManagers": True}}
 

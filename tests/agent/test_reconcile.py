@@ -8,11 +8,11 @@ from pathlib import Path
 from podslice.agent.reconcile import Reconciler
 from podslice.core.values.cpuset import parse_bits
 from podslice.host.cgroup2 import CgroupTree
-from podslice.wire.fake_runtime import FakeContainer
 from podslice.wire.proto import nri_pb2 as nri
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world, pod_level
 from tests.conftest import make_pod
+from tests.wire.fake_runtime import FakeContainer
 
 
 def reconciler(world: World, folder: Path, *, repair: bool = True) -> tuple[Reconciler, FakeTree]:

@@ -9,10 +9,10 @@ import pytest
 from podslice.agent.local import _pods
 from podslice.agent.runtimes import warnings_of
 from podslice.core.values.cpuset import parse_bits
-from podslice.wire.fake_runtime import FakeContainer
 from podslice.wire.ttrpc import RPCError
 from tests.agent.helpers import GIB, World, in_world, pod_level
 from tests.conftest import make_pod
+from tests.wire.fake_runtime import FakeContainer
 
 
 async def refused(world: World, sandbox: str, name: str, match: str = "TopologyAffinityError") -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podslice.agent.apiserver import ApiSource, FakeApiServer
+from podslice.agent.apiserver import ApiSource
 from podslice.agent.daemon import Agent
 from podslice.agent.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
 from podslice.agent.knownpods import MOST_BYTES
@@ -22,12 +22,13 @@ from podslice.agent.sources import Sources
 from podslice.cli.main import cli
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import HASH_ANNOTATION, MIRROR_ANNOTATION, ApiError, decode_change, decode_list
-from podslice.wire.fake_runtime import FakeRuntime
 from podslice.wire.ttrpc import RPCError
+from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.helpers import MACHINE
 from tests.agent.test_apiserver import mirror, pod, static, until, who
 from tests.agent.test_daemon import api_pod, pool, with_agent
 from tests.agent.test_daemon import settings as settings_of
+from tests.wire.fake_runtime import FakeRuntime
 
 HASH = "0123456789abcdef"
 

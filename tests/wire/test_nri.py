@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
-from podslice.wire.fake_runtime import FakeRuntime
 from podslice.wire.nri import (
     EVENTS,
     MOST_SYNCHRONIZED,
@@ -23,6 +22,7 @@ from podslice.wire.nri import (
 from podslice.wire.proto import nri_pb2 as nri
 from podslice.wire.ttrpc import UNAVAILABLE, RPCError
 from tests import clock
+from tests.wire.fake_runtime import FakeRuntime
 
 
 class Recorder:

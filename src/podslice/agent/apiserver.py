@@ -1,6 +1,6 @@
 """This node's pods from the API server: list, watch, and relist-and-diff whenever the watch cannot go on.
 
-`ApiServer` is the small interface; `apiclient.HTTPApiServer` talks to a real one, `FakeApiServer` is for tests.
+`ApiServer` is the small interface; `apiclient.HTTPApiServer` talks to a real one.
 `ApiSource` keeps the pods and is a `PodSource`.
 """
 
@@ -11,12 +11,10 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.core.pod.spec import Pod
-from podslice.k8s.podlist import ApiError, Change, GoneError, KnownPod, decode_change, decode_list
+from podslice.k8s.podlist import ApiError, Change, GoneError, KnownPod
 from podslice.wire.nri import BackOff
 
 _LONG_WATCH = 10.0
@@ -149,74 +147,3 @@ class ApiSource:
         if change.pod.problem is not None:
             self._trouble("apiPod", str(change.pod.problem))
         self.changed.set()
-
-
-def _uid(data: dict[str, Any]) -> str:
-    return str((data.get("metadata") or {}).get("uid") or "")
-
-
-class FakeApiServer:
-    """An API server in memory. Changes made with `apply` and `delete` reach the watchers; `expire` forgets history
-    and cuts the streams, so that watchers get 410; while `down` is set everything fails."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, dict[str, Any]] = {}
-        self.events: list[dict[str, Any]] = []
-        self.down = False
-        self._version = 1
-        self._oldest = 0
-        self._history: list[tuple[int, str, dict[str, Any]]] = []
-        self._news = asyncio.Condition()
-
-    async def apply(self, data: dict[str, Any]) -> None:
-        known = _uid(data) in self.objects
-        await self._record("MODIFIED" if known else "ADDED", data)
-        self.objects[_uid(data)] = data
-
-    async def delete(self, uid: str) -> None:
-        await self._record("DELETED", self.objects.pop(uid))
-
-    async def bookmark(self) -> None:
-        await self._record("BOOKMARK", {"metadata": {}})
-
-    async def expire(self) -> None:
-        async with self._news:
-            self._version += 1
-            self._history.clear()
-            self._oldest = self._version
-            self._news.notify_all()
-
-    async def _record(self, kind: str, data: dict[str, Any]) -> None:
-        async with self._news:
-            self._version += 1
-            data.setdefault("metadata", {})["resourceVersion"] = str(self._version)
-            self._history.append((self._version, kind, data))
-            self._news.notify_all()
-
-    async def list_pods(self, node: str) -> Listing:
-        if self.down:
-            raise ApiError("connection refused")
-        page = decode_list([msgspec.json.encode({"items": list(self.objects.values())})], node)
-        return Listing(list(page.pods), list(page.problems), str(self._version))
-
-    async def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
-        position = int(version)
-        while True:
-            if self.down:
-                raise ApiError("connection reset")
-            if position < self._oldest:
-                raise GoneError
-            for number, kind, data in list(self._history):
-                if number > position:
-                    position = number
-                    yield decode_change(msgspec.json.encode({"type": kind, "object": data}), node)
-            async with self._news:
-                if self._version == position or not any(number > position for number, _, _ in self._history):
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(0.05):
-                            await self._news.wait()
-
-    async def create_event(self, event: dict[str, Any]) -> None:
-        if self.down:
-            raise ApiError("connection refused")
-        self.events.append(event)

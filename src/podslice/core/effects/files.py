@@ -13,7 +13,6 @@ from podslice.core.effects.container_cgroup import OOM_GROUP, SWAP_MAX, LinuxRes
 from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, shares_to_runtime_weight, shares_to_weight
 from podslice.core.effects.huge_pages import applied, page_size_name
 from podslice.core.effects.memory_qos import HIGH, LOW, MIN
-from podslice.core.effects.qos_cgroup import QOSCgroup
 from podslice.core.effects.settings import CgroupSettings
 
 Files = dict[str, str]
@@ -52,12 +51,6 @@ def container_files(resources: LinuxResources, settings: CgroupSettings, *, cpus
     if mems:
         files["cpuset.mems"] = mems
     return files
-
-
-def qos_files(cgroup: QOSCgroup) -> Files:
-    """Files of a QoS class that the kubelet keeps up to date."""
-    weight = {} if cgroup.cpu_weight is None else {"cpu.weight": str(cgroup.cpu_weight)}
-    return {**weight, **{name: str(value) for name, value in cgroup.memory_qos.items()}}
 
 
 def cpu_max(quota: int, period: int) -> str:

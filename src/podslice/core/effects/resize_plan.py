@@ -280,8 +280,3 @@ def _too_low(resize: PodResize, quirks: Quirks, *, names_pod_usage: bool) -> Ite
                 f'attempting to set container "{one.name}" memory limit ({one.target.memory}) '
                 f"below current usage ({shown})"
             )
-
-
-def unreadable_usage(pod: str) -> str:
-    """The message where the pod's memory usage cannot be read at all."""
-    return f'unable to read memory usage for pod "{pod}"'

@@ -100,13 +100,6 @@ def limit_range_refusals(pod: Pod, limit_range: LimitRange, gates: Mapping[str, 
     return sorted(refusals)
 
 
-def refusal_message(pod: Pod, refusals: list[str]) -> str:
-    """The API server's answer to a pod that one LimitRange refuses for these reasons."""
-    distinct = list(dict.fromkeys(refusals))
-    text = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
-    return f'pods "{pod.metadata.name}" is forbidden: {text}'
-
-
 def pod_totals(pod: Pod, gates: Mapping[str, bool]) -> tuple[ResourceList, ResourceList]:
     """Requests and limits of a pod as items of type Pod count them: pod-level cpu and memory, else the aggregate.
 

@@ -125,11 +125,6 @@ def from_state(state: CPUState, policy_name: str) -> CPUCheckpoint:
     )
 
 
-def encode_state(state: CPUState, policy_name: str, version: str) -> bytes:
-    """The file for a live state; `CPUStateEncoder` is faster for a state that is written again and again."""
-    return encode(from_state(state, policy_name), version)
-
-
 class CPUStateEncoder:
     """Writes one node's state files (v2, v3); remembers the texts of pods that did not change."""
 
@@ -139,7 +134,7 @@ class CPUStateEncoder:
         self._bubbles: dict[str, Member] = {}
 
     def encode(self, state: CPUState, policy_name: str, version: str) -> bytes:
-        """The file for a state, as `encode_state` makes it."""
+        """The file for a state, as `encode` makes it."""
         default = format_bits(state.default)
         self._pods = renew(self._pods, state.assignments, _pod)
         entries, bubbles = self._pods.values(), self._bubbles.values()

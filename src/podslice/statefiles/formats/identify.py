@@ -50,11 +50,6 @@ class IdentifiedFile(msgspec.Struct, frozen=True):
     computed: dict[str, int]
 
     @property
-    def verified(self) -> bool:
-        """The checksum is right in some known format."""
-        return self.version is not None
-
-    @property
     def matches(self) -> str | None:
         """What the matching format is, in words."""
         return None if self.version is None else FORMATS[self.kind, self.version]

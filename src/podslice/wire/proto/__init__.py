@@ -1,2 +1,1 @@
-"""Messages generated from the `.proto` files here by `python -m podslice.wire.proto.generate`; checked by
-`make check-proto`."""
+"""Messages generated from the `.proto` files here by `python -m release.protos`; checked by `make check-proto`."""

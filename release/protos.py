@@ -9,18 +9,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
+ROOT = Path(__file__).parents[1] / "src"
 PACKAGE = "podslice/wire/proto"
+FOLDER = ROOT / PACKAGE
 
 
 def generate(target: Path) -> list[str]:
     """Write the generated modules below `target`; returns their names."""
     from grpc_tools import protoc
 
-    root = FOLDER.parents[2]
     names = []
     for source in sorted(FOLDER.glob("*.proto")):
-        arguments = ["protoc", f"-I{root}", f"--python_out={target}", f"--pyi_out={target}"]
+        arguments = ["protoc", f"-I{ROOT}", f"--python_out={target}", f"--pyi_out={target}"]
         if protoc.main([*arguments, str(source)]) != 0:
             raise SystemExit(f"{source.name}: protoc failed")
         names += [f"{source.stem}_pb2.py", f"{source.stem}_pb2.pyi"]
@@ -29,7 +29,7 @@ def generate(target: Path) -> list[str]:
 
 def main() -> None:
     if sys.argv[1:] != ["--check"]:
-        generate(FOLDER.parents[2])
+        generate(ROOT)
         return
     with tempfile.TemporaryDirectory() as folder:
         stale = [
@@ -39,7 +39,7 @@ def main() -> None:
             or (FOLDER / name).read_bytes() != (Path(folder, PACKAGE, name)).read_bytes()
         ]
     if stale:
-        raise SystemExit(f"out of date: {', '.join(stale)} (python -m podslice.wire.proto.generate)")
+        raise SystemExit(f"out of date: {', '.join(stale)} (python -m release.protos)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m podslice.contract.generate`: write the schemas; with `--check` only say whether they are current."""
+"""`python -m release.schemas`: write the schemas; with `--check` only say whether they are current."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from podslice.contract.kinds import KINDS
 from podslice.contract.schema import make_schema
 
-_FOLDER = Path(__file__).parent / "schemas"
+_FOLDER = Path(__file__).parents[1] / "src/podslice/contract/schemas"
 
 
 def outdated(folder: Path = _FOLDER) -> list[Path]:
@@ -37,7 +37,7 @@ def main() -> None:
         write()
     elif wrong := outdated():
         names = ", ".join(path.name for path in wrong)
-        sys.exit(f"not current: {names} (python -m podslice.contract.generate)")
+        sys.exit(f"not current: {names} (python -m release.schemas)")
 
 
 if __name__ == "__main__":
