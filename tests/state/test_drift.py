@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from podslice import Machine, Node, StartError
+from podslice.statefiles.formats.restore_memory import DRIFT
 from tests.conftest import make_pod
 from tests.state.test_crash import CONFIG, MACHINE
 
@@ -14,6 +15,16 @@ def resized(delta: int) -> Machine:
     first, *others = MACHINE.nodes
     first = msgspec.structs.replace(first, memory=first.memory + delta)
     return msgspec.structs.replace(MACHINE, nodes=(first, *others))
+
+
+def test_the_limit_itself_is_tolerated() -> None:
+    """A node may differ by 64 MiB or 1 % of its memory, whichever is more, and not by a byte more than that."""
+    most = max(MACHINE.nodes[0].memory // 100, DRIFT)
+    node = Node(MACHINE, CONFIG)
+    assert node.admit(make_pod("p", ("c", "2"))).admitted
+    assert Node(resized(most), CONFIG, files=node.files).readmit([make_pod("p", ("c", "2"))]) == []
+    with pytest.raises(StartError, match="expected machine state is different"):
+        Node(resized(most + 1), CONFIG, files=node.files)
 
 
 @pytest.mark.parametrize("delta", [43_696_128, -53_760_000], ids=["grown", "shrunk"])
