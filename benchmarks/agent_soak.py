@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.agent.fake_source import FakeSource
 from tests.wire.fake_runtime import FakeRuntime
 
 from podslice.agent.containerfile import ContainerFiles
@@ -29,7 +30,7 @@ from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.sources import FakeSource, Sources
+from podslice.agent.sources import Sources
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision

@@ -13,13 +13,14 @@ from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.sources import FakeSource, Sources
+from podslice.agent.sources import Sources
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
 from podslice.core.values.cpuset import parse_bits
 from podslice.wire.nri import BackOff, Connection, Launch, run_plugin
 from tests import clock
+from tests.agent.fake_source import FakeSource
 from tests.wire.fake_runtime import FakeContainer, FakeRuntime
 
 MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"

@@ -9,11 +9,12 @@ import pytest
 
 from podslice.agent.identity import RESOURCES_ANNOTATION, SOURCE_ANNOTATION, Identity
 from podslice.agent.settings import settings_from_dict
-from podslice.agent.sources import LARGEST_MANIFEST, FakeSource, ManifestSource, Sources
+from podslice.agent.sources import LARGEST_MANIFEST, ManifestSource, Sources
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import parse_bits
 from podslice.k8s.podlist import HASH_ANNOTATION
 from tests import clock
+from tests.agent.fake_source import FakeSource
 from tests.agent.helpers import World
 from tests.conftest import make_pod
 

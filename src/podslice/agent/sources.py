@@ -1,4 +1,4 @@
-"""Where pod specifications come from, behind one small interface with a fake.
+"""Where pod specifications come from, behind one small interface.
 
 A source is asked for a pod the moment its sandbox is created. What it answers is what the pod is admitted with; the
 agent keeps that specification beside its state, so a source that is away at a restart costs nothing.
@@ -43,33 +43,6 @@ class PodSource(Protocol):
 
     def unknown(self) -> str:
         """Why a pod it expects is not known, for people."""
-
-
-class FakeSource:
-    """A source for tests: pods put into `pods` by UID."""
-
-    def __init__(self, pods: Iterable[Pod] = ()) -> None:
-        self.name = "fake"
-        self.ready = True
-        self.cause = ""
-        self.changed = asyncio.Event()
-        self.pods = {pod.metadata.uid: pod for pod in pods}
-
-    def add(self, pod: Pod) -> None:
-        self.pods[pod.metadata.uid] = pod
-        self.changed.set()
-
-    def find(self, identity: Identity) -> Pod | None:
-        return self.pods.get(identity.uid)
-
-    def expects(self, identity: Identity) -> bool:
-        return self.name == "apiServer" and not identity.static
-
-    def ask(self) -> None:
-        return None
-
-    def unknown(self) -> str:
-        return "the API server has not told about this pod yet"
 
 
 class ManifestSource:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.agent.records import CPUS_ENV, ISOLATION_ENV, ContainerRecord, Limits, Pinning
-from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
+from podslice.core.values.cpuset import readable_bits
 from podslice.wire.proto import nri_pb2 as nri
 
 
@@ -30,7 +30,7 @@ def same_effect(applied: Pinning, wanted: Pinning) -> bool:
 def applied_of(message: nri.Container) -> Pinning:
     """What the runtime says a container has."""
     cpu = message.linux.resources.cpu
-    return Pinning(cpus=_bits(cpu.cpus), mems=_bits(cpu.mems), quota_off=cpu.quota.value == -1)
+    return Pinning(cpus=readable_bits(cpu.cpus), mems=readable_bits(cpu.mems), quota_off=cpu.quota.value == -1)
 
 
 def limits_of(message: nri.Container) -> Limits | None:
@@ -45,7 +45,7 @@ def variables_of(message: nri.Container) -> dict[str, str]:
 
 def claimed_of(variables: Mapping[str, str]) -> Pinning | None:
     """CPUs a container was told are its own or its pod's; None for one that only shares."""
-    isolation, cpus = variables.get(ISOLATION_ENV, ""), _bits(variables.get(CPUS_ENV, ""))
+    isolation, cpus = variables.get(ISOLATION_ENV, ""), readable_bits(variables.get(CPUS_ENV, ""))
     return Pinning(cpus=cpus, isolation=isolation) if cpus and isolation in ("container", "pod") else None
 
 
@@ -56,10 +56,3 @@ def kept_of(message: nri.Container, variables: Mapping[str, str]) -> Pinning | N
         return None
     applied = applied_of(message)
     return msgspec.structs.replace(applied, cpus=applied.cpus or claim.cpus, isolation=claim.isolation)
-
-
-def _bits(text: str) -> Bits:
-    try:
-        return parse_bits(text)
-    except CPUSetError:
-        return 0

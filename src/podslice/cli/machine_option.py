@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from podslice.cli.output import with_options
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 
@@ -17,7 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def machine_options(command: F) -> F:
     """Adds `--machine`, `--sysfs` and `--from`; the command gets `machine`, `sysfs` and `source` and hands them to
     `resolve_machine`."""
-    options = (
+    return with_options(
+        command,
         click.option(
             "--machine",
             metavar="NAME",
@@ -34,9 +36,6 @@ def machine_options(command: F) -> F:
             help="A machine as YAML, MachineInfo JSON, hwloc XML or synthetic text (pack:2 core:8 pu:2); - is stdin.",
         ),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) -> Machine:

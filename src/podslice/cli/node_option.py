@@ -11,7 +11,7 @@ import click
 
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.output import error_width, is_quiet
+from podslice.cli.output import error_width, is_quiet, with_options
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
@@ -65,14 +65,13 @@ def node_options(command: F) -> F:
         click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."),
         predicates_option,
     )
-    for option in reversed(options):
-        command = option(command)
-    return machine_options(command)
+    return machine_options(with_options(command, *options))
 
 
 def running_options(command: F) -> F:
     """Adds `--pods` and `--state`, what runs on the node already, and the options about pods."""
-    options = (
+    return with_options(
+        command,
         pod_options,
         click.option(
             "--pods",
@@ -88,9 +87,6 @@ def running_options(command: F) -> F:
             help="The kubelet's state files: who owns what now; owners that --pods does not name count as well.",
         ),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 class Running(NamedTuple):

@@ -33,6 +33,13 @@ def OUTPUT(*human: str, default: str | None = None) -> Callable[[F], F]:  # noqa
     )
 
 
+def with_options(command: F, *options: Callable[[F], F]) -> F:
+    """The command with these options, which its help lists in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def _be_quiet(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:  # noqa: FBT001 - click passes it so
     if quiet:
         nowhere = ctx.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - the command closes it

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from podslice.cli.output import with_options
 from podslice.core.errors import InputError, raise_all
 
 if TYPE_CHECKING:
@@ -22,16 +23,14 @@ strict_option = click.option(
 def pod_options(command: F) -> F:
     """Adds what every command that decides about pods has: `--replicas`, `--strict`, `--no-validate`; `read_pods`
     takes them."""
-    options = (
+    return with_options(
+        command,
         click.option("--replicas", is_flag=True, help="Take as many pods of a workload as it asks for, not one."),
         strict_option,
         click.option(
             "--validate/--no-validate", default=True, help="Refuse pods that the API server refuses (default), or not."
         ),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 class ReadPods(NamedTuple):

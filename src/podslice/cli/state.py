@@ -12,7 +12,7 @@ import click
 from podslice.cli.group import CommandGroup
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, print_warnings, set_option
-from podslice.cli.output import OUTPUT, emit
+from podslice.cli.output import OUTPUT, emit, with_options
 from podslice.contract.state import (
     StateConversion,
     StateConversionList,
@@ -101,9 +101,7 @@ def _node_options(command: F) -> F:
         click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
         click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids."),
     )
-    for option in reversed(options):
-        command = option(command)
-    return machine_options(command)
+    return machine_options(with_options(command, *options))
 
 
 def _configuration(options: dict[str, Any]) -> KubeletConfig | None:

@@ -77,6 +77,14 @@ def parse_bits(text: str) -> Bits:
     return bits
 
 
+def readable_bits(text: str) -> Bits:
+    """As `parse_bits`; no CPUs where the text is no CPU list."""
+    try:
+        return parse_bits(text)
+    except CPUSetError:
+        return 0
+
+
 def _bits_of_many(ranges: list[tuple[int, int]]) -> Bits:
     """Bits of merged ranges in time linear in the largest id, where setting them one by one is quadratic."""
     digits = bytearray(b"0" * (ranges[-1][1] + 1))

@@ -112,19 +112,6 @@ def json_members(checkpoint: CPUCheckpoint, *, bubbles: bool = True) -> str:
     )
 
 
-def from_state(state: CPUState, policy_name: str) -> CPUCheckpoint:
-    """A checkpoint of a live state."""
-    return CPUCheckpoint(
-        policy_name=policy_name,
-        default_cpuset=format_bits(state.default),
-        entries={
-            pod: {name: format_bits(cpus) for name, cpus in containers.items()}
-            for pod, containers in state.assignments.items()
-        },
-        pod_entries=dict(state.bubbles),
-    )
-
-
 class CPUStateEncoder:
     """Writes one node's state files (v2, v3); remembers the texts of pods that did not change."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from podslice.core.errors import InputError
-from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
+from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits, readable_bits
 from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block
@@ -106,9 +106,9 @@ class _CPUBook:
         union = self.old_default
         for named in nested(members.get("entries")).values():
             for text in text_map(named).values():
-                union |= _quiet(text)
+                union |= readable_bits(text or "")
         for entry in nested(members.get("podentries")).values():
-            union |= _quiet(_cpu_set(entry))
+            union |= readable_bits(_cpu_set(entry) or "")
         return union
 
     def _taken(self, besides: str) -> Bits:
@@ -205,10 +205,3 @@ class _CPUBook:
 def _cpu_set(entry: dict[str, Any]) -> str | None:
     text = {key.lower(): member for key, member in entry.items()}.get("cpuset")
     return text if isinstance(text, str) else None
-
-
-def _quiet(text: str | None) -> Bits:
-    try:
-        return parse_bits(text or "")
-    except CPUSetError:
-        return 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceList, ResourceRequirements
-from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits
+from podslice.core.values.cpuset import Bits, readable_bits
 from podslice.core.values.quantity import BINARY_SI, Quantity
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
@@ -54,7 +54,7 @@ def _cpus(checkpoint: CPUCheckpoint, held: _Held) -> None:
     for uid, bubble in (checkpoint.pod_entries or {}).items():
         held.budgets.setdefault(uid, {})["cpu"] = Quantity.of(bubble.bit_count())
     for uid, named in (checkpoint.entries or {}).items():
-        sets = held.cpus[uid] = {name: _bits(text) for name, text in (named or {}).items()}
+        sets = held.cpus[uid] = {name: readable_bits(text) for name, text in (named or {}).items()}
         for name, cpus in sets.items():
             own = held.amounts.setdefault(uid, {}).setdefault(name, {})
             if uid not in held.budgets or not _is_pool(name, cpus, sets, held.budgets[uid]["cpu"].value()):
@@ -84,13 +84,6 @@ def _devices(checkpoint: DeviceCheckpoint, held: _Held) -> None:
     for entry in checkpoint.entries or ():
         own = held.amounts.setdefault(entry.pod, {}).setdefault(entry.container, {})
         own[entry.resource] = Quantity.of(len(entry.device_ids()))
-
-
-def _bits(text: str) -> Bits:
-    try:
-        return parse_bits(text)
-    except CPUSetError:
-        return 0
 
 
 def _pod(uid: str, held: _Held) -> Pod:

@@ -1,0 +1,36 @@
+"""A source of pods that knows what a test puts into it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from podslice.agent.identity import Identity
+from podslice.core.pod.spec import Pod
+
+
+class FakeSource:
+    """A source for tests: pods put into `pods` by UID."""
+
+    def __init__(self, pods: Iterable[Pod] = ()) -> None:
+        self.name = "fake"
+        self.ready = True
+        self.cause = ""
+        self.changed = asyncio.Event()
+        self.pods = {pod.metadata.uid: pod for pod in pods}
+
+    def add(self, pod: Pod) -> None:
+        self.pods[pod.metadata.uid] = pod
+        self.changed.set()
+
+    def find(self, identity: Identity) -> Pod | None:
+        return self.pods.get(identity.uid)
+
+    def expects(self, identity: Identity) -> bool:
+        return self.name == "apiServer" and not identity.static
+
+    def ask(self) -> None:
+        return None
+
+    def unknown(self) -> str:
+        return "the API server has not told about this pod yet"
