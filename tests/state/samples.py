@@ -75,9 +75,9 @@ def files() -> dict[str, bytes]:
         "cpu-v1": checkpoint_cpu.encode(CPUCheckpoint("static", "0-3", entries_v1={"id-a": "4", "id-b": "5-7"}), "v1"),
         "cpu-v2": checkpoint_cpu.encode(cpu_without_pods(), "v2"),
         "cpu-v3": checkpoint_cpu.encode(cpu(), "v3"),
-        "cpu-v4": checkpoint_data.encode_v4(cpu(), ',"originals":{"pod-a":{"app":"4-5"}}'),
+        "cpu-v4": checkpoint_data.CPU_V4.encode(cpu(), ',"originals":{"pod-a":{"app":"4-5"}}'),
         "memory-v1": checkpoint_memory.encode(memory_without_pods(), "v1"),
         "memory-v2": checkpoint_memory.encode(memory(), "v2"),
-        "memory-v3": checkpoint_data.encode_memory_v3(memory()),
+        "memory-v3": checkpoint_data.MEMORY_V3.encode(memory()),
         "device-v2": devices(),
     }

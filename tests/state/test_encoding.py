@@ -121,12 +121,12 @@ def test_device_files_have_the_checksums_of_the_specification(
 
 def test_v4_repeats_v3_and_keeps_what_it_does_not_know() -> None:
     """Only `data` counts in V4; older kubelets find a file with checksum 0; members of later releases stay."""
-    data = checkpoint_data.encode_v4(samples.cpu(), ',"originals":{"p":1}')
+    data = checkpoint_data.CPU_V4.encode(samples.cpu(), ',"originals":{"p":1}')
     assert data.startswith(b'{"policyName":"static","defaultCpuSet":"0-3,12-15","entries":{')
     assert b'},"checksum":0,"data":"{\\"policyName\\"' in data
-    assert checkpoint_data.decode_v4(data) == (samples.cpu(), ',"originals":{"p":1}')
-    assert checkpoint_data.load_v4(data, pod_level=True) == samples.cpu()
-    assert checkpoint_data.load_v4(data, pod_level=False).pod_entries == {}
+    assert checkpoint_data.CPU_V4.decode(data) == (samples.cpu(), ',"originals":{"p":1}')
+    assert checkpoint_data.CPU_V4.load(data, pod_level=True) == samples.cpu()
+    assert checkpoint_data.CPU_V4.load(data, pod_level=False).pod_entries == {}
 
 
 @pytest.mark.parametrize(

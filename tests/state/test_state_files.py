@@ -12,7 +12,7 @@ from podslice.core.machine.memory_accounts import default_machine_state
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import parse_bits
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode, load
-from podslice.statefiles.formats.checkpoint_data import decode_v4, encode_v4, load_v4
+from podslice.statefiles.formats.checkpoint_data import CPU_V4
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.formats.restore_memory import restore_memory_state, validate_memory_state
 from podslice.statefiles.go.gojson import CheckpointError
@@ -39,16 +39,16 @@ from tests.state.test_crash import CONFIG, MACHINE
 )
 def test_transitional_v4(text: str, checksum: int) -> None:
     """The transitional V4 form is read by its own checksum."""
-    load_v4(json.dumps({"data": text, "checksum": checksum}).encode(), pod_level=True)
+    CPU_V4.load(json.dumps({"data": text, "checksum": checksum}).encode(), pod_level=True)
     with pytest.raises(CheckpointError, match="corrupted"):
-        load_v4(json.dumps({"data": text, "checksum": checksum + 1}).encode(), pod_level=True)
+        CPU_V4.load(json.dumps({"data": text, "checksum": checksum + 1}).encode(), pod_level=True)
 
 
 def test_v4_round_trip_and_what_older_kubelets_see() -> None:
     """A V4 file keeps everything; a 1.35 kubelet reads the same file as V2 without the bubbles."""
     checkpoint = CPUCheckpoint("static", "0-3", {"p": {"c": "4"}}, {"p": parse_bits("4-5")})
-    data = encode_v4(checkpoint)
-    again, _ = decode_v4(data)
+    data = CPU_V4.encode(checkpoint)
+    again, _ = CPU_V4.decode(data)
     assert (again.default_cpuset, again.entries, again.pod_entries) == (
         "0-3",
         {"p": {"c": "4"}},

@@ -9,6 +9,8 @@ Members of `data` we do not know are kept.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -23,8 +25,6 @@ _FORMAT = GoStruct(
     "state.DataCheckpoint",
     {"data": GoString(), "checksum": GoInt("checksum.Checksum"), "dataChecksum": GoInt("checksum.Checksum")},
 )
-_CPU_MEMBERS = frozenset({"policyname", "defaultcpuset", "entries", "podentries"})
-_MEMORY_MEMBERS = frozenset({"policyname", "machinestate", "entries", "podentries"})
 
 
 class DataCheckpoint(msgspec.Struct):
@@ -62,68 +62,57 @@ def crc_checksum(data: str) -> int:
     return zlib.crc32(data.encode())
 
 
-def _content(data: bytes, known: frozenset[str]) -> tuple[bytes, str]:
-    """The string `data`, and its members outside `known` as JSON text (`,"key":value…`)."""
-    content = decode_data(data).data.encode()
-    value = parse(content)
-    members = value if isinstance(value, Members) else Members()
-    unknown = [f",{dump_string(key)}:{dump_value(member)}" for key, member in members if key.casefold() not in known]
-    return content, "".join(unknown)
-
-
 def _check(data: bytes) -> None:
     envelope = decode_data(data)
     if data_checksum(envelope.data) != envelope.stated:
         raise CheckpointError(CORRUPT)
 
 
-def _wrap(members: str, unknown: str) -> bytes:
-    content = f"{{{members}{unknown}}}"
-    return f'{{{members},"checksum":0,"data":{dump_string(content)},"dataChecksum":{data_checksum(content)}}}'.encode()
+C = TypeVar("C", bound=CPUCheckpoint | MemoryCheckpoint)
 
 
-# cpu_manager_state V4
+class DataFormat(Generic[C]):
+    """A manager's file whose `data` has the members of an older version, which `read` and `write` know."""
+
+    def __init__(self, known: set[str], read: Callable[[bytes], C], write: Callable[[C], str]) -> None:
+        self._known = known
+        self._read = read
+        self._write = write
+
+    def decode(self, data: bytes) -> tuple[C, str]:
+        """The content, and the members of `data` we do not know as JSON text (`,"key":value…`), without looking at
+        the checksum. Raises `CheckpointError`."""
+        content = decode_data(data).data.encode()
+        value = parse(content)
+        members = value if isinstance(value, Members) else Members()
+        unknown = [
+            f",{dump_string(key)}:{dump_value(one)}" for key, one in members if key.casefold() not in self._known
+        ]
+        return self._read(content), "".join(unknown)
+
+    def load(self, data: bytes, *, pod_level: bool) -> C:
+        """Read it as a newer kubelet does; with the gate off what pods own is dropped. Raises `CheckpointError`."""
+        _check(data)
+        checkpoint, _ = self.decode(data)
+        if not pod_level:
+            checkpoint.pod_entries = {}
+        return checkpoint
+
+    def encode(self, checkpoint: C, unknown: str = "") -> bytes:
+        """The file; `unknown` are further members of `data` as `decode` gives them."""
+        members = self._write(checkpoint)
+        content = f"{{{members}{unknown}}}"
+        end = f'"checksum":0,"data":{dump_string(content)},"dataChecksum":{data_checksum(content)}'
+        return f"{{{members},{end}}}".encode()
 
 
-def decode_v4(data: bytes) -> tuple[CPUCheckpoint, str]:
-    """The content of a CPU state file V4, and its unknown members as JSON text, without looking at the checksum.
-    Raises `CheckpointError`."""
-    content, unknown = _content(data, _CPU_MEMBERS)
-    return checkpoint_cpu.decode(content, "v3"), unknown
-
-
-def load_v4(data: bytes, *, pod_level: bool) -> CPUCheckpoint:
-    """Read V4 as a newer kubelet does; with the gate off bubbles are dropped. Raises `CheckpointError`."""
-    _check(data)
-    checkpoint, _ = decode_v4(data)
-    if not pod_level:
-        checkpoint.pod_entries = {}
-    return checkpoint
-
-
-def encode_v4(checkpoint: CPUCheckpoint, unknown: str = "") -> bytes:
-    """The file in V4; `unknown` are further members of `data` as `decode_v4` gives them."""
-    return _wrap(checkpoint_cpu.json_members(checkpoint), unknown)
-
-
-# memory_manager_state V3
-
-
-def decode_memory_v3(data: bytes) -> tuple[MemoryCheckpoint, str]:
-    """The content of a memory state file V3, and its unknown members. Raises `CheckpointError`."""
-    content, unknown = _content(data, _MEMORY_MEMBERS)
-    return checkpoint_memory.decode(content, "v2"), unknown
-
-
-def load_memory_v3(data: bytes, *, pod_level: bool) -> MemoryCheckpoint:
-    """Read V3 as a newer kubelet does; with the gate off pod entries are dropped. Raises `CheckpointError`."""
-    _check(data)
-    checkpoint, _ = decode_memory_v3(data)
-    if not pod_level:
-        checkpoint.pod_entries = {}
-    return checkpoint
-
-
-def encode_memory_v3(checkpoint: MemoryCheckpoint, unknown: str = "") -> bytes:
-    """The file in V3; `unknown` are further members of `data` as `decode_memory_v3` gives them."""
-    return _wrap(checkpoint_memory.json_members(checkpoint), unknown)
+CPU_V4 = DataFormat(
+    {"policyname", "defaultcpuset", "entries", "podentries"},
+    lambda data: checkpoint_cpu.decode(data, "v3"),
+    checkpoint_cpu.json_members,
+)
+MEMORY_V3 = DataFormat(
+    {"policyname", "machinestate", "entries", "podentries"},
+    lambda data: checkpoint_memory.decode(data, "v2"),
+    checkpoint_memory.json_members,
+)

@@ -95,10 +95,10 @@ def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
         return Content(identity, "data", AllocationCheckpoint(checkpoint_allocation.decode(data)))
     inner = identify(checkpoint_data.decode_data(data).data.encode())
     if inner.kind == "memory":
-        memory, unknown = checkpoint_data.decode_memory_v3(data)
+        memory, unknown = checkpoint_data.MEMORY_V3.decode(data)
         return Content(identity, "v3", memory, unknown)
     if inner.kind == "cpu" and identity.version != "crc32":
-        cpu, unknown = checkpoint_data.decode_v4(data)
+        cpu, unknown = checkpoint_data.CPU_V4.decode(data)
         return Content(identity, "v4", cpu, unknown)
     raise CheckpointError("the file belongs to another manager (DRA); podslice does not read its content")
 

@@ -62,14 +62,14 @@ def load_cpu(data: bytes, reader: Release, containers: Mapping[str, tuple[str, s
         checkpoint_cpu.verify(checkpoint, "v1", pod_level=False)
         return checkpoint_cpu.migrate_v1(checkpoint, containers)
     if reader.minor >= 37 and _is_data_file(data):
-        return checkpoint_data.load_v4(data, pod_level=reader.pod_level)
+        return checkpoint_data.CPU_V4.load(data, pod_level=reader.pod_level)
     return checkpoint_cpu.load(data, pod_level=reader.pod_level, containers=containers)
 
 
 def load_memory(data: bytes, reader: Release) -> MemoryCheckpoint:
     """Read a memory state file as that kubelet does. Raises `CheckpointError`."""
     if reader.minor >= 37 and _is_data_file(data):
-        return checkpoint_data.load_memory_v3(data, pod_level=reader.pod_level)
+        return checkpoint_data.MEMORY_V3.load(data, pod_level=reader.pod_level)
     return checkpoint_memory.load(data, pod_level=reader.pod_level)
 
 

@@ -42,7 +42,7 @@ def restore_cpu_state(
         return CPUState()
     try:
         if not trust_zero and checkpoint_data.is_data_file(data):
-            return adopt(checkpoint_data.load_v4(data, pod_level=pod_level), policy_name)
+            return adopt(checkpoint_data.CPU_V4.load(data, pod_level=pod_level), policy_name)
         checkpoint = checkpoint_cpu.load(data, pod_level=pod_level, containers=containers, trust_zero=trust_zero)
         return adopt(checkpoint, policy_name)
     except CheckpointError as error:

@@ -9,7 +9,7 @@ from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMAN
 from podslice.core.machine.memory_accounts import charge
 from podslice.core.values.cpuset import bits_of
 from podslice.core.values.golang import U64, quote
-from podslice.statefiles.formats.checkpoint_data import is_data_file, load_memory_v3
+from podslice.statefiles.formats.checkpoint_data import MEMORY_V3, is_data_file
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint, load
 from podslice.statefiles.formats.held_memory import held_blocks
 from podslice.statefiles.formats.restore import REMEDY
@@ -34,7 +34,7 @@ def restore_memory_state(
     is read by its own. Raises `StartError`."""
     try:
         if not trust_zero and is_data_file(data):
-            return adopt(load_memory_v3(data, pod_level=pod_level), policy_name)
+            return adopt(MEMORY_V3.load(data, pod_level=pod_level), policy_name)
         return adopt(load(data, pod_level=pod_level, trust_zero=trust_zero), policy_name)
     except CheckpointError as error:
         raise unusable(error, path) from None

@@ -84,7 +84,7 @@ def _convert_cpu(
         checkpoint, more = _without_bubbles(checkpoint)
         lost += more
     if version == "v4":
-        return Rewritten(checkpoint_data.encode_v4(checkpoint, content.unknown), version, lost)
+        return Rewritten(checkpoint_data.CPU_V4.encode(checkpoint, content.unknown), version, lost)
     if version == "v1":
         checkpoint.entries_v1 = _by_id(checkpoint, containers)
     return Rewritten(checkpoint_cpu.encode(checkpoint, version), version, lost)
@@ -167,7 +167,7 @@ def _convert_memory(content: Content, source: MemoryCheckpoint, target: Release,
         checkpoint, more = _without_pod_entries(source)
         lost += more
     if version == "v3":
-        return Rewritten(checkpoint_data.encode_memory_v3(checkpoint, content.unknown), version, lost)
+        return Rewritten(checkpoint_data.MEMORY_V3.encode(checkpoint, content.unknown), version, lost)
     return Rewritten(checkpoint_memory.encode(checkpoint, version), version, lost)
 
 

@@ -70,7 +70,7 @@ def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningP
     checkpoint = book.checkpoint(known_policy(members, ("none", "static"), "static", actions))
     version = target.writes("cpu")
     if version == "v4":
-        return Rewritten(checkpoint_data.encode_v4(checkpoint), version, actions)
+        return Rewritten(checkpoint_data.CPU_V4.encode(checkpoint), version, actions)
     return Rewritten(checkpoint_cpu.encode(checkpoint, version), version, actions)
 
 

@@ -37,7 +37,7 @@ def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: Runni
         _take_memory(checkpoint, books, nested(members.get("entries")), pods, running, actions)
         checkpoint.machine_state = books
     if version == "v3":
-        return Rewritten(checkpoint_data.encode_memory_v3(checkpoint), version, actions)
+        return Rewritten(checkpoint_data.MEMORY_V3.encode(checkpoint), version, actions)
     return Rewritten(checkpoint_memory.encode(checkpoint, version), version, actions)
 
 
