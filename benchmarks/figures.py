@@ -15,14 +15,14 @@ from time import perf_counter
 from benchmarks.measure import Result
 from benchmarks.nodes import config, machine
 from podslice import Machine, Node
-from podslice.core.decide import start
 from podslice.core.quirks import KUBELET_1_36
 from podslice.replay.run import compare
 
 
 def results() -> Iterator[Result]:
     yield _memory_of_a_node("shared machine", 20, lambda made: Node(made, config(memory=True)))
-    rules, state = start(machine(2, cpus_per_node=32), config(memory=True))
+    first = Node(machine(2, cpus_per_node=32), config(memory=True))
+    rules, state = first.rules, first.state
     yield _memory_of_a_node("shared rules", 2, lambda made: Node.of(rules, state))
     yield _import_time()
     yield from _replay_rate()

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from podslice import KubeletConfig, Node, NodeRules, NodeState, Pod
+from podslice import KubeletConfig, Node, NodeState, Pod
 from podslice.core.config.kubelet import MemoryReservation
-from podslice.core.decide import decide, release, resize, restart, shape_of, start
+from podslice.core.decide import decide, release, resize, restart, shape_of
 from podslice.core.errors import InputError, UpstreamDefectError
 from podslice.core.holding import Digester, digest, holding_of
 from podslice.core.machine.devices import inventory_from_data
@@ -240,9 +240,9 @@ def test_a_node_goes_back() -> None:
 def test_states_of_a_start_are_equal_and_rules_are_shared() -> None:
     """Two starts come to equal states; a copy has the very rules."""
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-    rules, state = start(MACHINE, config)
-    again: tuple[NodeRules, NodeState] = start(MACHINE, config)
-    assert (state, hash(state)) == (again[1], hash(again[1]))
+    first, again = Node(MACHINE, config), Node(MACHINE, config)
+    rules, state = first.rules, first.state
+    assert (state, hash(state)) == (again.state, hash(again.state))
     node = Node.of(rules, state)
     assert node.copy().rules is rules
 

@@ -151,7 +151,7 @@ def _headline(node: Node, profile: str) -> str:
         f"{len(machine.nodes)} NUMA node{'s' if len(machine.nodes) != 1 else ''}",
         f"CPU manager {config.cpu_manager_policy}",
         f"Topology manager {config.topology_manager_policy}"
-        + (f" ({config.topology_manager_scope} scope)" if config.topology_manager_policy != "none" else ""),
+        + (f" ({config.topology_manager_scope} scope)" if config.aligns else ""),
         f"profile {profile}",
     ]
     line = " · ".join(parts)

@@ -7,7 +7,7 @@ keep a node, keep `node.state`; to go on from it, `Node.of(node.rules, state)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
@@ -15,7 +15,6 @@ from podslice.core.decision import ResizeDecision
 from podslice.core.errors import Refusal
 from podslice.core.holding import Holding, holding_of
 from podslice.core.kubelet import Admitted, Kubelet
-from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
@@ -48,29 +47,6 @@ class Restarted(NamedTuple):
     rules: NodeRules
     state: NodeState
     pods: tuple[Admitted, ...]
-
-
-def start(
-    machine: Machine,
-    config: KubeletConfig | None = None,
-    *,
-    profile: str = "podslice",
-    devices: DeviceInventory | None = None,
-    predicates: bool = True,
-    files: Mapping[str, bytes] | None = None,
-    cgroup_version: int = 2,
-) -> tuple[NodeRules, NodeState]:
-    """The rules of a node and the state it starts in; arguments and errors as for `Node`."""
-    node = Node(
-        machine,
-        config,
-        profile=profile,
-        devices=devices,
-        predicates=predicates,
-        files=files,
-        cgroup_version=cgroup_version,
-    )
-    return node.rules, node.state
 
 
 def shape_of(rules: NodeRules, pod: Pod) -> Shape:

@@ -318,7 +318,7 @@ class Kubelet:
         context.begin()
         if self.undoes_refusals:
             manager.remove_stale()
-        before, counted = self.state, context.metrics.copy()
+        before = (self.state, context.metrics.copy()) if self.undoes_refusals else None
         context.activate(admission)
         try:
             self._refuse_overflow(admission)
@@ -326,8 +326,8 @@ class Kubelet:
             if self.predicates:
                 self._later_handlers(admission)
         except AdmissionError as error:
-            if self.undoes_refusals:
-                self.state = before
+            if before is not None:
+                self.state, counted = before
                 context.uncount(counted)
             self._put_back(admission.uid, stays)
             return error.refusal
@@ -443,7 +443,7 @@ class Kubelet:
             gates=self.manager.context.gates,
             cpu_policy=self.config.cpu_manager_policy,
             memory_policy=self.config.memory_manager_policy,
-            pod_scope=self.manager.topology.merger is not None and self.manager.topology.scope == "pod",
+            pod_scope=self.config.aligns_pods,
             quirks=self.quirks,
         )
         return try_resize(desired, self.active[desired.metadata.uid].spec, node, self._admit_resized)
@@ -528,10 +528,7 @@ class Kubelet:
 
     def admission(self, pod: Pod) -> AdmissionPod:
         """The managers' view of a pod."""
-        gates: Mapping[str, bool] = self.manager.context.gates
-        if pod.metadata.uid in self.unmanaged:
-            gates = {**gates, "PodLevelResourceManagers": False}
-        return AdmissionPod.of(pod, gates)
+        return AdmissionPod.of(pod, self.manager.context.gates, unmanaged=pod.metadata.uid in self.unmanaged)
 
     def take_running(self, pods: Iterable[Pod]) -> None:
         """These pods run since before the kubelet started; they count as active, and are to be admitted again."""

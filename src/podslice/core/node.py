@@ -307,12 +307,12 @@ class Node:
             swap_capacity=swap_capacity,
             cgroup_version=kubelet.cgroup_version,
         )
-        held = {container.name: kubelet.inspect(pod, container, started=True) for container in pod.containers}
+        cpu = kubelet.manager.cpu
         pins = {
             container.name: Pin(
-                format_bits(kubelet.manager.cpu.affinity_beside(pod, container, running)),
-                format_bits(held[container.name].memory_nodes),
-                held[container.name].has_exclusive_cpus,
+                format_bits(cpu.affinity_beside(pod, container, running)),
+                format_bits(kubelet.manager.memory.numa_nodes(uid, container.name)),
+                cpu.container_has_exclusive_cpus(pod, container),
             )
             for container in pod.containers
         }

@@ -30,7 +30,7 @@ from podslice.core.scheduling.allocatable import NodeResources
 from podslice.core.state import ownership
 from podslice.core.state.model import assignable
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, bits_of, union
+from podslice.core.values.cpuset import Bits, union
 from podslice.core.values.quantity import Quantity
 
 _MANAGED = "PodLevelResourceManagers"
@@ -100,12 +100,12 @@ class NodeView(msgspec.Struct, frozen=True):
     @property
     def aligns(self) -> bool:
         """The Topology Manager has a policy other than none."""
-        return self.config.topology_manager_policy != topology_options.NONE
+        return self.config.aligns
 
     @property
     def aligns_pods(self) -> bool:
         """The Topology Manager aligns pods as a whole (scope pod)."""
-        return self.aligns and self.config.topology_manager_scope == "pod"
+        return self.config.aligns_pods
 
     @property
     def single_numa_node(self) -> bool:
@@ -124,8 +124,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def admission(self, pod: Pod) -> AdmissionPod:
         """A pod as the managers of this node see it."""
-        gates = self.gates
-        return AdmissionPod.of(pod, {**gates, _MANAGED: False} if pod.metadata.uid in self.unmanaged else gates)
+        return AdmissionPod.of(pod, self.gates, unmanaged=pod.metadata.uid in self.unmanaged)
 
     def places_whole(self, pod: AdmissionPod) -> bool:
         """The pod's budget is given to it as a whole and divided: pod-level resources, pod scope, some policy."""
@@ -196,7 +195,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes a container's memory is bound to; 0 for no binding."""
-        return bits_of(node for block in self.blocks_of(uid, container) for node in block.numa_affinity or ())
+        return ownership.numa_nodes(self.blocks_of(uid, container))
 
     def blocks_of(self, uid: str, container: str) -> tuple[Block, ...]:
         """Memory that a container holds."""
@@ -219,15 +218,13 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def container(self, pod: AdmissionPod, container: AdmissionContainer) -> ContainerView:
         """What a container of a pod on the node has."""
-        isolation = self.isolation(pod, container)
-        own = self.assignment(pod.uid, container.name) or 0
-        managed = self.gates[_MANAGED]
-        exclusive = isolation == "container" if managed else bool(own)
+        assigned = self.assignment(pod.uid, container.name)
+        exclusive = ownership.has_exclusive_cpus(pod, container, assigned, pod_level=self.gates[_MANAGED])
         return ContainerView(
             cpus=self.affinity(pod.uid, container.name),
-            exclusive_cpus=own,
+            exclusive_cpus=assigned or 0,
             memory_nodes=self.numa_nodes(pod.uid, container.name),
-            isolation=isolation,
+            isolation=ownership.isolation(pod, container, assigned),
             has_exclusive_cpus=exclusive,
             cpu_quota_disabled=exclusive and self.quota_can_be_disabled,
             blocks=self.blocks_of(pod.uid, container.name),

@@ -45,7 +45,7 @@ def config_losses(before: KubeletConfig, after: KubeletConfig, *, managed: bool 
         found |= {"exclusive-cpus", *_lost_options(before, after)}
     elif after.cpu_manager_policy == "static":
         found |= _lost_options(before, after)
-        if managed and _places_whole(before) and not _places_whole(after):
+        if managed and before.aligns_pods and not after.aligns_pods:
             found.add("exclusive-cpus")
     if before.memory_manager_policy == "Static" != after.memory_manager_policy:
         found.add("memory-binding")
@@ -56,10 +56,6 @@ def strength(config: KubeletConfig) -> tuple[int, bool]:
     """How much a Topology Manager guarantees: by policy, then pods as a whole before single containers."""
     policy = _STRENGTH.get(config.topology_manager_policy, 0)
     return policy, bool(policy) and config.topology_manager_scope == "pod"
-
-
-def _places_whole(config: KubeletConfig) -> bool:
-    return config.topology_manager_policy != NONE and config.topology_manager_scope == "pod"
 
 
 def _lost_options(before: KubeletConfig, after: KubeletConfig) -> set[str]:

@@ -10,7 +10,7 @@ from podslice.core.config.cpu_options import OptionError, refuse_options_of_none
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.topology_options import parse_options
 from podslice.core.errors import StartError
-from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits
+from podslice.core.values.cpuset import CPUSetError, format_bits, parse_bits, union
 from podslice.core.values.gate_table import gate_states
 from podslice.core.values.quantity import ZERO, Quantity, QuantityError
 
@@ -74,7 +74,7 @@ def _refused_options(subject: NodeSubject) -> Iterator[Problem]:
             if subject.option_error.maturity
             else "correct the option as the message says",
         )
-    if config.topology_manager_policy != "none":
+    if config.aligns:
         try:
             parse_options(config.topology_manager_policy_options)
         except StartError as error:
@@ -138,11 +138,7 @@ def _overruled_reservation(subject: NodeSubject) -> Iterator[Problem]:
 
 def _alignment_without_managers(subject: NodeSubject) -> Iterator[Problem]:
     config = subject.config
-    if (
-        config.topology_manager_policy != "none"
-        and config.cpu_manager_policy == "none"
-        and config.memory_manager_policy == "None"
-    ):
+    if config.aligns and config.cpu_manager_policy == "none" and config.memory_manager_policy == "None":
         yield Problem(
             "topologyManagerPolicy",
             f"{config.topology_manager_policy} aligns only devices: cpuManagerPolicy is none and memoryManagerPolicy "
@@ -187,9 +183,7 @@ def _splits_cores(subject: NodeSubject) -> Iterator[Problem]:
     split = [cpus for cpus in topology.cores.values() if cpus & reserved and cpus & ~reserved]
     if not split:
         return
-    others = 0
-    for cpus in split:
-        others |= cpus & ~reserved
+    others = union(split) & ~reserved
     explicit = bool(subject.config.reserved_system_cpus)
     effect = (
         f"full-pcpus-only can never give away CPUs {format_bits(others)}"

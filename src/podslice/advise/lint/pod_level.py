@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import ContainerPath, PodSubject
 from podslice.core.allocate.pod_pool import empty_cpu_pool, empty_memory_pool
-from podslice.core.config.topology_options import NONE
 from podslice.core.pod.demand import aggregate, is_pod_level_resources_set, limits_of, requests_of
 from podslice.core.pod.eligibility import AdmissionPod, integral_cpus
 from podslice.core.pod.qos import BEST_EFFORT, GUARANTEED, is_container_equivalent_guaranteed
@@ -58,8 +57,7 @@ def _books_pods_memory(subject: PodSubject) -> bool:
     if subject.node is None:
         return True
     config = subject.node.config
-    placed = config.topology_manager_scope == "pod" and config.topology_manager_policy != NONE
-    return placed and config.memory_manager_policy == "Static"
+    return config.aligns_pods and config.memory_manager_policy == "Static"
 
 
 def _requests_over_budget(subject: PodSubject) -> Iterator[Problem]:
@@ -218,7 +216,7 @@ def _container_scope(subject: PodSubject) -> Iterator[Problem]:
     if node is None or not _is_set(subject) or not subject.gates["PodLevelResourceManagers"]:
         return
     config = node.config
-    if config.topology_manager_policy == NONE or config.topology_manager_scope == "pod" or subject.qos != GUARANTEED:
+    if not config.aligns or config.topology_manager_scope == "pod" or subject.qos != GUARANTEED:
         return
     sharing = [
         place.container.name for place in subject.places if not is_container_equivalent_guaranteed(place.container)

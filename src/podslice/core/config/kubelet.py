@@ -107,3 +107,13 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
     def eviction_thresholds(self) -> dict[str, str]:
         """Hard eviction thresholds with the default filled in."""
         return DEFAULT_EVICTION_HARD if self.eviction_hard is None else self.eviction_hard
+
+    @property
+    def aligns(self) -> bool:
+        """The Topology Manager has a policy other than none."""
+        return self.topology_manager_policy != "none"
+
+    @property
+    def aligns_pods(self) -> bool:
+        """The Topology Manager aligns pods as a whole (scope pod)."""
+        return self.aligns and self.topology_manager_scope == "pod"

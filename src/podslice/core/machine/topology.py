@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union
 
 
 class TopologyError(PodsliceError):
@@ -93,9 +93,7 @@ class CPUTopology:
             for node, cpus in self.numa_nodes.items()
         }
         self._node_sums = list(accumulate(sorted((c.bit_count() for c in self.numa_nodes.values()), reverse=True)))
-        self.all_cpus: Bits = 0
-        for bits in self.numa_nodes.values():
-            self.all_cpus |= bits
+        self.all_cpus: Bits = union(self.numa_nodes.values())
 
     @property
     def cpus_per_core(self) -> int:
@@ -164,11 +162,7 @@ def cpu_topology(machine: Machine) -> CPUTopology:
 
 def whole_objects(objects: Mapping[int, Bits], cpus: Bits) -> Bits:
     """All CPUs of the objects (cores, sockets; bits by id) that have a CPU in `cpus`."""
-    whole = 0
-    for bits in objects.values():
-        if bits & cpus:
-            whole |= bits
-    return whole
+    return union(bits for bits in objects.values() if bits & cpus)
 
 
 def _nest(inner: Mapping[int, Bits], outer: Mapping[int, Bits]) -> bool:

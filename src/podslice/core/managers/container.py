@@ -182,7 +182,7 @@ class ContainerManager:
 
     def _merger(self) -> Merger | None:
         config = self.config
-        if config.topology_manager_policy == topology_options.NONE:
+        if not config.aligns:
             return None
         options = topology_options.parse_options(config.topology_manager_policy_options)
         topology_options.check_machine(

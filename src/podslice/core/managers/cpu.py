@@ -436,9 +436,8 @@ class CPUManager:
 
     def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """Decides the CFS quota of the container (cpu-topology 6.9)."""
-        if self.rules.pod_level:
-            return self.isolation(pod, container) == "container"
-        return self.exclusive_cpus(pod.uid, container.name) != 0
+        assigned = self.state.assignment(pod.uid, container.name)
+        return ownership.has_exclusive_cpus(pod, container, assigned, pod_level=self.rules.pod_level)
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
         """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""

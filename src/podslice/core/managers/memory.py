@@ -29,6 +29,7 @@ from podslice.core.managers.memory_rules import MemoryRules, restored
 from podslice.core.managers.memory_state import Blocks, MemoryState
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
+from podslice.core.state import ownership
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.series import Series, series
 from podslice.statefiles.formats.checkpoint_memory import MemoryStateEncoder
@@ -120,10 +121,7 @@ class MemoryManager:
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes the container's memory is bound to; 0 for no binding."""
-        mask = 0
-        for block in self.state.blocks(uid, container):
-            mask |= bits_of(block.numa_affinity or ())
-        return mask
+        return ownership.numa_nodes(self.state.blocks(uid, container))
 
     def blocks(self, uid: str, container: str) -> Blocks:
         """The blocks a container holds, sorted by type."""

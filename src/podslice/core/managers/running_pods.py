@@ -35,7 +35,7 @@ def bring_back_pod_entries(pod: AdmissionPod, manager: ContainerManager) -> None
 
 def as_a_whole(manager: ContainerManager) -> bool:
     """True where pods with pod-level resources are given theirs at once."""
-    return manager.topology.merger is not None and manager.topology.scope == "pod"
+    return manager.config.aligns_pods
 
 
 def _wants_cpus(pod: AdmissionPod, manager: ContainerManager) -> bool:

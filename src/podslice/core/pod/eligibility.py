@@ -62,11 +62,12 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         return self.qos == "Guaranteed"
 
     @classmethod
-    def of(cls, pod: Pod, gates: Mapping[str, bool]) -> AdmissionPod:
-        """The managers' view of `pod` under the given feature gates."""
+    def of(cls, pod: Pod, gates: Mapping[str, bool], *, unmanaged: bool = False) -> AdmissionPod:
+        """The managers' view of `pod` under the given feature gates; `unmanaged`: as if PodLevelResourceManagers were
+        off."""
         qos = pod_qos(pod, gates)
         pod_level = is_pod_level_resources_set(pod)
-        managers_on = gates["PodLevelResourceManagers"]
+        managers_on = gates["PodLevelResourceManagers"] and not unmanaged
         managed = pod_level and managers_on
         containers = tuple(
             _container(container, init=init, pod_guaranteed=qos == "Guaranteed", managed=managed)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.topology_options import NONE
 from podslice.core.effects.pod_event import PodEvent
 from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.pod.demand import is_pod_level_resources_set
@@ -62,7 +61,7 @@ def _ignoring(pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool
     """The managers that do nothing for a Guaranteed pod: name, policy, and what becomes of the pod."""
     would_be = AdmissionPod.of(pod.spec, {**gates, "PodLevelResources": True, "PodLevelResourceManagers": True})
     owns_cpus = would_be.cpus > 0 or any(container.exclusive_cpus for container in would_be.containers)
-    if config.topology_manager_policy != NONE:
+    if config.aligns:
         yield "Topology Manager", config.topology_manager_policy, "the pod's CPUs and memory are not aligned"
     if config.cpu_manager_policy == "static" and owns_cpus:
         yield "CPU Manager", "static", "the pod uses the node's shared CPUs"

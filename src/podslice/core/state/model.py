@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from podslice.core.state.containers import ContainerMap
 from podslice.core.state.tables import drop, drop_in, put, put_in
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, union
 
 
 def assignable(default: Bits, reserved: Bits) -> Bits:
@@ -56,11 +56,7 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def assigned(self) -> Bits:
         """Union of all container assignments."""
-        union = 0
-        for containers in self.assignments.values():
-            for cpus in containers.values():
-                union |= cpus
-        return union
+        return union(cpus for containers in self.assignments.values() for cpus in containers.values())
 
     def affinity(self, pod: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool."""

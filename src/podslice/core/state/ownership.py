@@ -1,13 +1,15 @@
-"""Whose CPUs a container runs on, from what is assigned to the containers of its pod (KEP-5526)."""
+"""Whose CPUs a container runs on, from what is assigned to the containers of its pod (KEP-5526), and where its memory
+is."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Literal, TypeAlias
 
+from podslice.core.machine.memory import Block
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, bits_of
 
 Isolation: TypeAlias = Literal["container", "pod", "host"]
 """Whose CPUs a container runs on: its own, its pod's, everybody's."""
@@ -18,6 +20,13 @@ def isolation(pod: AdmissionPod, container: AdmissionContainer, assigned: Bits |
     if assigned is None:
         return "host"
     return "pod" if pod.managed and not container.isolated else "container"
+
+
+def has_exclusive_cpus(
+    pod: AdmissionPod, container: AdmissionContainer, assigned: Bits | None, *, pod_level: bool
+) -> bool:
+    """Decides the CFS quota of a container that is assigned these CPUs (cpu-topology 6.9)."""
+    return isolation(pod, container, assigned) == "container" if pod_level else bool(assigned)
 
 
 def pod_has_exclusive_cpus(pod: AdmissionPod, held: Mapping[str, Bits]) -> bool:
@@ -54,3 +63,8 @@ def beside(
         elif other.init and other.name in running:
             taken |= cpus | sidecars
     return own & ~taken or bubble & ~taken
+
+
+def numa_nodes(blocks: Iterable[Block]) -> Bits:
+    """All NUMA nodes that blocks are on."""
+    return bits_of(node for block in blocks for node in block.numa_affinity or ())
