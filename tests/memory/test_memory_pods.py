@@ -198,3 +198,21 @@ def test_budget_that_is_no_number_of_bytes(quirks, refused):
     message = admit(memory_manager, slices({}, budget={"cpu": "1", "memory": "1500m"}), near(0))
     assert message == ("[memorymanager] failed to represent quantity as int64" if refused else "")
     assert memory_manager.assignments == {}
+
+
+@BOTH
+@pytest.mark.parametrize("place", ["app", "sidecar", "init"])
+def test_the_check_for_an_empty_pool_names_its_reason_whatever_it_fails_on(quirks, place):
+    """An amount that is no number of bytes in any container fails the check, and the pod has the check's reason."""
+    half = {"cpu": "1", "memory": "1073741824500m"}
+    described = {
+        "app": slices(memory("1Gi"), half),
+        "sidecar": slices(memory("1Gi"), sidecars=(half,)),
+        "init": slices(memory("1Gi"), init=(half,)),
+    }[place]
+    memory_manager = manager(machine(10, 9), quirks=quirks, gates=POD_LEVEL)
+    with pytest.raises(AdmissionError) as caught:
+        memory_manager.allocate_pod(described, near(0))
+    assert caught.value.reason == EMPTY_POD_SHARED_POOL
+    assert caught.value.message == "[memorymanager] failed to represent quantity as int64"
+    assert memory_manager.assignments == {}

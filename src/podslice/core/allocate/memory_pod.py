@@ -18,13 +18,11 @@ from podslice.core.values.golang import U64
 _NOTHING_FOR_INIT = RefusalKind(
     POD_POOL_EMPTY,
     "pod rejected, pod has shared init containers but no {resource} available for them",
-    EMPTY_POD_SHARED_POOL,
 )
 _NOTHING_SHARED = RefusalKind(
     POD_POOL_EMPTY,
     "pod rejected, sum of exclusive container {resource} requests equals pod budget, leaving no memory for shared "
     "containers",
-    EMPTY_POD_SHARED_POOL,
 )
 _OVER_BUDGET = RefusalKind(
     "over-budget", "[memorymanager] the containers of the pod request more {resource} than the pod itself"
@@ -36,8 +34,16 @@ Own = Callable[[AdmissionContainer], Amounts]
 def check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
     """Refuse a pod whose exclusive containers leave no memory for the others (memory-device 1.11.2).
 
-    Raises `AdmissionError` with reason `EmptyPodSharedPoolError`.
+    Raises `AdmissionError` with reason `EmptyPodSharedPoolError`, whatever the check fails on.
     """
+    try:
+        _check_shared_pool(pod, request, own)
+    except AdmissionError as error:
+        kind, facts = error.refusal
+        raise AdmissionError(kind._replace(reason=EMPTY_POD_SHARED_POOL), **facts) from None
+
+
+def _check_shared_pool(pod: AdmissionPod, request: Amounts, own: Own) -> None:
     running: Amounts = {}
     shared = False
 
