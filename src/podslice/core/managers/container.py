@@ -259,13 +259,15 @@ class ContainerManager:
         cpu.filed = None if data is None else cpu.file_content
         if cpu.static:
             try:
-                cpu.state = validate_cpu_state(
+                valid = validate_cpu_state(
                     cpu.state,
                     cpu.topology,
                     reserved=cpu.reserved,
                     strict=cpu.options.strict_cpu_reservation,
                     pod_level=self.pod_level,
                 )
+                if valid is not cpu.state:
+                    cpu.state, cpu.filed = valid, None
             finally:
                 files.update(self.changed_files())
         cpu.start(cpu.state, ContainerMap.of(containers))
