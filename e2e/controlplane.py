@@ -1,0 +1,307 @@
+"""A Kubernetes control plane on this machine's loopback: etcd and the API server, with or without controllers and the
+scheduler. For the virtual machine's kubelet, and for tests that need an API server only.
+
+    with ControlPlane(find_programs(), folder) as plane:
+        with plane.api() as api:
+            api.call("GET", "/api/v1/namespaces")
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from e2e.packages import FetchError
+from e2e.programs import Programs
+
+Json = dict[str, Any]
+SERVICE_ADDRESS = "10.96.0.1"
+"""The address of the service `kubernetes` in the cluster."""
+ADMIN, SCHEDULER, CONTROLLERS = "admin", "system:kube-scheduler", "system:kube-controller-manager"
+ACCOUNTS = ("serviceaccount-controller", "serviceaccount-token-controller", "root-ca-certificate-publisher-controller")
+"""The controllers that pods with service accounts need."""
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+_READY = 180.0
+_GROUPS = {ADMIN: "system:masters"}
+_SAN = f"IP:127.0.0.1,IP:{SERVICE_ADDRESS},DNS:localhost,DNS:kubernetes.default.svc"
+
+
+class ControlPlaneError(Exception):
+    """A program of the control plane did not start; the text has its last words."""
+
+
+class StatusError(Exception):
+    """The API server answered with a Status: its code and the whole answer."""
+
+    def __init__(self, code: int, status: Json) -> None:
+        super().__init__(f"{code} {status.get('reason', '')}: {status.get('message', '')}")
+        self.code = code
+        self.status = status
+
+
+class Settings(NamedTuple):
+    """`nodes` are names that may call as kubelets; without `controllers` no controller manager runs."""
+
+    nodes: tuple[str, ...] = ()
+    gates: Mapping[str, bool] = {}
+    controllers: tuple[str, ...] = ()
+    scheduler: bool = False
+    plugins: tuple[str, ...] = ("NodeRestriction",)
+    api_server: tuple[str, ...] = ()
+    """More options of the API server."""
+
+
+class Api:
+    """Calls to an API server as one user, over one connection. Not for several threads at a time."""
+
+    def __init__(self, port: int, authority: Path, token: str) -> None:
+        self._token = token
+        context = ssl.create_default_context(cafile=str(authority))
+        self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
+        self.warnings: list[str] = []
+        """The texts of the last answer's `Warning` headers."""
+
+    def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Json:
+        """The answer. Raises `StatusError` for any other than a good one."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, "Accept": "application/json"}
+        answer = self._answer(method, path, data, headers)
+        text = answer.read()
+        self.warnings = [header.split('"')[1] for header in answer.headers.get_all("Warning") or [] if '"' in header]
+        try:
+            found: Json = json.loads(text)
+        except ValueError:
+            found = {"message": text.decode(errors="replace")[:500]}
+        if answer.status >= 300:
+            raise StatusError(answer.status, found)
+        return found
+
+    def _answer(self, method: str, path: str, data: bytes | None, headers: Json) -> http.client.HTTPResponse:
+        """Asked again once on a new connection: a kept one may have been closed meanwhile."""
+        try:
+            self._connection.request(method, path, data, headers)
+            return self._connection.getresponse()
+        except (http.client.HTTPException, ConnectionError, ssl.SSLError):
+            self._connection.close()
+            self._connection.request(method, path, data, headers)
+            return self._connection.getresponse()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Api:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ControlPlane:
+    """Runs from `start` to `stop`, or as a context. Everything is in `folder`: a copy of it (`keep`) starts again with
+    the same certificates, tokens and objects."""
+
+    def __init__(self, programs: Programs, folder: Path, settings: Settings | None = None) -> None:
+        self._programs = programs
+        self._folder = folder
+        self._settings = settings or Settings()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.port = 0
+        self.authority = folder / "ca.crt"
+
+    def __enter__(self) -> ControlPlane:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Until the API server is ready. Raises `ControlPlaneError`, `FetchError`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not self.authority.exists():
+            _certificates(self._folder)
+            self._write_tokens()
+        etcd = free_port(2)
+        self._start("etcd", str(self._programs.etcd), str(self._folder / "etcd.data"), str(etcd))
+        self._wait("etcd", lambda: "ready" in self.log("etcd"))
+        self.port = free_port()
+        self._start("kube-apiserver", str(self._programs.hyperkube), "kube-apiserver", *self._api_options(etcd))
+        self._wait("kube-apiserver", self._ready)
+        if self._settings.scheduler:
+            self._client("kube-scheduler", SCHEDULER)
+        if self._settings.controllers:
+            self._client(
+                "kube-controller-manager", CONTROLLERS,
+                f"--controllers={','.join(self._settings.controllers)}",
+                f"--service-account-private-key-file={self._folder / 'sa.key'}",
+                f"--root-ca-file={self.authority}",
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        """Everything ends; etcd in good order."""
+        for name in reversed(list(self._running)):
+            process = self._running.pop(name)
+            process.terminate() if name == "etcd" else process.kill()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def keep(self, target: Path) -> None:
+        """A copy of the folder, whose control plane is stopped."""
+        assert not self._running
+        shutil.copytree(self._folder, target, ignore=shutil.ignore_patterns("*.log"))
+
+    def api(self, user: str = ADMIN) -> Api:
+        return Api(self.port, self.authority, self.token(user))
+
+    def token(self, user: str) -> str:
+        """The bearer token of a user."""
+        found: str = json.loads((self._folder / "tokens.json").read_text())[user]
+        return found
+
+    def kubeconfig(self, user: str, server: str | None = None) -> Json:
+        """How `user` reaches the API server, which its `server` names where that is not the loopback's."""
+        cluster = {"server": server or f"https://127.0.0.1:{self.port}", "certificate-authority": str(self.authority)}
+        return kubeconfig(cluster, self.token(user))
+
+    def log(self, program: str) -> str:
+        """What a program has said."""
+        path = self._folder / f"{program}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _write_tokens(self) -> None:
+        users = [ADMIN, SCHEDULER, CONTROLLERS, *(f"system:node:{name}" for name in self._settings.nodes)]
+        tokens = {user: secrets.token_hex(16) for user in users}
+        (self._folder / "tokens.json").write_text(json.dumps(tokens))
+        lines = []
+        for user, token in tokens.items():
+            group = "system:nodes" if user.startswith("system:node:") else _GROUPS.get(user)
+            lines.append(f"{token},{user},{user}" + (f',"{group}"' if group else ""))
+        (self._folder / "tokens.csv").write_text("\n".join(lines) + "\n")
+
+    def _api_options(self, etcd: int) -> list[str]:
+        own, gates = self._folder, self._settings.gates
+        return [
+            f"--etcd-servers=http://127.0.0.1:{etcd}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+            f"--secure-port={self.port}", f"--tls-cert-file={own / 'api.crt'}",
+            f"--tls-private-key-file={own / 'api.key'}", f"--client-ca-file={self.authority}",
+            f"--token-auth-file={own / 'tokens.csv'}", "--authorization-mode=Node,RBAC",
+            f"--enable-admission-plugins={','.join(self._settings.plugins)}", "--endpoint-reconciler-type=none",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={own / 'sa.pub'}", f"--service-account-signing-key-file={own / 'sa.key'}",
+            "--service-cluster-ip-range=10.96.0.0/24", "--allow-privileged=true",
+            *([f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in gates.items())}"]
+              if gates else []),
+            *self._settings.api_server,
+        ]  # fmt: skip
+
+    def _client(self, program: str, user: str, *options: str) -> None:
+        """A program that works for the API server."""
+        config = self._folder / f"{program}.json"
+        config.write_text(json.dumps(self.kubeconfig(user)))
+        whom = [f"--{which}kubeconfig={config}" for which in ("", "authentication-", "authorization-")]
+        self._start(
+            program, str(self._programs.hyperkube), program, *whom, "--secure-port=0", "--leader-elect=false", *options
+        )
+
+    def _start(self, name: str, *command: str) -> None:
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self._running[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder
+            )
+
+    def _wait(self, name: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _READY
+        while not ready():
+            if self._running[name].poll() is not None or time.monotonic() > deadline:
+                words = " | ".join(self.log(name).strip().splitlines()[-3:])
+                raise ControlPlaneError(f"{name} is not ready: {words or 'it said nothing'}")
+            time.sleep(0.1)
+
+    def _ready(self) -> bool:
+        with self.api() as api:
+            try:
+                api.call("GET", "/readyz")
+            except (StatusError, OSError, http.client.HTTPException):
+                return False
+        return True
+
+
+def kubeconfig(cluster: Json, token: str) -> Json:
+    """A kubeconfig with one user and one cluster."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "e2e", "cluster": cluster}],
+        "users": [{"name": "e2e", "user": {"token": token}}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
+        "current-context": "e2e",
+    }
+
+
+def free_port(count: int = 1) -> int:
+    """The first of so many neighbouring ports of the loopback that nobody listens on."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first: int = probe.getsockname()[1]
+        if all(_free(first + more) for more in range(1, count)):
+            return first
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _certificates(folder: Path) -> None:
+    """An authority with the extensions that strict verification asks for, the API server's certificate, and the keys
+    of service accounts. Raises `FetchError`."""
+    usage = "keyUsage=critical,keyCertSign,cRLSign,digitalSignature"
+    (folder / "api.ext").write_text(
+        f"subjectAltName={_SAN}\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\nextendedKeyUsage=serverAuth\n"
+    )
+    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    _openssl(folder, [
+        (*new, "-x509", "-days", "3650", "-subj", "/CN=podslice-e2e", "-addext", usage, "-keyout", "ca.key", "-out",
+         "new-ca.crt"),
+        (*new, "-subj", "/CN=kube-apiserver", "-keyout", "api.key", "-out", "api.csr"),
+        ("x509", "-req", "-in", "api.csr", "-CA", "new-ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+         "-days", "3650", "-extfile", "api.ext", "-out", "api.crt"),
+        ("genrsa", "-out", "sa.key", "2048"),
+        ("rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub"),
+    ])  # fmt: skip
+    (folder / "new-ca.crt").rename(folder / "ca.crt")
+
+
+def _openssl(folder: Path, commands: Iterable[tuple[str, ...]]) -> None:
+    for arguments in commands:
+        try:
+            done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise FetchError("openssl is not installed (Debian: apt-get install openssl)") from None
+        if done.returncode:
+            raise FetchError(f"openssl {arguments[0]} failed: {done.stderr.strip().splitlines()[-1:]}")

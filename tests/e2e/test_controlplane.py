@@ -1,0 +1,77 @@
+"""The control plane that cluster tests start; with the real programs where they are at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import lzma
+from pathlib import Path
+
+import pytest
+from e2e.controlplane import ACCOUNTS, ADMIN, Api, ControlPlane, Settings, StatusError, free_port
+from e2e.packages import FetchError
+from e2e.programs import VARIABLE, Programs, find_programs
+
+from tests import clock
+
+
+def test_programs_that_are_not_there_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the programs are absent, one line names the folder and the variable."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(FetchError, match=f"no Kubernetes programs in {tmp_path}; {VARIABLE} names") as raised:
+        find_programs(tmp_path / "cache")
+    assert "\n" not in str(raised.value)
+
+
+def test_programs_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unpacked files can be run, are kept, and other packed files are other programs."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for name in ("hyperkube", "etcd"):
+        (tmp_path / f"{name}.xz").write_bytes(lzma.compress(name.encode()))
+    found = find_programs(tmp_path / "cache")
+    assert found.hyperkube.read_bytes() == b"hyperkube"
+    assert found.etcd.stat().st_mode & 0o111
+    found.etcd.write_bytes(b"kept")
+    assert find_programs(tmp_path / "cache").etcd.read_bytes() == b"kept"
+    (tmp_path / "etcd.xz").write_bytes(lzma.compress(b"newer"))
+    assert find_programs(tmp_path / "cache").etcd.read_bytes() == b"newer"
+
+
+def test_a_port_and_its_neighbour() -> None:
+    """Two calls find ports that can be had."""
+    assert 1024 <= free_port(2) < 65535
+
+
+@pytest.fixture
+def programs() -> Programs:
+    try:
+        return find_programs()
+    except FetchError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+def test_control_plane_comes_back_with_its_objects(programs: Programs, tmp_path: Path) -> None:
+    """The API server stores, refuses with a Status, and a copy of the folder has the objects and the tokens."""
+    plane = ControlPlane(programs, tmp_path / "first", Settings(nodes=("one",), controllers=ACCOUNTS))
+    account = "/api/v1/namespaces/kept/serviceaccounts/default"
+    with plane, plane.api() as api, plane.api("system:node:one") as kubelet:
+        api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "kept"}})
+        asyncio.run(clock.until(lambda: _found(api, account)))
+        with pytest.raises(StatusError, match=r"422 Invalid: Pod \"x\" is invalid: spec.containers: Required value"):
+            api.call("POST", "/api/v1/namespaces/kept/pods", {"metadata": {"name": "x"}})
+        with pytest.raises(StatusError, match="403 Forbidden"):
+            kubelet.call("GET", "/api/v1/namespaces/kept/secrets")
+        token = plane.token(ADMIN)
+    plane.keep(tmp_path / "copy")
+    with ControlPlane(programs, tmp_path / "copy") as plane, plane.api() as api:
+        assert plane.token(ADMIN) == token
+        assert _found(api, account)
+
+
+def _found(api: Api, path: str) -> bool:
+    try:
+        return bool(api.call("GET", path)["metadata"]["uid"])
+    except StatusError as error:
+        if error.code != 404:
+            raise
+        return False
