@@ -16,12 +16,12 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from e2e.packages import FetchError
+from e2e.certificates import make, signing_key
 from e2e.programs import Programs
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-
 APPLY = "application/apply-patch+yaml"
 _READY = 180.0
 _GROUPS = {ADMIN: "system:masters"}
-_SAN = f"IP:127.0.0.1,IP:{SERVICE_ADDRESS},DNS:localhost,DNS:kubernetes.default.svc"
+_SAN = f"IP:127.0.0.1,IP:10.0.2.2,IP:{SERVICE_ADDRESS},DNS:localhost,DNS:kubernetes.default.svc"
 
 
 class ControlPlaneError(Exception):
@@ -60,6 +60,26 @@ class Settings(NamedTuple):
     plugins: tuple[str, ...] = ("NodeRestriction",)
     api_server: tuple[str, ...] = ()
     """More options of the API server."""
+    authority: str = "complete"
+    """The kind of its certificates (`certificates.CA_EXTENSIONS`)."""
+
+
+class Answer(NamedTuple):
+    """What was answered, with the texts of its `Warning` headers."""
+
+    code: int
+    body: Json
+    warnings: list[str]
+
+    @property
+    def message(self) -> str:
+        """What a refusal says."""
+        return str(self.body.get("message", ""))
+
+
+def warning_text(header: str) -> str:
+    """The quoted text of a Warning header: `299 - "text"`."""
+    return header.split('"', 1)[-1].rsplit('"', 1)[0].replace('\\"', '"').replace("\\\\", "\\")
 
 
 class Api:
@@ -68,24 +88,30 @@ class Api:
     def __init__(self, port: int, authority: Path, token: str) -> None:
         self._token = token
         context = ssl.create_default_context(cafile=str(authority))
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
         self.warnings: list[str] = []
         """The texts of the last answer's `Warning` headers."""
 
     def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Json:
         """The answer. Raises `StatusError` for any other than a good one."""
+        answer = self.ask(method, path, body, kind)
+        if answer.code >= 300:
+            raise StatusError(answer.code, answer.body)
+        return answer.body
+
+    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Answer:
+        """The answer, good or bad."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, "Accept": "application/json"}
         answer = self._answer(method, path, data, headers)
         text = answer.read()
-        self.warnings = [header.split('"')[1] for header in answer.headers.get_all("Warning") or [] if '"' in header]
+        self.warnings = [warning_text(header) for header in answer.headers.get_all("Warning") or []]
         try:
             found: Json = json.loads(text)
         except ValueError:
             found = {"message": text.decode(errors="replace")[:500]}
-        if answer.status >= 300:
-            raise StatusError(answer.status, found)
-        return found
+        return Answer(answer.status, found, self.warnings)
 
     def _answer(self, method: str, path: str, data: bytes | None, headers: Json) -> http.client.HTTPResponse:
         """Asked again once on a new connection: a kept one may have been closed meanwhile."""
@@ -108,14 +134,15 @@ class Api:
 
 
 class ControlPlane:
-    """Runs from `start` to `stop`, or as a context. Everything is in `folder`: a copy of it (`keep`) starts again with
-    the same certificates, tokens and objects."""
+    """Runs from `start` to `stop`, or as a context; it ends with the thread that started it, however that ends.
+    Everything is in `folder`: a copy of it (`keep`) starts again with the same certificates, tokens and objects."""
 
     def __init__(self, programs: Programs, folder: Path, settings: Settings | None = None) -> None:
         self._programs = programs
         self._folder = folder
         self._settings = settings or Settings()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._etcd_port = 0
         self.port = 0
         self.authority = folder / "ca.crt"
 
@@ -135,15 +162,15 @@ class ControlPlane:
     def start(self) -> None:
         """Until the API server is ready. Raises `ControlPlaneError`, `FetchError`."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        if not self.authority.exists():
-            _certificates(self._folder)
+        if not (self._folder / "tls.crt").exists():
             self._write_tokens()
-        etcd = free_port(2)
-        self._start("etcd", str(self._programs.etcd), str(self._folder / "etcd.data"), str(etcd))
+            signing_key(self._folder)
+            make(self._folder, self._settings.authority, _SAN)
+        self._etcd_port = free_port(2)
+        self._start("etcd", str(self._programs.etcd), str(self._folder / "etcd.data"), str(self._etcd_port))
         self._wait("etcd", lambda: "ready" in self.log("etcd"))
         self.port = free_port()
-        self._start("kube-apiserver", str(self._programs.hyperkube), "kube-apiserver", *self._api_options(etcd))
-        self._wait("kube-apiserver", self._ready)
+        self.start_server()
         if self._settings.scheduler:
             self._client("kube-scheduler", SCHEDULER)
         if self._settings.controllers:
@@ -154,9 +181,14 @@ class ControlPlane:
                 f"--root-ca-file={self.authority}",
             )  # fmt: skip
 
-    def stop(self) -> None:
-        """Everything ends; etcd in good order."""
-        for name in reversed(list(self._running)):
+    def start_server(self) -> None:
+        """Start the API server, at its port. Raises `ControlPlaneError`."""
+        self._start("kube-apiserver", str(self._programs.hyperkube), "kube-apiserver", *self._api_options())
+        self._wait("kube-apiserver", self._ready)
+
+    def stop(self, *names: str) -> None:
+        """These programs end, or everything; etcd in good order."""
+        for name in [name for name in reversed(self._running) if name in names or not names]:
             process = self._running.pop(name)
             process.terminate() if name == "etcd" else process.kill()
             try:
@@ -198,12 +230,13 @@ class ControlPlane:
             lines.append(f"{token},{user},{user}" + (f',"{group}"' if group else ""))
         (self._folder / "tokens.csv").write_text("\n".join(lines) + "\n")
 
-    def _api_options(self, etcd: int) -> list[str]:
+    def _api_options(self) -> list[str]:
         own, gates = self._folder, self._settings.gates
         return [
-            f"--etcd-servers=http://127.0.0.1:{etcd}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
-            f"--secure-port={self.port}", f"--tls-cert-file={own / 'api.crt'}",
-            f"--tls-private-key-file={own / 'api.key'}", f"--client-ca-file={self.authority}",
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}", "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self.port}", f"--tls-cert-file={own / 'tls.crt'}",
+            f"--tls-private-key-file={own / 'tls.key'}", f"--client-ca-file={self.authority}",
             f"--token-auth-file={own / 'tokens.csv'}", "--authorization-mode=Node,RBAC",
             f"--enable-admission-plugins={','.join(self._settings.plugins)}", "--endpoint-reconciler-type=none",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -226,7 +259,11 @@ class ControlPlane:
     def _start(self, name: str, *command: str) -> None:
         with (self._folder / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
             )
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
@@ -275,33 +312,3 @@ def _free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _certificates(folder: Path) -> None:
-    """An authority with the extensions that strict verification asks for, the API server's certificate, and the keys
-    of service accounts. Raises `FetchError`."""
-    usage = "keyUsage=critical,keyCertSign,cRLSign,digitalSignature"
-    (folder / "api.ext").write_text(
-        f"subjectAltName={_SAN}\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\nextendedKeyUsage=serverAuth\n"
-    )
-    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    _openssl(folder, [
-        (*new, "-x509", "-days", "3650", "-subj", "/CN=podslice-e2e", "-addext", usage, "-keyout", "ca.key", "-out",
-         "new-ca.crt"),
-        (*new, "-subj", "/CN=kube-apiserver", "-keyout", "api.key", "-out", "api.csr"),
-        ("x509", "-req", "-in", "api.csr", "-CA", "new-ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-         "-days", "3650", "-extfile", "api.ext", "-out", "api.crt"),
-        ("genrsa", "-out", "sa.key", "2048"),
-        ("rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub"),
-    ])  # fmt: skip
-    (folder / "new-ca.crt").rename(folder / "ca.crt")
-
-
-def _openssl(folder: Path, commands: Iterable[tuple[str, ...]]) -> None:
-    for arguments in commands:
-        try:
-            done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise FetchError("openssl is not installed (Debian: apt-get install openssl)") from None
-        if done.returncode:
-            raise FetchError(f"openssl {arguments[0]} failed: {done.stderr.strip().splitlines()[-1:]}")

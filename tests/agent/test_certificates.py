@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.certificates import CA_EXTENSIONS, OPENSSL, Certificates, make
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.apiclient import HTTPApiServer, trust_as_go
 from podslice.k8s.podlist import ApiError
-from tests.agent.certificates import CA_EXTENSIONS, OPENSSL, Certificates, make
 from tests.agent.test_apiserver import pod
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.certificates import OPENSSL, Certificates, make
 
 from podslice.agent.daemon import Agent
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
@@ -19,7 +20,6 @@ from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.k8s.podlist import ApiError, PodListPage, decode_list
 from podslice.wire.nri import BackOff
-from tests.agent.certificates import OPENSSL, Certificates, make
 from tests.agent.helpers import MACHINE
 from tests.agent.test_apiserver import pod, static, until, who
 from tests.agent.test_daemon import settings

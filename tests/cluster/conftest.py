@@ -1,0 +1,54 @@
+"""A real API server for the tests of this folder; without the programs they are skipped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e.controlplane import Api, ControlPlane, Settings
+from e2e.packages import FetchError
+from e2e.programs import find_programs
+from e2e.sharedplane import NODES, Cluster, cluster_of, shared
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks a server is slow: the server takes seconds to start."""
+    for item in items:
+        if HERE in item.path.parents and {"cluster", "plane"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def programs() -> None:
+    try:
+        find_programs()
+    except FetchError as error:
+        pytest.skip(f"{error} (CONTRIBUTING.md, Tests with a real API server)")
+
+
+@pytest.fixture(scope="session")
+def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The API server that all tests share, whichever worker they run in. What they store is in namespaces of theirs."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "control-plane"
+    with shared(folder) as running:
+        running.prepare_namespace("default")
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Api]:
+    with cluster.api() as api:
+        yield api
+
+
+@pytest.fixture
+def plane(programs: None, tmp_path: Path) -> Iterator[ControlPlane]:
+    """A control plane of the test's own, to be stopped and started."""
+    with ControlPlane(find_programs(), tmp_path / "plane", Settings(nodes=NODES)) as running:
+        cluster_of(running, NODES).prepare_namespace("default")
+        yield running
