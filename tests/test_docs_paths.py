@@ -13,7 +13,7 @@ OURS = sorted(path.name for path in (ROOT / "src" / "podslice").iterdir() if pat
 TOPS = ("src", "tests", "docs", "deploy", "examples", *OURS)
 BY_NAME = {
     path.name
-    for folder in ("src", "tests", "benchmarks", "e2e", "fuzz", "judge")
+    for folder in ("src", "tests", "benchmarks", "e2e", "fuzz", "judge", "prediction")
     for path in (ROOT / folder).rglob("*.py")
 }
 NAMED = re.compile(rf"`((?:{'|'.join(TOPS)})/[\w./{{}},*-]+|[\w/]+\.py)(?:::?[^`]*)?`")

@@ -1,0 +1,108 @@
+"""A cluster of one node: an API server, a real kubelet on a made-up machine, and a runtime without processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from e2e.controlplane import Api, ControlPlane, Settings, StatusError
+from e2e.programs import Programs
+
+from prediction.kubelet import RealKubelet
+from prediction.machine import Shape
+from prediction.runtime import FakeRuntime
+
+Json = dict[str, Any]
+NODE = "n1"
+_PODS = "/api/v1/namespaces/default/pods"
+_NOT_FOUND = 404
+
+
+class OneNode:
+    """What one can do on the node, through its API server."""
+
+    def __init__(self, api: Api, kubelet: RealKubelet, runtime: FakeRuntime) -> None:
+        self.api, self.kubelet, self.runtime = api, kubelet, runtime
+
+    def create(self, pod: Json) -> Json:
+        """A pod bound to the node, as the API server stores it. Raises `StatusError`."""
+        spec = {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1, **pod["spec"]}
+        spec["nodeName"] = self.kubelet.node
+        return self.api.call("POST", _PODS, {"metadata": pod["metadata"], "spec": spec})
+
+    def get(self, name: str) -> Json:
+        return self.api.call("GET", f"{_PODS}/{name}")
+
+    def pods(self) -> list[Json]:
+        """All pods, the oldest first."""
+        items: list[Json] = self.api.call("GET", _PODS)["items"]
+        return sorted(items, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def decided(self, name: str) -> Json:
+        """A pod once the kubelet has refused it, it has ended, or all its containers have been started."""
+        return self.until(name, lambda pod: is_over(pod) or _started(pod))
+
+    def until(self, name: str, state: Callable[[Json], bool]) -> Json:
+        """A pod once it is so."""
+        self.kubelet.wait(f"pod {name}", lambda: state(self.get(name)))
+        return self.get(name)
+
+    def delete(self, name: str) -> None:
+        """Until the kubelet has ended the pod and the API server has forgotten it."""
+        self.api.call("DELETE", f"{_PODS}/{name}")
+        self.kubelet.wait(f"the end of pod {name}", lambda: not self._exists(name))
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self.get(name)
+        except StatusError as error:
+            if error.code == _NOT_FOUND:
+                return False
+            raise
+        return True
+
+
+def is_over(pod: Json) -> bool:
+    """Refused, or all its containers have ended for good."""
+    return pod["status"].get("phase") in ("Failed", "Succeeded")
+
+
+def _started(pod: Json) -> bool:
+    statuses = pod["status"].get("containerStatuses") or []
+    begun = ("running", "terminated")
+    return len(statuses) == len(pod["spec"]["containers"]) and all(
+        any(state in own["state"] or state in own["lastState"] for state in begun) for own in statuses
+    )
+
+
+@contextmanager
+def one_node(programs: Programs, folder: Path, machine: Shape) -> Iterator[OneNode]:
+    """Its kubelet has yet to be started."""
+    settings = Settings(nodes=(NODE,), api_server=("--disable-admission-plugins=ServiceAccount",))
+    with (
+        ControlPlane(programs, folder / "plane", settings) as plane,
+        FakeRuntime(folder / "cri.sock") as runtime,
+        plane.api() as api,
+        RealKubelet(
+            programs.hyperkube,
+            plane.kubeconfig(f"system:node:{NODE}"),
+            NODE,
+            folder=folder / NODE,
+            machine=machine,
+            runtime=runtime,
+        ) as kubelet,
+    ):
+        yield OneNode(api, kubelet, runtime)
+
+
+def soon(what: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether it becomes so in time."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
