@@ -12,12 +12,12 @@ import yaml
 
 from podslice.agent.settings import settings_from_dict
 from podslice.k8s.kubeletconfig import load_config_data
-from tests.agent.chart import CHART, render
+from tests.agent.chart import CHART, Renderer, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DIGEST = "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"
 IMAGE = {"repository": "podslice", "digest": DIGEST, "pullPolicy": "IfNotPresent"}
-TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml"))]
+TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml")) if path.stem != "kubectl"]
 
 
 def manifests() -> dict[str, Any]:
@@ -80,6 +80,37 @@ def test_chart_renders_to_the_manifests(name: str) -> None:
     assert rendered == plain
 
 
+def test_rights_of_readers() -> None:
+    """Who uses `kubectl podslice` may look at nodes, pods and events, and forward a port of the agents' namespace; the
+    chart says the same, and adds the proxy and the token's Secret, or nothing, where its values say so."""
+    plain = list(yaml.safe_load_all((DEPLOY / "manifests" / "kubectl.yaml").read_text()))
+    assert list(yaml.safe_load_all(Renderer("podslice", {}).text("kubectl.yaml"))) == plain
+    assert {verb for role in plain for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "create"}
+    assert [rule["resources"] for rule in plain[1]["rules"] if "create" in rule["verbs"]] == [["pods/portforward"]]
+    more = list(yaml.safe_load_all(Renderer("other", {"statusSecret": "status"}).text("kubectl.yaml")))[1]
+    assert more["metadata"]["namespace"] == "other"
+    assert [rule["resources"] for rule in more["rules"][2:]] == [["pods/proxy"], ["secrets"]]
+    assert more["rules"][3]["resourceNames"] == ["status"]
+    assert not Renderer("podslice", {"kubectlRights": False}).text("kubectl.yaml").strip()
+
+
+def test_status_is_off_the_tenants_reach() -> None:
+    """The status is on the pod's loopback; on its address only with a token, from a Secret that is mounted; or off."""
+
+    def configured(**values: Any) -> dict[str, Any]:
+        return dict(yaml.safe_load(render("configmap", **values)["data"]["agent.yaml"]))
+
+    assert configured()["statusAddress"] == "127.0.0.1:9096"
+    assert "statusAddress" not in configured(statusPort=0)
+    opened = settings_from_dict(configured(statusSecret="status"))
+    assert opened.agent.status_listener() == ("0.0.0.0", 9096)
+    pod = render("daemonset", image=IMAGE, statusSecret="status")["spec"]["template"]["spec"]
+    mount = next(one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "status-token")
+    assert opened.agent.status_token_file == f"{mount['mountPath']}/token"
+    assert {"name": "status-token", "secret": {"secretName": "status"}} in pod["volumes"]
+    assert pod["containers"][0]["ports"] == [{"name": "status", "containerPort": 9096}]
+
+
 def test_chart_values_arrive() -> None:
     """Every value of the chart changes what is rendered, and a changed configuration restarts the agent."""
     values = {
@@ -90,6 +121,9 @@ def test_chart_values_arrive() -> None:
         "hostNetwork": True,
         "metricsPort": 9999,
         "metricsFrom": [{"podSelector": {}}],
+        "statusPort": 9097,
+        "statusSecret": "status",
+        "kubectlRights": False,
         "podCgroup": "kubepods",
         "hostPaths": [
             {"name": "manifests", "path": "/etc/kubernetes/manifests"},

@@ -50,6 +50,7 @@ ELSEWHERE = {
     "AgentStatus": "tests/agent/test_daemon.py",
     "AuditReport": "tests/audit/test_audit.py",
     "DeviceInventory": "tests/machine/test_found_devices.py",
+    "LiveNode": "tests/agent/test_statusport.py",
 }
 """Kinds whose commands need more than files."""
 
@@ -89,7 +90,8 @@ def test_every_kind_is_looked_at() -> None:
         for name, command in all_commands(cli)
         if any("json" in getattr(option.type, "choices", ()) for option in command.params)
     }
-    commands = {" ".join(word for word in kind.command.split() if word.islower()) for kind in KINDS.values()}
+    named = (kind.command for kind in KINDS.values() if kind.command.startswith("podslice"))
+    commands = {" ".join(word for word in command.split() if word.islower()) for command in named}
     assert printing == {name for name in commands if not name.partition(" --")[2]}
 
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,12 @@ from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
 from podslice.agent.sources import ManifestSource, PodSource, Sources
 from podslice.agent.status import AgentStatus
+from podslice.agent.statusport import status_routes, strangers
 from podslice.agent.supervise import Supervisor
 from podslice.agent.vanished import Vanished
-from podslice.agent.web import WebServer
+from podslice.agent.web import WebServer, metrics_routes
 from podslice.core.errors import InputError
+from podslice.core.machine.devices import Device
 from podslice.core.machine.model import Machine
 from podslice.host.cgroup2 import CgroupTree
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
@@ -113,6 +115,7 @@ class Agent:
         self.drifts: list[Drift] = []
         self._lasting: list[Drift] = []
         self.web_port = 0
+        self.status_port = 0
         self.stopping = asyncio.Event()
         self._launch = launch or launch_from_environment(
             os.environ, name=settings.plugin_name, index=settings.plugin_index, path=settings.nri_socket
@@ -205,24 +208,35 @@ class Agent:
         settings = self.settings
         address = settings.address()
         if address is not None:
-            web = WebServer(self.metrics.text, self.healthy, self.ready)
+            web = WebServer(metrics_routes(self.metrics.text, self.healthy, self.ready))
             self.web_port = await _listening("metricsAddress", settings.metrics_address, lambda: web.start(*address))
             stack.push_async_callback(web.close)
+        await self._listen_for_status(stack)
         if settings.status_socket:
             file = SocketFile(Path(settings.status_socket))
             server = await _listening("statusSocket", str(file.path), lambda: serve_status(file, self.status))
             stack.callback(file.remove)
             stack.callback(server.close)
         if settings.pod_resources_socket:
-            resources = PodResources(
-                self.owner, self.metrics.pod_resources, devices=lambda: self.devices.listed if self.devices else {}
-            )
+            resources = PodResources(self.owner, self.metrics.pod_resources, devices=self._listed_devices)
             path = Path(settings.pod_resources_socket)
             await _listening("podResourcesSocket", str(path), lambda: resources.start(path))
             stack.push_async_callback(resources.close)
         if self.devices is not None:
             await _listening("devicePlugins", settings.device_plugins, self.devices.start)
             stack.push_async_callback(self.devices.close)
+
+    async def _listen_for_status(self, stack: AsyncExitStack) -> None:
+        settings, address = self.settings, self.settings.status_listener()
+        if address is None:
+            return
+        routes = status_routes(self.owner, self.tree, self.node_name, status=self.status, devices=self._listed_devices)
+        web = WebServer(routes, refusal=strangers(settings.status_token_file))
+        self.status_port = await _listening("statusAddress", settings.status_address, lambda: web.start(*address))
+        stack.push_async_callback(web.close)
+
+    def _listed_devices(self) -> Mapping[str, tuple[Device, ...]]:
+        return self.devices.listed if self.devices else {}
 
     def _start_loops(self) -> None:
         self.loops.start("runtime", self._serve_runtime)

@@ -26,6 +26,7 @@ from podslice.core.errors import InputError
 from podslice.core.quirks import PROFILES
 from podslice.k8s.kubeletconfig import API_VERSION as KUBELET_VERSION
 from podslice.k8s.kubeletconfig import config_from_dict, load_config_data
+from podslice.web.access import is_loopback
 
 API_VERSION = "podslice.io/v1alpha1"
 KIND = "AgentConfiguration"
@@ -86,7 +87,9 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
     `strangers`: `move` puts containers of unknown origin on the shared pool, `report` only says so. `limits`: `repair`
     writes a container's quota and memory limit back when somebody changed them behind the kubelet's back, `report`
-    only says so, for nodes where something else sets them on purpose. `container_files`:
+    only says so, for nodes where something else sets them on purpose. `status_address`: where `kubectl podslice` reads
+    what is on the node, a loopback address unless `status_token_file` holds what whoever asks must know.
+    `container_files`:
     the folder with a file per container, mounted into it. `device_plugins`: the folder with the registration socket;
     leave it empty while the kubelet's device manager serves the plugins.
     """
@@ -101,6 +104,8 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     container_files: str = "/run/podslice/containers"
     status_socket: str = "/run/podslice/agent.sock"
     metrics_address: str = "127.0.0.1:9095"
+    status_address: str = ""
+    status_token_file: str = ""
     pod_resources_socket: str = "/run/podslice/pod-resources.sock"
     device_plugins: str = ""
     cgroup_root: str = "/sys/fs/cgroup"
@@ -111,14 +116,28 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
     def address(self) -> tuple[str, int] | None:
         """Host and port of the metrics listener, None when it is off. Raises `InputError`."""
-        if not self.metrics_address:
-            return None
-        match = _ADDRESS.match(self.metrics_address)
-        if match is None or int(match["port"]) > 65535:
+        return _address(self.metrics_address, "metricsAddress", "127.0.0.1:9095")
+
+    def status_listener(self) -> tuple[str, int] | None:
+        """Host and port of the status listener, None when it is off. Raises `InputError`, also where everybody could
+        read it."""
+        found = _address(self.status_address, "statusAddress", "127.0.0.1:9096")
+        if found is not None and not self.status_token_file and not is_loopback(found[0]):
             raise InputError(
-                f"{self.metrics_address!r} is not an address", path="metricsAddress", remedy="write 127.0.0.1:9095"
+                f"{found[0]} is not a loopback address, anybody who reaches it could read this node",
+                path="statusAddress",
+                remedy="write 127.0.0.1:9096, or give statusTokenFile as well",
             )
-        return match["host"].strip("[]") or "127.0.0.1", int(match["port"])
+        return found
+
+
+def _address(text: str, field: str, example: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    match = _ADDRESS.match(text)
+    if match is None or int(match["port"]) > 65535:
+        raise InputError(f"{text!r} is not an address", path=field, remedy=f"write {example}")
+    return match["host"].strip("[]") or "127.0.0.1", int(match["port"])
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
@@ -201,6 +220,7 @@ def _check(agent: AgentSettings) -> None:
         )
     _check_kubelet(agent.sources.kubelet)
     agent.address()
+    agent.status_listener()
     _check_directories(agent)
 
 

@@ -24,8 +24,8 @@ _KERNEL_THREADS = 2
 _MOST_PROCESSES = 200_000
 
 
-def audit(state: WrittenState, tree: CgroupTree, proc: FileSystem, names: Mapping[str, str]) -> AuditReport:
-    """One pass over the node. `proc` holds `/proc` at its root."""
+def audit(state: WrittenState, tree: CgroupTree, proc: FileSystem | None, names: Mapping[str, str]) -> AuditReport:
+    """One pass over the node. `proc` holds `/proc` at its root, None where the node's processes cannot be seen."""
     containers = find_containers(tree)
     findings = list(state.problems)
     by_pod: dict[str, list[FoundContainer]] = {}
@@ -34,14 +34,19 @@ def audit(state: WrittenState, tree: CgroupTree, proc: FileSystem, names: Mappin
     for uid in {*state.assignments, *state.bubbles, *state.memory}:
         findings += _check_pod(uid, by_pod.get(uid, []), state, tree, names)
     findings += _intruding_containers(containers, state, tree, names)
-    outsiders, processes = _processes(state, tree, proc, {container.path: container for container in containers})
+    outsiders: dict[str, int] = {}
+    if proc is not None:
+        by_path = {container.path: container for container in containers}
+        outsiders, processes = _processes(state, tree, proc, by_path)
+        findings += processes
     return AuditReport(
-        findings=tuple(findings + processes),
+        findings=tuple(findings),
         pods=len(by_pod),
         containers=len(containers),
         exclusive=format_bits(state.owned),
         shared=format_bits(state.default),
         outsiders=outsiders,
+        processes=proc is not None,
     )
 
 

@@ -18,7 +18,8 @@ class AuditFinding(msgspec.Struct, frozen=True, rename="camel"):
 
 class AuditReport(msgspec.Struct, frozen=True, rename="camel"):
     """The findings, and what was looked at. `outsiders` counts processes outside pods by their cgroup that may run on
-    exclusive CPUs; that is how every node looks whose system services are not confined."""
+    exclusive CPUs; that is how every node looks whose system services are not confined. `processes`: whether processes
+    were looked at, which takes the node's own process ids."""
 
     findings: tuple[AuditFinding, ...]
     pods: int
@@ -26,3 +27,4 @@ class AuditReport(msgspec.Struct, frozen=True, rename="camel"):
     exclusive: str
     shared: str
     outsiders: dict[str, int]
+    processes: bool = True

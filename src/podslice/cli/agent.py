@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.host.cgroup2 import CgroupTree
 from podslice.render.ansi import echo, style
+from podslice.web.access import is_loopback
 
 _NEEDED = ("google.protobuf", "grpc", "prometheus_client", "structlog", "lightkube")
 
@@ -87,7 +87,7 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
     if not CgroupTree(settings.cgroup_root).usable:
         yield f"cgroupRoot {settings.cgroup_root}: no cgroup v2 with cpu and cpuset; nothing is read back"
     address = settings.address()
-    if address is not None and address[0] != "localhost" and not _is_loopback(address[0]):
+    if address is not None and not is_loopback(address[0]):
         yield f"metricsAddress {settings.metrics_address}: not loopback: whoever reaches it can read the metrics"
     sources = settings.sources
     if sources.annotation_counts:
@@ -101,13 +101,6 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
         yield "sources.kubelet.insecureSkipTLSVerify: who takes the kubelet's port gets the token and names the pods"
     if not Path(settings.nri_socket).is_socket():
         yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check(profile: str, config: KubeletConfig, machine: Machine) -> None:

@@ -31,6 +31,7 @@ KINDS: dict[str, Kind] = {
     "LintReport": Kind("linting", "podslice lint"),
     "LintRule": Kind("linting", "podslice lint --explain"),
     "LintRuleList": Kind("linting", "podslice lint --rules"),
+    "LiveNode": Kind("live", "kubectl podslice node --live"),
     "Machine": Kind("machines", "podslice topology"),
     "MachineList": Kind("machines", "podslice topology --list"),
     "StateConversionList": Kind("state", "podslice state convert"),

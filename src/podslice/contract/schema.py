@@ -18,7 +18,7 @@ from podslice.core.document import API_VERSION
 from podslice.core.values.cpuset import CPUSet
 from podslice.core.values.quantity import Quantity
 
-FILES = ("Machine", "DeviceInventory")
+FILES = ("Machine", "DeviceInventory", "LiveNode")
 """Documents that are read as well; what has a default may be left out."""
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _CPU_LIST = r"^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$"
@@ -90,6 +90,8 @@ class _Maker:
             return {"enum": list(kind.values)}
         if isinstance(kind, inspect.CustomType):
             return dict(_FOREIGN[kind.cls])
+        if isinstance(kind, inspect.AnyType):
+            return {}
         return {"type": _SCALARS[type(kind)]}
 
     def _reference(self, kind: inspect.StructType) -> dict[str, Any]:

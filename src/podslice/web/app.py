@@ -7,8 +7,6 @@ page's form cannot send. With a token it refuses everybody who does not know it.
 
 from __future__ import annotations
 
-import hmac
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -19,12 +17,12 @@ from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node
 from podslice.k8s.manifest import PodReading, load_pods_text, unique
 from podslice.render.answers import ShownExplanation, answer_fragment
+from podslice.web.access import asks_localhost, knows
 from podslice.web.pages import node_fragment, problem_fragment, shell
 
 LARGEST_BODY = 256 << 10
 MOST_PODS = 20
 MOST_CONTAINERS = 200
-_LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{0,5})?")
 _COOKIE = "podslice_token"
 _OWN_HEADER = "x-podslice"
 _METHODS = {"/": "GET", "/node": "GET", "/explain": "POST"}
@@ -92,10 +90,13 @@ class App:
 
     def _stranger(self, request: Request) -> Response | None:
         if not self._token:
-            local = _LOOPBACK.fullmatch(request.headers.get("host", "").lower())
-            return None if local else _plain(403, "this page answers only to localhost")
+            return (
+                None
+                if asks_localhost(request.headers.get("host", ""))
+                else _plain(403, "this page answers only to localhost")
+            )
         given = parse_qs(request.query).get("token", [""])[0] if request.path == "/" else ""
-        if hmac.compare_digest((given or self._cookie(request)).encode(), self._token.encode()):
+        if knows(given or self._cookie(request), self._token):
             return None
         return _plain(401, "give the token: /?token=…")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import re
 import socket
 import sys
@@ -13,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from podslice.core.errors import InputError
+from podslice.web.access import SHORTEST_TOKEN, is_loopback
 from podslice.web.app import LARGEST_BODY, App, Request, Response
 
-_SHORTEST_TOKEN = 16
 _LENGTH = re.compile(r"[0-9]+")
 _MOST_CONNECTIONS = 64
 _CONNECTION_SECONDS = 60.0
@@ -32,7 +31,7 @@ _SECURITY = (
 
 def check_binding(address: str, token: str) -> None:
     """Refuse to listen where others can connect, unless they need a token. Raises `InputError`."""
-    if token and len(token) < _SHORTEST_TOKEN:
+    if token and len(token) < SHORTEST_TOKEN:
         raise InputError(f"{len(token)} characters are too few", path="--token", remedy="use 16 or more, all random")
     if not token and not is_loopback(address):
         raise InputError(
@@ -40,16 +39,6 @@ def check_binding(address: str, token: str) -> None:
             path="--address",
             remedy="leave it out, or give --token as well",
         )
-
-
-def is_loopback(address: str) -> bool:
-    """True for `localhost` and addresses of the loopback network."""
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 class PageServer(ThreadingHTTPServer):

@@ -1,0 +1,60 @@
+"""From what an agent tells of its node back to a node that decides as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.document import without_header
+from podslice.core.errors import InputError, StartError
+from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.form import from_data
+from podslice.core.node import Node
+from podslice.core.pod.spec import pod_from_dict
+from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
+
+_REMEDY = "give the agent and kubectl-podslice the same version"
+
+
+class RemoteNode(NamedTuple):
+    """A node somewhere else, as its agent told it. `problem` says why `node` is None."""
+
+    name: str
+    node: Node | None
+    problem: str
+
+
+def remote_node(document: Mapping[Any, Any], source: str) -> RemoteNode:
+    """The node of a `LiveNode`. Raises `InputError` for one that this version does not understand."""
+    try:
+        facts = without_header("LiveNode", document)
+        name, problem = str(facts["node"]), str(facts["problem"])
+        return RemoteNode(name, None if problem else _node(facts), problem)
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"what the agent told is not understood: {type(error).__name__} {error}"
+        raise InputError(problem, source=source, remedy=_REMEDY) from None
+    except StartError as error:
+        raise InputError(f"the agent's state makes no node: {error}", source=source, remedy=_REMEDY) from None
+    except InputError as error:
+        raise error.at(source=source) from None
+
+
+def _node(facts: dict[str, Any]) -> Node:
+    node = Node(
+        from_data(facts["machine"]),
+        _configuration(facts["configuration"]),
+        profile=facts["profile"],
+        devices=inventory_from_data({"devices": facts["devices"]}) if facts["devices"] else None,
+        predicates=False,
+        files={name: text.encode() for name, text in facts["files"].items()},
+    )
+    refused = node.settle([pod_from_dict(pod) for pod in facts["pods"]], restored=True)
+    if refused:
+        who = ", ".join(f"{one.namespace}/{one.name}" for one in refused[:3])
+        raise InputError(f"pods that run there are not taken here: {who}", path="pods", remedy=_REMEDY)
+    return node
+
+
+def _configuration(fields: dict[str, Any]) -> KubeletConfig:
+    return config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **fields}).config
