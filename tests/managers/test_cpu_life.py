@@ -33,10 +33,10 @@ def test_an_ended_init_container_gives_back_what_nobody_took_over() -> None:
     assert (format_bits(held["setup"]), format_bits(held["app"]), shared(node)) == ("1-3", "1-2", "0,4-7")
     cpu = node.manager.cpu
     cpu.add_container("p", "setup", "id-of-setup")
-    cpu.remove_container("id-of-setup")
+    cpu.remove_container("p", "id-of-setup")
     assert (owned(node, "p"), shared(node)) == ({"app": held["app"]}, "0,3-7")
     cpu.add_container("p", "app", "id-of-app")
-    cpu.remove_container("id-of-app")
+    cpu.remove_container("p", "id-of-app")
     assert (owned(node, "p"), shared(node)) == ({}, "0-7")
 
 

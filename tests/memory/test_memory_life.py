@@ -275,9 +275,9 @@ def test_removal_by_container_id(quirks):
     described = pod("u", memory("1Gi"), memory("2Gi"))
     assert admit(memory_manager, described, near(0)) == ""
     start(memory_manager, described, "c1")
-    memory_manager.remove_container("u/c1")
-    memory_manager.remove_container("u/c1")
-    memory_manager.remove_container("nobody")
+    memory_manager.remove_container("u", "u/c1")
+    memory_manager.remove_container("u", "u/c1")
+    memory_manager.remove_container("u", "nobody")
     assert used(memory_manager) == [1, 0]
 
 

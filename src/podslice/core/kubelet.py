@@ -491,11 +491,11 @@ class Kubelet:
 
     def remove_pod(self, uid: str) -> None:
         """The pod is gone: its containers stop, then it leaves the active pods."""
-        for status in self.statuses.get(uid, {}).values():
-            if not status.removed:
-                self.manager.topology.remove_container(status.id)
         if not self.quirks.reuse_outlives_pod:
             self.manager.topology.forget(uid)
+        for status in self.statuses.get(uid, {}).values():
+            if not status.removed:
+                self.manager.topology.remove_container(uid, status.id)
         self._leave(uid)
 
     def _leave(self, uid: str) -> None:
@@ -602,14 +602,14 @@ class Kubelet:
         """A dead container is removed from the runtime (memory-device 3.6)."""
         status = self.statuses.get(uid, {}).get(name)
         if status is not None:
-            self.manager.topology.remove_container(status.id)
+            self.manager.topology.remove_container(uid, status.id)
             self._set_status(uid, name, replace(status, running=False, removed=True))
 
     def remove_container(self, uid: str, name: str) -> None:
         """Call the managers' removal by container id, which no 1.36 kubelet does (memory-device 3.6)."""
         status = self.statuses.get(uid, {}).get(name)
         if status is not None:
-            self.manager.remove_container(status.id)
+            self.manager.remove_container(uid, status.id)
             self._set_status(uid, name, replace(status, running=False))
 
     def _set_status(self, uid: str, name: str, status: RuntimeContainer) -> None:

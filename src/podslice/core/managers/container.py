@@ -36,7 +36,7 @@ from podslice.core.managers.topology import HintProvider, TopologyManager
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
-from podslice.core.state.containers import ContainerMap
+from podslice.core.state.tables import container_ids
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.core.values.gates import FeatureGates, GateError
@@ -270,7 +270,7 @@ class ContainerManager:
                     cpu.state, cpu.filed = valid, None
             finally:
                 files.update(self.changed_files())
-        cpu.start(cpu.state, ContainerMap.of(containers))
+        cpu.start(cpu.state, container_ids(containers))
         files.update(self.changed_files())
 
     def _start_memory_manager(
@@ -315,9 +315,10 @@ class ContainerManager:
 
     def remove_stale(self) -> None:
         """What pods that are gone held is free again."""
-        self.device.remove_stale()
-        self.cpu.remove_stale()
-        self.memory.remove_stale()
+        if self.context.leftovers:
+            self.device.remove_stale()
+            self.cpu.remove_stale()
+            self.memory.remove_stale()
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
         """A container is about to start (memory-device 3.6)."""
@@ -330,11 +331,11 @@ class ContainerManager:
         self.cpu.know_container(uid, container, container_id)
         self.memory.know_container(uid, container, container_id)
 
-    def remove_container(self, container_id: str) -> None:
+    def remove_container(self, uid: str, container_id: str) -> None:
         """Removal by container id in all managers."""
-        self.cpu.remove_container(container_id)
-        self.memory.remove_container(container_id)
-        self.topology.remove_container(container_id)
+        self.cpu.remove_container(uid, container_id)
+        self.memory.remove_container(uid, container_id)
+        self.topology.remove_container(uid, container_id)
 
 
 def _changed(name: str, manager: CPUManager | MemoryManager | DeviceManager) -> dict[str, bytes]:

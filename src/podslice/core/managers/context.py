@@ -13,8 +13,7 @@ from typing import TypeAlias
 from podslice.core.hints.search import Purse
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
-from podslice.core.state.containers import ContainerMap
-from podslice.core.state.tables import drop, put
+from podslice.core.state.tables import ContainerIds, drop, put
 from podslice.core.values.series import Series, series
 
 SHARED_POOL = series("cpu_manager_shared_pool_size_millicores")
@@ -22,6 +21,7 @@ EXCLUSIVE = series("cpu_manager_exclusive_cpu_allocation_count")
 _ALLOCATIONS = "resource_manager_allocations_total"
 _REMEMBERED = 64
 _FEW_NODES = 8
+_MANAGERS = ("device", "cpu", "memory")
 Leftovers: TypeAlias = "tuple[str, ...] | None"
 
 
@@ -42,7 +42,8 @@ def assignment_series(resource: str, kind: str) -> Series:
 
 class NodeContext:
     """`active` maps pod UIDs to pods, in order of first admission. Until `sources_ready`, nothing counts as gone.
-    `leftovers` names by manager the pods whose containers it may have to drop, None for any pod.
+    `leftovers` names by manager the pods whose containers it may have to drop, None for any pod; a manager that has
+    nothing to drop is not in it.
 
     `ended_early` names what was searched for in the latest admission with a search that was given up (docs/merge.md);
     `purse` is what its searches may cost.
@@ -64,7 +65,7 @@ class NodeContext:
         self.gates = gates
         self.quirks = quirks
         self.active: dict[str, AdmissionPod] = {}
-        self.leftovers: dict[str, Leftovers] = dict.fromkeys(("device", "cpu", "memory"))
+        self.leftovers: dict[str, Leftovers] = dict.fromkeys(_MANAGERS)
         self.sources_ready = True
         self.metrics: dict[Series, int] = {}
         self.purse = Purse()
@@ -86,34 +87,38 @@ class NodeContext:
 
     def look_everywhere(self) -> None:
         """Leftovers of any pod are possible from now on."""
-        self.leftovers = dict.fromkeys(self.leftovers)
+        self.leftovers = dict.fromkeys(_MANAGERS)
 
     def _note(self, uid: str) -> None:
-        self.leftovers = {name: _with(pods, uid) for name, pods in self.leftovers.items()}
+        self.leftovers = {name: _with(self.leftovers.get(name, ()), uid) for name in _MANAGERS}
 
     def may_have_leftovers(self, manager: str) -> bool:
         """Whether a manager has to look for leftovers."""
-        return self.sources_ready and self.leftovers[manager] != ()
+        return manager in self.leftovers and self.sources_ready
 
     def take_leftovers(self, manager: str) -> Leftovers:
         """UIDs of the pods whose containers may be leftovers in this manager, which looks now; None: any pod's."""
         pods = self.leftovers[manager]
-        self.leftovers = put(self.leftovers, manager, ())
+        self.leftovers = drop(self.leftovers, manager)
         return pods
 
-    def is_active(self, uid: str, container: str) -> bool:
-        """True for init and app containers of active pods."""
-        pod = self.active.get(uid)
-        return pod is not None and any(own.name == container for own in pod.containers)
-
-    def stale_containers(
-        self, manager: str, held: Mapping[str, Mapping[str, object]], containers: ContainerMap
-    ) -> list[tuple[str, str]]:
-        """Containers of no active pod that a manager still has something for, by what is `held` and by the ids it
-        knows, and twice if by both. It has looked then."""
+    def stale(
+        self, manager: str, held: Mapping[str, Mapping[str, object]], containers: ContainerIds
+    ) -> list[tuple[str, str | None]]:
+        """What a manager still has something for, by what is `held` and by the ids it knows: (pod UID, container) for
+        containers that active pods have no more, and twice if by both; (pod UID, None) for pods that are gone. It has
+        looked then."""
         changed = self.take_leftovers(manager)
-        named = [(uid, name) for uid in (held if changed is None else changed) for name in held.get(uid, ())]
-        return [one for one in (*named, *containers.references(changed)) if not self.is_active(*one)]
+        found: list[tuple[str, str | None]] = []
+        for uid in {**held, **containers} if changed is None else changed:
+            own, ids = held.get(uid, {}), containers.get(uid, {})
+            pod = self.active.get(uid)
+            if pod is not None:
+                active = [container.name for container in pod.containers]
+                found += [(uid, name) for name in (*own, *dict.fromkeys(ids.values())) if name not in active]
+            elif own or ids:
+                found.append((uid, None))
+        return found
 
     def begin(self) -> None:
         """An admission begins."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from podslice.core.allocate import pod_level
 from podslice.core.allocate.cpu_distribute import Pick
 from podslice.core.allocate.picker import check_smt_alignment
@@ -29,11 +31,10 @@ from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import EMPTY_NODE_SHARED_POOL
 from podslice.core.state import ownership
-from podslice.core.state.containers import ContainerMap
 from podslice.core.state.model import CPUState, assignable
-from podslice.core.state.tables import only
+from podslice.core.state.tables import ContainerIds, only
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits
+from podslice.core.values.cpuset import Bits, union
 from podslice.core.values.series import series
 from podslice.statefiles.formats.checkpoint_cpu import CPUStateEncoder
 
@@ -100,9 +101,9 @@ class CPUManager:
             self._encoder = CPUStateEncoder()
         return self._encoder.encode(self.state, self.policy, "v3" if self.rules.pod_level else "v2")
 
-    def start(self, state: CPUState, containers: ContainerMap) -> None:
+    def start(self, state: CPUState, containers: ContainerIds) -> None:
         """Go to work on a restored and validated state (cpu-topology 8.6)."""
-        self.state = state.with_containers(containers)
+        self.state = replace(state, containers=containers)
         if self.static:
             metrics = self.context.metrics
             metrics[SHARED_POOL] = 1000 * self.assignable.bit_count()
@@ -330,25 +331,37 @@ class CPUManager:
         """Drop what belongs to containers that are no longer active (cpu-topology 6.1)."""
         if not self.context.may_have_leftovers(self.name):
             return
-        if not self.context.quirks.reuse_outlives_pod:
+        if self.state.reusable and not self.context.quirks.reuse_outlives_pod:
             self.state = self.state.leave_reusable(only(self.state.reusable, self.context.active))
-        for uid, name in self.context.stale_containers(self.name, self.state.assignments, self.state.containers):
-            self._remove(uid, name)
-        if not self.context.quirks.refused_pods_leave_state:
+        for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
+            if name is None:
+                self._remove_pod(uid)
+            else:
+                self._remove(uid, name)
+        if self.state.bubbles and not self.context.quirks.refused_pods_leave_state:
             for uid in self.state.bubbles.keys() - self.context.active.keys():
                 self.state = self.state.give_back_bubble(uid)
 
-    def remove_container(self, container_id: str) -> None:
+    def remove_container(self, uid: str, container_id: str) -> None:
         """Release a container by its runtime id; unknown ids are ignored. The 1.36 kubelet never calls this."""
-        reference = self.state.containers.get(container_id)
-        if reference is not None:
-            self._remove(*reference)
+        name = self.state.containers.get(uid, {}).get(container_id)
+        if name is not None:
+            self._remove(uid, name)
 
     def _remove(self, uid: str, name: str) -> None:
         if self.static:
             self._release(uid, name)
-        state = self.state.forget_written(uid, name)
-        self.state = state.with_containers(state.containers.drop_one(uid, name))
+        self.state = self.state.stop(uid, name)
+
+    def _remove_pod(self, uid: str) -> None:
+        """All containers at once; what they have is given back in whatever order."""
+        state, freed = self.state, None
+        held = state.assignments.get(uid) if self.static else None
+        if held is not None:
+            bubble = state.bubbles.get(uid) if self.rules.pod_level else None
+            freed = union(held.values()) if bubble is None else bubble
+            self._count_release(freed)
+        self.state = state.forget(uid, freed, bubbles=self.rules.pod_level)
 
     def _release(self, uid: str, name: str) -> None:
         """Policy removal (cpu-topology 6.5): a bubble goes back as a whole with its last container."""
@@ -376,15 +389,14 @@ class CPUManager:
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """A container is about to start under this runtime id (cpu-topology 6.7)."""
-        state = self.state
-        assigned = state.assignment(uid, container)
+        assigned = self.state.assignment(uid, container)
         if assigned is not None:
-            state = state.write(uid, container, assigned)
-        self.state = state.with_containers(state.containers.add(container_id, uid, container))
+            self.state = self.state.write(uid, container, assigned)
+        self.know_container(uid, container, container_id)
 
     def know_container(self, uid: str, container: str, container_id: str) -> None:
         """The runtime has this container since before the kubelet started."""
-        self.state = self.state.with_containers(self.state.containers.add(container_id, uid, container))
+        self.state = self.state.start(uid, container, container_id)
 
     def reconcile(self, containers: Iterable[ReconciledContainer]) -> list[tuple[str, Bits]]:
         """One reconcile pass (cpu-topology 6.7): the (container id, CPUs) to send to the runtime, in order."""

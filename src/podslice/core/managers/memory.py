@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from podslice.core.allocate import memory_pod
 from podslice.core.allocate.memory_static import resolve
 from podslice.core.errors import AdmissionError
@@ -30,6 +32,7 @@ from podslice.core.managers.memory_state import Blocks, MemoryState
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.state import ownership
+from podslice.core.state.tables import drop
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.series import Series, series
 from podslice.statefiles.formats.checkpoint_memory import MemoryStateEncoder
@@ -233,9 +236,9 @@ class MemoryManager:
         held = self.state.entries(pod.uid)
         if self.context.quirks.init_memory_again or not container.plain_init or container.name in held:
             return False
-        started = self.state.containers.references((pod.uid,))
+        started = self.state.containers.get(pod.uid, {}).values()
         later = pod.containers[pod.containers.index(container) + 1 :]
-        return any(other.name in held or (pod.uid, other.name) in started for other in later)
+        return any(other.name in held or other.name in started for other in later)
 
     # Allocation of containers (memory-device 1.10)
 
@@ -396,8 +399,13 @@ class MemoryManager:
         """Drop what belongs to containers that are no longer active."""
         if not self.context.may_have_leftovers(self.name):
             return
-        for uid, name in self.context.stale_containers(self.name, self.state.assignments, self.state.containers):
-            self._remove(uid, name)
+        for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
+            if name is not None:
+                self._remove(uid, name)
+            elif self.static:
+                self.state = self.state.forget(uid, pod_level=self.rules.pod_level, settled=self._settles)
+            else:
+                self.state = replace(self.state, containers=drop(self.state.containers, uid))
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
         """A container starts: the plain init containers before it have ended and give their memory back."""
@@ -412,18 +420,18 @@ class MemoryManager:
 
     def know_container(self, uid: str, container: str, container_id: str) -> None:
         """The runtime has this container."""
-        self.state = self.state.with_containers(self.state.containers.add(container_id, uid, container))
+        self.state = self.state.start(uid, container, container_id)
 
-    def remove_container(self, container_id: str) -> None:
+    def remove_container(self, uid: str, container_id: str) -> None:
         """Release a container by its runtime id; unknown ids are ignored. The 1.36 kubelet never calls this."""
-        reference = self.state.containers.get(container_id)
-        if reference is not None:
-            self._remove(*reference)
+        name = self.state.containers.get(uid, {}).get(container_id)
+        if name is not None:
+            self._remove(uid, name)
 
     def _remove(self, uid: str, name: str) -> None:
         if self.static:
             self._release(uid, name)
-        self.state = self.state.with_containers(self.state.containers.drop_one(uid, name))
+        self.state = self.state.stop(uid, name)
 
     def _release(self, uid: str, name: str) -> None:
         blocks = self.state.entries(uid).get(name)

@@ -17,7 +17,7 @@ from podslice.core.machine.memory_accounts import default_machine_state, settle
 from podslice.core.machine.model import Machine
 from podslice.core.managers.memory_state import MemoryState
 from podslice.core.quirks import Quirks
-from podslice.core.state.containers import ContainerMap
+from podslice.core.state.tables import container_ids
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
@@ -109,7 +109,7 @@ def restored(
         )
         if not quirks.group_books_drift:
             settle(checkpoint.machine_state or {})
-    state = MemoryState.of(checkpoint, ContainerMap.of(containers))
+    state = MemoryState.of(checkpoint, container_ids(containers))
     as_filed = data is not None and before == state.machine_state
     if not quirks.refused_pods_leave_state:
         # Left by an interrupted admission; nothing is booked for them (memory-device 4.9).

@@ -11,8 +11,7 @@ from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.memory_accounts import rebook, release, settle
 from podslice.core.managers.memory_reuse import Entries
 from podslice.core.pod.memory_demand import Amounts
-from podslice.core.state.containers import ContainerMap
-from podslice.core.state.tables import drop, drop_in, put
+from podslice.core.state.tables import ContainerIds, drop, drop_first, drop_in, put, put_in
 from podslice.core.values.cpuset import Bits, iter_bits
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 
@@ -29,10 +28,10 @@ class MemoryState(msgspec.Struct, frozen=True):
     assignments: dict[str, Entries] = {}
     pod_assignments: dict[str, Blocks] = {}
     reusable: dict[str, dict[Bits, Amounts]] = {}
-    containers: ContainerMap = ContainerMap()
+    containers: ContainerIds = {}
 
     @classmethod
-    def of(cls, checkpoint: MemoryCheckpoint, containers: ContainerMap) -> MemoryState:
+    def of(cls, checkpoint: MemoryCheckpoint, containers: ContainerIds) -> MemoryState:
         """The state a file holds."""
         return cls(
             checkpoint.machine_state or {},
@@ -90,20 +89,32 @@ class MemoryState(msgspec.Struct, frozen=True):
 
     def give_back(self, blocks: Iterable[Block], *, settled: bool) -> MemoryState:
         """What blocks hold is free again; `settled` books groups as if what is left had just come."""
-        blocks = tuple(blocks)
-        machine = self.machine_state.copy()
-        release(machine, blocks)
-        if settled and any(len(block.numa_affinity or ()) > 1 for block in blocks):
-            settle(machine)
-        return replace(self, machine_state=machine)
+        return replace(self, machine_state=_released(self.machine_state, (tuple(blocks),), settled=settled))
 
     def leave_reusable(self, reusable: dict[str, dict[Bits, Amounts]]) -> MemoryState:
         """Other memory counts as left by init containers."""
         return replace(self, reusable=reusable)
 
-    def with_containers(self, containers: ContainerMap) -> MemoryState:
-        """Other container ids are known."""
-        return self if containers is self.containers else replace(self, containers=containers)
+    def start(self, uid: str, name: str, container_id: str) -> MemoryState:
+        """The runtime has this container."""
+        return replace(self, containers=put_in(self.containers, uid, container_id, name))
+
+    def stop(self, uid: str, name: str) -> MemoryState:
+        """The oldest id of a container is forgotten."""
+        return replace(self, containers=drop_first(self.containers, uid, name))
+
+    def forget(self, uid: str, *, pod_level: bool, settled: bool) -> MemoryState:
+        """The pod is gone with all its containers. What they hold is free again; with `pod_level`, what it holds as a
+        whole, if it does. `settled` as in `give_back`."""
+        own = self.pod_assignments.get(uid) if pod_level else None
+        held = tuple(self.entries(uid).values()) if own is None else (own,)
+        return MemoryState(
+            _released(self.machine_state, held, settled=settled) if held else self.machine_state,
+            drop(self.assignments, uid),
+            self.pod_assignments if own is None else drop(self.pod_assignments, uid),
+            self.reusable,
+            drop(self.containers, uid),
+        )
 
     def relocate(
         self, uid: str, containers: Iterable[str], nodes: Bits, *, pod_level: bool, settled: bool
@@ -127,6 +138,16 @@ class MemoryState(msgspec.Struct, frozen=True):
             drop(self.reusable, uid),
             self.containers,
         )
+
+
+def _released(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -> MachineState:
+    """The books after one holder after the other gave its blocks back."""
+    machine = machine.copy()
+    for blocks in held:
+        release(machine, blocks)
+        if settled and any(len(block.numa_affinity or ()) > 1 for block in blocks):
+            settle(machine)
+    return machine
 
 
 def _on(blocks: Iterable[Block], nodes: Bits) -> Blocks:

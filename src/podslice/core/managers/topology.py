@@ -19,8 +19,7 @@ from podslice.core.managers.context import NodeContext
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION
-from podslice.core.state.containers import ContainerMap
-from podslice.core.state.tables import drop, drop_in, put_in
+from podslice.core.state.tables import ContainerIds, drop, drop_in, put_in
 from podslice.core.values.series import series
 
 NOT_ALIGNED, ALLOCATION_FAILED = "not-aligned", "allocation-failed"
@@ -103,7 +102,7 @@ class TopologyState(msgspec.Struct, frozen=True):
     """Affinities by pod and container, and the container ids the runtime has."""
 
     affinities: dict[str, dict[str, Hint]] = {}
-    containers: ContainerMap = ContainerMap()
+    containers: ContainerIds = {}
 
     def store(self, uid: str, container: str, affinity: Hint) -> TopologyState:
         """A container has this affinity."""
@@ -111,21 +110,21 @@ class TopologyState(msgspec.Struct, frozen=True):
 
     def add_container(self, uid: str, container: str, container_id: str) -> TopologyState:
         """A runtime id is known (cpu-topology 9.6)."""
-        return TopologyState(self.affinities, self.containers.add(container_id, uid, container))
+        return TopologyState(self.affinities, put_in(self.containers, uid, container_id, container))
 
-    def remove_container(self, container_id: str) -> TopologyState:
+    def remove_container(self, uid: str, container_id: str) -> TopologyState:
         """A runtime id is forgotten, and with the last id of a container its affinity (cpu-topology 9.6)."""
-        reference = self.containers.get(container_id)
-        if reference is None:
+        name = self.containers.get(uid, {}).get(container_id)
+        if name is None:
             return self
-        containers = self.containers.drop_id(container_id)
-        if containers.knows(*reference):
+        containers = drop_in(self.containers, uid, container_id)
+        if name in containers.get(uid, {}).values():
             return TopologyState(self.affinities, containers)
-        return TopologyState(drop_in(self.affinities, *reference), containers)
+        return TopologyState(drop_in(self.affinities, uid, name), containers)
 
     def forget(self, uid: str) -> TopologyState:
-        """The affinities of a pod are gone; upstream keeps those of refused pods (cpu-topology 11.13)."""
-        return TopologyState(drop(self.affinities, uid), self.containers) if uid in self.affinities else self
+        """Nothing is known of a pod any more; upstream keeps the affinities of refused pods (cpu-topology 11.13)."""
+        return TopologyState(drop(self.affinities, uid), drop(self.containers, uid))
 
 
 class TopologyManager:
@@ -223,10 +222,10 @@ class TopologyManager:
         """Learn a runtime id (cpu-topology 9.6)."""
         self.state = self.state.add_container(uid, container, container_id)
 
-    def remove_container(self, container_id: str) -> None:
+    def remove_container(self, uid: str, container_id: str) -> None:
         """Forget a runtime id, and with the last id of a container its affinity (cpu-topology 9.6)."""
-        self.state = self.state.remove_container(container_id)
+        self.state = self.state.remove_container(uid, container_id)
 
     def forget(self, uid: str) -> None:
-        """Drop the affinities of a pod (cpu-topology 11.13)."""
+        """Drop what is known of a pod (cpu-topology 11.13)."""
         self.state = self.state.forget(uid)

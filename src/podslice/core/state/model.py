@@ -22,8 +22,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.state.containers import ContainerMap
-from podslice.core.state.tables import drop, drop_in, put, put_in
+from podslice.core.state.tables import ContainerIds, drop, drop_first, drop_in, put, put_in
 from podslice.core.values.cpuset import Bits, union
 
 
@@ -45,7 +44,7 @@ class CPUState(msgspec.Struct, frozen=True):
     bubbles: dict[str, Bits] = {}
     reusable: dict[str, Bits] = {}
     written: dict[str, dict[str, Bits]] = {}
-    containers: ContainerMap = ContainerMap()
+    containers: ContainerIds = {}
 
     # Questions
 
@@ -93,14 +92,29 @@ class CPUState(msgspec.Struct, frozen=True):
         """The runtime was told these CPUs."""
         return replace(self, written=put_in(self.written, pod, container, cpus))
 
-    def forget_written(self, pod: str, container: str) -> CPUState:
-        """The container is no longer there to be told."""
-        written = drop_in(self.written, pod, container)
-        return self if written is self.written else replace(self, written=written)
+    def start(self, pod: str, container: str, container_id: str) -> CPUState:
+        """The runtime has this container."""
+        return replace(self, containers=put_in(self.containers, pod, container_id, container))
 
-    def with_containers(self, containers: ContainerMap) -> CPUState:
-        """Other container ids are known."""
-        return self if containers is self.containers else replace(self, containers=containers)
+    def stop(self, pod: str, container: str) -> CPUState:
+        """The container is no longer there to be told; its oldest id is forgotten."""
+        containers = drop_first(self.containers, pod, container)
+        return replace(self, written=drop_in(self.written, pod, container), containers=containers)
+
+    def forget(self, pod: str, freed: Bits | None, *, bubbles: bool) -> CPUState:
+        """The pod is gone with all its containers. `freed` is DEFAULT again, None where nothing is assigned; with
+        `bubbles` its BUBBLE went with it."""
+        written, containers = drop(self.written, pod), drop(self.containers, pod)
+        if freed is None:
+            return CPUState(self.default, self.assignments, self.bubbles, self.reusable, written, containers)
+        return CPUState(
+            self.default | freed,
+            drop(self.assignments, pod),
+            drop(self.bubbles, pod) if bubbles else self.bubbles,
+            self.reusable,
+            written,
+            containers,
+        )
 
     def relocate(self, pod: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> CPUState:
         """Containers of a pod have other CPUs, as many as they had, and its bubble too if it has one.

@@ -6,11 +6,13 @@ of a few hundred entries in about a microsecond, and whoever kept the old table 
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import TypeVar
+from collections.abc import Container, Mapping
+from typing import TypeAlias, TypeVar
 
 K = TypeVar("K")
 T = TypeVar("T")
+ContainerIds: TypeAlias = "dict[str, dict[str, str]]"
+"""The containers that the runtime has, by pod UID: names by runtime id, in order of start."""
 
 
 def put(table: dict[K, T], key: K, value: T) -> dict[K, T]:
@@ -44,6 +46,22 @@ def drop_in(table: dict[str, dict[str, T]], pod: str, name: str) -> dict[str, di
         return table
     left = drop(own, name)
     return put(table, pod, left) if left else drop(table, pod)
+
+
+def drop_first(table: dict[str, dict[str, T]], pod: str, value: T) -> dict[str, dict[str, T]]:
+    """The table without the first entry of a pod that has this value; itself where none has."""
+    for name, known in table.get(pod, {}).items():
+        if known == value:
+            return drop_in(table, pod, name)
+    return table
+
+
+def container_ids(entries: Mapping[str, tuple[str, str]]) -> ContainerIds:
+    """The containers of a runtime that names (pod UID, container) by id."""
+    ids: ContainerIds = {}
+    for container_id, (pod, container) in entries.items():
+        ids.setdefault(pod, {})[container_id] = container
+    return ids
 
 
 def only(table: dict[str, T], pods: Container[str]) -> dict[str, T]:
