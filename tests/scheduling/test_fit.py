@@ -98,14 +98,14 @@ def test_requests_beyond_64_bits() -> None:
 
 def test_answers_of_the_filter() -> None:
     """What preemption could give is unschedulable, what no empty node of this size has is unresolvable."""
-    full = insufficient_resources({"cpu": 2000}, [{"cpu": 3000}], NODE)
+    full = insufficient_resources({"cpu": 2000}, {"cpu": 3000}, NODE, pods=1)
     assert full == [InsufficientResource("cpu", 2000, 3000, 4000)]
     assert filter_code(full) == "Unschedulable"
-    never = insufficient_resources({"cpu": 5000, "hugepages-2Mi": 1}, [{}, {}], NODE)
+    never = insufficient_resources({"cpu": 5000, "hugepages-2Mi": 1}, {}, NODE, pods=2)
     assert [lack.reason for lack in never] == ["Too many pods", "Insufficient cpu", "Insufficient hugepages-2Mi"]
     assert filter_code(never) == "UnschedulableAndUnresolvable"
-    assert filter_code(insufficient_resources({"cpu": 4000}, [{}], NODE)) == "Success"
-    assert filter_code(insufficient_resources({}, [], {"cpu": 4000})) == "Unschedulable"
+    assert filter_code(insufficient_resources({"cpu": 4000}, {}, NODE, pods=1)) == "Success"
+    assert filter_code(insufficient_resources({}, {}, {"cpu": 4000}, pods=0)) == "Unschedulable"
     assert no_node_message([full, never, full]) == (
         "0/3 nodes are available: 1 Insufficient hugepages-2Mi, 1 Too many pods, 3 Insufficient cpu."
     )
@@ -114,7 +114,7 @@ def test_answers_of_the_filter() -> None:
 def test_requests_named_pods_do_not_count() -> None:
     """A container that requests the resource `pods` takes no pod slots."""
     wanted = filter_requests(pod({"requests": {"pods": "7"}}), ON)
-    assert insufficient_resources(wanted, [{}], NODE) == []
+    assert insufficient_resources(wanted, {}, NODE, pods=1) == []
 
 
 def test_fit_score_sees_the_pod_level() -> None:

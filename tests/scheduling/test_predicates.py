@@ -16,6 +16,7 @@ from podslice.core.quirks import KUBELET_1_36
 from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.scheduling.predicates import (
     NodeObject,
+    Others,
     PodOnNode,
     Verdict,
     general_predicates,
@@ -53,7 +54,9 @@ def check(
 ) -> Verdict:
     """The verdict on a node with room for 4 CPUs, 8Gi and 3 pods; keywords change what is allocatable."""
     allocatable = quantities({**ROOMY, **{key.replace("_", "-"): text for key, text in changed.items()}})
-    return general_predicates(wanted, others, NodeObject(allocatable, name, labels), devices_in_use=devices_in_use)
+    return general_predicates(
+        wanted, Others.of(others), NodeObject(allocatable, name, labels), devices_in_use=devices_in_use
+    )
 
 
 def words(verdict: Verdict) -> tuple[str, str] | None:
@@ -196,7 +199,7 @@ def test_unknown_name_and_labels_are_not_checked():
 
 def test_no_node():
     """Without a Node object nothing is admitted."""
-    verdict = general_predicates(pod(), [], None)
+    verdict = general_predicates(pod(), Others.of([]), None)
     assert words(verdict) == ("InvalidNodeInfo", "Kubelet cannot get node info.")
 
 

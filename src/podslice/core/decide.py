@@ -23,7 +23,6 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
-from podslice.core.state.tables import put
 
 
 class Shape(NamedTuple):
@@ -59,11 +58,10 @@ def decide(rules: NodeRules, state: NodeState, pod: Pod | Shape) -> Decided:
     """What `Node.admit` does: admit a pod and start its containers. Raises as `Node.admit`."""
     kubelet = Kubelet.of(rules, state)
     if isinstance(pod, Shape):
-        admission = pod.admission
-        kubelet.seen = put(state.seen, admission.uid, pod.seen)
+        admission, seen = pod
     else:
-        admission = kubelet.admission(default_pod(identified(pod), rules.gates))
-    refusal = kubelet.decide(admission)
+        admission, seen = kubelet.admission(default_pod(identified(pod), rules.gates)), None
+    refusal = kubelet.decide(admission, seen)
     if refusal is None:
         kubelet.run_containers(admission.uid)
     if refusal is None or not kubelet.undoes_refusals:

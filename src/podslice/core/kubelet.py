@@ -46,13 +46,14 @@ from podslice.core.scheduling.fit import amounts
 from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import (
     NodeObject,
+    Others,
     PodOnNode,
+    Seen,
     Verdict,
     general_predicates,
     pod_on_node,
-    together,
 )
-from podslice.core.state.tables import drop, put, put_in
+from podslice.core.state.tables import drop, put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView, view_of
 
@@ -79,13 +80,6 @@ class Admitted(NamedTuple):
 
     uid: str
     refusal: Refusal | None
-
-
-class Others(NamedTuple):
-    """Pods on a node beside one that is looked at, and what they request in all."""
-
-    pods: list[PodOnNode]
-    used: dict[str, int]
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -140,7 +134,7 @@ class Kubelet:
         self.cgroup_version = cgroup_version
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
-        self.seen: dict[str, PodOnNode] = {}
+        self.seen = Seen()
         self.granted: dict[str, PodAllocation] = {}
         self.conditions: dict[str, ResizeCondition] = {}
         self._rules: NodeRules | None = None
@@ -307,11 +301,13 @@ class Kubelet:
         """
         return self.decide(self.admission(pod))
 
-    def decide(self, admission: AdmissionPod) -> Refusal | None:
-        """`admit`, for a pod in the managers' view."""
-        return self._try(admission, None)
+    def decide(self, admission: AdmissionPod, seen: PodOnNode | None = None) -> Refusal | None:
+        """`admit`, for a pod in the managers' view; `seen` is the predicates' view of it, where that is known."""
+        return self._try(admission, None, seen)
 
-    def _try(self, admission: AdmissionPod, stays: AdmissionPod | None) -> Refusal | None:
+    def _try(
+        self, admission: AdmissionPod, stays: AdmissionPod | None, seen: PodOnNode | None = None
+    ) -> Refusal | None:
         """The admission chain. When the pod is refused, the managers have what they had, but for what gone pods held;
         upstream leaves what they gave it until it is collected. The pod leaves the node, or stays as it was."""
         manager, context = self.manager, self.manager.context
@@ -319,12 +315,13 @@ class Kubelet:
         if self.undoes_refusals:
             manager.remove_stale()
         before = (self.state, context.metrics.copy()) if self.undoes_refusals else None
+        there = self._look() if self.predicates else None
         context.activate(admission)
         try:
             self._refuse_overflow(admission)
             manager.topology.admit(admission)
-            if self.predicates:
-                self._later_handlers(admission)
+            if there is not None:
+                self._later_handlers(admission, there, seen or self._on_node(admission))
         except AdmissionError as error:
             if before is not None:
                 self.state, counted = before
@@ -352,6 +349,7 @@ class Kubelet:
         context, manager, uid = self.manager.context, self.manager, admission.uid
         manager.remove_stale()
         before, counted = self.state, context.metrics
+        others = (others or self.others(uid)) if judged and self.predicates else None
         told = context.ended_early, context.unaligned
         context.metrics = counted.copy()
         context.begin()
@@ -359,7 +357,7 @@ class Kubelet:
         try:
             self._refuse_overflow(admission)
             manager.topology.admit(admission)
-            if judged and self.predicates and self._later_verdict(admission, others).victims:
+            if others is not None and self._later_verdict(admission, others, self._on_node(admission)).victims:
                 return False
             for container in admission.containers:
                 manager.device.container_start(admission, container, manager.topology.affinity(uid, container.name))
@@ -375,14 +373,15 @@ class Kubelet:
         """True when the handlers after the resource managers have nothing against a pod without devices, and nobody is
         pushed off the node. `view` is the pod as the predicates see it."""
         try:
-            return not self.predicates or not self._later_verdict(admission, others, view).victims
+            if not self.predicates:
+                return True
+            return not self._later_verdict(admission, others or self.others(admission.uid), view).victims
         except AdmissionError:
             return False
 
     def others(self, uid: str = "") -> Others:
         """The pods on the node but the one with this UID, as the predicates see them."""
-        pods = [self._on_node(other) for known, other in self.active.items() if known != uid]
-        return Others(pods, together(pods))
+        return self._look().beside(uid)
 
     def _refuse_overflow(self, admission: AdmissionPod) -> None:
         if self.quirks.amounts_wrap:
@@ -391,22 +390,21 @@ class Kubelet:
         if problem:
             raise AdmissionError(_OVERFLOW, problem=problem)
 
-    def _later_handlers(self, pod: AdmissionPod) -> None:
-        verdict = self._later_verdict(pod)
+    def _later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
+        verdict = self._later_verdict(pod, there.beside(pod.uid), view)
+        self.seen = there.seeing(pod.uid, view, self.active)
         self.preempted = verdict.victims
         for uid in verdict.victims:
             self.remove_pod(uid)
 
-    def _later_verdict(self, pod: AdmissionPod, others: Others | None = None, view: PodOnNode | None = None) -> Verdict:
+    def _later_verdict(self, pod: AdmissionPod, others: Others, view: PodOnNode) -> Verdict:
         """General predicates and pod features, in the kubelet's order (memory-device 3.2)."""
         device = self.manager.device
-        others = others or self.others(pod.uid)
         verdict = general_predicates(
-            view or self._on_node(pod),
-            others.pods,
+            view,
+            others,
             NodeObject(self.node_resources().allocatable, amounts=self._amounts()),
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
-            used=others.used,
         )
         if verdict.refusal is not None:
             raise AdmissionError(verdict.refusal.kind, **verdict.refusal.facts)
@@ -454,12 +452,18 @@ class Kubelet:
         allocated = self.active[admission.uid]
         return self._try(admission, allocated)
 
+    def _look(self) -> Seen:
+        """The pods on the node as the predicates see them."""
+        if self.seen.active is not self.active:
+            pods = {uid: self._on_node(pod) for uid, pod in self.active.items()}
+            self.seen = Seen(self.active, pods, Others.of(tuple(pods.values())).used)
+        return self.seen
+
     def _on_node(self, pod: AdmissionPod) -> PodOnNode:
         """The predicates' view of a pod, worked out once per specification."""
-        known = self.seen.get(pod.uid)
+        known = self.seen.pods.get(pod.uid)
         if known is None or known.pod is not pod.spec:
             known = pod_on_node(pod.spec, self.manager.context.gates, self.quirks)
-            self.seen = put(self.seen, pod.uid, known)
         return known
 
     def node_resources(self) -> NodeResources:
@@ -499,10 +503,13 @@ class Kubelet:
         self._leave(uid)
 
     def _leave(self, uid: str) -> None:
+        before = self.active
         self.manager.context.deactivate(uid)
-        self.seen = drop(self.seen, uid)
+        if self.seen.active is before:
+            self.seen = self.seen.without(uid, self.active)
         self.statuses = drop(self.statuses, uid)
-        self.unmanaged -= {uid}
+        if uid in self.unmanaged:
+            self.unmanaged -= {uid}
         self.resizes.drop(uid)
         self.granted, self.conditions = drop(self.granted, uid), drop(self.conditions, uid)
 

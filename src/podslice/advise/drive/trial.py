@@ -12,7 +12,7 @@ from podslice.advise.drive.record import Record, recording
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.errors import Refusal, StartError, UpstreamDefectError
-from podslice.core.kubelet import Kubelet, Others
+from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import MachineState
 from podslice.core.machine.model import Machine
@@ -21,7 +21,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
-from podslice.core.scheduling.predicates import PodOnNode
+from podslice.core.scheduling.predicates import Others, PodOnNode
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView
 

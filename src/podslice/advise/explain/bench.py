@@ -14,7 +14,6 @@ from typing import NamedTuple
 from podslice.advise.drive.trial import Trial
 from podslice.core.config.topology_options import BEST_EFFORT, NONE
 from podslice.core.errors import AdmissionError
-from podslice.core.kubelet import Others
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
@@ -23,7 +22,7 @@ from podslice.core.pod.memory_demand import Amounts, container_memory
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.fit import BASIC_RESOURCES, PODS, amounts
-from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
+from podslice.core.scheduling.predicates import Others, PodOnNode, pod_on_node
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView
 

@@ -49,7 +49,7 @@ def _fits(requests: Mapping[str, int], node: KnownNode) -> str:
     if node.allocatable is None:
         return ""
     known = {name: amount for name, amount in requests.items() if node.complete or name in node.allocatable}
-    lacking = insufficient_resources(known, (), amounts({"pods": _PODS, **node.allocatable}))
+    lacking = insufficient_resources(known, {}, amounts({"pods": _PODS, **node.allocatable}), pods=0)
     if not lacking:
         return "fits the empty node"
     return "does not fit the empty node: " + ", ".join(

@@ -12,7 +12,7 @@ from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import Waiting
-from podslice.core.scheduling.predicates import PodOnNode
+from podslice.core.scheduling.predicates import Seen
 from podslice.core.state.model import CPUState
 
 
@@ -47,7 +47,7 @@ class NodeState(msgspec.Struct, frozen=True, eq=False):
     conditions: dict[str, ResizeCondition]
     leftovers: dict[str, Leftovers]
     sources_ready: bool
-    seen: dict[str, PodOnNode]
+    seen: Seen
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NodeState):

@@ -17,6 +17,7 @@ from podslice.core.values.quantity import ZERO, Quantity
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 BASIC_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_FIRST = (PODS, *BASIC_RESOURCES)
 
 NON_ZERO_REQUESTS: ResourceList = {CPU: Quantity.parse("100m"), MEMORY: Quantity.parse("200Mi")}
 """What stands for a container's missing request where the scheduler spreads pods by load."""
@@ -86,27 +87,23 @@ def _accounted(pod: Pod, gates: Mapping[str, bool], missing: ResourceList | None
 
 
 def insufficient_resources(
-    requests: Mapping[str, int],
-    others: Sequence[Mapping[str, int]],
-    allocatable: Mapping[str, int],
-    *,
-    pods: int | None = None,
+    requests: Mapping[str, int], used: Mapping[str, int], allocatable: Mapping[str, int], *, pods: int
 ) -> list[InsufficientResource]:
     """What the pod lacks, as the scheduler's filter lists it: pods, cpu, memory, ephemeral-storage, then hugepages and
     extended resources in byte order (pod-level-resources 13.1; memory-device 3.4, step 7). Missing amounts count as 0.
-    `pods`: how many pods the `others` stand for, where that is not one each."""
+    `used` is what the `pods` on the node request together."""
     lacking = []
-    count = len(others) if pods is None else pods
-    if count + 1 > allocatable.get(PODS, 0):
-        lacking.append(InsufficientResource(PODS, 1, count, allocatable.get(PODS, 0)))
-    scalars = sorted(name for name in requests if name not in (*BASIC_RESOURCES, PODS))
-    for name in (*BASIC_RESOURCES, *scalars):
-        wanted = requests.get(name, 0)
-        capacity = allocatable.get(name, 0)
-        used = sum(other.get(name, 0) for other in others)
-        if wanted > 0 and wanted > capacity - used:
-            lacking.append(InsufficientResource(name, wanted, used, capacity))
-    return lacking
+    if pods + 1 > allocatable.get(PODS, 0):
+        lacking.append(InsufficientResource(PODS, 1, pods, allocatable.get(PODS, 0)))
+    for name, wanted in requests.items():
+        taken, capacity = used.get(name, 0), allocatable.get(name, 0)
+        if wanted > 0 and wanted > capacity - taken and name != PODS:
+            lacking.append(InsufficientResource(name, wanted, taken, capacity))
+    return sorted(lacking, key=_place) if len(lacking) > 1 else lacking
+
+
+def _place(lack: InsufficientResource) -> tuple[int, str]:
+    return _FIRST.index(lack.resource) if lack.resource in _FIRST else len(_FIRST), lack.resource
 
 
 def filter_code(lacking: Sequence[InsufficientResource]) -> str:

@@ -9,8 +9,10 @@ What a pod of this library does not carry is not checked: affinity rules, host p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.machine.devices import is_extended_resource_name
@@ -37,6 +39,7 @@ from podslice.core.scheduling.fit import (
     insufficient_resources,
 )
 from podslice.core.scheduling.preemption import PreemptiblePod, PreemptionError, find_victims
+from podslice.core.state.tables import drop, put
 from podslice.core.values.quantity import Quantity
 
 OS_LABEL = "kubernetes.io/os"
@@ -91,6 +94,53 @@ class PodOnNode(NamedTuple):
         return amounts(eviction_requests(self.pod, self.gates, self.quirks))
 
 
+class Others(NamedTuple):
+    """Pods on a node beside one that is looked at, and what they request in all."""
+
+    pods: Sequence[PodOnNode]
+    used: Mapping[str, int]
+
+    @classmethod
+    def of(cls, pods: Sequence[PodOnNode]) -> Others:
+        """These pods."""
+        used: dict[str, int] = {}
+        for pod in pods:
+            _add(used, pod.requests)
+        return cls(pods, used)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The pods of a node as the predicates see them, by UID in the node's order, and what they request in all; `active`
+    is the very table of pods that they were made of. A value: what changes it returns another one."""
+
+    active: Mapping[str, object] = {}
+    pods: dict[str, PodOnNode] = {}
+    used: Mapping[str, int] = {}
+
+    def beside(self, uid: str) -> Others:
+        """All pods but this one."""
+        if uid in self.pods:
+            return Others([pod for known, pod in self.pods.items() if known != uid], self._less(uid))
+        return Others(list(self.pods.values()), self.used)
+
+    def seeing(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
+        """A pod came, or is another one."""
+        used = self._less(uid)
+        _add(used, pod.requests)
+        return Seen(active, put(self.pods, uid, pod), used)
+
+    def without(self, uid: str, active: Mapping[str, object]) -> Seen:
+        """A pod left."""
+        return Seen(active, drop(self.pods, uid), self._less(uid))
+
+    def _less(self, uid: str) -> dict[str, int]:
+        used = dict(self.used)
+        known = self.pods.get(uid)
+        for name, amount in known.requests.items() if known is not None else ():
+            used[name] -= amount
+        return used
+
+
 class NodeObject(NamedTuple):
     """The node as its Node object describes it. None for `name` or `labels` leaves what needs them unchecked.
 
@@ -110,28 +160,22 @@ def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> PodOnNod
     return PodOnNode(pod, pod_qos(pod, gates), filter_requests(pod, gates), gates, quirks)
 
 
-def together(pods: Iterable[PodOnNode]) -> dict[str, int]:
-    """What pods request in all."""
-    total: dict[str, int] = {}
-    for pod in pods:
-        for name, amount in pod.requests.items():
-            total[name] = total.get(name, 0) + amount
-    return total
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
 
 
 def general_predicates(
     pod: PodOnNode,
-    others: Sequence[PodOnNode],
+    others: Others,
     node: NodeObject | None,
     *,
     devices_in_use: Mapping[str, int] | None = None,
-    used: Mapping[str, int] | None = None,
 ) -> Verdict:
-    """May the pod run here, as far as the whole node is concerned? `others` are the other pods on the node.
+    """May the pod run here, as far as the whole node is concerned?
 
     `devices_in_use` counts the allocated devices of all pods, if this pod already holds some: they raise what is
-    allocatable, so that a pod survives a restart of its plugin (memory-device 2.14). `used` is what the others request
-    together, where that is known.
+    allocatable, so that a pod survives a restart of its plugin (memory-device 2.14).
     """
     if node is None:
         return Verdict(Refusal(_NO_NODE))
@@ -142,12 +186,12 @@ def general_predicates(
     if devices_in_use:
         allocatable = {**allocatable, **{name: max(allocatable.get(name, 0), n) for name, n in devices_in_use.items()}}
     wanted = {name: amount for name, amount in pod.requests.items() if name in allocatable or not _may_be_unknown(name)}
-    missing = insufficient_resources(wanted, [used or together(others)], allocatable, pods=len(others))
+    missing = insufficient_resources(wanted, others.used, allocatable, pods=len(others.pods))
     refusals = _wrong_node(pod.pod, node)
     if not missing and not refusals:
         return Verdict()
     if is_critical(pod.pod):
-        return Verdict(refusals[0]) if refusals else _preempt(pod, others, missing)
+        return Verdict(refusals[0]) if refusals else _preempt(pod, others.pods, missing)
     return Verdict(lacking(missing[0]) if missing else refusals[0])
 
 

@@ -81,7 +81,8 @@ def _insufficient(lack: fit.InsufficientResource) -> Json:
 def _scheduler(case: ApiCase) -> Json:
     allocatable = fit.amounts(_quantities(case.node.get("allocatable") or _ALLOCATABLE))
     pods = _pods_on_node(case.node)
-    lacking = fit.insufficient_resources(_requests_before(case, _FIT, fit.filter_requests), pods, allocatable)
+    wanted, used = _requests_before(case, _FIT, fit.filter_requests), pods[0] if pods else {}
+    lacking = fit.insufficient_resources(wanted, used, allocatable, pods=len(pods))
     non_zero = _requests_before(case, _ACCOUNTED, fit.non_zero_requests)
     return {
         "request": _resource(_requests_before(case, _REQUEST, fit.filter_requests)),
