@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test quick stress-test lint check-proto bench replay judge e2e e2e-full lock man dist clean
+.PHONY: help demo test quick stress-test lint check-proto bench replay judge e2e e2e-full lock man dist image clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ man: $(READY) ## Write the manual pages to man/man1
 
 dist: $(READY) ## Build wheel and sdist reproducibly into dist, try the wheel with every Python at hand
 	$(BIN)/python -m release
+
+image: $(READY) ## Build the agent's container image into dist (needs buildah): make image BASE=python:3.12-slim@sha256:...
+	$(BIN)/python -m release.image $(if $(BASE),--base $(BASE))
 
 clean: ## Remove what was set up
 	rm -rf man dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,147 @@
+"""`make image`: the agent's container image as an OCI archive, built by buildah from deploy/container/Containerfile.
+
+The base is one named by digest (`--base`), or one made of Debian's packages by mmdebstrap, for places that reach no
+registry of images. Before the archive is put into its place, the image is tried: the agent checks the shipped
+configuration, and somebody who is not root runs the tool. Exit codes: 0 all well, 1 not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from release.archives import ROOT, ReleaseError, epoch
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "podslice-image"
+SUITE = "trixie"
+PACKAGES = "python3-venv,ca-certificates"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+"""Those of the host count while packages are fetched, so that a build behind a proxy with its own works."""
+_UNNEEDED = ("doc", "info", "locale", "man")
+
+
+class Built(NamedTuple):
+    """The archive, the digest of the image in it, and what answered when it was tried."""
+
+    archive: Path
+    digest: str
+    tried: str
+
+
+def version(root: Path = ROOT) -> str:
+    """The version of the checkout."""
+    return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
+
+
+class Buildah:
+    """The builder with a store of its own, which nobody else's images are in."""
+
+    def __init__(self, store: Path) -> None:
+        self._command = ("buildah", "--root", str(store / "images"), "--runroot", str(store / "run"))
+
+    def __call__(self, *arguments: str) -> str:
+        return run(*self._command, *arguments)
+
+    def digest(self, name: str) -> str:
+        """The digest of an image of the store; empty where it has none of that name."""
+        found = self("images", "--format", "{{.Name}}:{{.Tag}} {{.Digest}}").splitlines()
+        return next((line.split()[1] for line in found if line.split()[0] == name), "")
+
+
+def run(*command: str, **environment: str) -> str:
+    """What a program prints. Raises `ReleaseError` with its last line, or with what to install."""
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    except FileNotFoundError:
+        raise ReleaseError(f"{command[0]} is not installed (Debian: apt-get install buildah crun mmdebstrap)") from None
+    if ran.returncode:
+        last = (ran.stderr or ran.stdout).strip().splitlines()[-1:] or ["no output"]
+        raise ReleaseError(f"{command[0]} ended with {ran.returncode}: {last[0]}")
+    return ran.stdout.strip()
+
+
+def debian_base(buildah: Buildah, suite: str = SUITE) -> str:
+    """The name, with digest, of a base made of Debian's packages: Python and what it needs; made once."""
+    name = f"localhost/podslice-base:{suite}"
+    if not buildah.digest(name):
+        with tempfile.TemporaryDirectory() as folder:
+            archive = Path(folder, "base.tar")
+            leave_out = [f"--dpkgopt=path-exclude=/usr/share/{unneeded}/*" for unneeded in _UNNEEDED]
+            run(
+                "mmdebstrap", "--quiet", "--variant=essential", f"--include={PACKAGES}", *leave_out, suite, str(archive)
+            )
+            container = buildah("from", "scratch")
+            buildah("add", "--quiet", container, str(archive), "/")
+            buildah("config", "--env", "LANG=C.UTF-8", container)
+            buildah("commit", "--quiet", "--rm", container, name)
+    return f"{name.rpartition(':')[0]}@{buildah.digest(name)}"
+
+
+def build(out: Path, base: str = "", *, root: Path = ROOT, cache: Path = CACHE) -> Built:
+    """Build the image of a checkout on a base, try it, and write the archive. Raises `ReleaseError`."""
+    cache.mkdir(parents=True, exist_ok=True)
+    buildah = Buildah(cache)
+    container_files = root / "deploy" / "container"
+    name = f"localhost/podslice:{version(root)}"
+    trust = [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro"] if CERTIFICATES.exists() else []
+    image = buildah(
+        "build", "--quiet", "--isolation=chroot", "--layers", f"--timestamp={epoch(root)}", *trust,
+        f"--file={container_files / 'Containerfile'}", f"--ignorefile={container_files / 'containerignore'}",
+        f"--build-arg=BASE_IMAGE={base or debian_base(buildah)}", f"--tag={name}", str(root),
+    )  # fmt: skip
+    tried = try_image(buildah, image, root / "deploy" / "agent.yaml")
+    partial = out.with_suffix(".part")
+    partial.unlink(missing_ok=True)
+    buildah("push", "--quiet", image, f"oci-archive:{partial}:{name}")
+    partial.rename(out)
+    return Built(out, archive_digest(out), tried)
+
+
+def archive_digest(archive: Path) -> str:
+    """The digest of the one image in an OCI archive: what `image.digest` of the chart is."""
+    with tarfile.open(archive) as files:
+        index = files.extractfile("index.json")
+        assert index is not None
+        (image,) = json.load(index)["manifests"]
+    return str(image["digest"])
+
+
+def try_image(buildah: Buildah, image: str, configuration: Path) -> str:
+    """Run what a node would run first, and say in one line what answered. Raises `ReleaseError`."""
+    container = buildah("from", "--quiet", image)
+    try:
+        inside = f"{configuration}:/etc/podslice/agent.yaml:ro"
+        start = ("run", "--isolation=chroot")
+        command = ("podslice", "agent", "--config", "/etc/podslice/agent.yaml", "--check-config")
+        checked = buildah(*start, f"--volume={inside}", container, "--", *command).splitlines()[0]
+        who = buildah(*start, "--user=65534:65534", container, "--", "podslice", "--version")
+        return f"{who}; {checked}"
+    finally:
+        buildah("rm", container)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m release.image", description="Build the agent's container image.")
+    parser.add_argument("--base", default="", metavar="NAME@sha256:…", help=f"default: one made of Debian {SUITE}")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist" / f"podslice-{version()}.oci.tar")
+    options = parser.parse_args(arguments)
+    try:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        built = build(options.out, options.base)
+    except ReleaseError as error:
+        print(f"image: {error}", file=sys.stderr)
+        return 1
+    print(f"{built.archive}  {built.archive.stat().st_size / 1e6:.0f} MB  {built.digest}\n{built.tried}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
