@@ -31,6 +31,7 @@ from podslice.statefiles.tools.repair import repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
 from podslice.statefiles.tools.verify import verify
 from podslice.wire.mux import FrameDecoder, WireError
+from podslice.wire.podbytes import known_from, pod_message
 from podslice.wire.proto import nri_pb2
 from podslice.wire.ttrpc import MessageDecoder, RPCError, decode_request, decode_response
 
@@ -123,8 +124,9 @@ def api(data: bytes) -> None:
         for change in ChangeReader("node").feed(data):
             if change.pod is not None:
                 known.put(change.pod)
-    with contextlib.suppress(ApiError):
-        known.put(known_pod(data, "node"))
+    for read in (lambda: known_pod(data, "node"), lambda: known_from(pod_message(data))):
+        with contextlib.suppress(ApiError):
+            known.put(read())
     for pod in list(known):
         for uid in (pod.uid, pod.mirror_of):
             with contextlib.suppress(InputError):

@@ -29,7 +29,7 @@ class FakeSource:
     def expects(self, identity: Identity) -> bool:
         return self.name == "apiServer" and not identity.static
 
-    def ask(self) -> None:
+    def ask(self, identity: Identity) -> None:
         return None
 
     def unknown(self) -> str:

@@ -73,7 +73,7 @@ class ApiSource:
         """Static pods may run before the API server does."""
         return not identity.static
 
-    def ask(self) -> None:
+    def ask(self, identity: Identity) -> None:
         """News come by themselves."""
 
     def unknown(self) -> str:

@@ -27,6 +27,8 @@ from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.podresources import PodResources
+from podslice.agent.podsapi import PodsApiSource
+from podslice.agent.podsclient import GRPCPodsApi
 from podslice.agent.reconcile import Drift, Reconciler
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
@@ -77,6 +79,13 @@ class Agent:
         if self._kubelet is not None and settings.sources.kubelet is not None:
             every = settings.sources.kubelet.every_seconds
             self._kubelet_source = KubeletSource(self._kubelet, every=every, trouble=self.reporter.trouble)
+        self._pods_api_source: PodsApiSource | None = None
+        if not settings.sources.pods_api_off:
+            self._pods_api_source = PodsApiSource(
+                GRPCPodsApi(Path(settings.sources.pods_api_socket)),
+                required=settings.sources.pods_api_required,
+                trouble=self.reporter.trouble,
+            )
         self.sources = Sources(
             self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation_counts
         )
@@ -129,7 +138,10 @@ class Agent:
         self.owner.updates.on_due = self._due.set
 
     def _sources(self) -> list[PodSource]:
+        """In the order in which they are asked: who is nearest to what runs comes first."""
         chosen: list[PodSource] = []
+        if self._pods_api_source is not None:
+            chosen.append(self._pods_api_source)
         if self.settings.sources.manifests:
             chosen.append(ManifestSource(Path(self.settings.sources.manifests), self.node_name))
         if self._api_source is not None:
@@ -252,6 +264,9 @@ class Agent:
                 self.loops.start("events", events.run)
         if self._kubelet_source is not None:
             self.loops.start("kubelet", self._kubelet_source.run)
+        if self._pods_api_source is not None:
+            self.loops.start("podsAPI", self._pods_api_source.run)
+            self.loops.start("podsAPI questions", self._pods_api_source.answer)
 
     async def _serve_runtime(self) -> None:
         """Wait for the sources' pods, as long as that makes sense, then serve the runtime: for ever, or until the

@@ -8,7 +8,6 @@ right to `get` `nodes/pods` (KEP-2862), which gives nothing else of the kubelet,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from podslice.agent.apiclient import PLAIN, pieces_of, read_page, trust_as_go
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.settings import KubeletSettings
+from podslice.agent.waiting import or_after
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
 from podslice.k8s.podlist import ApiError, PodListPage
@@ -40,13 +40,6 @@ class KubeletEndpoint(Protocol):
 
     async def pods(self) -> PodListPage:
         """All pods it has. Raises `ApiError`."""
-
-
-async def or_after(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, but no longer than that."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 class KubeletSource:
@@ -81,7 +74,7 @@ class KubeletSource:
         for: what it needs to let anybody read, the API server, may be one of them."""
         return not identity.static or (self.ready and not self.cause)
 
-    def ask(self) -> None:
+    def ask(self, identity: Identity) -> None:
         self._asked.set()
 
     def unknown(self) -> str:

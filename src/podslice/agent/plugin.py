@@ -23,7 +23,6 @@ from podslice.agent.sources import Sources
 from podslice.agent.updates import Write
 from podslice.core.errors import AdmissionError, InputError
 from podslice.core.managers.device_plugin import DeviceNode, RunOptions
-from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.wire.nri import CreateAnswer
 from podslice.wire.proto import nri_pb2 as nri
@@ -136,8 +135,8 @@ class AgentPlugin:
         except InputError as error:
             return ReportedRefusal(INVALID_POD, str(error))
 
-    async def _wait_for(self, identity: Identity) -> Pod | ReportedRefusal:
-        """What the sources know, or say within the time they are given."""
+    async def _wait_for(self, identity: Identity) -> Found:
+        """What the sources know, or say within the time they are given; None if none of them has to know it."""
         try:
             spec = await self._sources.wait_for(identity)
         except InputError as error:
@@ -146,7 +145,9 @@ class AgentPlugin:
             failure = failure_of("specification", error)
             self._owner.reporter.failed(identity, failure)
             return ReportedRefusal(UNEXPECTED_ADMISSION, str(failure))
-        return spec or ReportedRefusal("PodUnknown", self._sources.unknown(identity))
+        if spec is not None or not self._sources.must_know(identity):
+            return spec
+        return ReportedRefusal("PodUnknown", self._sources.unknown(identity))
 
     @contextlib.contextmanager
     def _timed(self, hook: str) -> Iterator[None]:

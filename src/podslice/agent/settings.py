@@ -66,6 +66,9 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     environment variable NODE_NAME or the host name. `manifests`: directory of static pods, empty for none.
     `kubelet`: read the list of the kubelet beside the agent. `wait_seconds`: how long the sandbox of a pod that no
     source has told us about may wait for it.
+
+    `pods_api`: follow the kubelet's local Pods API at `pods_api_socket`: `auto` while it is served there, `on` always,
+    `off` never.
     """
 
     api_server: bool = False
@@ -74,12 +77,26 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     kubelet: KubeletSettings | None = None
     wait_seconds: float = 0.8
     annotation: bool | None = None
+    pods_api: bool | str = msgspec.field(name="podsAPI", default="auto")
+    pods_api_socket: str = msgspec.field(name="podsAPISocket", default="/var/lib/kubelet/pods-api/pods-api.sock")
+
+    @property
+    def pods_api_required(self) -> bool:
+        return self.pods_api in ("on", True)
+
+    @property
+    def pods_api_off(self) -> bool:
+        return self.pods_api in ("off", False)
+
+    @property
+    def others(self) -> bool:
+        """Somebody other than a pod's author is always asked."""
+        return bool(self.api_server or self.manifests or self.kubelet is not None or self.pods_api_required)
 
     @property
     def annotation_counts(self) -> bool:
         """An author's own word is the last resort: not where scheduler, quotas or the node's owner have spoken."""
-        others = self.api_server or self.manifests or self.kubelet is not None
-        return not others if self.annotation is None else self.annotation
+        return not self.others if self.annotation is None else self.annotation
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -218,6 +235,8 @@ def _check(agent: AgentSettings) -> None:
             path="sources.waitSeconds",
             remedy="0 to 1.5, below NRI's 2",
         )
+    if agent.sources.pods_api not in ("auto", "on", "off", True, False):
+        raise InputError(f"{agent.sources.pods_api!r} is unknown", path="sources.podsAPI", remedy="auto, on or off")
     _check_kubelet(agent.sources.kubelet)
     agent.address()
     agent.status_listener()

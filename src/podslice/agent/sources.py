@@ -38,8 +38,8 @@ class PodSource(Protocol):
     def expects(self, identity: Identity) -> bool:
         """True when this source will know the pod: unknown is then not known yet, and nothing is guessed."""
 
-    def ask(self) -> None:
-        """Somebody waits for a pod: look now."""
+    def ask(self, identity: Identity) -> None:
+        """Somebody waits for this pod: look now."""
 
     def unknown(self) -> str:
         """Why a pod it expects is not known, for people."""
@@ -70,7 +70,7 @@ class ManifestSource:
         """Other pods come from elsewhere."""
         return False
 
-    def ask(self) -> None:
+    def ask(self, identity: Identity) -> None:
         """Read whenever asked."""
 
     def unknown(self) -> str:
@@ -121,15 +121,15 @@ class Sources:
         return "; ".join(source.unknown() for source in self.sources if source.expects(identity))
 
     async def wait_for(self, identity: Identity) -> Pod | None:
-        """As `find`, giving sources time to tell us about a new pod. Raises `InputError`."""
+        """As `find`, giving sources time to tell us about a new pod, or that they never will. Raises `InputError`."""
         pod = self.find(identity)
         if pod is not None or not self.must_know(identity):
             return pod
         try:
             async with asyncio.timeout(self._wait):
-                while pod is None:
+                while pod is None and self.must_know(identity):
                     for source in self.sources:
-                        source.ask()
+                        source.ask(identity)
                     await self._news()
                     pod = self.find(identity)
         except TimeoutError:

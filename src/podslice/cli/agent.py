@@ -91,10 +91,9 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
         yield f"metricsAddress {settings.metrics_address}: not loopback: whoever reaches it can read the metrics"
     sources = settings.sources
     if sources.annotation_counts:
-        others = sources.api_server or sources.manifests or sources.kubelet is not None
         yield (
             "sources.annotation: whoever may create pods names their pod-level resources, up to what the pod requests"
-            if others
+            if sources.others
             else "sources: none but the annotation: whoever may create pods takes CPUs that nobody has counted"
         )
     if sources.kubelet is not None and sources.kubelet.insecure_skip_tls_verify:
