@@ -87,6 +87,9 @@ class Renderer:
             return yaml.safe_dump(self._term(term.removeprefix("toYaml "), dot), sort_keys=False).strip()
         if term.startswith("not "):
             return not self._term(term.removeprefix("not "), dot)
+        if term.startswith("ne "):
+            left, right = term.removeprefix("ne ").split(" ")
+            return self._term(left, dot) != self._term(right, dot)
         required = re.fullmatch(r'required "([^"]+)" (\S+)', term)
         if required:
             return self._term(required[2], dot) or pytest.fail(required[1])

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from podslice.agent.apiserver import Listing
+from podslice.agent.apiserver import AnswerError, Listing
 from podslice.k8s.podlist import ApiError, Change, GoneError, decode_change, decode_list
 
 
@@ -17,13 +17,20 @@ def _uid(data: dict[str, Any]) -> str:
     return str((data.get("metadata") or {}).get("uid") or "")
 
 
+def _ended(data: dict[str, Any]) -> bool:
+    return (data.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 class FakeApiServer:
     """An API server in memory. Changes made with `apply` and `delete` reach the watchers; `expire` forgets history
-    and cuts the streams, so that watchers get 410; while `down` is set everything fails."""
+    and cuts the streams, so that watchers get 410; while `down` is set everything fails. Pods that have ended are not
+    told of, as the agent asks. `answers` are codes with which the next patches are answered instead."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
+        self.patches: list[tuple[str, dict[str, Any]]] = []
+        self.answers: list[int] = []
         self.down = False
         self._version = 1
         self._oldest = 0
@@ -32,8 +39,8 @@ class FakeApiServer:
 
     async def apply(self, data: dict[str, Any]) -> None:
         known = _uid(data) in self.objects
-        await self._record("MODIFIED" if known else "ADDED", data)
         self.objects[_uid(data)] = data
+        await self._record("DELETED" if _ended(data) else "MODIFIED" if known else "ADDED", data)
 
     async def delete(self, uid: str) -> None:
         await self._record("DELETED", self.objects.pop(uid))
@@ -58,7 +65,8 @@ class FakeApiServer:
     async def list_pods(self, node: str) -> Listing:
         if self.down:
             raise ApiError("connection refused")
-        page = decode_list([msgspec.json.encode({"items": list(self.objects.values())})], node)
+        items = [one for one in self.objects.values() if not _ended(one)]
+        page = decode_list([msgspec.json.encode({"items": items})], node)
         return Listing(list(page.pods), list(page.problems), str(self._version))
 
     async def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
@@ -77,6 +85,22 @@ class FakeApiServer:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(0.05):
                             await self._news.wait()
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        if self.down:
+            raise ApiError("connection refused")
+        self.patches.append((f"{namespace}/{name}", patch))
+        if self.answers:
+            code = self.answers.pop(0)
+            raise AnswerError(f"answered {code}", code)
+        for data in list(self.objects.values()):
+            metadata = data["metadata"]
+            if (metadata["namespace"], metadata["name"]) == (namespace, name):
+                if metadata["uid"] != patch["metadata"]["uid"]:
+                    raise AnswerError("the UID in the precondition is another", 409)
+                await self.apply({**data, "status": {**data.get("status", {}), **patch["status"]}})
+                return
+        raise AnswerError("not found", 404)
 
     async def create_event(self, event: dict[str, Any]) -> None:
         if self.down:

@@ -65,10 +65,12 @@ def with_agent(
     *,
     observe: bool = False,
     clock: Callable[[], float] = time.monotonic,
+    objects: dict[str, dict[str, Any]] | None = None,
     **fields: Any,
 ) -> None:
     async def main() -> None:
         fake, api = FakeRuntime(request_timeout=PATIENCE), FakeApiServer()
+        api.objects.update(objects or {})
         loaded = settings_from_dict(settings(folder, **{"sources": {"apiServer": True}, **fields}))
         launch = Launch("podslice", "90", fake.connect, False)
         FakeTree(folder / "cgroup")

@@ -41,9 +41,10 @@ def test_configurations_load() -> None:
 
 
 def test_least_privilege() -> None:
-    """Reading pods and creating events, a read-only root, no privilege."""
+    """Reading pods, patching their status and creating events, a read-only root, no privilege."""
     found = manifests()
     assert [(rule["resources"], rule["verbs"]) for rule in found["ClusterRole"]["rules"]] == [
+        (["pods/status"], ["patch"]),
         (["pods"], ["list", "watch"]),
         (["events"], ["create"]),
     ]
@@ -176,13 +177,16 @@ def test_image_without_digest_is_refused() -> None:
         render("daemonset")
 
 
-@pytest.mark.parametrize(("sources", "rules"), [
-    ({"kubelet": {"everySeconds": 5}}, [(["nodes/pods"], ["get"])]), ({"manifests": "/m"}, []),
-    ({"apiServer": True}, [(["pods"], ["list", "watch"]), (["events"], ["create"])]),
+_READ, _FAIL = [(["pods"], ["list", "watch"]), (["events"], ["create"])], [(["pods/status"], ["patch"])]
+
+
+@pytest.mark.parametrize(("sources", "refusals", "rules"), [
+    ({"kubelet": {"everySeconds": 5}}, "fail", [(["nodes/pods"], ["get"])]), ({"manifests": "/m"}, "fail", []),
+    ({"apiServer": True}, "fail", _FAIL + _READ), ({"apiServer": True}, "hold", _READ),
 ])  # fmt: skip
-def test_rights_follow_the_sources(sources: dict[str, Any], rules: list[Any]) -> None:
-    """The chart asks for what the configured sources need, and nothing else."""
-    rendered = render("clusterrole", agent={"sources": sources})
+def test_rights_follow_the_sources(sources: dict[str, Any], refusals: str, rules: list[Any]) -> None:
+    """The chart asks for what the configured sources and the way of refusing need, and nothing else."""
+    rendered = render("clusterrole", agent={"sources": sources, "refusals": refusals})
     assert [(rule["resources"], rule["verbs"]) for rule in rendered["rules"] or []] == rules
 
 

@@ -67,6 +67,7 @@ OWN = {
     "podslice_pod_failures_total": ("counter", "step"),
     "podslice_resizes_not_applied_total": ("counter", ""),
     "podslice_pods": ("gauge", ""),
+    "podslice_pods_rejected_total": ("counter", ""),
     "podslice_containers": ("gauge", "isolation"),
     "podslice_reconcile_timestamp_seconds": ("gauge", ""),
 }

@@ -50,6 +50,7 @@ class Admitting:
         profile: str,
         real_devices: bool,
         clock: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.directory = directory
         self.machine = machine
@@ -61,6 +62,7 @@ class Admitting:
         self._reporter = reporter
         self.profile = profile
         self._clock = clock
+        self._now = now
         self._devices = RegisteringInventory() if real_devices else None
         self._moment = 0
         self._unsaved = False
@@ -121,9 +123,17 @@ class Admitting:
     def refuse(self, pod: PodRecord, unit: str, refusal: ReportedRefusal) -> None:
         """Keep a refusal with its pod; people hear of it once."""
         known = pod.refusals.get(unit)
+        if known is refusal:
+            return
+        news = known is None or (known.reason, known.message) != (refusal.reason, refusal.message)
+        if known is None:
+            refusal = replace(refusal, since=self._now())
+        else:
+            kept = {} if news else {"waits_for": known.waits_for, "fix": known.fix}
+            refusal = replace(refusal, since=known.since, **kept)
         if unit in pod.refusals or len(pod.refusals) < _MOST_REFUSALS:
             pod.refusals[unit] = refusal
-        if known is None or (known.reason, known.message) != (refusal.reason, refusal.message):
+        if news:
             self._reporter.refused(pod.identity, refusal)
 
     def _admit(self, pod: PodRecord, spec: Pod) -> None:
@@ -131,7 +141,9 @@ class Admitting:
         large = too_large(spec)
         if large:
             raise RefusedError(
-                ReportedRefusal(POD_TOO_LARGE, f"the pod is too large: {large}", spec=spec, moment=self._moment)
+                ReportedRefusal(
+                    POD_TOO_LARGE, f"the pod is too large: {large}", spec=spec, moment=self._moment, final=True
+                )
             )
         if self.store is None:
             self._admit_without_state(spec)
@@ -141,7 +153,7 @@ class Admitting:
         if not decision.admitted:
             self.files.drop(uid)
             refusal = refusal_of(decision)
-            raise RefusedError(replace(refusal, spec=spec, moment=self._moment, at=self._clock()))
+            raise RefusedError(replace(refusal, spec=spec, moment=self._moment, at=self._clock(), final=True))
         self._moment += 1
         pod.units.add(uid)
         self._reporter.admitted(pod.identity, decision)

@@ -8,7 +8,9 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
-from podslice.agent.apiserver import Listing
+import msgspec
+
+from podslice.agent.apiserver import AnswerError, Listing
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, PageReader, PodListPage
 
@@ -18,8 +20,16 @@ REQUEST_SECONDS = 10.0
 PAGE = 100
 MOST_PAGES = 120
 LARGEST_PAGE = 256 << 20
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _PIECE = 64 << 10
+_LONGEST_STATUS = 16 << 10
 PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
+
+
+class _Answer(msgspec.Struct):
+    """What of a `v1.Status` is for people."""
+
+    message: str = ""
 
 
 def _said(error: Exception) -> str:
@@ -110,12 +120,36 @@ class HTTPApiServer:
                 if response.status_code not in (200, 201, 202):
                     raise ApiError(f"{path}: {response.status_code} {response.reason_phrase}")
 
+    async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        """As a kubelet does it. Raises `ApiError`, `AnswerError`."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        body, kind = msgspec.json.encode(patch), {"Content-Type": STRATEGIC_MERGE}
+        with self._translated(path):
+            request = self._client.stream("PATCH", path, content=body, headers=kind | PLAIN, timeout=REQUEST_SECONDS)
+            async with request as response:
+                if response.status_code != 200:
+                    said = await _status_message(response)
+                    raise AnswerError(f"{path}: {response.status_code} {said}", response.status_code)
+
     @contextlib.contextmanager
     def _translated(self, path: str) -> Iterator[None]:
         try:
             yield
         except self._errors as error:
             raise ApiError(f"{path}: {type(error).__name__}: {str(error)[:300]}") from None
+
+
+async def _status_message(response: Any) -> str:
+    """What a server says about its answer, as far as it can be read."""
+    data = b""
+    async for chunk in response.aiter_raw():
+        data += chunk[:_LONGEST_STATUS]
+        if len(data) >= _LONGEST_STATUS:
+            break
+    try:
+        return msgspec.json.decode(data, type=_Answer).message[:300] or str(response.reason_phrase)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return str(response.reason_phrase)
 
 
 async def pieces_of(response: Any, path: str) -> AsyncGenerator[bytes, None]:

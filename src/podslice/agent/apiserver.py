@@ -22,6 +22,14 @@ _LONG_WATCH = 10.0
 _SAID_OF_A_LIST = 3
 
 
+class AnswerError(ApiError):
+    """The server's answer is that it does not do what was asked; `code` is HTTP's."""
+
+    def __init__(self, text: str, code: int) -> None:
+        self.code = code
+        super().__init__(text)
+
+
 class Listing(NamedTuple):
     """All pods of a node, a line about each that is none, and the version at which to start watching."""
 
@@ -41,10 +49,14 @@ class ApiServer(Protocol):
     async def create_event(self, event: dict[str, Any]) -> None:
         """Post a v1 Event."""
 
+    async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        """A strategic merge patch of a pod's status. Raises `AnswerError` for what the server does not do."""
+
 
 class ApiSource:
     """Pods of one node as the API server has them. `run` keeps them current for ever, whatever is answered;
-    `trouble` hears of failures. `cause` is the last one while the API server is of no use, empty otherwise."""
+    `trouble` hears of failures, `on_news` that a pod has come, changed or gone. `cause` is the last failure while the
+    API server is of no use, empty otherwise."""
 
     def __init__(
         self,
@@ -60,6 +72,7 @@ class ApiSource:
         self.relists = 0
         self.cause = ""
         self.pods = KnownPods()
+        self.on_news: Callable[[], None] = lambda: None
         self._api = api
         self._node = node
         self._trouble = trouble
@@ -116,6 +129,7 @@ class ApiSource:
         self.ready = True
         self.cause = ""
         self.changed.set()
+        self.on_news()
         return listing.version
 
     async def _watch(self, version: str, back_off: BackOff) -> tuple[bool, str]:
@@ -142,8 +156,10 @@ class ApiSource:
             return
         if change.kind == "DELETED":
             self.pods.drop(change.pod.uid)
+            self.on_news()
             return
         self.pods.put(change.pod)
         if change.pod.problem is not None:
             self._trouble("apiPod", str(change.pod.problem))
         self.changed.set()
+        self.on_news()

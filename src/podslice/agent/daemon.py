@@ -30,6 +30,7 @@ from podslice.agent.podresources import PodResources
 from podslice.agent.podsapi import PodsApiSource
 from podslice.agent.podsclient import GRPCPodsApi
 from podslice.agent.reconcile import Drift, Reconciler
+from podslice.agent.refusals import Refusals
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
 from podslice.agent.sources import ManifestSource, PodSource, Sources
@@ -103,7 +104,9 @@ class Agent:
             find=self.sources.find,
             told=files.told,
             pod_limit=lambda identity: self.reconciler.pod_limit(identity),
+            awaits=lambda uid: None if self.refusals is None else self.refusals.awaiting(uid),
         )
+        self.refusals = self._refusing()
         self.metrics = self.reporter.metrics = Metrics(self.owner)
         self.tree = tree or CgroupTree(settings.cgroup_root)
         self.reconciler = Reconciler(
@@ -149,6 +152,22 @@ class Agent:
         if self._kubelet_source is not None:
             chosen.append(self._kubelet_source)
         return chosen
+
+    def _refusing(self) -> Refusals | None:
+        """Without API server, and in a dry run, pods are refused at their containers and that is all."""
+        if self._api is None or self._api_source is None or self.observe:
+            return None
+        return Refusals(
+            self._api,
+            self._api_source,
+            self.owner,
+            self.reporter,
+            node=self.node_name,
+            find=self.sources.find,
+            connected=lambda: self._connection is not None,
+            early=not self.settings.sources.annotation_counts,
+            fail=self.settings.refusals == "fail",
+        )
 
     def _reading_the_kubelet(self) -> HTTPKubelet | None:
         settings = self.settings.sources.kubelet
@@ -258,6 +277,8 @@ class Agent:
         self.loops.start("healing", lambda: heal(self.owner.admitting, self._reconnect))
         if self._api is not None and self._api_source is not None:
             self.loops.start("apiServer", self._api_source.run)
+            if self.refusals is not None:
+                self.refusals.start(self.loops)
             if self.settings.events and not self.observe:
                 events = ApiEvents(self._api, self.node_name)
                 self.reporter.events = events
@@ -286,6 +307,8 @@ class Agent:
     def _connected(self, connection: Connection) -> None:
         self._connection = connection
         self._why_not = ""
+        if self.refusals is not None:
+            self.refusals.wake()
         self.metrics.connected.set(1)
         self.metrics.connections.inc()
         self.reporter.log.info("connected", runtime=self.plugin.runtime)
@@ -383,6 +406,7 @@ class Agent:
             connected=self._connection is not None,
             observe=self.observe,
             started_at=self._started,
+            rejected=() if self.refusals is None else tuple(self.refusals.rejected),
             ready="; ".join(f"{check.name}: {check.problem}" for check in self.checks() if check.problem),
         )
 

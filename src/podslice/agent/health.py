@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from podslice.agent.rejected import REJECTED_FILE
 from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_DIRECTORY, MEMORY_STATE_FILE
 
 _SLACK = 60.0
@@ -77,7 +78,7 @@ def state_problem(directory: Path) -> str:
         return f"{directory} cannot be used: {error.strerror}"
 
 
-_OURS = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_DIRECTORY, "pods")
+_OURS = (CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICE_DIRECTORY, REJECTED_FILE, "pods")
 
 
 def make_private(directory: Path) -> str:

@@ -31,6 +31,10 @@ class KnownPods:
     def __iter__(self) -> Iterator[KnownPod]:
         return iter(self._pods.values())
 
+    def get(self, uid: str) -> KnownPod | None:
+        """By UID as the API has it."""
+        return self._pods.get(uid)
+
     @property
     def size(self) -> int:
         """Bytes kept, roughly; never above `MOST_BYTES` and a word about each pod."""

@@ -14,7 +14,7 @@ import msgspec
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
 from podslice.agent.reconcile import Drift
-from podslice.agent.records import ReportedRefusal
+from podslice.agent.records import PodRecord, ReportedRefusal
 from podslice.agent.resizes import findings
 from podslice.agent.status import AgentStatus, ContainerReport, PodReport, Pools, RefusalStatus
 from podslice.core.document import document
@@ -143,14 +143,22 @@ def _pods(owner: Owner) -> Iterator[PodReport]:
             admitted=bool(pod.units),
             refused=bool(pod.refusals),
             findings=tuple(findings(pod, (one for one in owner.containers.values() if one.pod_uid == uid))),
-            refusals=tuple(_refusal(uid, unit, refusal) for unit, refusal in pod.refusals.items()),
+            refusals=tuple(_refusal(pod, unit, refusal) for unit, refusal in pod.refusals.items()),
             containers=tuple(containers),
         )
 
 
-def _refusal(uid: str, unit: str, refusal: ReportedRefusal) -> RefusalStatus:
-    container = unit.removeprefix(uid).removeprefix("/")
-    return RefusalStatus(container, refusal.reason, refusal.message, refusal.why)
+def _refusal(pod: PodRecord, unit: str, refusal: ReportedRefusal) -> RefusalStatus:
+    return RefusalStatus(
+        container=unit.removeprefix(pod.identity.uid).removeprefix("/"),
+        reason=refusal.reason,
+        message=refusal.message,
+        why=refusal.why,
+        since=refusal.since,
+        fix=refusal.fix,
+        waits_for=refusal.waits_for,
+        rejected=pod.rejected,
+    )
 
 
 def _map(owner: Owner) -> str:

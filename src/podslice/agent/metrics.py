@@ -85,6 +85,7 @@ class Metrics:
         self.rejections = Counter(
             "kubelet_admission_rejections", "Pods refused, by reason.", ["reason"], registry=registry
         )
+        self.rejected = Counter("podslice_pods_rejected", "Refused pods that were marked Failed.", registry=registry)
         self.drift = Counter(
             "podslice_drift", "Differences found between decisions and cgroups.", ["kind"], registry=registry
         )

@@ -43,7 +43,9 @@ Found = Pod | ReportedRefusal | None
 class Owner:
     """State, books and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
     `find` knows pods, `told` what a container was told: its environment could come from whoever wrote its pod, so it
-    is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths."""
+    is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths. `awaits` knows,
+    by UID, pods that are to run here, with a sandbox or without. `on_news` hears that one was refused, or that there is
+    room."""
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Owner:
         clock: Callable[[], float] = time.perf_counter,
         told: Callable[[nri.Container], Mapping[str, str]] = variables_of,
         pod_limit: Callable[[Identity], int | None] = lambda identity: None,
+        awaits: Callable[[str], Identity | None] = lambda uid: None,
     ) -> None:
         self.directory = directory
         self.machine = machine
@@ -83,6 +86,8 @@ class Owner:
         self._find = find
         self._told = told
         self._pod_limit = pod_limit
+        self._awaits = awaits
+        self.on_news: Callable[[], None] = lambda: None
 
     @property
     def store(self) -> NodeStore | None:
@@ -124,9 +129,10 @@ class Owner:
         self.pods = live
         self._list_containers(listed)
         self.updates.recheck()
+        self.on_news()
         return self.updates.take()
 
-    def _open(self, live: Mapping[str, PodRecord], listed: Listed) -> None:
+    def _open(self, live: dict[str, PodRecord], listed: Listed) -> None:
         """Bring up the store on the pods that run, or go into safe mode."""
         try:
             known, problems = self.admitting.files.load()
@@ -137,7 +143,7 @@ class Owner:
             self.reporter.trouble("podFile", problem)
         running = []
         for uid, pod in known.items():
-            owner = live.get(uid.partition("/")[0])
+            owner = live.get(uid.partition("/")[0]) or self._awaited(live, uid)
             if owner is None:
                 self.admitting.files.drop(uid)
             else:
@@ -163,10 +169,20 @@ class Owner:
                 owner.decided = owner.tolerated = _runs(owner, listed)
         self._adopt_all(live.values(), listed)
 
+    def _awaited(self, live: dict[str, PodRecord], uid: str) -> PodRecord | None:
+        """A pod that was decided about and is to have a sandbox, if it is one; it is then among the live ones."""
+        identity = self._awaits(uid)
+        if identity is not None:
+            live[uid] = PodRecord(identity)
+        return live.get(uid)
+
     def _take_in(self, live: dict[str, PodRecord], listed: Listed) -> None:
         for uid, known in self.pods.items():
             if uid in live:
-                known.sandboxes = live[uid].sandboxes
+                known.sandboxes, known.identity = live[uid].sandboxes, live[uid].identity
+                live[uid] = known
+            elif self._stays(known):
+                known.sandboxes = set()
                 live[uid] = known
             else:
                 self._release(known)
@@ -229,12 +245,33 @@ class Owner:
     def undecided(self, uid: str) -> bool:
         """True when a pod's specification is needed before its next container."""
         pod = self.pods.get(uid)
-        return pod is None or not pod.decided
+        return pod is None or not (pod.decided or pod.rejected)
+
+    def arrive(self, identity: Identity, found: Found) -> None:
+        """A pod is to run here and has no sandbox yet: what it gets is its own from now on."""
+        pod = self.pods.setdefault(identity.uid, PodRecord(identity))
+        if not pod.units:
+            self._consider(pod, found)
+
+    def leave(self, uid: str) -> None:
+        """A pod without sandbox will not get one any more: everything it held is free, and nothing is remembered."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        self._release(pod)
+        for key in [key for key in self.placing.left if key[0] == uid]:
+            del self.placing.left[key]
+
+    def _stays(self, pod: PodRecord) -> bool:
+        """True for a pod without sandbox that is to have another one: its place is nobody else's meanwhile."""
+        decided = (pod.units or pod.refusals) and not pod.tolerated
+        return bool(decided) and self._awaits(pod.identity.uid) is not None
 
     def run_pod(self, sandbox: str, identity: Identity, found: Found) -> None:
         """A sandbox is about to be created. It always may: a pod the node does not take holds nothing, and its
         containers are refused (a refused sandbox harms containerd, see docs/agent.md)."""
         pod = self.pods.setdefault(identity.uid, PodRecord(identity))
+        pod.identity = identity
         pod.sandboxes.add(sandbox)
         self.sandboxes[sandbox] = SandboxRecord(sandbox, identity)
         if not pod.units:
@@ -242,6 +279,15 @@ class Owner:
 
     def _consider(self, pod: PodRecord, found: Found) -> None:
         """Decide about a pod as a whole; a refusal is kept in its record."""
+        if pod.rejected:
+            return
+        before = pod.refusals.get(pod.identity.uid)
+        self._decide_whole(pod, found)
+        after = pod.refusals.get(pod.identity.uid)
+        if after is not None and after is not before and after.final:
+            self.on_news()
+
+    def _decide_whole(self, pod: PodRecord, found: Found) -> None:
         pod.decided, pod.tolerated = False, False
         if isinstance(found, ReportedRefusal):
             self.admitting.refuse(pod, pod.identity.uid, found)
@@ -272,7 +318,7 @@ class Owner:
                 self.updates.pool_changed()
 
     def stop_pod(self, sandbox: str) -> None:
-        """A sandbox has stopped: with the pod's last one everything it held is free, and nothing is remembered."""
+        """A sandbox has stopped: with the pod's last one everything it held is free, unless it is to have another."""
         record = self.sandboxes.get(sandbox)
         if record is None or record.stopped:
             return
@@ -283,11 +329,8 @@ class Owner:
         pod = self.pods.get(record.identity.uid)
         if pod is not None:
             pod.sandboxes.discard(sandbox)
-            if not pod.sandboxes:
-                del self.pods[record.identity.uid]
-                self._release(pod)
-                for key in [key for key in self.placing.left if key[0] == record.identity.uid]:
-                    del self.placing.left[key]
+            if not pod.sandboxes and not self._stays(pod):
+                self.leave(record.identity.uid)
 
     def remove_pod(self, sandbox: str) -> None:
         """A sandbox is gone."""
@@ -300,6 +343,7 @@ class Owner:
             self.admitting.remove(unit)
         if self.placing.pool() != before:
             self.updates.pool_changed()
+        self.on_news()
 
     # Containers
 

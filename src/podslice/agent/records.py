@@ -101,7 +101,9 @@ class SandboxRecord(msgspec.Struct):
 class ReportedRefusal(msgspec.Struct, frozen=True):
     """Why the node does not take a pod or a container: the kubelet's reason and message, and ours in plain words.
     `spec` is what was asked, `moment` and `at` the state of things and the time of the answer; without `moment` it
-    does not last."""
+    does not last. `since` is the Unix time of the first refusal. `final`: the node has decided so, as a kubelet would
+    have rejected the pod; otherwise it is the agent that cannot know, read or keep something. `waits_for`: pods on
+    their way out after which there is room; `fix`: the best change that would help."""
 
     reason: str
     message: str
@@ -109,18 +111,38 @@ class ReportedRefusal(msgspec.Struct, frozen=True):
     spec: Pod | None = None
     moment: int | None = None
     at: float = 0.0
+    final: bool = False
+    since: float = 0.0
+    waits_for: tuple[str, ...] = ()
+    fix: str = ""
+
+    @property
+    def of(self) -> str:
+        """UID of the pod, or the part of one, that was asked for; empty where it is not known."""
+        return "" if self.spec is None else self.spec.metadata.uid
 
     def __str__(self) -> str:
         text = f"{self.reason}: {self.message}"
-        return f"{text}; {self.why}" if self.why else text
+        text = f"{text}; {self.why}" if self.why else text
+        return f"{text}; {waiting_text(self.waits_for)}" if self.waits_for else text
+
+
+_MOST_NAMED = 3
+
+
+def waiting_text(waits_for: tuple[str, ...]) -> str:
+    """For whom a pod waits, in words."""
+    more = f" and {len(waits_for) - _MOST_NAMED} more" if len(waits_for) > _MOST_NAMED else ""
+    return f"it waits for {', '.join(waits_for[:_MOST_NAMED])}{more} to end"
 
 
 class PodRecord(msgspec.Struct):
-    """A pod with at least one live sandbox. `units` are the UIDs its parts are admitted under: its own, or one per
-    container for a pod nobody knows; `refusals` those of parts the node did not take. `decided`: nothing has to be
-    asked before its next container; False for a pod that was refused or that nobody has decided about yet.
-    `tolerated`: it ran before it was refused, so its containers stay, on the shared pool. In thousandths of CPUs:
-    `resized`: what a resize of the whole pod asked for that was not carried out; `limit`: what it may use, if known."""
+    """A pod with at least one live sandbox, or one that is to run here and has none yet. `units` are the UIDs its parts
+    are admitted under: its own, or one per container for a pod nobody knows; `refusals` those of parts the node did not
+    take. `decided`: nothing has to be asked before its next container; False for a pod that was refused or that nobody
+    has decided about yet. `tolerated`: it ran before it was refused, so its containers stay, on the shared pool;
+    `rejected`: its refusal is final, whatever becomes free. In thousandths of CPUs: `resized`: what a resize of the
+    whole pod asked for that was not carried out; `limit`: what it may use, if known."""
 
     identity: Identity
     sandboxes: set[str] = msgspec.field(default_factory=set)
@@ -130,3 +152,4 @@ class PodRecord(msgspec.Struct):
     tolerated: bool = False
     resized: int | None = None
     limit: int | None = None
+    rejected: bool = False

@@ -16,6 +16,7 @@ import structlog
 
 from podslice.agent.apiserver import ApiServer
 from podslice.agent.contract import PodFailure
+from podslice.agent.explaining import event_text
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.reconcile import Drift
@@ -123,6 +124,8 @@ class AgentReporter:
         self.metrics: Metrics | None = None
         self.events: EventSink = events or NoEvents()
         self.log = structlog.get_logger()
+        self.explains = False
+        """Refusals of whole pods become events later, with what would help."""
         self._failures: OrderedDict[tuple[str, PodFailure], None] = OrderedDict()
 
     def decided(self, seconds: float) -> None:
@@ -159,7 +162,21 @@ class AgentReporter:
             if self.metrics.pod_pinning_errors is not None and pod_level and reason == TOPOLOGY_AFFINITY:
                 self.metrics.pod_pinning_errors.inc()
         self.log.warning("refused", pod=str(identity), uid=identity.uid, reason=reason, message=message, why=why)
-        self.events.emit(identity, "Warning", reason, f"{message}; {why}" if why else message)
+        if not (self.explains and refusal.final and refusal.of == identity.uid):
+            self.events.emit(identity, "Warning", reason, event_text(refusal, ""))
+
+    def explained(self, identity: Identity, refusal: ReportedRefusal, fix: str) -> None:
+        """What became of a refused pod, and what would help."""
+        waits = list(refusal.waits_for)
+        self.log.info("explained", pod=str(identity), uid=identity.uid, reason=refusal.reason, fix=fix, waits_for=waits)
+        kind, reason = ("Normal", "PodsliceWaiting") if waits else ("Warning", refusal.reason)
+        self.events.emit(identity, kind, reason, event_text(refusal, fix))
+
+    def rejected(self, identity: Identity, refusal: ReportedRefusal) -> None:
+        """The pod is marked Failed."""
+        if self.metrics is not None:
+            self.metrics.rejected.inc()
+        self.log.warning("rejected", pod=str(identity), uid=identity.uid, reason=refusal.reason)
 
     def failed(self, identity: Identity, failure: PodFailure) -> None:
         """Counted each time, said once."""

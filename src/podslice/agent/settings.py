@@ -108,7 +108,8 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     what is on the node, a loopback address unless `status_token_file` holds what whoever asks must know.
     `container_files`:
     the folder with a file per container, mounted into it. `device_plugins`: the folder with the registration socket;
-    leave it empty while the kubelet's device manager serves the plugins.
+    leave it empty while the kubelet's device manager serves the plugins. `refusals`: `fail` marks a pod the node does
+    not take Failed, as a kubelet does (needs `sources.apiServer`); `hold` leaves it Pending until there is room.
     """
 
     resources: dict[str, Any] = {}
@@ -129,6 +130,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     reconcile_seconds: float = 10.0
     strangers: str = "move"
     limits: str = "repair"
+    refusals: str = "fail"
     events: bool = True
 
     def address(self) -> tuple[str, int] | None:
@@ -223,6 +225,8 @@ def _check(agent: AgentSettings) -> None:
         raise InputError(f"{agent.strangers!r} is unknown", path="strangers", remedy="move or report")
     if agent.limits not in ("repair", "report"):
         raise InputError(f"{agent.limits!r} is unknown", path="limits", remedy="repair or report")
+    if agent.refusals not in ("fail", "hold"):
+        raise InputError(f"{agent.refusals!r} is unknown", path="refusals", remedy="fail or hold")
     if len(agent.plugin_index) != 2 or not agent.plugin_index.isdecimal():
         raise InputError(f"{agent.plugin_index!r} is not an index", path="pluginIndex", remedy="two digits such as 90")
     if not agent.plugin_name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.agent.reconcile import Drift
+from podslice.agent.rejected import RejectedPod
 
 
 class Pools(msgspec.Struct, frozen=True):
@@ -29,14 +30,20 @@ class ContainerReport(msgspec.Struct, frozen=True, rename="camel"):
     cgroup_path: str = ""
 
 
-class RefusalStatus(msgspec.Struct, frozen=True):
+class RefusalStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Why the node does not take a pod, or one container of a pod nobody knows (`container`, else empty): the kubelet's
-    reason and message, and why in plain words."""
+    reason and message, and why in plain words. `since` is the Unix time of the first refusal, `fix` the best change
+    that would help, if one is known. `waits_for` are pods on their way out after which there is room; `rejected`: the
+    pod is marked Failed, or will be when the API server can be reached."""
 
     container: str
     reason: str
     message: str
     why: str
+    since: float = 0.0
+    fix: str = ""
+    waits_for: tuple[str, ...] = ()
+    rejected: bool = False
 
 
 class PodReport(msgspec.Struct, frozen=True):
@@ -58,7 +65,8 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Pods, sets, pools and drift of the agent on this node.
 
     `ready` and `safe_mode` say what is wrong, and are empty if nothing is; `warnings` name known bugs of the runtime;
-    `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text.
+    `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text. `rejected`
+    are the last pods that were marked Failed, oldest first.
     """
 
     node: str
@@ -74,3 +82,4 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     drift: tuple[Drift, ...]
     map: str
     warnings: tuple[str, ...] = ()
+    rejected: tuple[RejectedPod, ...] = ()

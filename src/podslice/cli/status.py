@@ -9,10 +9,14 @@ import click
 import msgspec
 
 from podslice.agent.local import read_status
+from podslice.agent.records import waiting_text
+from podslice.agent.rejected import RejectedPod
 from podslice.agent.status import AgentStatus, PodReport
 from podslice.cli.output import OUTPUT, coloured, emit
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo, style
+
+_MOST_REJECTED = 5
 
 
 @click.command()
@@ -62,6 +66,7 @@ def _show(status: AgentStatus, output: str, *, show_map: bool) -> None:
     more = ["POD UID", "CONTAINER ID", "CGROUP"] * wide
     print_table(["POD", "CONTAINER", "CPUS", "MEMORY NODES", "ISOLATION", "CFS QUOTA", "", *more], rows)
     _show_refusals(status.pods)
+    _show_rejected(status.rejected)
     if status.drift:
         echo("")
         print_table(
@@ -82,9 +87,37 @@ def _show_refusals(pods: Iterable[PodReport]) -> None:
             echo("\n" + style("finding", fg="yellow") + f" {pod.namespace}/{pod.name}: {finding}")
         for refusal in pod.refusals:
             who = f"{pod.namespace}/{pod.name} {refusal.container}".strip()
-            echo("\n" + style("refused", fg="red") + f" {who}: {refusal.reason}: {refusal.message}")
+            state = "waits" if refusal.waits_for else "rejected" if refusal.rejected else "refused"
+            ago = f" ({_ago(refusal.since)})" if refusal.since else ""
+            colour = "yellow" if refusal.waits_for else "red"
+            echo("\n" + style(state, fg=colour) + f" {who}{ago}: {refusal.reason}: {refusal.message}")
             if refusal.why:
                 echo(f"  {refusal.why}")
+            if refusal.waits_for:
+                echo(f"  {waiting_text(refusal.waits_for)}")
+            if refusal.fix:
+                echo(f"  What would help: {refusal.fix}")
+
+
+def _show_rejected(pods: Iterable[RejectedPod]) -> None:
+    """The pods that were marked Failed: their owners have replaced them, if they have any."""
+    shown = list(pods)[-_MOST_REJECTED:]
+    for pod in shown:
+        who = f"{pod.namespace}/{pod.name}"
+        echo("\n" + style("failed", fg="red") + f" {who} ({_ago(pod.since)}): {pod.reason}: {pod.message}")
+        if pod.why:
+            echo(f"  {pod.why}")
+        if pod.fix:
+            echo(f"  What would help: {pod.fix}")
+
+
+def _ago(since: float) -> str:
+    """How long ago something began, as kubectl says it."""
+    seconds = max(0, int(time.time() - since))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit} ago"
+    return f"{seconds}s ago"
 
 
 def _headline(status: AgentStatus) -> str:

@@ -32,6 +32,8 @@ LARGEST_SPEC = 64 << 10
 LARGEST_TOKEN = 8 << 10
 _LARGEST_SAID = 2 << 20
 """Bytes of the annotations and owners of a pod that may be a mirror."""
+_LONGEST_WORD = 256
+_ENDED = ("Succeeded", "Failed")
 _DEEPEST = 64
 _PLAIN = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 """Everything up to the next bracket; stops at a quotation mark whose string is not all there."""
@@ -51,8 +53,9 @@ class GoneError(PodsliceError):
 class KnownPod(msgspec.Struct, frozen=True):
     """A pod as an answer tells it, cut down to what decides about its resources.
 
-    `mirror_of`: the kubelet's UID of the static pod this is the mirror of, empty for all others. `spec` is JSON;
-    `problem` says why there is none.
+    `mirror_of`: the kubelet's UID of the static pod this is the mirror of, empty for all others; `mirror`: it claims to
+    be one. `node` is where it is bound to, `created` when it was made (RFC 3339). `deleting`: its deletion was asked
+    for; `ended`: it is Succeeded or Failed. `spec` is JSON; `problem` says why there is none.
     """
 
     uid: str
@@ -61,6 +64,11 @@ class KnownPod(msgspec.Struct, frozen=True):
     mirror_of: str = ""
     spec: bytes = b""
     problem: InputError | None = None
+    mirror: bool = False
+    node: str = ""
+    created: str = ""
+    deleting: bool = False
+    ended: bool = False
 
     @property
     def size(self) -> int:
@@ -97,6 +105,7 @@ class Change(NamedTuple):
 class _Object(msgspec.Struct):
     metadata: msgspec.Raw = msgspec.Raw(b"{}")
     spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _OwnerReference(msgspec.Struct):
@@ -110,6 +119,8 @@ class _Metadata(msgspec.Struct, rename="camel"):
     namespace: str | None = ""
     name: str | None = ""
     resource_version: str | None = ""
+    creation_timestamp: msgspec.Raw = msgspec.Raw(b"null")
+    deletion_timestamp: msgspec.Raw = msgspec.Raw(b"null")
     annotations: msgspec.Raw = msgspec.Raw(b"{}")
     owner_references: msgspec.Raw = msgspec.Raw(b"[]")
 
@@ -136,6 +147,18 @@ class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
     priority_class_name: msgspec.Raw = _ABSENT
     os: msgspec.Raw = _ABSENT
     resource_claims: msgspec.Raw = _ABSENT
+
+
+class _Place(msgspec.Struct, rename="camel"):
+    """Where a pod is bound to."""
+
+    node_name: str | None = ""
+
+
+class _Phase(msgspec.Struct):
+    """How far a pod is."""
+
+    phase: str | None = ""
 
 
 class _ListMetadata(msgspec.Struct):
@@ -337,11 +360,30 @@ def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
     for field, value in (("namespace", namespace), ("name", name)):
         if value and not NAME_FORM.match(value):
             raise ApiError(f"metadata.{field}: {value[:80]!r} is not valid")
-    known = KnownPod(uid, namespace, name, _mirror_of(metadata, node))
+    annotations = _annotations(metadata)
+    known = KnownPod(
+        uid,
+        namespace,
+        name,
+        _mirror_of(metadata, annotations, node),
+        mirror=MIRROR_ANNOTATION in annotations,
+        node=(_tolerant(pod.spec, _Place()).node_name or "")[:_LONGEST_WORD],
+        created=_tolerant(metadata.creation_timestamp, "")[:_LONGEST_WORD],
+        deleting=_tolerant(metadata.deletion_timestamp, "") != "",
+        ended=_tolerant(pod.status, _Phase()).phase in _ENDED,
+    )
     try:
         return msgspec.structs.replace(known, spec=_spec(pod.spec, known))
     except InputError as error:
         return msgspec.structs.replace(known, problem=error.at(source=f"pod {namespace}/{name}"))
+
+
+def _tolerant(data: msgspec.Raw, default: T) -> T:
+    """What says nothing about resources and may be anything."""
+    try:
+        return msgspec.json.decode(data, type=type(default))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return default
 
 
 def _version(data: msgspec.Raw) -> str:
@@ -356,15 +398,24 @@ def _metadata(pod: _Object) -> _Metadata:
     return _decoded(pod.metadata, _Metadata)
 
 
-def _mirror_of(metadata: _Metadata, node: str) -> str:
-    """What a kubelet writes on the mirror of its static pod: the static pod's UID twice, and itself as controller."""
+def _annotations(metadata: _Metadata) -> dict[str, str]:
+    """None where they cannot be read or are too many."""
+    if len(memoryview(metadata.annotations)) > _LARGEST_SAID:
+        return {}
     try:
-        if max(len(memoryview(metadata.annotations)), len(memoryview(metadata.owner_references))) > _LARGEST_SAID:
-            return ""
-        annotations = _TEXTS.decode(metadata.annotations) or {}
-        own = annotations.get(HASH_ANNOTATION, "")
-        if not UID_FORM.match(own) or annotations.get(MIRROR_ANNOTATION) != own:
-            return ""
+        return _TEXTS.decode(metadata.annotations) or {}
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+
+
+def _mirror_of(metadata: _Metadata, annotations: dict[str, str], node: str) -> str:
+    """What a kubelet writes on the mirror of its static pod: the static pod's UID twice, and itself as controller."""
+    own = annotations.get(HASH_ANNOTATION, "")
+    if not UID_FORM.match(own) or annotations.get(MIRROR_ANNOTATION) != own:
+        return ""
+    if len(memoryview(metadata.owner_references)) > _LARGEST_SAID:
+        return ""
+    try:
         owners = _OWNERS.decode(metadata.owner_references) or []
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ""

@@ -1,0 +1,87 @@
+"""What becomes of refused pods where there is an API server: the parts, put together.
+
+`Arriving` decides and finds out whether a pod waits, `Rejecting` marks pods Failed, `Explaining` says what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from podslice.agent.apiserver import ApiServer, ApiSource
+from podslice.agent.arriving import Arriving, Awaiting
+from podslice.agent.explaining import Explaining
+from podslice.agent.identity import Identity
+from podslice.agent.owner import Owner
+from podslice.agent.records import ReportedRefusal
+from podslice.agent.rejected import RejectedPods
+from podslice.agent.rejecting import Rejecting
+from podslice.agent.report import AgentReporter
+from podslice.agent.supervise import Supervisor
+from podslice.core.pod.spec import Pod
+
+
+class Refusals:
+    """Of one node. `fail` False leaves refused pods Pending; `early` False leaves deciding to their sandboxes."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        source: ApiSource,
+        owner: Owner,
+        reporter: AgentReporter,
+        *,
+        node: str,
+        find: Callable[[Identity], Pod | None],
+        connected: Callable[[], bool],
+        early: bool,
+        fail: bool,
+    ) -> None:
+        self.awaiting = Awaiting(source, node)
+        self.rejected = RejectedPods(owner.directory, trouble=reporter.trouble)
+        self._owner = owner
+        self._reporter = reporter
+        self._explaining = Explaining(lambda: owner.node, self._explained, trouble=reporter.trouble)
+        self._rejecting: Rejecting | None = None
+        if fail:
+            self._rejecting = Rejecting(
+                api,
+                self.rejected,
+                ready=lambda: connected() and self.awaiting.current,
+                moot=lambda uid: self._arriving.moot(uid),
+                free=lambda uid: self._arriving.freed(uid),
+                trouble=reporter.trouble,
+                marked=reporter.rejected,
+            )
+        self._arriving = Arriving(
+            owner,
+            self.awaiting,
+            find=find,
+            connected=connected,
+            early=early,
+            reject=self._reject,
+            told=self._explaining,
+        )
+        self.wake = self._arriving.wake
+        owner.on_news = source.on_news = self.wake
+
+    def start(self, loops: Supervisor) -> None:
+        """Begin; what an earlier agent rejected is known again."""
+        self.rejected.load()
+        self._reporter.explains = True
+        loops.start("arriving", self._arriving.run)
+        loops.start("explaining", self._explaining.run)
+        if self._rejecting is not None:
+            loops.start("rejecting", self._rejecting.run)
+
+    def _reject(self, identity: Identity, refusal: ReportedRefusal) -> bool:
+        return self._rejecting is not None and self._rejecting.reject(identity, refusal)
+
+    async def _explained(self, identity: Identity, refusal: ReportedRefusal, fix: str) -> None:
+        pod = self._owner.pods.get(identity.uid)
+        known = None if pod is None else pod.refusals.get(identity.uid)
+        if pod is not None and known is not None and (known.reason, known.message) == (refusal.reason, refusal.message):
+            pod.refusals[identity.uid] = replace(known, fix=fix)
+        self._reporter.explained(identity, refusal, fix)
+        await self.rejected.explain(identity.uid, fix)

@@ -1,0 +1,98 @@
+"""The pods this node has rejected, for people: the last ones, kept in one file beside the state.
+
+Nothing is decided from it. A file that is lost or damaged costs the list, no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from podslice.agent.identity import Identity
+from podslice.agent.records import ReportedRefusal
+from podslice.host.statefile import write_atomically
+
+REJECTED_FILE = "rejected.json"
+MOST = 100
+_LARGEST = 1 << 20
+_LONGEST = 2000
+
+
+class RejectedPod(msgspec.Struct, frozen=True):
+    """A pod that was marked Failed: the kubelet's reason and message, ours in plain words, the best change that would
+    have helped, and the Unix time of the refusal."""
+
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+    why: str
+    fix: str
+    since: float
+
+    @classmethod
+    def of(cls, identity: Identity, refusal: ReportedRefusal) -> RejectedPod:
+        message, why, fix = (text[:_LONGEST] for text in (refusal.message, refusal.why, refusal.fix))
+        return cls(
+            identity.namespace, identity.name, identity.uid, refusal.reason[:_LONGEST], message, why, fix, refusal.since
+        )
+
+
+class RejectedPods:
+    """The last hundred, oldest first. `aside` does what waits for the disk elsewhere."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        trouble: Callable[[str, str], None],
+        aside: Callable[[Callable[[], None]], Awaitable[None]] = asyncio.to_thread,
+    ) -> None:
+        self._path = directory / REJECTED_FILE
+        self._aside = aside
+        self._saving = asyncio.Lock()
+        self._trouble = trouble
+        self._pods: dict[str, RejectedPod] = {}
+
+    def __iter__(self) -> Iterator[RejectedPod]:
+        return iter(self._pods.values())
+
+    def load(self) -> None:
+        """What an earlier agent kept; what cannot be read is passed over."""
+        try:
+            if self._path.stat().st_size > _LARGEST:
+                raise OSError("is too large")
+            pods = msgspec.json.decode(self._path.read_bytes(), type=list[RejectedPod])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            self._trouble("rejected", f"{self._path}: cannot be read: {error}")
+            return
+        self._pods = {pod.uid: pod for pod in pods[-MOST:]}
+
+    async def add(self, pod: RejectedPod) -> None:
+        """One more; a fix that is known by now stays."""
+        self._pods[pod.uid] = pod
+        while len(self._pods) > MOST:
+            del self._pods[next(iter(self._pods))]
+        await self._save()
+
+    async def explain(self, uid: str, fix: str) -> None:
+        """What would have helped is known now."""
+        known = self._pods.get(uid)
+        if known is not None and known.fix != fix:
+            self._pods[uid] = msgspec.structs.replace(known, fix=fix[:_LONGEST])
+            await self._save()
+
+    async def _save(self) -> None:
+        try:
+            async with self._saving:
+                data = msgspec.json.encode(list(self._pods.values()))
+                await self._aside(partial(write_atomically, self._path, data))
+        except OSError as error:
+            self._trouble("rejected", f"{self._path}: cannot be written: {error.strerror or error}")

@@ -1,0 +1,238 @@
+"""Marking pods Failed where the API server is slow, away or unwilling."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice.agent.apiserver import AnswerError
+from podslice.agent.identity import Identity
+from podslice.agent.records import ReportedRefusal
+from podslice.agent.rejected import MOST, REJECTED_FILE, RejectedPod, RejectedPods
+from podslice.agent.rejecting import AT_ONCE, DENIED_SECONDS, MOST_TRIES, MOST_WAITING, Rejecting
+from podslice.k8s.podlist import ApiError
+from podslice.wire.nri import BackOff
+from tests import clock
+from tests.agent.fake_apiserver import FakeApiServer
+
+REFUSAL = ReportedRefusal("TopologyAffinityError", "no room", "because", final=True, since=1.0)
+
+
+def identity(name: str, uid: str = "") -> Identity:
+    return Identity(uid or name, "default", name, {})
+
+
+class Desk:
+    """A `Rejecting` with everything around it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.api = FakeApiServer()
+        self.troubles: list[str] = []
+        self.freed: list[str] = []
+        self.marked: list[str] = []
+        self.moot: set[str] = set()
+        self.ready = True
+        self.rejected = RejectedPods(folder, trouble=lambda what, text: self.troubles.append(text), aside=at_once)
+        self.rejecting = Rejecting(
+            self.api,
+            self.rejected,
+            ready=lambda: self.ready,
+            moot=self.moot.__contains__,
+            free=self.freed.append,
+            trouble=lambda what, text: self.troubles.append(text),
+            marked=lambda identity, refusal: self.marked.append(identity.name),
+            now=lambda: asyncio.get_running_loop().time(),
+        )
+
+    async def store(self, *names: str) -> None:
+        for name in names:
+            data = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {"containers": []}}
+            await self.api.apply(data)
+
+    def reject(self, *names: str) -> list[bool]:
+        return [self.rejecting.reject(identity(name), REFUSAL) for name in names]
+
+
+async def at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+def at_desk(folder: Path, test: Callable[[Desk], Awaitable[None]]) -> None:
+    async def main() -> None:
+        desk = Desk(folder)
+        task = asyncio.ensure_future(desk.rejecting.run(BackOff(0.5, 30.0)))
+        try:
+            await test(desk)
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    clock.run(main())
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    """Phase, reason and message are a kubelet's, the UID is the condition, and the pod is listed."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a")
+        assert desk.reject("a", "a") == [True, True]
+        await clock.until(lambda: desk.marked)
+        ((where, patch),) = desk.api.patches
+        assert where == "default/a"
+        assert patch["metadata"] == {"uid": "a"}
+        status: dict[str, Any] = patch["status"]
+        assert (status["phase"], status["reason"]) == ("Failed", "TopologyAffinityError")
+        assert status["message"] == "Pod was rejected: no room"
+        assert [one.name for one in desk.rejected] == ["a"]
+
+    at_desk(tmp_path, test)
+
+
+def test_again_while_the_server_is_away(tmp_path: Path) -> None:
+    """Without connection a patch is tried again, more and more slowly and for as long as it takes."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a", "b")
+        desk.api.down = True
+        desk.reject("a", "b")
+        await asyncio.sleep(3600)
+        assert 100 <= len(desk.troubles) <= 200
+        assert desk.rejecting.waiting == 2
+        desk.api.down = False
+        await asyncio.sleep(60)
+        assert sorted(desk.marked) == ["a", "b"]
+
+    at_desk(tmp_path, test)
+
+
+@pytest.mark.parametrize("code", [409, 429, 500, 503])
+def test_again_when_the_server_says_so(tmp_path: Path, code: int) -> None:
+    """Conflicts and faults of the server are tried again a few times, and do not keep others waiting."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a", "b")
+        desk.api.answers = [code, code]
+        desk.reject("a", "b")
+        await asyncio.sleep(60)
+        assert sorted(desk.marked) == ["a", "b"]
+        desk.api.answers = [code] * MOST_TRIES
+        await desk.store("c")
+        desk.reject("c")
+        await asyncio.sleep(200)
+        assert desk.freed == ["c"]
+        assert desk.reject("c") == [False]
+
+    at_desk(tmp_path, test)
+
+
+def test_a_pod_that_is_gone(tmp_path: Path) -> None:
+    """A pod that was deleted is done; of its successor with the same name nothing is changed."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("new")
+        desk.rejecting.reject(identity("new", uid="old"), REFUSAL)
+        desk.reject("nowhere")
+        await asyncio.sleep(600)
+        assert desk.rejecting.waiting == 0
+        assert "status" not in desk.api.objects["new"]
+        assert not desk.marked
+
+    at_desk(tmp_path, test)
+
+
+def test_what_happened_meanwhile(tmp_path: Path) -> None:
+    """Nothing is patched while it is not known what runs, nor where it need not be any more."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a", "b")
+        desk.ready = False
+        desk.reject("a", "b")
+        await asyncio.sleep(100)
+        desk.ready = True
+        desk.moot.add("a")
+        await asyncio.sleep(100)
+        assert (desk.freed, desk.marked) == (["a"], ["b"])
+
+    at_desk(tmp_path, test)
+
+
+@pytest.mark.parametrize("code", [400, 403, 422])
+def test_the_server_will_not(tmp_path: Path, code: int) -> None:
+    """A patch that is not allowed or not accepted is given up with a line; without the right nobody is tried for five
+    minutes."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a", "b")
+        desk.api.answers = [code]
+        desk.reject("a")
+        await asyncio.sleep(10)
+        assert (desk.freed, len(desk.troubles)) == (["a"], 1)
+        assert desk.reject("a", "b") == [False, code != 403]
+        await asyncio.sleep(DENIED_SECONDS)
+        assert desk.reject("a") == [True]
+        await asyncio.sleep(10)
+        assert "a" in desk.marked
+
+    at_desk(tmp_path, test)
+
+
+def test_bounds(tmp_path: Path) -> None:
+    """So many may wait; so many are failed at once and then one a second; so many are listed."""
+
+    async def test(desk: Desk) -> None:
+        names = [f"p{number}" for number in range(MOST_WAITING + 1)]
+        await desk.store(*names)
+        assert desk.reject(*names).count(False) == 1
+        await asyncio.sleep(0.5)
+        assert len(desk.marked) == AT_ONCE
+        await asyncio.sleep(10)
+        assert AT_ONCE + 9 <= len(desk.marked) <= AT_ONCE + 11
+        await asyncio.sleep(600)
+        assert len(desk.marked) == MOST_WAITING
+        assert len(list(desk.rejected)) == MOST
+
+    at_desk(tmp_path, test)
+
+
+def test_any_error_is_tried_again(tmp_path: Path) -> None:
+    """What the client makes of a broken connection or answer ends no loop."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a")
+        errors = [ApiError("reset"), AnswerError("slow down", 429)]
+        send = desk.api.patch_pod_status
+
+        async def patch(namespace: str, name: str, body: dict[str, Any]) -> None:
+            if errors:
+                raise errors.pop()
+            await send(namespace, name, body)
+
+        desk.api.patch_pod_status = patch  # type: ignore[method-assign]
+        desk.reject("a")
+        await asyncio.sleep(60)
+        assert desk.marked == ["a"]
+
+    at_desk(tmp_path, test)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'[{"name": 1}]', b"\xff", b"[" * 100_000])
+def test_a_damaged_list(tmp_path: Path, content: bytes) -> None:
+    """The list of rejected pods that cannot be read costs a line; the next pod begins a new one."""
+
+    async def test(desk: Desk) -> None:
+        (tmp_path / REJECTED_FILE).write_bytes(content)
+        desk.rejected.load()
+        assert not list(desk.rejected)
+        assert len(desk.troubles) == 1
+        await desk.rejected.add(RejectedPod.of(identity("a"), REFUSAL))
+        await desk.rejected.explain("a", "ask for less")
+        desk.rejected.load()
+        assert [(one.name, one.fix) for one in desk.rejected] == [("a", "ask for less")]
+
+    at_desk(tmp_path, test)
