@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import fnmatch
 import json
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -27,9 +24,13 @@ from e2e import (
     runtime_scenarios,
     topology_scenarios,
 )
-from e2e.image import checkout_disk, kernel, root_image, snapshot_name
+from e2e.cluster_run import choose, run_cluster
+from e2e.cluster_run import markdown as cluster_markdown
+from e2e.cluster_scenarios import CLUSTER
+from e2e.image import checkout_disk, kernel, locked, root_image, snapshot_name
 from e2e.kubelet import RefusedError
 from e2e.packages import FetchError
+from e2e.programs import default_cache
 from e2e.scenarios import SCENARIOS, Json, Scenario
 from e2e.vm import SHAPES, GuestError, Shape, VirtualMachine
 from e2e.world import CheckError, World
@@ -76,7 +77,7 @@ def main() -> int:
     """Exit 0 if all passed, 1 if not, 2 if the test cannot run here."""
     options = _options()
     try:
-        return _run(options)
+        return _run_cluster(options) if options.cluster else _run(options)
     except FetchError as error:
         print(f"e2e: {error}", file=sys.stderr)
         return 2
@@ -86,6 +87,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m e2e", description=__doc__)
     parser.add_argument("ids", nargs="*", metavar="ID", help="scenarios, wildcards allowed (default: a short set)")
     parser.add_argument("--full", action="store_true", help="all scenarios on all machines")
+    parser.add_argument("--cluster", action="store_true", help="the scenarios of a cluster with a real kubelet instead")
     parser.add_argument("--shape", choices=SHAPES, action="append", help="only this machine")
     parser.add_argument("--jobs", type=int, default=1, help="machines at a time, about a core each (default: 1)")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
@@ -100,9 +102,9 @@ def _run(options: argparse.Namespace) -> int:
             print(f"{one.ident:24} {', '.join(one.shapes)}")
         return 0 if options.list else 2
     shapes = [SHAPES[name] for name in options.shape or (SHAPES if options.full or options.ids else ["2x2x4x2"])]
-    cache = Path(os.environ.get("PODSLICE_E2E_CACHE", Path.home() / ".cache/podslice-e2e"))
+    cache = default_cache()
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache):
+    with locked(cache):
         built = Built(*kernel(cache), root_image(cache), checkout_disk(REPOSITORY, cache))
 
     def on_shape(shape: Shape) -> list[Outcome]:
@@ -121,6 +123,23 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _run_cluster(options: argparse.Namespace) -> int:
+    chosen = choose(options.ids, full=options.full)
+    if options.list or not chosen:
+        for one in CLUSTER.values():
+            print(f"{one.ident:10} {'short' if one.short else '':6} {one.promise}")
+        return 0 if options.list else 2
+    cache = default_cache()
+    cache.mkdir(parents=True, exist_ok=True)
+    outcomes = run_cluster(chosen, cache)
+    failed = [one for one in outcomes if one.problem]
+    print("\n" + "".join(f"{one.ident}: {one.problem}\n" for one in failed), end="")
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")
+    if options.results:
+        options.results.write_text(cluster_markdown(outcomes))
+    return 1 if failed else 0
+
+
 def _matches(ident: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(ident, pattern) for pattern in patterns)
 
@@ -132,14 +151,6 @@ class Built(NamedTuple):
     initramfs: Path
     root: Path
     checkout: bytes
-
-
-@contextlib.contextmanager
-def _locked(cache: Path) -> Iterator[None]:
-    """One run at a time builds what all use."""
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _on_shape(shape: Shape, scenarios: list[Scenario], cache: Path, built: Built) -> list[Outcome]:

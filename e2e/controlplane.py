@@ -176,7 +176,7 @@ class ControlPlane:
         if self._settings.controllers:
             self._client(
                 "kube-controller-manager", CONTROLLERS,
-                f"--controllers={','.join(self._settings.controllers)}",
+                "--use-service-account-credentials=true", f"--controllers={','.join(self._settings.controllers)}",
                 f"--service-account-private-key-file={self._folder / 'sa.key'}",
                 f"--root-ca-file={self.authority}",
             )  # fmt: skip

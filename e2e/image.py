@@ -3,6 +3,8 @@ images. Built below the cache, each part once; a part's name holds a digest of w
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import gzip
 import hashlib
 import io
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from e2e.packages import FetchError, Index
@@ -33,7 +35,7 @@ _LEFT_OUT = (
     "media-types",
     "netbase",
 )
-_MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "ext4", "overlay")
+_MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "virtio_net", "veth", "ext4", "overlay")
 _WHEELS = ("msgspec", "pyyaml", "click", "rich", "grpcio", "protobuf", "prometheus-client", "structlog", "lightkube")
 _DISK = 32 << 20
 _GUEST = Path(__file__).parent / "guest"
@@ -52,10 +54,11 @@ def kernel(cache: Path) -> tuple[Path, Path]:
         partial.rename(folder)
     (linux,) = (folder / "boot").glob("vmlinuz-*")
     script = (_GUEST / "initramfs.sh").read_bytes()
-    initramfs = cache / f"initramfs-{_digest(image.version.encode(), script)}.cpio.gz"
+    initramfs = (
+        cache / f"initramfs-{_digest(image.version.encode(), script, *(name.encode() for name in _MODULES))}.cpio.gz"
+    )
     if not initramfs.exists():
-        busybox = _root(cache) / "usr/bin/busybox"
-        initramfs.write_bytes(_initramfs(folder, busybox.read_bytes(), script))
+        initramfs.write_bytes(_initramfs(folder, guest_busybox(cache).read_bytes(), script))
     return linux, initramfs
 
 
@@ -111,9 +114,37 @@ def root_image(cache: Path) -> Path:
         shutil.copy(path, opt / path.name)
     busybox = (root / "usr/bin/busybox").read_bytes()
     (opt / "images.tar").write_bytes(oci_archive(busybox, ("localhost/pause:1", "localhost/sleep:1")))
+    return _ext4(root, image, "1200M")
+
+
+def guest_busybox(cache: Path) -> Path:
+    """The static busybox of the guest. Raises `FetchError`."""
+    return _root(cache) / "usr/bin/busybox"
+
+
+@contextlib.contextmanager
+def locked(cache: Path) -> Iterator[None]:
+    """One run at a time builds what all use."""
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def program_disk(program: Path, cache: Path) -> Path:
+    """An ext4 image with one program in it. Raises `FetchError`."""
+    image = cache / f"{program.name}.ext4"
+    if image.exists():
+        return image
+    with tempfile.TemporaryDirectory(prefix="disk-", dir=cache) as folder:
+        (Path(folder) / program.name.partition("-")[0]).hardlink_to(program)
+        return _ext4(Path(folder), image, f"{(program.stat().st_size >> 20) + 32}M")
+
+
+def _ext4(folder: Path, image: Path, size: str) -> Path:
+    """A folder as a file system without journal."""
     partial = image.with_suffix(".part")
     partial.unlink(missing_ok=True)
-    _run("mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", str(root), "-L", "root", str(partial), "1200M")
+    _run("mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", str(folder), "-L", "root", str(partial), size)
     partial.rename(image)
     return image
 

@@ -23,6 +23,8 @@ class Shape(NamedTuple):
     distance: int = 20
     near: tuple[tuple[int, int], ...] = ()
     cpu: str = "Nehalem"
+    mib: int = 512
+    """Memory of each NUMA node."""
 
 
 SHAPES = {
@@ -46,7 +48,7 @@ SHAPES = {
         ),
     )
 }
-_NODE_MIB, _NEAR = 512, 12
+_NEAR = 12
 _KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=nowatchdog audit=0 apparmor=0 ipv6.disable=1 "
     "random.trust_cpu=on systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all"
@@ -58,10 +60,19 @@ class GuestError(Exception):
 
 
 class VirtualMachine:
-    """A running guest. Use as a context; the guest and its disk's changes are gone afterwards."""
+    """A running guest. Use as a context; the guest and its disk's changes are gone afterwards. `devices` are more
+    options of QEMU: those a snapshot was made with, whatever is behind them."""
 
     def __init__(
-        self, shape: Shape, folder: Path, kernel: Path, initramfs: Path, root: Path, checkout: Path, snapshot: Path
+        self,
+        shape: Shape,
+        folder: Path,
+        kernel: Path,
+        initramfs: Path,
+        root: Path,
+        checkout: Path,
+        snapshot: Path,
+        devices: tuple[str, ...] = (),
     ) -> None:
         self.shape = shape
         self._folder = folder
@@ -71,7 +82,7 @@ class VirtualMachine:
         self._command = [
             "qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none",
             "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", shape.cpu,
-            "-m", f"{_NODE_MIB * len(shape.nodes)}M", "-smp", shape.smp, *_numa_options(shape),
+            "-m", f"{shape.mib * len(shape.nodes)}M", "-smp", shape.smp, *_numa_options(shape),
             "-kernel", str(kernel), "-initrd", str(initramfs), "-append", _KERNEL_LINE,
             "-drive", f"file={root},if=none,id=root,format=raw,readonly=on", "-device", "virtio-blk-pci,drive=root",
             "-drive", f"file={checkout},if=none,id=src,format=raw,readonly=on", "-device", "virtio-blk-pci,drive=src",
@@ -80,6 +91,7 @@ class VirtualMachine:
             "-chardev", f"socket,id=rpc,path={folder}/rpc.sock,server=on,wait=off",
             "-device", "virtserialport,chardev=rpc,name=podslice",
             "-qmp", f"unix:{folder}/qmp.sock,server=on,wait=off",
+            *devices,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
         self._rpc: socket.socket | None = None
@@ -179,7 +191,7 @@ def _numa_options(shape: Shape) -> list[str]:
     options = []
     count = len(shape.nodes)
     for node, cpus in enumerate(shape.nodes):
-        options += ["-object", f"memory-backend-ram,id=m{node},size={_NODE_MIB}M"]
+        options += ["-object", f"memory-backend-ram,id=m{node},size={shape.mib}M"]
         options += ["-numa", f"node,nodeid={node},memdev=m{node}" + (f",cpus={cpus}" if cpus else "")]
     for one in range(count):
         for other in range(count):

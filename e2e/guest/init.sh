@@ -11,9 +11,17 @@ mount -t tmpfs none /dev/shm; mount -t tmpfs none /run; mount -t tmpfs none /tmp
 mount -t cgroup2 none /sys/fs/cgroup
 # containerd's snapshots must not lie on an overlay
 mkdir -p /var/lib/containerd && mount -t tmpfs -o size=512m none /var/lib/containerd
+# what a kubelet wants: its folder is mounted into pods, a network, and to know on what it runs
+mount --make-rshared /
+mkdir -p /var/lib/kubelet /var/log /etc/kubernetes/manifests /etc/cni/net.d /opt/cni/bin /opt/nri/plugins
+mount -t tmpfs -o size=256m none /var/lib/kubelet && mount --make-shared /var/lib/kubelet
+for name in e2e loopback; do cp /opt/e2e/cni.sh /opt/cni/bin/$name; chmod 755 /opt/cni/bin/$name; done
+echo '{"cniVersion": "0.4.0", "name": "e2e", "plugins": [{"type": "e2e"}]}' > /etc/cni/net.d/10-e2e.conflist
+echo 0a1b2c3d4e5f60718293a4b5c6d7e8f9 > /etc/machine-id
+printf 'NAME=e2e\nID=e2e\nPRETTY_NAME=e2e\n' > /etc/os-release
 ip link set lo up
 hostname e2e
 mkdir -p /etc/containerd && cp /opt/e2e/containerd.toml /etc/containerd/config.toml
 echo "root:x:0:0::/root:/bin/sh" > /etc/passwd; echo "root:x:0:" > /etc/group
-echo "127.0.0.1 localhost" > /etc/hosts; : > /etc/resolv.conf
+printf '127.0.0.1 localhost\n10.96.0.15 e2e\n' > /etc/hosts; : > /etc/resolv.conf
 exec python3.13 /opt/e2e/runner.py

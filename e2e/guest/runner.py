@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, "/opt/e2e")
+import node
 
 CGROUP = Path("/sys/fs/cgroup")
 PROCESSES: dict[str, subprocess.Popen[bytes]] = {}
@@ -74,10 +75,10 @@ def unpack_checkout() -> str:
     return shell("dd if=/dev/vdb bs=1M skip=1 2>/dev/null | tar -xf - -C /opt/podslice")
 
 
-def start(name: str, command: list[str]) -> int:
+def start(name: str, command: list[str], variables: dict[str, str] | None = None) -> int:
     """Start a process in the background; its output goes to /run/NAME.log."""
     log = open(f"/run/{name}.log", "ab")  # noqa: SIM115
-    PROCESSES[name] = subprocess.Popen(command, stdout=log, stderr=log, env=environment())
+    PROCESSES[name] = subprocess.Popen(command, stdout=log, stderr=log, env={**environment(), **(variables or {})})
     return PROCESSES[name].pid
 
 
@@ -204,7 +205,7 @@ CALLS: dict[str, Any] = {
     for function in (
         wait_ready, start_containerd, kill, unpack_checkout, start, wait_agent, shell, read, write, make_cgroup,
         run_sandbox, create_container, start_container, remove_container, remove_sandbox, update_container, facts,
-        together,
+        together, node.join_network, node.agent_status, node.pod_cgroups,
     )
 }  # fmt: skip
 

@@ -1,0 +1,352 @@
+"""A cluster: the control plane on this machine, and the guest as its node with containerd, a real kubelet, the agent.
+
+The agent is installed as deploy/manifests says: its service account, rights and configuration are applied to the API
+server as shipped, and it runs with a token of that account.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.agreement import disagreements
+from e2e.controlplane import ACCOUNTS, APPLY, MERGE, SERVICE_ADDRESS, Api, ControlPlane, Settings, StatusError
+from e2e.controlplane import kubeconfig as make_kubeconfig
+from e2e.vm import GuestError, Shape, VirtualMachine
+from e2e.world import PODSLICE, SOCKET, STATE, CheckError, check
+from podslice.core.values.cpuset import parse_bits
+
+Json = dict[str, Any]
+REPOSITORY = Path(__file__).resolve().parent.parent
+MANIFEST = REPOSITORY / "deploy/manifests/podslice.yaml"
+NODE, ADDRESS = "e2e", "10.96.0.15"
+SHAPE = Shape("2x2x2", "8,sockets=2,cores=2,threads=2", ("0-3", "4-7"), distance=21, mib=1024)
+ONLINE, RESERVED = 0xFF, 0x01
+CONTROL_PLANE = Settings(
+    nodes=(NODE,),
+    scheduler=True,
+    controllers=(
+        *ACCOUNTS, "daemonset-controller", "deployment-controller", "replicaset-controller", "job-controller",
+        "garbage-collector-controller", "namespace-controller", "node-lifecycle-controller",
+        "taint-eviction-controller", "pod-garbage-collector-controller",
+    ),
+)  # fmt: skip
+PATIENCE = 150.0
+_KUBECONFIG, _AGENT_KUBECONFIG = "/etc/kubernetes/kubelet.kubeconfig", "/etc/podslice/kubeconfig"
+_CONFIG, _KUBELET_CONFIG = "/etc/podslice/agent.yaml", "/etc/kubernetes/kubelet.yaml"
+KUBELET: Json = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
+    "authorization": {"mode": "Webhook"},
+    "cgroupDriver": "cgroupfs",
+    "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+    "cpuManagerPolicy": "none",
+    "reservedSystemCPUs": "0",
+    "failSwapOn": False,
+    "staticPodPath": "/etc/kubernetes/manifests",
+    "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+    "runtimeRequestTimeout": "4m",
+    "fileCheckFrequency": "2s",
+    "resolvConf": "",
+}
+_PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
+    "DaemonSet": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
+}
+
+
+def network(port: int, busybox: Path) -> tuple[str, ...]:
+    """A network card whose network has nobody but this machine's API server, at the service's address."""
+    forward = f"guestfwd=tcp:{SERVICE_ADDRESS}:443-cmd:{busybox} nc 127.0.0.1 {port}"
+    net = f"user,id=net,restrict=on,net=10.96.0.0/16,host=10.96.0.2,dns=10.96.0.3,{forward}"
+    return ("-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile=")
+
+
+def disk(image: Path) -> tuple[str, ...]:
+    """One more disk, which cannot be written."""
+    return (
+        "-drive", f"file={image},if=none,id=kubernetes,format=raw,readonly=on",
+        "-device", "virtio-blk-pci,drive=kubernetes",
+    )  # fmt: skip
+
+
+class Cluster:
+    """A node that is ready, with the agent beside its kubelet. `resources` replace those fields of the shipped
+    configuration."""
+
+    def __init__(self, vm: VirtualMachine, plane: ControlPlane, resources: Json) -> None:
+        self.vm = vm
+        self.plane = plane
+        self.api: Api = plane.api()
+        vm.call("join_network", address=ADDRESS, now=time.time())
+        vm.call("unpack_checkout")
+        self.install(resources)
+        self._prepare_kubelet()
+        self.start_kubelet()
+        self.until("the node is ready", self.node_is_ready)
+        self.start_agent()
+
+    # What runs on the node
+
+    def _prepare_kubelet(self) -> None:
+        authority = self.plane.authority.read_text()
+        self.vm.call("write", path="/etc/kubernetes/ca.crt", text=authority)
+        cluster = {"server": f"https://{SERVICE_ADDRESS}", "certificate-authority": "/etc/kubernetes/ca.crt"}
+        config = make_kubeconfig(cluster, self.plane.token(f"system:node:{NODE}"))
+        self.vm.call("write", path=_KUBECONFIG, text=json.dumps(config))
+        self.vm.call("write", path=_KUBELET_CONFIG, text=json.dumps(KUBELET))
+
+    def start_kubelet(self) -> None:
+        words = ("/opt/kubernetes/hyperkube", "kubelet", f"--kubeconfig={_KUBECONFIG}", f"--config={_KUBELET_CONFIG}")
+        named = (f"--hostname-override={NODE}", f"--node-ip={ADDRESS}")
+        self.vm.call("start", name="kubelet", command=[*words, *named])
+
+    def node_is_ready(self) -> bool:
+        try:
+            node = self.api.call("GET", f"/api/v1/nodes/{NODE}")
+        except StatusError:
+            return False
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
+
+    def install(self, resources: Json) -> None:
+        """deploy/manifests, as shipped but for the configuration's `resources` that a scenario needs otherwise."""
+        for document in yaml.safe_load_all(MANIFEST.read_text()):
+            if document["kind"] != "DaemonSet":
+                self.apply(document)
+        if resources:
+            config = yaml.safe_load(self.agent_config())
+            config["resources"].update(resources)
+            data = {"data": {"agent.yaml": yaml.safe_dump(config)}}
+            self.api.call("PATCH", "/api/v1/namespaces/podslice/configmaps/podslice-agent", data, MERGE)
+
+    def apply(self, document: Json) -> None:
+        """`kubectl apply --server-side`."""
+        metadata = document["metadata"]
+        path = _PATHS[document["kind"]].format(namespace=metadata.get("namespace", "default"))
+        query = "fieldManager=e2e&force=true&fieldValidation=Strict"
+        self.api.call("PATCH", f"{path}/{metadata['name']}?{query}", document, APPLY)
+
+    def agent_config(self) -> str:
+        """The configuration file that the config map holds."""
+        found = self.api.call("GET", "/api/v1/namespaces/podslice/configmaps/podslice-agent")
+        return str(found["data"]["agent.yaml"])
+
+    def start_agent(self) -> None:
+        path = "/api/v1/namespaces/podslice/serviceaccounts/podslice-agent/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = self.api.call("POST", path, request)["status"]["token"]
+        cluster = {"server": f"https://{SERVICE_ADDRESS}", "certificate-authority": "/etc/kubernetes/ca.crt"}
+        self.vm.call("write", path=_AGENT_KUBECONFIG, text=json.dumps(make_kubeconfig(cluster, token)))
+        self.vm.call("write", path=_CONFIG, text=self.agent_config())
+        self.vm.call("shell", command=f"rm -f {SOCKET}")
+        variables = {"KUBECONFIG": _AGENT_KUBECONFIG, "NODE_NAME": NODE, "NODE_IP": ADDRESS}
+        command = [*PODSLICE, "agent", "--config", _CONFIG]
+        self.vm.call("start", name="agent", command=command, variables=variables)
+        self.wait_for_agent()
+
+    def wait_for_agent(self) -> None:
+        """Until the agent is connected to the runtime and ready."""
+        self.vm.call("wait_agent", path=SOCKET, ready=True)
+
+    def kill(self, name: str, number: int = 9) -> None:
+        """End `agent`, `kubelet` or `containerd`."""
+        self.vm.call("kill", name=name, number=number)
+
+    def start_containerd(self) -> None:
+        self.vm.call("start_containerd")
+
+    # Pods
+
+    def create(self, manifest: Json) -> Json:
+        """A pod of a scenario, as a user creates it: the scheduler finds its node."""
+        return self.api.call("POST", _pods(manifest), complete(manifest))
+
+    def run(self, manifest: Json) -> Json:
+        """Create a pod and wait until all its containers run."""
+        self.create(manifest)
+        return self.running(manifest["metadata"]["name"])
+
+    def running(self, name: str) -> Json:
+        """The pod, whose containers all run and are ready."""
+        return self.pod_until(name, "runs", lambda pod: pod["status"]["phase"] == "Running" and is_ready(pod))
+
+    def get(self, name: str, namespace: str = "default") -> Json:
+        return self.api.call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    def pods(self, selector: str = "") -> list[Json]:
+        """The pods of the default namespace."""
+        query = f"?labelSelector={selector}" if selector else ""
+        found: list[Json] = self.api.call("GET", f"/api/v1/namespaces/default/pods{query}")["items"]
+        return found
+
+    def delete(self, *names: str, grace: int | None = None) -> None:
+        """Pods are deleted and gone."""
+        query = "" if grace is None else f"?gracePeriodSeconds={grace}"
+        for name in names:
+            self.api.call("DELETE", f"/api/v1/namespaces/default/pods/{name}{query}")
+        self.until(f"{', '.join(names)} are gone", lambda: not any(self.exists(name) for name in names))
+
+    def exists(self, name: str) -> bool:
+        try:
+            self.get(name)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
+
+    def pod_until(self, name: str, what: str, condition: Callable[[Json], bool]) -> Json:
+        """The pod once something holds for it."""
+        found: list[Json] = []
+
+        def holds() -> bool:
+            found[:] = [self.get(name)]
+            return condition(found[0])
+
+        try:
+            self.until(f"{name} {what}", holds)
+        except CheckError as error:
+            raise CheckError(f"{error}: {brief(self.get(name))}; {'; '.join(self.events(name)[-3:])}") from None
+        return found[0]
+
+    def events(self, name: str, namespace: str = "default") -> list[str]:
+        """Reason and message of the events about a pod."""
+        path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name={name}"
+        return [f"{one['reason']}: {one['message']}" for one in self.api.call("GET", path)["items"]]
+
+    def until(self, what: str, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        """Wait until something holds."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise CheckError(f"not so after {seconds:.0f} s: {what}")
+            time.sleep(0.3)
+
+    # Checks
+
+    def status(self) -> Json:
+        """What `podslice status` prints."""
+        found: Json = self.vm.call("agent_status", path=SOCKET)
+        return found
+
+    def cpus(self, pod: Json, container: str) -> int:
+        """The mask of a container's processes, all of which have the same."""
+        masks = {one["cpus"] for one in self.cgroup(pod, container)["processes"]}
+        check(len(masks) == 1, f"processes of {container} have the masks {sorted(masks)}")
+        return parse_bits(masks.pop())
+
+    def cgroup(self, pod: Json, container: str = "") -> Json:
+        """The cgroup of a running container, else of the pod."""
+        last = container_ids(pod)[container] if container else f"pod{uid(pod)}"
+        found = [one for path, one in self.vm.call("pod_cgroups").items() if path.rpartition("/")[2] == last]
+        check(len(found) == 1, f"{len(found)} cgroups named {last}")
+        one: Json = found[0]
+        return one
+
+    def exclusive(self, pod: Json, container: str, count: int) -> int:
+        """A container owns so many CPUs without a quota; they are returned."""
+        found = self.cpus(pod, container)
+        check(found.bit_count() == count, f"{container} runs on CPUs {found:b}, expected {count}")
+        check(not found & RESERVED, f"{container} has reserved CPUs")
+        for what in (container, ""):
+            quota = self.cgroup(pod, what)["cpu.max"]
+            check(quota.startswith("max "), f"cpu.max of {what or 'the pod'} is {quota}")
+        return found
+
+    def agree(self) -> None:
+        """Cgroups, masks and quotas are what the status says, soon: the reconcile loop may be about to act."""
+        found: list[str] = []
+
+        def agreed() -> bool:
+            running = {id: name for pod in self.pods() for name, id in container_ids(pod).items()}
+            found[:] = disagreements(self.status(), self.vm.call("pod_cgroups"), running)
+            return not found
+
+        try:
+            self.until("the node does what the status says", agreed, 40)
+        except CheckError:
+            raise CheckError("; ".join(found)) from None
+
+    def nothing_left(self) -> None:
+        """All pods of scenarios are deleted; nobody owns anything then, and no cgroup of a pod is left."""
+        names = [pod["metadata"]["name"] for pod in self.pods() if not is_mirror(pod)]
+        if names:
+            self.delete(*names, grace=1)
+        self.until("the state has no owners", lambda: not self._owners(), 60)
+
+    def _owners(self) -> list[str]:
+        state = json.loads(self.vm.call("read", path=f"{STATE}/cpu_manager_state"))
+        return [*state.get("entries", {}), *state.get("podEntries", {})]
+
+    def last_words(self) -> str:
+        """What the programs of the node said last."""
+        command = "; ".join(
+            f"echo '--- {name}'; tail -n {lines} /run/{name}.log | cut -c1-400"
+            for name, lines in (("agent", 8), ("kubelet", 8), ("containerd", 4))
+        )
+        try:
+            return str(self.vm.call("shell", command=command, timeout=30))
+        except GuestError as error:
+            return str(error)
+
+
+def complete(manifest: Json) -> Json:
+    """A pod with an image that is on the node, which ends at once when it is asked to."""
+    spec = json.loads(json.dumps(manifest["spec"]))
+    for field in ("initContainers", "containers"):
+        for container in spec.get(field, []):
+            container.setdefault("image", "localhost/sleep:1")
+            container["imagePullPolicy"] = "Never"
+    defaults = {"automountServiceAccountToken": False, "enableServiceLinks": False, "terminationGracePeriodSeconds": 5}
+    metadata = {key: value for key, value in manifest["metadata"].items() if key != "uid"}
+    return {**manifest, "metadata": metadata, "spec": {**defaults, **spec}}
+
+
+def _pods(manifest: Json) -> str:
+    return f"/api/v1/namespaces/{manifest['metadata'].get('namespace', 'default')}/pods"
+
+
+def is_mirror(pod: Json) -> bool:
+    return "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {})
+
+
+def uid(pod: Json) -> str:
+    """What the kubelet calls the pod on the node."""
+    return str((pod["metadata"].get("annotations") or {}).get("kubernetes.io/config.hash") or pod["metadata"]["uid"])
+
+
+def is_ready(pod: Json) -> bool:
+    conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True"
+
+
+def container_ids(pod: Json) -> dict[str, str]:
+    """The ids of the containers that run, by name."""
+    lists = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+    return {
+        one["name"]: one["containerID"].rpartition("/")[2]
+        for field in lists
+        for one in pod["status"].get(field) or []
+        if "running" in one.get("state", {})
+    }
+
+
+def brief(pod: Json) -> str:
+    """Phase, reason and the state of each container."""
+    status = pod["status"]
+    parts = [status.get("phase", ""), status.get("reason", ""), status.get("message", "")]
+    for one in (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or []):
+        state, what = next(iter(one.get("state", {"?": {}}).items()))
+        parts.append(f"{one['name']} {state} {what.get('reason', '')} {what.get('message', '')[:200]}".strip())
+    return ", ".join(part for part in parts if part)
