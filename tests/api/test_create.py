@@ -39,9 +39,14 @@ def of_container(stanza: Any) -> dict[str, Any]:
             id="text for an object",
         ),
         pytest.param(
-            {"spec": {"resources": {"requests": [], "limits": {"cpu": "x"}}}},
+            {"spec": {"resources": {"requests": [], "limits": True}}},
             _STRUCT.format("array", "ResourceRequirements.spec.resources.requests", "ResourceList"),
-            id="the first error in the document",
+            id="the first value of a wrong kind",
+        ),
+        pytest.param(
+            {"spec": {"resources": {"requests": [], "limits": {"cpu": "x"}}}},
+            _NOT_A_QUANTITY,
+            id="an amount that cannot be read ends the reading",
         ),
         pytest.param(
             of_container(7),

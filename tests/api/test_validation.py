@@ -137,9 +137,34 @@ REFUSED = [
         id="5.3.3 claims",
     ),
     pytest.param(
-        pod({"claims": [{"name": "x"}]}, resourceClaims=[{"name": "y"}]),
-        [f'{C}.claims[0]: Not found: "x": must be one of the names in pod.spec.resourceClaims'],
+        pod({"claims": [{"name": "x"}]}, resourceClaims=[{"name": "z"}, {"name": "y"}]),
+        [f'{C}.claims[0]: Not found: "x": must be one of the names in pod.spec.resourceClaims: y, z'],
         id="5.2 a container's claim of another name",
+    ),
+    pytest.param(
+        pod(
+            {"claims": [{"name": "x", "request": "a"}, {"name": "x", "request": "b"}, {"name": "x", "request": "a"}]},
+            resourceClaims=[{"name": "x"}],
+        ),
+        [f'{C}.claims[2]: Duplicate value: "x/a"'],
+        id="a request taken twice",
+    ),
+    pytest.param(
+        pod(
+            {"claims": [{"name": "x", "request": "a"}, {"name": "x"}, {"name": "x", "request": "b"}]},
+            resourceClaims=[{"name": "x"}],
+        ),
+        [f'{C}.claims[1]: Duplicate value: "x"', f'{C}.claims[2]: Duplicate value: "x"'],
+        id="a claim taken as a whole and by request",
+    ),
+    pytest.param(
+        pod({"claims": [{}]}, resourceClaims=[{"name": "y"}, {"name": "y"}, {}]),
+        [
+            f"{C}.claims[0]: Required value",
+            'spec.resourceClaims[1].name: Duplicate value: "y"',
+            "spec.resourceClaims[2].name: Required value",
+        ],
+        id="claims without names, and one named twice",
     ),
     pytest.param(
         pod({"claims": [{"name": "x"}]}, resourceClaims=[{"name": "x"}]), [], id="5.2 a container's claim of the pod"
@@ -183,6 +208,14 @@ REFUSED = [
         id="5.5 ephemeral containers",
     ),
     pytest.param(
+        pod({}, ephemeralContainers=[{"name": "e", "resources": {"claims": []}}, {"name": "f", "resources": {}}]),
+        [
+            "spec.ephemeralContainers: Forbidden: cannot be set on create",
+            "spec.ephemeralContainers[0].resources: Forbidden: cannot be set for an Ephemeral Container",
+        ],
+        id="ephemeral containers with an empty list",
+    ),
+    pytest.param(
         pod({}, overhead={"hugepages-2Mi": "1Mi"}),
         [
             "spec.overhead: Forbidden: HugePages require cpu or memory",
@@ -193,7 +226,7 @@ REFUSED = [
     ),
     pytest.param(
         pod({}, activeDeadlineSeconds=0),
-        ['spec.activeDeadlineSeconds: Invalid value: "0": must be between 1 and 2147483647, inclusive'],
+        ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
         id="deadline",
     ),
     pytest.param(pod({}, os={"name": ""}), ["spec.os.name: Required value"], id="os without name"),
@@ -258,7 +291,8 @@ def test_the_short_way_finds_what_the_rules_find(raw: Pod) -> None:
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        pytest.param(invalid("a.b", 5, "too small"), 'a.b: Invalid value: "5": too small', id="invalid"),
+        pytest.param(invalid("a.b", 5, "too small"), "a.b: Invalid value: 5: too small", id="invalid number"),
+        pytest.param(invalid("a.b", "x", "too odd"), 'a.b: Invalid value: "x": too odd', id="invalid text"),
         pytest.param(required("a", "say it"), "a: Required value: say it", id="required"),
         pytest.param(required("a"), "a: Required value", id="required, no detail"),
         pytest.param(forbidden("", "not now"), "[]: Forbidden: not now", id="the whole object"),
@@ -326,7 +360,7 @@ _NAME_RULE = "must consist of alphanumeric characters"
         ),
         pytest.param(
             f"{'x' * 254}/gpu",
-            ["prefix part must be no more than 253 characters"],
+            ["prefix part must be no more than 253 bytes"],
             ["doesn't follow extended resource name standard"],
             id="long domain",
         ),

@@ -27,13 +27,13 @@ _WITHOUT_VALUE = (REQUIRED, FORBIDDEN)
 class FieldError(msgspec.Struct, frozen=True, rename="camel", order=True):
     """One violated rule. Prints as the API server reports it; sorts by field, type, detail and value.
 
-    `type` is upstream's cause, `bad_value` the offending value as text (empty where none is shown).
+    `type` is upstream's cause, `bad_value` the offending text or number (empty where none is shown).
     """
 
     field: str
     type: str
     detail: str = ""
-    bad_value: str = ""
+    bad_value: str | int = ""
 
     def __str__(self) -> str:
         return f"{self.field or '[]'}: {self.sentence}"
@@ -43,12 +43,12 @@ class FieldError(msgspec.Struct, frozen=True, rename="camel", order=True):
         """What is wrong, without the field."""
         title = _TITLES[self.type]
         if self.type not in _WITHOUT_VALUE:
-            title += f": {quote(self.bad_value)}"
+            title += f": {quote(self.bad_value) if isinstance(self.bad_value, str) else self.bad_value}"
         return f"{title}: {self.detail}" if self.detail else title
 
 
 def invalid(field: str, value: object, detail: str) -> FieldError:
-    return FieldError(field, INVALID, detail, str(value))
+    return FieldError(field, INVALID, detail, value if isinstance(value, int) else str(value))
 
 
 def required(field: str, detail: str = "") -> FieldError:

@@ -35,9 +35,10 @@ def label_problems(name: str) -> list[str]:
     return problems
 
 
-def subdomain_problems(name: str) -> list[str]:
-    """What keeps a text from being the name of a pod or a node, or the domain of a label's key."""
-    problems = [f"must be no more than {_LONGEST_SUBDOMAIN} characters"] if _bytes(name) > _LONGEST_SUBDOMAIN else []
+def subdomain_problems(name: str, *, unit: str = "characters") -> list[str]:
+    """What keeps a text from being the name of a pod or a node, or the domain of a key (the length of which is told
+    in bytes)."""
+    problems = [f"must be no more than {_LONGEST_SUBDOMAIN} {unit}"] if _bytes(name) > _LONGEST_SUBDOMAIN else []
     return problems if _SUBDOMAIN.match(name) else [*problems, _SUBDOMAIN_RULE]
 
 

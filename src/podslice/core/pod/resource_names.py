@@ -97,7 +97,7 @@ def qualified_name_problems(name: str) -> list[str]:
     if slash and not prefix:
         problems.append("prefix part must be non-empty")
     elif slash:
-        problems += [f"prefix part {problem}" for problem in subdomain_problems(prefix)]
+        problems += [f"prefix part {problem}" for problem in subdomain_problems(prefix, unit="bytes")]
     if not own:
         problems.append("name part must be non-empty")
     elif len(own) > _LONGEST_NAME:

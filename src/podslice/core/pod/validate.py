@@ -13,6 +13,7 @@ from podslice.core.pod.field_error import FieldError, forbidden, invalid, not_su
 from podslice.core.pod.resize_policy import policy_errors
 from podslice.core.pod.resource_names import is_hugepages
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
+from podslice.core.pod.validate_claims import pod_claim_errors
 from podslice.core.pod.validate_names import name_errors
 from podslice.core.pod.validate_resources import is_plain, requirements_errors
 
@@ -47,6 +48,8 @@ def validate_pod(pod: Pod, gates: Mapping[str, bool], *, whole_pages: bool = Tru
         errors += _ephemeral_errors(spec.ephemeral_containers)
     errors += name_errors(pod)
     errors += policy_errors(spec)
+    if spec.resource_claims:
+        errors += pod_claim_errors(spec)
     if spec.resources is not None and gates["PodLevelResources"]:
         errors += _pod_level_errors(pod, spec.resources, claims, whole_pages=whole_pages)
     if spec.overhead:
@@ -72,7 +75,7 @@ def _containers(
 
 def _ephemeral_errors(containers: tuple[Container, ...]) -> Iterator[FieldError]:
     for index, container in enumerate(containers):
-        if container.resources.limits or container.resources.requests:
+        if container.resources != ResourceRequirements():
             yield forbidden(f"spec.ephemeralContainers[{index}].resources", "cannot be set for an Ephemeral Container")
 
 

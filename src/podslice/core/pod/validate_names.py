@@ -52,6 +52,6 @@ def _container_errors(spec: PodSpec) -> Iterator[FieldError]:
             else:
                 for problem in label_problems(name):
                     yield invalid(path, name, problem)
-            if name in seen and (name or field != "ephemeralContainers"):
+            if name in seen:
                 yield duplicate(path, name)
             seen.add(name)

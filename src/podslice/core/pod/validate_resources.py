@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from podslice.core.pod.demand import is_supported_pod_level_resource
-from podslice.core.pod.field_error import FieldError, forbidden, invalid, not_found, not_supported, required
+from podslice.core.pod.field_error import FieldError, forbidden, invalid, not_supported, required
 from podslice.core.pod.resource_names import (
     container_name_problems,
     hugepage_size,
@@ -15,6 +15,7 @@ from podslice.core.pod.resource_names import (
     name_problems,
 )
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
+from podslice.core.pod.validate_claims import claim_errors
 from podslice.core.values.quantity import Quantity
 
 SUPPORTED_AT_POD_LEVEL = ("cpu", "hugepages-", "memory")
@@ -56,7 +57,7 @@ def requirements_errors(
     if is_plain(resources):
         return []
     limits, requests = resources.limits or {}, resources.requests or {}
-    errors = [*_claim_errors(resources, path, claims)]
+    errors = [*claim_errors(resources, path, claims)]
     for name, limit in limits.items():
         errors += _amount_errors(name, limit, f"{path}.limits[{name}]", pod_level=pod_level, whole_pages=whole_pages)
     for name, request in requests.items():
@@ -73,14 +74,6 @@ def lacks_base_for_hugepages(limits: ResourceList, requests: ResourceList) -> bo
     """True when huge pages are named without cpu or memory beside them."""
     names = limits.keys() | requests.keys()
     return any(map(is_hugepages, names)) and not names & _PLAIN
-
-
-def _claim_errors(resources: ResourceRequirements, path: str, claims: Collection[str]) -> Iterator[FieldError]:
-    for index, claim in enumerate(resources.claims or ()):
-        name = claim.get("name", "") if isinstance(claim, dict) else ""
-        if name not in claims:
-            detail = "must be one of the names in pod.spec.resourceClaims"
-            yield not_found(f"{path}.claims[{index}]", name, detail if claims else f"{detail} which is empty")
 
 
 def _amount_errors(

@@ -134,8 +134,11 @@ _UNREADABLE = {"spec.os": {"badValue": "<core.OSName>"}}
 
 
 def errors_to_json(errors: Iterable[FieldError]) -> list[Json]:
-    """Field errors in the order of the recordings: upstream's own is random."""
-    return [{**msgspec.to_builtins(error), **_UNREADABLE.get(error.field, {})} for error in sorted(errors)]
+    """Field errors in the order of the recordings, which hold values as text: upstream's own order is random."""
+    return [
+        {**msgspec.to_builtins(error), "badValue": str(error.bad_value), **_UNREADABLE.get(error.field, {})}
+        for error in sorted(errors)
+    ]
 
 
 def _validation_errors(case: ApiCase) -> list[Json]:

@@ -1,0 +1,97 @@
+"""`python -m tests.cluster.campaign --pods 2000 --seed 1`: many questions to a real API server, and what podslice
+answers otherwise. With `--found FILE` what differs is written there, one JSON document a line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from e2e.controlplane import Api, ControlPlane, Settings, StatusError
+from e2e.programs import find_programs
+from e2e.sharedplane import NODES, cluster_of
+
+from tests.cluster.compare import Difference, differences, gates_of, podslice_says, server_says
+from tests.cluster.draw import Draw
+
+Gates = Mapping[str, bool]
+RUNTIME_CLASS = {
+    "metadata": {"name": "with-overhead"},
+    "handler": "any",
+    "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+}
+
+
+class Case(NamedTuple):
+    """A question, what kind of answer the server gave, and how podslice's differs."""
+
+    asked: Any
+    verdict: str
+    differences: list[Difference]
+
+
+class Report:
+    """Counts by verdict, and the cases that differ."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.found: list[Case] = []
+
+    def add(self, case: Case) -> None:
+        self.counts[f"{case.verdict}, {'differs' if case.differences else 'same'}"] += 1
+        if case.differences:
+            self.found.append(case)
+
+
+def dry_runs(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
+    """Pods as somebody would create them."""
+    answer = api.ask("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
+    if answer.code not in (201, 409):
+        raise StatusError(answer.code, answer.body)
+    draw, gates, report = Draw(seed), gates_of(overrides), Report()
+    for number in range(pods):
+        pod = draw.pod(f"p{number}")
+        server = server_says(api, pod)
+        report.add(Case(pod, server.verdict, differences(server, podslice_says(pod, gates))))
+    return report
+
+
+SUITES: dict[str, Callable[[Api, int, int, Gates], Report]] = {"pods": dry_runs}
+
+
+def main() -> int:
+    """Exit 1 if anything differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.campaign", description=__doc__)
+    parser.add_argument("--suite", choices=SUITES, default="pods")
+    parser.add_argument("--pods", type=int, default=1000, help="how many questions")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--gates", default="", metavar="A=true,B=false", help="feature gates of both sides")
+    parser.add_argument("--found", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    pairs = (one.partition("=") for one in options.gates.split(",") if one)
+    gates = {name: value == "true" for name, _, value in pairs}
+    with (
+        tempfile.TemporaryDirectory(prefix="podslice-campaign-") as folder,
+        ControlPlane(find_programs(), Path(folder), Settings(NODES, gates)) as plane,
+        plane.api() as api,
+    ):
+        cluster_of(plane, NODES).prepare_namespace("default")
+        report = SUITES[options.suite](api, options.pods, options.seed, gates)
+    for what, number in report.counts.most_common():
+        print(f"{number:6} {what}")
+    if options.found:
+        options.found.write_text("".join(json.dumps(_shown(case)) + "\n" for case in report.found))
+    return 1 if report.found else 0
+
+
+def _shown(case: Case) -> dict[str, Any]:
+    return {"pod": case.asked, "differences": [one._asdict() for one in case.differences]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
