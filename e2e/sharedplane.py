@@ -44,14 +44,19 @@ class Cluster(msgspec.Struct, frozen=True):
     def prepare_namespace(self, name: str) -> None:
         """A namespace in which pods can be created: it has the service account that a controller would make.
         Having it already is fine. Raises `ControlPlaneError`."""
-        account = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
         with self.api() as api:
-            for answer in (
-                api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}),
-                api.ask("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account),
-            ):
-                if answer.code not in (201, 409):
-                    raise ControlPlaneError(answer.message)
+            prepare_namespace(api, name)
+
+
+def prepare_namespace(api: Api, name: str) -> None:
+    """See `Cluster.prepare_namespace`."""
+    account = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
+    for answer in (
+        api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}),
+        api.ask("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account),
+    ):
+        if answer.code not in (201, 409):
+            raise ControlPlaneError(answer.message)
 
 
 def cluster_of(plane: ControlPlane, nodes: tuple[str, ...]) -> Cluster:

@@ -10,8 +10,9 @@ from podslice import Pod
 from podslice.core.errors import InputError
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.limitrange import ANNOTATION, LimitRange, apply_defaults, limit_range_from_dict
-from podslice.core.pod.limitrange_check import limit_range_errors, limit_range_refusals
+from podslice.core.pod.limitrange_check import limit_range_refusals
 from podslice.core.pod.qos import compute_qos
+from podslice.core.pod.validate_limitrange import limit_range_errors
 from tests.api.helpers import OURS, UPSTREAM, errors, gates, pod, resources, texts
 
 POD_DEFAULTS = {"PodLevelResourcesLimitRange": True}
@@ -231,7 +232,7 @@ def test_pod_level_does_not_count_without_the_gate() -> None:
             [
                 'spec.limits[0].defaultRequest[cpu]: Invalid value: "200m": '
                 "min value 400m is greater than default request value 200m",
-                'spec.limits[0].default[cpu]: Invalid value: "200m": min value 400m is greater than default value 200m',
+                'spec.limits[0].default[cpu]: Invalid value: "400m": min value 400m is greater than default value 200m',
             ],
             id="min over defaults",
         ),
@@ -240,7 +241,7 @@ def test_pod_level_does_not_count_without_the_gate() -> None:
             [
                 'spec.limits[0].defaultRequest[cpu]: Invalid value: "400m": '
                 "default request value 400m is greater than max value 200m",
-                'spec.limits[0].default[cpu]: Invalid value: "400m": default value 400m is greater than max value 200m',
+                'spec.limits[0].default[cpu]: Invalid value: "200m": default value 400m is greater than max value 200m',
             ],
             id="defaults over max",
         ),
@@ -252,6 +253,25 @@ def test_pod_level_does_not_count_without_the_gate() -> None:
             ],
             id="default request over default",
         ),
+        pytest.param(
+            container(default={"hugepages-2Mi": "4Mi"}, defaultRequest={"hugepages-2Mi": "2Mi"}),
+            [
+                'spec.limits[0].defaultRequest[hugepages-2Mi]: Invalid value: "2Mi": '
+                "default value 4Mi must equal to defaultRequest value 2Mi in hugepages-2Mi",
+            ],
+            id="two amounts of what cannot be overcommitted",
+        ),
+        pytest.param(
+            of_pods(min={"storage": "1Gi"}),
+            ['spec.limits[0].min[storage]: Invalid value: "storage": must be a standard resource for containers'],
+            id="a resource that pods do not have",
+        ),
+        pytest.param(
+            {"type": "Deployment", "max": {"storage": "1Gi"}},
+            ['spec.limits[0].type: Invalid value: "Deployment": must be a standard limit type or fully qualified'],
+            id="an unknown type",
+        ),
+        pytest.param({"type": "example.com/Type", "max": {"storage": "1Gi"}}, [], id="somebody's own type"),
     ],
 )
 def test_validation(item: dict[str, Any], expected: list[str]) -> None:

@@ -14,12 +14,22 @@ from typing import Any, NamedTuple
 
 from e2e.controlplane import Api, ControlPlane, Settings, StatusError
 from e2e.programs import find_programs
-from e2e.sharedplane import NODES, cluster_of
+from e2e.sharedplane import NODES, prepare_namespace
 
+from podslice.core.pod.limitrange import limit_range_from_dict
 from tests.cluster.compare import Difference, differences, gates_of, podslice_says, server_says
 from tests.cluster.draw import Draw
+from tests.cluster.draw_rules import RuleDraw
+from tests.cluster.rules import (
+    podslice_says_of_limit_range,
+    podslice_says_with_quota,
+    server_says_of_limit_range,
+    server_says_with_quota,
+    with_quota,
+)
 
 Gates = Mapping[str, bool]
+PODS_A_RULE = 20
 RUNTIME_CLASS = {
     "metadata": {"name": "with-overhead"},
     "handler": "any",
@@ -50,9 +60,7 @@ class Report:
 
 def dry_runs(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
     """Pods as somebody would create them."""
-    answer = api.ask("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
-    if answer.code not in (201, 409):
-        raise StatusError(answer.code, answer.body)
+    _runtime_class(api)
     draw, gates, report = Draw(seed), gates_of(overrides), Report()
     for number in range(pods):
         pod = draw.pod(f"p{number}")
@@ -61,7 +69,57 @@ def dry_runs(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
     return report
 
 
-SUITES: dict[str, Callable[[Api, int, int, Gates], Report]] = {"pods": dry_runs}
+def limit_ranges(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
+    """LimitRange objects, and pods in the namespaces of those that are good."""
+    _runtime_class(api)
+    draw, gates, report = RuleDraw(seed, rare=0.3), gates_of(overrides), Report()
+    for number in range(pods // PODS_A_RULE):
+        rule = draw.limit_range(f"r{number}")
+        server = server_says_of_limit_range(api, rule)
+        unlike = differences(server, podslice_says_of_limit_range(rule, gates))
+        report.add(Case(rule, f"LimitRange {server.verdict}", unlike))
+        if server.verdict != "accepted" or unlike:
+            continue
+        namespace = f"limits-{seed}-{number}"
+        prepare_namespace(api, namespace)
+        api.call("POST", f"/api/v1/namespaces/{namespace}/limitranges", rule)
+        kept = limit_range_from_dict(rule)
+        for position in range(PODS_A_RULE):
+            pod = draw.pod(f"p{position}")
+            answer = server_says(api, pod, namespace)
+            ours = podslice_says(pod, gates, [kept])
+            report.add(Case([rule, pod], answer.verdict, differences(answer, ours)))
+    return report
+
+
+def quotas(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
+    """Pods in namespaces with a ResourceQuota, most of them too small."""
+    _runtime_class(api)
+    draw, gates, report = RuleDraw(seed, rare=0.2), gates_of(overrides), Report()
+    for number in range(pods // PODS_A_RULE):
+        namespace = f"quota-{seed}-{number}"
+        prepare_namespace(api, namespace)
+        rule = draw.quota(f"q{number}")
+        kept = with_quota(api, namespace, rule)
+        for position in range(PODS_A_RULE):
+            pod = draw.pod(f"p{position}")
+            answer = server_says_with_quota(api, namespace, pod)
+            ours = podslice_says_with_quota(pod, gates, kept)
+            report.add(Case([rule, pod], answer.verdict, differences(answer, ours)))
+    return report
+
+
+def _runtime_class(api: Api) -> None:
+    answer = api.ask("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
+    if answer.code not in (201, 409):
+        raise StatusError(answer.code, answer.body)
+
+
+SUITES: dict[str, Callable[[Api, int, int, Gates], Report]] = {
+    "pods": dry_runs,
+    "limits": limit_ranges,
+    "quota": quotas,
+}
 
 
 def main() -> int:
@@ -80,7 +138,7 @@ def main() -> int:
         ControlPlane(find_programs(), Path(folder), Settings(NODES, gates)) as plane,
         plane.api() as api,
     ):
-        cluster_of(plane, NODES).prepare_namespace("default")
+        prepare_namespace(api, "default")
         report = SUITES[options.suite](api, options.pods, options.seed, gates)
     for what, number in report.counts.most_common():
         print(f"{number:6} {what}")

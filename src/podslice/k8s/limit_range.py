@@ -7,7 +7,7 @@ from typing import Any
 
 from podslice.core.errors import InputError
 from podslice.core.pod.limitrange import LimitRange, limit_range_from_dict
-from podslice.core.pod.limitrange_check import limit_range_errors
+from podslice.core.pod.validate_limitrange import limit_range_errors
 from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
 

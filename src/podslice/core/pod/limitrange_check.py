@@ -1,91 +1,18 @@
-"""Whether a LimitRange is valid, and whether it allows a pod (pod-level-resources 11.2)."""
+"""Whether a LimitRange allows a pod (pod-level-resources 11.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import inf
 from typing import NamedTuple
 
 from podslice.core.pod.demand import aggregate, own_limits, own_requests
-from podslice.core.pod.field_error import FieldError, duplicate, forbidden, invalid, required
 from podslice.core.pod.limitrange import CONTAINER, POD, LimitRange, LimitRangeItem
-from podslice.core.pod.limitrange_pod import GATE as POD_DEFAULTS_GATE
 from podslice.core.pod.spec import Pod, ResourceList
 from podslice.core.values.golang import INT64_MAX
 from podslice.core.values.quantity import ZERO, Quantity
 
 _LARGEST_IN_MILLI = INT64_MAX // 1000
 _OF_PODS = ("cpu", "memory")
-_VOLUME_CLAIM = "PersistentVolumeClaim"
-_ORDER = (
-    ("min", "min", "max", "min value {} is greater than max value {}"),
-    ("defaultRequest", "min", "defaultRequest", "min value {} is greater than default request value {}"),
-    ("defaultRequest", "defaultRequest", "max", "default request value {} is greater than max value {}"),
-    ("defaultRequest", "defaultRequest", "default", "default request value {} is greater than default limit value {}"),
-    ("default", "min", "default", "min value {} is greater than default value {}"),
-    ("default", "default", "max", "default value {} is greater than max value {}"),
-)
-"""Field that is blamed, the field that may not be greater, than which one, the API server's words."""
-
-
-def limit_range_errors(limit_range: LimitRange, gates: Mapping[str, bool]) -> list[FieldError]:
-    """What the API server finds wrong with a LimitRange (after its defaults); an empty list for a valid one.
-
-    The recorded decisions hold no LimitRange whose amounts contradict each other or whose types repeat; those rules
-    and texts are the ones that users of the API server report.
-    """
-    errors: list[FieldError] = []
-    seen: set[str] = set()
-    for index, item in enumerate(limit_range.spec.limits):
-        path = f"spec.limits[{index}]"
-        if item.type in seen:
-            errors.append(duplicate(f"{path}.type", item.type))
-        seen.add(item.type)
-        if item.type == POD and not gates[POD_DEFAULTS_GATE]:
-            for field, given in (("default", item.default), ("defaultRequest", item.default_request)):
-                if given:
-                    errors.append(forbidden(f"{path}.{field}", "may not be specified when `type` is 'Pod'"))
-        if item.type == _VOLUME_CLAIM and "storage" not in {**(item.min or {}), **(item.max or {})}:
-            detail = "either minimum or maximum storage value is required, but neither was provided"
-            errors.append(required(f"{path}.limits", detail))
-        errors += _order_errors(item, path)
-        errors += _ratio_errors(item, path)
-    return errors
-
-
-def _order_errors(item: LimitRangeItem, path: str) -> Iterator[FieldError]:
-    """Amounts that contradict each other: min <= defaultRequest <= default <= max, each pair for itself."""
-    amounts = {
-        "min": item.min or {},
-        "max": item.max or {},
-        "default": item.default or {},
-        "defaultRequest": item.default_request or {},
-    }
-    for field, lower, upper, text in _ORDER:
-        for name, low in amounts[lower].items():
-            high = amounts[upper].get(name, low)
-            if low > high:
-                yield invalid(f"{path}.{field}[{name}]", amounts[field][name], text.format(low, high))
-
-
-def _ratio_errors(item: LimitRangeItem, path: str) -> Iterator[FieldError]:
-    for name, ratio in (item.max_limit_request_ratio or {}).items():
-        here = f"{path}.maxLimitRequestRatio[{name}]"
-        if ratio < Quantity.of(1):
-            yield invalid(here, ratio, f"ratio {ratio} is less than 1")
-        maximum, minimum = (item.max or {}).get(name), (item.min or {}).get(name)
-        if maximum is not None and minimum is not None and minimum.nano > 0:
-            largest = _quotient(maximum.nano, minimum.nano)
-            if _quotient(ratio.nano, 10**9) > largest:
-                yield invalid(here, ratio, f"ratio {ratio} is greater than max/min = {largest:f}")
-
-
-def _quotient(dividend: int, divisor: int) -> float:
-    """Division of amounts of any size."""
-    try:
-        return dividend / divisor
-    except OverflowError:
-        return inf
 
 
 def limit_range_refusals(pod: Pod, limit_range: LimitRange, gates: Mapping[str, bool]) -> list[str]:

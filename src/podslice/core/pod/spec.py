@@ -25,7 +25,7 @@ class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
 
     requests: ResourceList | None = None
     limits: ResourceList | None = None
-    claims: list[Any] | None = None
+    claims: list[dict[str, Any]] | None = None
 
 
 class ResizePolicy(msgspec.Struct, frozen=True, rename="camel"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from podslice.core.pod.field_error import FieldError, duplicate, invalid, not_found, required
 from podslice.core.pod.names import label_problems
@@ -48,6 +49,5 @@ def claim_errors(resources: ResourceRequirements, path: str, names: Collection[s
             yield not_found(here, name, f"{_AMONG}: {', '.join(known)}" if known else f"{_AMONG} which is empty")
 
 
-def _name_and_request(claim: object) -> tuple[str, str]:
-    found = claim if isinstance(claim, dict) else {}
-    return str(found.get("name") or ""), str(found.get("request") or "")
+def _name_and_request(claim: Mapping[str, Any]) -> tuple[str, str]:
+    return str(claim.get("name") or ""), str(claim.get("request") or "")

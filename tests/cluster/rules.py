@@ -1,0 +1,90 @@
+"""LimitRange and ResourceQuota objects in a real API server: what it says about them, and about pods under them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from e2e.controlplane import Api
+
+from podslice.core.errors import InputError
+from podslice.core.pod.create import prepare_for_create
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.limitrange import LimitRange, LimitRangeItem, limit_range_from_dict
+from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.validate_limitrange import limit_range_errors
+from podslice.core.scheduling.quota import QuotaError, ResourceQuota, check_quotas, resource_quota_from_dict
+from podslice.core.values.gates import FeatureGates
+from tests.clock import until
+from tests.cluster.compare import PROFILE, Json, Said, causes, podslice_says, server_says
+
+_FIELDS = ("min", "max", "default", "default_request", "max_limit_request_ratio")
+
+
+def server_says_of_limit_range(api: Api, limit_range: Json) -> Said:
+    """A dry run."""
+    answer = api.ask("POST", "/api/v1/namespaces/default/limitranges?dryRun=All", limit_range)
+    if answer.code == 201:
+        return Said("accepted", fields=limit_fields(limit_range_from_dict(answer.body)))
+    if answer.code == 422:
+        return Said("invalid", causes(answer))
+    return Said("unreadable" if answer.code == 400 else str(answer.code), (answer.message,))
+
+
+def podslice_says_of_limit_range(limit_range: Json, gates: FeatureGates) -> Said:
+    try:
+        found = limit_range_from_dict(limit_range)
+    except InputError as error:
+        return Said("unreadable", (str(error),))
+    errors = limit_range_errors(found, gates)
+    if errors:
+        return Said("invalid", tuple(sorted(map(str, errors))))
+    return Said("accepted", fields=limit_fields(found))
+
+
+def limit_fields(limit_range: LimitRange) -> Mapping[str, Any]:
+    """Every amount, by its path."""
+    return {
+        f"[{index}].{field}[{name}]": str(amount)
+        for index, item in enumerate(limit_range.spec.limits)
+        for field in _FIELDS
+        for name, amount in (_amounts(item, field)).items()
+    }
+
+
+def _amounts(item: LimitRangeItem, field: str) -> Mapping[str, Any]:
+    return getattr(item, field) or {}
+
+
+def with_quota(api: Api, namespace: str, quota: Json) -> ResourceQuota:
+    """The quota as the API server keeps it, with its status."""
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    made = api.call("POST", path, quota)
+    api.call("PUT", f"{path}/{made['metadata']['name']}/status", {**made, "status": quota["status"]})
+    kept = api.call("GET", f"{path}/{made['metadata']['name']}")
+    return resource_quota_from_dict(kept)
+
+
+def podslice_says_with_quota(pod: Json, gates: FeatureGates, quota: ResourceQuota) -> Said:
+    said = podslice_says(pod, gates)
+    if said.verdict != "accepted":
+        return said
+    prepared = prepare_for_create(default_pod(pod_from_dict(pod), gates), gates)
+    try:
+        check_quotas(prepared, [quota], gates, PROFILE)
+    except QuotaError as error:
+        return Said("forbidden", (f"quota: {error}",))
+    return said
+
+
+def server_says_with_quota(api: Api, namespace: str, pod: Json) -> Said:
+    """A dry run, again until the admission plugin has heard of the quota's status."""
+    said: list[Said] = []
+
+    def settled() -> bool:
+        said.append(server_says(api, pod, namespace))
+        return not any("status unknown" in error for error in said[-1].errors)
+
+    asyncio.run(until(settled))
+    return said[-1]
