@@ -1,4 +1,4 @@
-"""`python -m release.schemas`: write the schemas; with `--check` only say whether they are current."""
+"""`python -m release.schemas`: write all schemas, the chart's too; with `--check` only say whether they are current."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 from podslice.contract.kinds import KINDS
 from podslice.contract.schema import make_schema
+from release.chart import values_schema
 
+CHART = Path(__file__).parents[1] / "deploy/helm/podslice/values.schema.json"
 _FOLDER = Path(__file__).parents[1] / "src/podslice/contract/schemas"
 
 
@@ -32,10 +34,20 @@ def _text(kind: str) -> str:
     return json.dumps(make_schema(kind), indent=2) + "\n"
 
 
+def chart_text() -> str:
+    """The schema of the chart's values as its file holds it."""
+    return json.dumps(values_schema(), indent=2) + "\n"
+
+
 def main() -> None:
     if "--check" not in sys.argv[1:]:
         write()
-    elif wrong := outdated():
+        CHART.write_text(chart_text(), encoding="utf-8")
+        return
+    wrong = outdated()
+    if CHART.read_text(encoding="utf-8") != chart_text():
+        wrong.append(CHART)
+    if wrong:
         names = ", ".join(path.name for path in wrong)
         sys.exit(f"not current: {names} (python -m release.schemas)")
 

@@ -19,12 +19,32 @@ def render(name: str, namespace: str = "podslice", **values: Any) -> dict[str, A
     return dict(yaml.safe_load(Renderer(namespace, values).text(f"{name}.yaml")))
 
 
+def merged(defaults: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Values over defaults as Helm puts them: maps are merged, null takes a key away, all else replaces."""
+    result = dict(defaults)
+    for name, value in values.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict) and isinstance(result.get(name), dict):
+            result[name] = merged(result[name], value)
+        else:
+            result[name] = value
+    return result
+
+
+def documents(namespace: str = "podslice", **values: Any) -> list[dict[str, Any]]:
+    """Everything of the chart as Helm would send it to the API server."""
+    renderer = Renderer(namespace, values)
+    texts = [renderer.text(path.name) for path in sorted((CHART / "templates").glob("*.yaml"))]
+    return [document for text in texts for document in yaml.safe_load_all(text) if document]
+
+
 class Renderer:
     def __init__(self, namespace: str, values: dict[str, Any]) -> None:
         chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
         defaults = yaml.safe_load((CHART / "values.yaml").read_text())
         named = {"AppVersion": chart["appVersion"], "Name": chart["name"]}
-        self._root = {"Release": {"Namespace": namespace}, "Values": defaults | values, "Chart": named}
+        self._root = {"Release": {"Namespace": namespace}, "Values": merged(defaults, values), "Chart": named}
 
     def text(self, name: str) -> str:
         source = (CHART / "templates" / name).read_text()
@@ -100,8 +120,10 @@ class Renderer:
             return term.strip('"')
         if term == ".":
             return dot
-        first = term.split(".")[1]
-        value = self._root if first in self._root else dot
-        for name in term.removeprefix(".").split("."):
+        if term.startswith("$.Files.Get "):
+            return (CHART / term.removeprefix("$.Files.Get ").strip('"')).read_text().rstrip("\n")
+        names = term.removeprefix("$").removeprefix(".").split(".")
+        value = self._root if term.startswith("$") or names[0] in self._root else dot
+        for name in names:
             value = value.get(name)
         return value

@@ -12,12 +12,13 @@ import yaml
 
 from podslice.agent.settings import settings_from_dict
 from podslice.k8s.kubeletconfig import load_config_data
-from tests.agent.chart import CHART, Renderer, render
+from tests.agent.chart import CHART, Renderer, documents, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DIGEST = "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"
 IMAGE = {"repository": "podslice", "digest": DIGEST, "pullPolicy": "IfNotPresent"}
-TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml")) if path.stem != "kubectl"]
+_MORE = ("kubectl", "monitoring")
+TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml")) if path.stem not in _MORE]
 
 
 def manifests() -> dict[str, Any]:
@@ -109,7 +110,10 @@ def test_status_is_off_the_tenants_reach() -> None:
     mount = next(one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "status-token")
     assert opened.agent.status_token_file == f"{mount['mountPath']}/token"
     assert {"name": "status-token", "secret": {"secretName": "status"}} in pod["volumes"]
-    assert pod["containers"][0]["ports"] == [{"name": "status", "containerPort": 9096}]
+    assert pod["containers"][0]["ports"] == [
+        {"name": "metrics", "containerPort": 9095},
+        {"name": "status", "containerPort": 9096},
+    ]
 
 
 def test_chart_values_arrive() -> None:
@@ -117,11 +121,12 @@ def test_chart_values_arrive() -> None:
     values = {
         "image": {"repository": "registry.example/podslice", "digest": "sha256:1", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "secret"}],
-        "agent": {"profile": "kubelet-1.36", "resources": {}},
+        "agent": {"profile": "kubelet-1.36", "resources": {"cpuManagerPolicy": "none"}},
         "observe": True,
         "hostNetwork": True,
         "metricsPort": 9999,
         "metricsFrom": [{"podSelector": {}}],
+        "monitoring": {"podMonitor": True, "prometheusRule": True, "dashboard": True, "labels": {"release": "x"}},
         "statusPort": 9097,
         "statusSecret": "status",
         "kubectlRights": False,
@@ -155,7 +160,12 @@ def test_chart_values_arrive() -> None:
     ]
     assert (pod["hostNetwork"], container["livenessProbe"]["httpGet"]["host"]) == (True, "127.0.0.1")
     assert render("networkpolicy", **values)["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
-    assert container["resources"] == {"limits": {"memory": "1Gi"}}
+    assert container["resources"]["limits"] == {"memory": "1Gi"}
+    watched = [one for one in documents("other", **values) if one["metadata"].get("labels", {}).get("release")]
+    assert [(one["kind"], one["metadata"]["namespace"]) for one in watched] == [
+        ("PodMonitor", "other"),
+        ("PrometheusRule", "other"),
+    ]
     configured = yaml.safe_load(render("configmap", "other", **values)["data"]["agent.yaml"])
     assert settings_from_dict(configured).agent.profile == "kubelet-1.36"
     assert settings_from_dict(configured).agent.address() == ("127.0.0.1", 9999)
@@ -181,7 +191,8 @@ _READ, _FAIL = [(["pods"], ["list", "watch"]), (["events"], ["create"])], [(["po
 
 
 @pytest.mark.parametrize(("sources", "refusals", "rules"), [
-    ({"kubelet": {"everySeconds": 5}}, "fail", [(["nodes/pods"], ["get"])]), ({"manifests": "/m"}, "fail", []),
+    ({"apiServer": False, "kubelet": {"everySeconds": 5}}, "fail", [(["nodes/pods"], ["get"])]),
+    ({"apiServer": False, "manifests": "/m"}, "fail", []),
     ({"apiServer": True}, "fail", _FAIL + _READ), ({"apiServer": True}, "hold", _READ),
 ])  # fmt: skip
 def test_rights_follow_the_sources(sources: dict[str, Any], refusals: str, rules: list[Any]) -> None:

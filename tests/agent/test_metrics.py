@@ -146,6 +146,7 @@ def test_names_types_and_labels(tmp_path: Path) -> None:
             assert types.get(name) == kind, name
             assert labels_of(values, name, kind) == labels, name
         assert {name for name in types if name not in KUBELET | OWN} == set()
+        assert set(re.findall(r"^# HELP (\S+) \S", world.metrics.text().decode(), re.MULTILINE)) == set(types)
         assert values["kubelet_topology_manager_admission_requests_total"] == 4
         assert values["kubelet_topology_manager_admission_errors_total"] == 2
         assert values["kubelet_topology_manager_admission_duration_ms_count"] == 4

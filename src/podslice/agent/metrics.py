@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from podslice.agent.metrichelp import HELP
 from podslice.agent.owner import Owner
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
 from podslice.core.node import Node
@@ -90,6 +91,9 @@ class Metrics:
             "podslice_drift", "Differences found between decisions and cgroups.", ["kind"], registry=registry
         )
         self.repaired = Counter("podslice_drift_repaired", "Differences repaired.", ["kind"], registry=registry)
+        for kind in ("cpus", "mems", "quota", "memory"):
+            self.drift.labels(kind)
+            self.repaired.labels(kind)
         self.strangers = Counter(
             "podslice_strangers", "Containers found that were created without us.", registry=registry
         )
@@ -248,7 +252,7 @@ def _full_name(name: str) -> str:
 def _family(full: str, kind: str, values: Mapping[Labels, float]) -> str:
     texts = {_text(labels): value for labels, value in values.items()}
     lines = [f"{full}{labels} {float(value)}" for labels, value in sorted(texts.items())]
-    return "\n".join((f"# TYPE {full} {kind}", *lines)) + "\n"
+    return "\n".join((f"# HELP {full} {HELP[full]}", f"# TYPE {full} {kind}", *lines)) + "\n"
 
 
 def _text(labels: Labels) -> str:

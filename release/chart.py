@@ -1,0 +1,70 @@
+"""The schema of the chart's values: `agent` is made of the agent's own settings, so that Helm knows each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from podslice.agent.settings import AgentSettings
+
+SET_BY_THE_CHART = ("metricsAddress", "statusAddress", "statusTokenFile")
+"""What other values say; in `agent` they would be there twice."""
+
+Schema = dict[str, Any]
+_BOOL: Schema = {"type": "boolean"}
+_TEXT: Schema = {"type": "string"}
+_PATH: Schema = {"type": "string", "pattern": "^/"}
+_LIST_OF_OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
+
+
+def values_schema() -> Schema:
+    """What `helm install` accepts as values."""
+    _, parts = msgspec.json.schema_components([AgentSettings])
+    settings = parts.pop("AgentSettings")
+    for name in SET_BY_THE_CHART:
+        del settings["properties"][name]
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart podslice",
+        **_object(
+            image=_object(
+                repository=_TEXT,
+                digest={"type": "string", "pattern": "^(sha256:.+)?$", "description": "required, sha256:…"},
+                pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
+            ),
+            imagePullSecrets=_LIST_OF_OBJECTS,
+            agent=settings,
+            observe=_BOOL,
+            hostNetwork=_BOOL,
+            metricsPort=_port(1),
+            metricsFrom=_LIST_OF_OBJECTS,
+            monitoring=_object(
+                podMonitor=_BOOL,
+                prometheusRule=_BOOL,
+                dashboard=_BOOL,
+                labels={"type": "object", "additionalProperties": _TEXT},
+            ),
+            statusPort=_port(0),
+            statusSecret=_TEXT,
+            kubectlRights=_BOOL,
+            podCgroup={"type": "string", "pattern": "^[^/].*$"},
+            hostPaths={
+                "type": "array",
+                "items": {**_object(name=_TEXT, path=_PATH, writable=_BOOL, type=_TEXT), "required": ["name", "path"]},
+            },
+            nodeSelector={"type": "object", "additionalProperties": _TEXT},
+            tolerations=_LIST_OF_OBJECTS,
+            podResources={"type": "object"},
+            **{"global": {"type": "object", "description": "of a chart that has this one as a part; not read"}},
+        ),
+        "$defs": parts,
+    }
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _port(least: int) -> Schema:
+    return {"type": "integer", "minimum": least, "maximum": 65535}
