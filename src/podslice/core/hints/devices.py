@@ -64,13 +64,12 @@ class Coverage:
         """
         reach = self._reach(available, count - reusable.bit_count())
         needs = (reach, *self._touching(reusable)) if reusable else (reach,)
-        if not all_met(needs, self._mask):
-            return None
         singles = 0
-        for node in self.nodes:
-            there = self.on_node.get(node, 0)
-            if reach.values[node] >= reach.amount and not reusable & ~there:
+        for node, found in reach.values.items():
+            if found >= reach.amount and not reusable & ~self.on_node.get(node, 0):
                 singles |= 1 << node
+        if not singles and not all_met(needs, self._mask):
+            return None
         open_nodes = self._mask if len(self.nodes) > 1 else 0
         smallest, proven = self._smallest(count)
         return HintSet(self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, proven=proven, purse=purse)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hint import enumerate_masks
 from podslice.core.hints.hintset import HintSet
-from podslice.core.hints.needs import Need
-from podslice.core.hints.search import Purse, fewest, purse_over
+from podslice.core.hints.needs import Need, all_met
+from podslice.core.hints.search import Purse, Size, fewest, purse_over
 from podslice.core.machine.memory import MachineState
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.golang import U64
@@ -48,11 +48,11 @@ class Groups(NamedTuple):
 
     def violated_by(self, mask: Bits) -> bool:
         """True when several nodes are asked for and one is in use alone or in another group (1.6 e, 1.8.3)."""
-        return mask.bit_count() > 1 and mask & self.used != mask & self.members.get(mask, 0)
+        return mask & (mask - 1) != 0 and mask & self.used != mask & self.members.get(mask, 0)
 
     def broken_by(self, mask: Bits) -> bool:
         """True for a single node of a group (1.6 d)."""
-        return mask.bit_count() == 1 and mask & self.grouped != 0
+        return mask & (mask - 1) == 0 and mask & self.grouped != 0
 
 
 def memory_hints(
@@ -77,7 +77,7 @@ def memory_hints(
     if wraps:
         return _wrapped_hints(machine, request, reuse)
     room = _Room(machine, request)
-    smallest = fewest(room.nodes, room.sizes, purse=purse_over(room.nodes, purse))
+    smallest = room.smallest(purse)
     if smallest is None:
         return None
     groups = Groups.of(machine)
@@ -91,7 +91,7 @@ def memory_hints(
                 singles |= mask
     open_nodes = room.nodes & ~groups.used
     needs = room.needs
-    if open_nodes & (open_nodes - 1) == 0 or not all(need.met_by(open_nodes) for need in needs):
+    if open_nodes & (open_nodes - 1) == 0 or not (open_nodes & room.alone or all_met(needs, open_nodes)):
         open_nodes = 0
     if not (singles or multis or open_nodes):
         return None
@@ -108,12 +108,13 @@ def memory_hints(
 
 
 class _Room:
-    """What the nodes of a machine offer for one request: `sizes` when empty, `needs` as they are; `alone` are the
-    nodes on which it fits."""
+    """What the nodes of a machine offer for one request: `sizes` when empty, `needs` as they are; `large` are the nodes
+    that would do alone when empty, `alone` those that do."""
 
     def __init__(self, machine: MachineState, request: Request) -> None:
         self.nodes: Bits = 0
         self.alone: Bits = 0
+        self.large: Bits = 0
         free: dict[str, dict[int, int]] = {name: {} for name in request}
         sizes: dict[str, dict[int, int]] = {name: {} for name in request}
         wants = list(request.items())
@@ -122,7 +123,7 @@ class _Room:
             bit = 1 << node
             self.nodes |= bit
             tables = state.memory_map or {}
-            fits = True
+            fits = large = True
             for name, amount in wants:
                 table = tables.get(name)
                 if table is None:
@@ -131,15 +132,21 @@ class _Room:
                     left, size = table.free, table.allocatable
                 free[name][node] = left
                 sizes[name][node] = size
-                if left < amount or size < amount:
-                    fits = False
+                fits = fits and left >= amount
+                large = large and size >= amount
                 if left > size:
                     overfull = True
-            if fits:
-                self.alone |= bit
+            if large:
+                self.large |= bit
+                if fits:
+                    self.alone |= bit
         self.sizes = tuple([Need(sizes[name], amount) for name, amount in wants])
         self._free = {name: Need(free[name], amount) for name, amount in wants}
         self.needs = tuple(self._free.values()) + (self.sizes if overfull else ())
+
+    def smallest(self, purse: Purse | None) -> Size | None:
+        """How many nodes are large enough at least; None when even all are not."""
+        return Size(1, True) if self.large else fewest(self.nodes, self.sizes, purse=purse_over(self.nodes, purse))
 
     def holds(self, mask: Bits, reuse: Request | None) -> bool:
         """True when the nodes of a mask are large enough and have, with what may be reused, enough free."""

@@ -156,13 +156,16 @@ class DeviceManager:
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
         """Hints for one container (memory-device 2.6)."""
         self.remove_stale()
+        requests = self._requests(container)
+        if not requests:
+            return {}
         held = self.state.of(pod.uid, container.name)
         reusable = self.state.reusable.get(pod.uid, {})
         return {
             resource: self._hints(
                 resource, count, held[resource].devices if resource in held else 0, reusable.get(resource, 0)
             )
-            for resource, count in self._requests(container).items()
+            for resource, count in requests.items()
         }
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
@@ -216,19 +219,17 @@ class DeviceManager:
 
         In the order of the specification; upstream starts somewhere in it, mostly at the beginning.
         """
-        limits = container.spec.resources.limits
-        if not limits or not self.state.pools:
+        if not container.limits or not self.state.pools:
             return {}
-        return {
-            resource: amount.value() for resource, amount in limits.items() if self.state.is_device_resource(resource)
-        }
+        return {name: count for name, count in container.limits.items() if self.state.is_device_resource(name)}
 
     # Allocation
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         """Give a container the devices its limits name
         (memory-device 2.7). Raises `AdmissionError` without a reason."""
-        self.state = self.state.leave_reusable(only(self.state.reusable, (pod.uid,)))
+        if self.state.reusable:
+            self.state = self.state.leave_reusable(only(self.state.reusable, (pod.uid,)))
         requests = self._requests(container)
         if not requests:
             return
@@ -243,7 +244,8 @@ class DeviceManager:
             if not self.context.quirks.failed_container_keeps_devices:
                 self.state = before
             raise
-        self._update_reusable(pod.uid, container)
+        if container.plain_init or self.state.reusable:
+            self._update_reusable(pod.uid, container)
         if any(taken):
             self.state = self.state.written()
 
@@ -390,7 +392,7 @@ class DeviceManager:
             return
         changed = context.take_leftovers(self.name)
         records = self.state.records
-        if not context.quirks.reuse_outlives_pod:
+        if self.state.reusable and not context.quirks.reuse_outlives_pod:
             self.state = self.state.leave_reusable(only(self.state.reusable, context.active))
         gone = [
             uid for uid in (records if changed is None else changed) if uid in records and uid not in context.active

@@ -8,18 +8,48 @@ node, so that hint generation and allocation only read integers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from podslice.core.pod.demand import is_pod_level_resources_set
+from podslice.core.pod.demand import HUGEPAGES_PREFIX, is_pod_level_resources_set
 from podslice.core.pod.qos import is_container_equivalent_guaranteed, pod_qos
-from podslice.core.pod.spec import Container, Pod, is_restartable_init
-from podslice.core.values.golang import wrap_int64
+from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
+from podslice.core.values.golang import U64, wrap_int64
 from podslice.core.values.quantity import Quantity
+
+_INT64 = 1 << 63
+_NANO = 10**9
+
+
+class MemoryRequest(NamedTuple):
+    """Bytes by resource, of `memory` and huge pages, as unsigned 64-bit numbers. `readable`: upstream can represent
+    all of them; `exact`: and reads them however they are written."""
+
+    amounts: dict[str, int]
+    readable: bool = True
+    exact: bool = True
+
+    @classmethod
+    def of(cls, resources: ResourceList | None) -> MemoryRequest:
+        """The request of a container or a pod."""
+        amounts: dict[str, int] = {}
+        readable = exact = True
+        for name, quantity in (resources or {}).items():
+            if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):
+                continue
+            size = quantity.as_int64()
+            if size is None:
+                size, rest = divmod(quantity.nano, _NANO)
+                exact = False
+                readable = readable and not rest and -_INT64 <= size < _INT64
+            amounts[name] = size & U64
+        return cls(amounts, readable, exact)
 
 
 class AdmissionContainer(msgspec.Struct, frozen=True):
     """One init or app container. `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (cpu-topology 5.2).
+    `memory` is its own request, `limits` are whole units of what else its limits name.
 
     `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
     containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
@@ -31,6 +61,8 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     exclusive_cpus: int
     guaranteed: bool
     isolated: bool
+    memory: MemoryRequest
+    limits: dict[str, int]
     spec: Container
 
     @property
@@ -108,6 +140,8 @@ def _container(container: Container, *, init: bool, pod_guaranteed: bool, manage
         exclusive_cpus=integral_cpus(requests.get("cpu")) if eligible else 0,
         guaranteed=guaranteed,
         isolated=guaranteed and integral_cpus(limits.get("cpu")) > 0,
+        memory=MemoryRequest.of(requests),
+        limits={name: amount.value() for name, amount in limits.items() if name not in ("cpu", "memory")},
         spec=container,
     )
 

@@ -6,16 +6,12 @@ Requests count, not limits, and only `memory` and huge pages. Amounts are unsign
 from __future__ import annotations
 
 from podslice.core.errors import AdmissionError, RefusalKind
-from podslice.core.pod.demand import HUGEPAGES_PREFIX
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.spec import ResourceList
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod, MemoryRequest
 from podslice.core.quirks import Quirks
-from podslice.core.values.golang import U64
 
 Amounts = dict[str, int]
 """Bytes by resource."""
 _INT64 = 1 << 63
-_NANO = 10**9
 _NOT_INT64 = RefusalKind("not-int64", "[memorymanager] failed to represent quantity as int64")
 
 
@@ -27,7 +23,7 @@ def container_memory(pod: AdmissionPod, container: AdmissionContainer, quirks: Q
     """
     if pod.managed and not container.guaranteed:
         return {}
-    return _amounts(container.spec.resources.requests, quirks)
+    return _amounts(container.memory, quirks)
 
 
 def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
@@ -37,7 +33,7 @@ def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
     """
     if pod.managed:
         resources = pod.spec.spec.resources
-        own = _amounts(resources.requests if resources else None, quirks)
+        own = _amounts(MemoryRequest.of(resources.requests if resources else None), quirks)
         return {name: size for name, size in own.items() if 0 < size < _INT64}
     apps: Amounts = {}
     sidecars: Amounts = {}
@@ -53,16 +49,7 @@ def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
     return {name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()}
 
 
-def _amounts(resources: ResourceList | None, quirks: Quirks | None) -> Amounts:
-    exact_text = quirks is not None and quirks.inexact_memory_is_refused
-    amounts: Amounts = {}
-    for name, quantity in (resources or {}).items():
-        if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):
-            continue
-        size = quantity.as_int64()
-        if size is None:
-            size, rest = divmod(quantity.nano, _NANO)
-            if exact_text or rest or not -_INT64 <= size < _INT64:
-                raise AdmissionError(_NOT_INT64)
-        amounts[name] = size & U64
-    return amounts
+def _amounts(request: MemoryRequest, quirks: Quirks | None) -> Amounts:
+    if not request.readable or (not request.exact and quirks is not None and quirks.inexact_memory_is_refused):
+        raise AdmissionError(_NOT_INT64)
+    return request.amounts

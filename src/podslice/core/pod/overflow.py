@@ -47,7 +47,12 @@ def overflowing_amount(pod: Pod, gates: Mapping[str, bool]) -> str:
 
 
 def _largest(parts: Iterable[ResourceRequirements]) -> int:
-    return max((abs(amount.nano) for part in parts for _, amount in _amounts(part)), default=0)
+    largest = 0
+    for part in parts:
+        for amounts in (part.requests, part.limits):
+            if amounts:
+                largest = max(largest, *[abs(amount.nano) for amount in amounts.values()])
+    return largest
 
 
 def _amounts(resources: ResourceRequirements) -> Iterable[tuple[str, Quantity]]:
