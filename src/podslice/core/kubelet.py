@@ -24,12 +24,11 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.cpu import Content as CPUContent
 from podslice.core.managers.cpu import ReconciledContainer
-from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_records import DeviceContent
 from podslice.core.managers.devices import Content as DeviceFile
 from podslice.core.managers.devices import device_capacity
 from podslice.core.managers.memory import Content as MemoryContent
-from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_rules import Counted, NodeRules
 from podslice.core.managers.node_state import NodeState, RuntimeContainer
 from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -138,7 +137,7 @@ class Kubelet:
         self.granted: dict[str, PodAllocation] = {}
         self.conditions: dict[str, ResizeCondition] = {}
         self._rules: NodeRules | None = None
-        self._resources: tuple[dict[str, DevicePool], NodeResources, dict[str, int]] | None = None
+        self._resources: Counted | None = None
         self._view: tuple[tuple[object, ...], NodeView] | None = None
         self.devices = devices or DeviceInventory()
         self.quirks = quirks
@@ -167,7 +166,8 @@ class Kubelet:
         made.devices, made.quirks = rules.inventory, rules.quirks
         made.machine, made.config = rules.machine, rules.config
         made.preempted = ()
-        made._resources = made._device_content = None
+        made._resources = rules.counted
+        made._device_content = None
         made._view = None if kept is None else kept.view
         made.running = True
         manager = made.manager = ContainerManager.of(rules)
@@ -192,7 +192,7 @@ class Kubelet:
     def rules(self) -> NodeRules:
         """What this kubelet decides by, once it has started."""
         if self._rules is None:
-            manager, state = self.manager, self.manager.device.state
+            manager = self.manager
             self._rules = NodeRules(
                 machine=self.machine,
                 config=self.config,
@@ -207,9 +207,7 @@ class Kubelet:
                 merger=manager.topology.merger,
                 predicates=self.predicates,
                 cgroup_version=self.cgroup_version,
-                resources=self.node_resources(),
-                amounts=self._amounts(),
-                pools=state.pools,
+                counted=self._counted(),
             )
         return self._rules
 
@@ -403,12 +401,14 @@ class Kubelet:
         verdict = general_predicates(
             view,
             others,
-            NodeObject(self.node_resources().allocatable, amounts=self._amounts()),
+            self._counted().node,
             devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
         )
         if verdict.refusal is not None:
             raise AdmissionError(verdict.refusal.kind, **verdict.refusal.facts)
         context = self.manager.context
+        if not pod.pod_level:
+            return verdict
         if not (context.sources_ready or context.gates["PodLevelResources"] or self.quirks.running_pods_need_the_gate):
             return verdict
         unsupported = pod_level_refusal(pod.spec, context.gates, self.quirks, cgroup_version=self.cgroup_version)
@@ -468,20 +468,11 @@ class Kubelet:
 
     def node_resources(self) -> NodeResources:
         """Capacity and allocatable as the Node object shows them."""
-        pools = self.manager.device.state.pools
-        if self._rules is not None and self._rules.pools is pools:
-            return self._rules.resources
-        return self._counted(pools)[1]
+        return self._counted().resources
 
-    def _amounts(self) -> dict[str, int]:
-        """What is allocatable, as the predicates count it."""
+    def _counted(self) -> Counted:
         pools = self.manager.device.state.pools
-        if self._rules is not None and self._rules.pools is pools:
-            return self._rules.amounts
-        return self._counted(pools)[2]
-
-    def _counted(self, pools: dict[str, DevicePool]) -> tuple[dict[str, DevicePool], NodeResources, dict[str, int]]:
-        if self._resources is None or self._resources[0] is not pools:
+        if self._resources is None or self._resources.pools is not pools:
             report = device_capacity(pools)
             found = node_resources(
                 self.machine,
@@ -490,16 +481,19 @@ class Kubelet:
                 device_capacity=report.capacity,
                 device_allocatable=report.allocatable,
             )
-            self._resources = pools, found, amounts(found.allocatable)
+            node = NodeObject(found.allocatable, amounts=amounts(found.allocatable))
+            self._resources = Counted(pools, found, node)
         return self._resources
 
     def remove_pod(self, uid: str) -> None:
         """The pod is gone: its containers stop, then it leaves the active pods."""
+        topology = self.manager.topology
         if not self.quirks.reuse_outlives_pod:
-            self.manager.topology.forget(uid)
-        for status in self.statuses.get(uid, {}).values():
-            if not status.removed:
-                self.manager.topology.remove_container(uid, status.id)
+            topology.forget(uid)
+        else:
+            for status in self.statuses.get(uid, {}).values():
+                if not status.removed:
+                    topology.remove_container(uid, status.id)
         self._leave(uid)
 
     def _leave(self, uid: str) -> None:

@@ -105,14 +105,21 @@ class Accumulator:
         Where a core is listed several times, because it or its parent has several parents, all are sorted before the
         first is used, as taking it changes the others.
         """
-        level = "sockets" if self.packer.numa_first else "numa_nodes"
-        topology = self.topology
-        if not topology.cores_nest or (self.packer.lists_twice and not topology.packages_nest):
+        level = self._parent_level
+        if self._lists_cores_again():
             yield self._nested(self.sockets() if self.packer.numa_first else self.numas(), level, "cores")
             return
-        children = topology.children(level, "cores")
+        children = self.topology.children(level, "cores")
         for parent in self._parents_of_cores():
             yield self._order(children[parent])
+
+    @property
+    def _parent_level(self) -> str:
+        return "sockets" if self.packer.numa_first else "numa_nodes"
+
+    def _lists_cores_again(self) -> bool:
+        topology = self.topology
+        return not topology.cores_nest or (self.packer.lists_twice and not topology.packages_nest)
 
     def _parents_of_cores(self) -> list[int]:
         """Sockets or NUMA nodes in order; where only one has free CPUs, which is the rule, nothing is sorted."""
@@ -166,11 +173,25 @@ class Accumulator:
 
     def take_whole_cores(self) -> None:
         """Take wholly free cores while they fit the need."""
-        average = self.packer.core_size
-        for cores in self._cores_by_parent():
-            self._take_whole(cores, self.topology.cores, average)
+        for cores in self._whole_cores():
+            self._take_all(cores)
             if self.need < 1:
                 return
+
+    def _whole_cores(self) -> Iterator[list[Bits]]:
+        """The wholly free cores of `_cores_by_parent`. A core that is free has as many free CPUs as CPUs, so that those
+        of one parent need no other order than their size and id."""
+        average = self.packer.core_size
+        if self._lists_cores_again():
+            for order in self._cores_by_parent():
+                yield self._whole([self.topology.cores[key] for key in order], average)
+            return
+        children = self.topology.children(self._parent_level, "cores")
+        for parent in self._parents_of_cores():
+            whole = self._whole([cpus for _, cpus in children[parent]], average)
+            if average is None:
+                whole.sort(key=int.bit_count)
+            yield whole
 
     def _is_whole(self, cpus: Bits, average: int | None) -> bool:
         free = cpus & self.free
@@ -181,11 +202,16 @@ class Accumulator:
         return any(cpus.bit_count() <= need and self._is_whole(cpus, average) for cpus in objects.values())
 
     def _take_whole(self, order: list[int], objects: Mapping[int, Bits], average: int | None = None) -> None:
-        free, need, result = self.free, self.need, self.result
+        self._take_all(self._whole([objects[key] for key in order], average))
+
+    def _whole(self, objects: list[Bits], average: int | None) -> list[Bits]:
+        free = self.free
         if average is None:
-            whole = [cpus for key in order if (cpus := objects[key]) & free == cpus]
-        else:
-            whole = [cpus for key in order if ((cpus := objects[key]) & free).bit_count() == average]
+            return [cpus for cpus in objects if cpus & free == cpus]
+        return [cpus for cpus in objects if (cpus & free).bit_count() == average]
+
+    def _take_all(self, whole: list[Bits]) -> None:
+        free, need, result = self.free, self.need, self.result
         for cpus in whole:
             size = cpus.bit_count()
             if need >= size:

@@ -67,23 +67,25 @@ def gates_refused(error: GateError) -> StartError:
 class ContainerManager:
     """One node's managers. After a successful `start`, `device`, `cpu`, `memory` and `topology` are ready.
 
-    While a start is under way or has failed, `cpu_manager`, `memory_manager` and `reservation` (node allocatable
-    reservation) are None until their step is reached.
+    While a start is under way or has failed, `cpu` and `memory` are not set and `reservation` (node allocatable
+    reservation) is None until their step is reached.
     """
 
     __slots__ = (
         "config",
         "context",
-        "cpu_manager",
+        "cpu",
         "device",
         "inventory",
         "machine",
-        "memory_manager",
+        "memory",
         "quirks",
         "reservation",
         "restored",
         "topology",
     )
+    cpu: CPUManager
+    memory: MemoryManager
     topology: TopologyManager
 
     def __init__(
@@ -96,8 +98,6 @@ class ContainerManager:
         self.context = NodeContext(FeatureGates.from_overrides({}, fixes=quirks.fix_gates), quirks)
         self.reservation: Mapping[str, Quantity] | None = None
         self.device = DeviceManager((), self.context)
-        self.cpu_manager: CPUManager | None = None
-        self.memory_manager: MemoryManager | None = None
         self.restored: frozenset[str] = frozenset()
         """State files that were there at the start."""
 
@@ -109,21 +109,21 @@ class ContainerManager:
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
         context = made.context = NodeContext(rules.gates, rules.quirks)
         made.device = DeviceManager(rules.machine_nodes, context)
-        cpu = made.cpu_manager = CPUManager(rules.cpu, context)
-        memory = made.memory_manager = MemoryManager(rules.memory, context)
+        cpu = made.cpu = CPUManager(rules.cpu, context)
+        memory = made.memory = MemoryManager(rules.memory, context)
         providers: list[HintProvider] = [made.device, cpu, memory]
         made.topology = TopologyManager(context, providers, rules.merger, rules.config.topology_manager_scope)
         return made
 
     @property
-    def cpu(self) -> CPUManager:
-        assert self.cpu_manager is not None, "the container manager is not started"
-        return self.cpu_manager
+    def cpu_manager(self) -> CPUManager | None:
+        """`cpu`, if the start came so far."""
+        return getattr(self, "cpu", None)
 
     @property
-    def memory(self) -> MemoryManager:
-        assert self.memory_manager is not None, "the container manager is not started"
-        return self.memory_manager
+    def memory_manager(self) -> MemoryManager | None:
+        """`memory`, if the start came so far."""
+        return getattr(self, "memory", None)
 
     @property
     def pod_level(self) -> bool:
@@ -162,13 +162,13 @@ class ContainerManager:
             MemoryRules.of(self.machine, self.config, reservations.total, quirks=self.quirks, pod_level=self.pod_level),
             self.context,
         )
-        self.cpu_manager = cpu
+        self.cpu = cpu
         self._start_cpu_manager(cpu, files, containers)
         self._start_memory_manager(memory, files, containers)
         validate_node_allocatable(reservations.total, self.machine)
         self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
         self.device.start(devices or self._device_content(files.get(DEVICE_STATE_FILE)), running)
-        self.memory_manager = memory
+        self.memory = memory
         providers: list[HintProvider] = [self.device, cpu, memory]
         self.topology = TopologyManager(self.context, providers, merger, self.config.topology_manager_scope)
 

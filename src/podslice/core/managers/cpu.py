@@ -87,7 +87,7 @@ class CPUManager:
         self.rules = rules
         self.context = context
         self.state = state or CPUState()
-        self.filed: Content | None = self.file_content
+        self.filed: Content | None = None
         self._encoder: CPUStateEncoder | None = None
 
     @property
@@ -104,7 +104,7 @@ class CPUManager:
     def start(self, state: CPUState, containers: ContainerIds) -> None:
         """Go to work on a restored and validated state (cpu-topology 8.6)."""
         self.state = replace(state, containers=containers)
-        if self.static:
+        if self.rules.static:
             metrics = self.context.metrics
             metrics[SHARED_POOL] = 1000 * self.assignable.bit_count()
             metrics[EXCLUSIVE] = state.assigned().bit_count()
@@ -121,7 +121,7 @@ class CPUManager:
 
     @property
     def static(self) -> bool:
-        return self.rules.policy == "static"
+        return self.rules.static
 
     @property
     def options(self) -> CPUPolicyOptions:
@@ -135,15 +135,16 @@ class CPUManager:
     @property
     def allocatable(self) -> Bits:
         """The CPUs it may give away."""
-        return self.topology.all_cpus & ~self.reserved if self.static else 0
+        return self.rules.topology.all_cpus & ~self.reserved if self.static else 0
 
     # Hints
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
         """Hints for one container (cpu-topology 7.1)."""
-        if not self.static:
+        if not self.rules.static:
             return None
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         count = container.exclusive_cpus
         if not count or pod.ignored:
             return None
@@ -156,9 +157,10 @@ class CPUManager:
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole (cpu-topology 7.2)."""
-        if not self.static:
+        if not self.rules.static:
             return None
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         if not pod.cpus or pod.ignored:
             return None
         if pod.managed:
@@ -184,11 +186,11 @@ class CPUManager:
 
     def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
         hints = cpu_topology_hints(
-            self.topology,
+            self.rules.topology,
             available,
             reusable,
             count,
-            align_by_socket=self.options.align_by_socket,
+            align_by_socket=self.rules.options.align_by_socket,
             sockets_first=self.rules.picker.sockets_first,
         )
         return hints or []
@@ -197,9 +199,10 @@ class CPUManager:
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         """Give a container its exclusive CPUs, if it is entitled to any (cpu-topology 6.2). Raises `AdmissionError`."""
-        if not self.static:
+        if not self.rules.static:
             return
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         if not container.exclusive_cpus or pod.ignored:
             return
         count = self.context.count
@@ -210,17 +213,17 @@ class CPUManager:
             count(_ERRORS)
             if self.rules.pod_level:
                 count(_NODE_ERRORS)
-            if self.options.full_pcpus_only:
+            if self.rules.options.full_pcpus_only:
                 count(_MISALIGNED_SMT)
             raise
-        if self.options.full_pcpus_only:
+        if self.rules.options.full_pcpus_only:
             count(_ALIGNED_SMT)
         self._update_reusable(pod.uid, container, cpus)
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
         held = self.state.assignment(pod.uid, container.name)
         reusable = self.state.reusable.get(pod.uid, 0)
-        if self.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
+        if self.rules.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
             self._check_smt(container.exclusive_cpus, reusable)
         if held is not None:
             return held
@@ -235,7 +238,7 @@ class CPUManager:
         free = self.state.default & ~self.rules.reserved_physical
         if not self.context.quirks.smt_check_ignores_reusable:
             free |= reusable
-        check_smt_alignment(count, free.bit_count(), self.topology.cpus_per_core)
+        check_smt_alignment(count, free.bit_count(), self.rules.topology.cpus_per_core)
 
     def _take_from_default(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
         pool = self.assignable | reusable
@@ -244,7 +247,7 @@ class CPUManager:
         if not left and not self.context.quirks.strict_reservation_empties_pool:
             raise AdmissionError(_NOTHING_LEFT)
         self.state = self.state.with_default(left)
-        if self.topology.is_uncore_aligned(cpus):
+        if self.rules.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)
         self.context.count(SHARED_POOL, -1000 * cpus.bit_count())
         self.context.count(EXCLUSIVE, cpus.bit_count())
@@ -257,9 +260,10 @@ class CPUManager:
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
         """Give a pod with pod-level resources its bubble and divide it (cpu-topology 6.4). Raises `AdmissionError`."""
-        if not self.static:
+        if not self.rules.static:
             return
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         if not pod.cpus or self._runs(pod):
             return
         try:
@@ -272,7 +276,7 @@ class CPUManager:
 
     def _allocate_bubble(self, pod: AdmissionPod, affinity: Hint) -> None:
         self._check_shared_pool(pod)
-        if self.options.full_pcpus_only:
+        if self.rules.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)
         bubble = self._take_from_default(pod.cpus, affinity, 0)
         self.state = self.state.with_bubble(pod.uid, bubble)
@@ -349,7 +353,7 @@ class CPUManager:
             self._remove(uid, name)
 
     def _remove(self, uid: str, name: str) -> None:
-        if self.static:
+        if self.rules.static:
             self._release(uid, name)
         self.state = self.state.stop(uid, name)
 
@@ -400,9 +404,10 @@ class CPUManager:
 
     def reconcile(self, containers: Iterable[ReconciledContainer]) -> list[tuple[str, Bits]]:
         """One reconcile pass (cpu-topology 6.7): the (container id, CPUs) to send to the runtime, in order."""
-        if not self.static:
+        if not self.rules.static:
             return []
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         updates = []
         for status in containers:
             if not status.running or status.id is None:

@@ -22,6 +22,7 @@ class CPURules(msgspec.Struct, frozen=True):
     reserved_physical: Bits
     pod_level: bool
     picker: Picker
+    static: bool
 
     @classmethod
     def of(
@@ -37,4 +38,5 @@ class CPURules(msgspec.Struct, frozen=True):
         """The rules of a policy."""
         options = options or CPUPolicyOptions()
         physical = whole_objects(topology.cores, reserved)
-        return cls(topology, policy, options, reserved, physical, pod_level, Picker(topology, options, quirks))
+        picker = Picker(topology, options, quirks)
+        return cls(topology, policy, options, reserved, physical, pod_level, picker, static=policy == "static")

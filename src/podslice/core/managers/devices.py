@@ -155,7 +155,8 @@ class DeviceManager:
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
         """Hints for one container (memory-device 2.6)."""
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         requests = self._requests(container)
         if not requests:
             return {}
@@ -170,7 +171,8 @@ class DeviceManager:
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole (memory-device 2.6)."""
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         if not any(self._requests(container) for container in pod.containers):
             return {}
         held = self.state.of_pod(pod.uid)
@@ -233,7 +235,8 @@ class DeviceManager:
         requests = self._requests(container)
         if not requests:
             return
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         before = self.state
         try:
             taken = [

@@ -66,7 +66,7 @@ class MemoryManager:
         self.rules = rules
         self.context = context
         self.state = state or MemoryState()
-        self.filed: Content | None = self.file_content
+        self.filed: Content | None = None
         self._encoder: MemoryStateEncoder | None = None
 
     def start(self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str) -> None:
@@ -167,9 +167,10 @@ class MemoryManager:
 
     def container_hints(self, pod: AdmissionPod, container: AdmissionContainer) -> ProviderHints:
         """Hints for one container."""
-        if not self.static:
+        if not self.rules.static:
             return None
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         if not pod.guaranteed:
             return None
         try:
@@ -185,9 +186,10 @@ class MemoryManager:
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole."""
-        if not self.static:
+        if not self.rules.static:
             return None
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         if not pod.guaranteed:
             return None
         try:
@@ -244,9 +246,10 @@ class MemoryManager:
 
     def allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         """Give a container memory on the nodes of its affinity. Raises `AdmissionError`."""
-        if not self.static:
+        if not self.rules.static:
             return
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         if not pod.guaranteed or pod.ignored:
             return
         self.context.count(_REQUESTS)
@@ -310,9 +313,10 @@ class MemoryManager:
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
         """Give a pod with pod-level resources its memory and divide it. Raises `AdmissionError`."""
-        if not self.static:
+        if not self.rules.static:
             return
-        self.remove_stale()
+        if self.context.leftovers:
+            self.remove_stale()
         if not pod.guaranteed:
             return
         runs = pod.uid in self.state.pod_assignments or pod.uid in self.state.assignments
@@ -402,7 +406,7 @@ class MemoryManager:
         for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
             if name is not None:
                 self._remove(uid, name)
-            elif self.static:
+            elif self.rules.static:
                 self.state = self.state.forget(uid, pod_level=self.rules.pod_level, settled=self._settles)
             else:
                 self.state = replace(self.state, containers=drop(self.state.containers, uid))
@@ -410,7 +414,7 @@ class MemoryManager:
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
         """A container starts: the plain init containers before it have ended and give their memory back."""
         self.know_container(pod.uid, container.name, container_id)
-        if not self.static:
+        if not self.rules.static:
             return
         for earlier in pod.containers:
             if not earlier.init or earlier.name == container.name:
@@ -429,7 +433,7 @@ class MemoryManager:
             self._remove(uid, name)
 
     def _remove(self, uid: str, name: str) -> None:
-        if self.static:
+        if self.rules.static:
             self._release(uid, name)
         self.state = self.state.stop(uid, name)
 

@@ -42,11 +42,8 @@ class MemoryRules(msgspec.Struct, frozen=True):
     policy: str
     reserved: Mapping[int, Mapping[str, int]]
     pod_level: bool
+    static: bool = False
     sums_wrap: bool = False
-
-    @property
-    def static(self) -> bool:
-        return self.policy == "Static"
 
     @classmethod
     def of(
@@ -72,7 +69,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
         if not quirks.memory_reservation_wraps:
             check_reservation(machine, reserved)
         check_node_ids(machine, _STAGE)
-        return cls(machine, policy, reserved, pod_level)
+        return cls(machine, policy, reserved, pod_level, static=True)
 
 
 class Restored(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,15 +16,23 @@ from podslice.core.managers.memory_rules import MemoryRules
 from podslice.core.merge.merge import Merger
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.allocatable import NodeResources
+from podslice.core.scheduling.predicates import NodeObject
 from podslice.core.values.quantity import Quantity
+
+
+class Counted(NamedTuple):
+    """The resources of a node as long as its device plugins list `pools`, and the node as the predicates see it."""
+
+    pools: dict[str, DevicePool]
+    resources: NodeResources
+    node: NodeObject
 
 
 class NodeRules(msgspec.Struct, frozen=True, eq=False):
     """Made once, by a start; nodes of the same machine and configuration share them. Rules are equal when they are the
     same object.
 
-    `restored`: the state files that were there at the start. `resources` are the node's as long as its device plugins
-    list `pools`, `amounts` what is allocatable of them as the predicates count it.
+    `restored`: the state files that were there at the start.
     """
 
     machine: Machine
@@ -39,6 +48,4 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False):
     merger: Merger | None
     predicates: bool
     cgroup_version: int
-    resources: NodeResources
-    amounts: dict[str, int]
-    pools: dict[str, DevicePool]
+    counted: Counted

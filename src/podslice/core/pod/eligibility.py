@@ -49,7 +49,8 @@ class MemoryRequest(NamedTuple):
 
 class AdmissionContainer(msgspec.Struct, frozen=True):
     """One init or app container. `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (cpu-topology 5.2).
-    `memory` is its own request, `limits` are whole units of what else its limits name.
+    `plain_init`: an init container that
+    ends before the next one starts. `memory` is its own request, `limits` are whole units of what else its limits name.
 
     `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
     containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
@@ -58,6 +59,7 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     name: str
     init: bool
     restartable: bool
+    plain_init: bool
     exclusive_cpus: int
     guaranteed: bool
     isolated: bool
@@ -65,14 +67,10 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     limits: dict[str, int]
     spec: Container
 
-    @property
-    def plain_init(self) -> bool:
-        """An init container that ends before the next one starts."""
-        return self.init and not self.restartable
-
 
 class AdmissionPod(msgspec.Struct, frozen=True):
     """A pod under admission; `containers` are init containers, then app containers, in specification order.
+    `guaranteed`: its QoS class is that.
 
     `pod_level`: `spec.resources` names a resource. `managed`: so does it, and the gate PodLevelResourceManagers lets
     the managers act on it. `ignored`: it does, and the managers leave the pod alone (cpu-topology 5.4). `cpus`: CPUs of
@@ -81,17 +79,13 @@ class AdmissionPod(msgspec.Struct, frozen=True):
 
     uid: str
     qos: str
+    guaranteed: bool
     pod_level: bool
     managed: bool
     ignored: bool
     cpus: int
     containers: tuple[AdmissionContainer, ...]
     spec: Pod
-
-    @property
-    def guaranteed(self) -> bool:
-        """The QoS class is Guaranteed."""
-        return self.qos == "Guaranteed"
 
     @classmethod
     def of(cls, pod: Pod, gates: Mapping[str, bool], *, unmanaged: bool = False) -> AdmissionPod:
@@ -109,6 +103,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
         return cls(
             uid=pod.metadata.uid,
             qos=qos,
+            guaranteed=qos == "Guaranteed",
             pod_level=pod_level,
             managed=managed,
             ignored=pod_level and not (managers_on and gates["PodLevelResources"]),
@@ -132,11 +127,13 @@ def _container(container: Container, *, init: bool, pod_guaranteed: bool, manage
     requests = container.resources.requests or {}
     limits = container.resources.limits or {}
     guaranteed = is_container_equivalent_guaranteed(container)
+    restartable = init and is_restartable_init(container)
     eligible = pod_guaranteed and (guaranteed or not managed)
     return AdmissionContainer(
         name=container.name,
         init=init,
-        restartable=init and is_restartable_init(container),
+        restartable=restartable,
+        plain_init=init and not restartable,
         exclusive_cpus=integral_cpus(requests.get("cpu")) if eligible else 0,
         guaranteed=guaranteed,
         isolated=guaranteed and integral_cpus(limits.get("cpu")) > 0,
