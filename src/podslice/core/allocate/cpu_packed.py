@@ -173,25 +173,29 @@ class Accumulator:
 
     def take_whole_cores(self) -> None:
         """Take wholly free cores while they fit the need."""
-        for cores in self._whole_cores():
-            self._take_all(cores)
+        if self.topology.core_size and not self._lists_cores_again():
+            self._take_whole_even_cores()
+            return
+        average = self.packer.core_size
+        for cores in self._cores_by_parent():
+            self._take_whole(cores, self.topology.cores, average)
             if self.need < 1:
                 return
 
-    def _whole_cores(self) -> Iterator[list[Bits]]:
-        """The wholly free cores of `_cores_by_parent`. A core that is free has as many free CPUs as CPUs, so that those
-        of one parent need no other order than their size and id."""
-        average = self.packer.core_size
-        if self._lists_cores_again():
-            for order in self._cores_by_parent():
-                yield self._whole([self.topology.cores[key] for key in order], average)
-            return
+    def _take_whole_even_cores(self) -> None:
+        """Where all cores have as many threads, those of one parent that are wholly free come by id."""
+        size = self.topology.core_size
         children = self.topology.children(self._parent_level, "cores")
-        for parent in self._parents_of_cores():
-            whole = self._whole([cpus for _, cpus in children[parent]], average)
-            if average is None:
-                whole.sort(key=int.bit_count)
-            yield whole
+        free, need, result = self.free, self.need, self.result
+        for parent in self._parents_of_cores() if need >= size else ():
+            for _, cpus in children[parent]:
+                if need < size:
+                    break
+                if cpus & free == cpus:
+                    result |= cpus
+                    free ^= cpus
+                    need -= size
+        self.free, self.need, self.result = free, need, result
 
     def _is_whole(self, cpus: Bits, average: int | None) -> bool:
         free = cpus & self.free
@@ -202,16 +206,11 @@ class Accumulator:
         return any(cpus.bit_count() <= need and self._is_whole(cpus, average) for cpus in objects.values())
 
     def _take_whole(self, order: list[int], objects: Mapping[int, Bits], average: int | None = None) -> None:
-        self._take_all(self._whole([objects[key] for key in order], average))
-
-    def _whole(self, objects: list[Bits], average: int | None) -> list[Bits]:
-        free = self.free
-        if average is None:
-            return [cpus for cpus in objects if cpus & free == cpus]
-        return [cpus for cpus in objects if (cpus & free).bit_count() == average]
-
-    def _take_all(self, whole: list[Bits]) -> None:
         free, need, result = self.free, self.need, self.result
+        if average is None:
+            whole = [cpus for key in order if (cpus := objects[key]) & free == cpus]
+        else:
+            whole = [cpus for key in order if ((cpus := objects[key]) & free).bit_count() == average]
         for cpus in whole:
             size = cpus.bit_count()
             if need >= size:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from podslice.core.errors import AdmissionError, RefusalKind, StartError, StartKind
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import BestHint, HintSet
-from podslice.core.hints.memory import Groups, Request, is_short
+from podslice.core.hints.memory import Groups, Request, is_part_of_group, is_short
 from podslice.core.machine.memory import MachineState
 from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import Bits
@@ -71,17 +71,16 @@ def resolve(
     `whole_groups` extends a single node of a group as well; `crash` raises `UpstreamDefectError` for a node without a
     table of what is asked for. Raises `AdmissionError` with upstream's text.
     """
-    groups = Groups.of(machine)
     proven = True
     if affinity.mask is None:
         affinity, proven = _checked(_best(hints(), 0), _NO_DEFAULT, _NO_PREFERRED_DEFAULT, preferred=affinity.preferred)
     mask = affinity.mask or 0
-    if is_short(machine, mask, request, crash=crash) or (whole_groups and groups.broken_by(mask)):
+    if is_short(machine, mask, request, crash=crash) or (whole_groups and is_part_of_group(machine, mask)):
         affinity, surely = _checked(
             _best(hints(), mask), _NO_EXTENSION, _NO_PREFERRED_EXTENSION, preferred=affinity.preferred
         )
         mask, proven = affinity.mask or 0, proven and surely
-    if groups.violated_by(mask):
+    if mask & (mask - 1) and Groups.of(machine).violated_by(mask):
         raise AdmissionError(_VIOLATED)
     return Resolved(mask, proven)
 

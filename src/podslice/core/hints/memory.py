@@ -7,6 +7,7 @@ taken alone or as exactly the group they belong to. So there is a rule for the f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from podslice.core.errors import UpstreamDefectError
@@ -14,7 +15,7 @@ from podslice.core.hints.hint import enumerate_masks
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, all_met
 from podslice.core.hints.search import Purse, Size, fewest, purse_over
-from podslice.core.machine.memory import MachineState
+from podslice.core.machine.memory import NO_TABLE, MachineState
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.core.values.golang import U64
 
@@ -108,41 +109,48 @@ def memory_hints(
 
 
 class _Room:
-    """What the nodes of a machine offer for one request: `sizes` when empty, `needs` as they are; `large` are the nodes
+    """What the nodes of a machine offer for one request: `sizes` when empty, `free` as they are; `large` are the nodes
     that would do alone when empty, `alone` those that do."""
 
     def __init__(self, machine: MachineState, request: Request) -> None:
-        self.nodes: Bits = 0
-        self.alone: Bits = 0
-        self.large: Bits = 0
-        free: dict[str, dict[int, int]] = {name: {} for name in request}
-        sizes: dict[str, dict[int, int]] = {name: {} for name in request}
-        wants = list(request.items())
-        overfull = False
+        self._machine = machine
+        self._request = request
+        self.nodes = self.alone = self.large = 0
+        self._overfull = False
+        amounts = tuple(request.values())
+        offers: list[dict[int, int]] = [{} for _ in amounts]
         for node, state in machine.items():
             bit = 1 << node
             self.nodes |= bit
             tables = state.memory_map or {}
             fits = large = True
-            for name, amount in wants:
-                table = tables.get(name)
-                if table is None:
-                    left = size = 0
-                else:
-                    left, size = table.free, table.allocatable
-                free[name][node] = left
-                sizes[name][node] = size
+            for name, amount, free in zip(request, amounts, offers, strict=True):
+                table = tables.get(name, NO_TABLE)
+                left, size = table.free, table.allocatable
+                free[node] = left
                 fits = fits and left >= amount
                 large = large and size >= amount
                 if left > size:
-                    overfull = True
+                    self._overfull = True
             if large:
                 self.large |= bit
                 if fits:
                     self.alone |= bit
-        self.sizes = tuple([Need(sizes[name], amount) for name, amount in wants])
-        self._free = {name: Need(free[name], amount) for name, amount in wants}
-        self.needs = tuple(self._free.values()) + (self.sizes if overfull else ())
+        self.free = tuple([Need(free, amount) for free, amount in zip(offers, amounts, strict=True)])
+
+    @cached_property
+    def sizes(self) -> tuple[Need, ...]:
+        """What nodes that hold nothing have."""
+        maps = {node: state.memory_map or {} for node, state in self._machine.items()}
+        return tuple(
+            Need({node: tables.get(name, NO_TABLE).allocatable for node, tables in maps.items()}, amount)
+            for name, amount in self._request.items()
+        )
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What a set of nodes that nobody uses has to meet; free memory is mostly no more than all memory."""
+        return self.free + self.sizes if self._overfull else self.free
 
     def smallest(self, purse: Purse | None) -> Size | None:
         """How many nodes are large enough at least; None when even all are not."""
@@ -152,7 +160,7 @@ class _Room:
         """True when the nodes of a mask are large enough and have, with what may be reused, enough free."""
         if not all(size.met_by(mask) for size in self.sizes):
             return False
-        for name, need in self._free.items():
+        for name, need in zip(self._request, self.free, strict=True):
             left = reuse.get(name, 0) if reuse else 0
             if sum([need.values[node] for node in iter_bits(mask)]) + left < need.amount:
                 return False
@@ -228,6 +236,12 @@ def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool
                 raise _missing(node, name)
         short = short or free & U64 < amount
     return short
+
+
+def is_part_of_group(machine: MachineState, mask: Bits) -> bool:
+    """True for a single node that belongs to a group of several (1.6 d)."""
+    state = machine.get(mask.bit_length() - 1) if mask & (mask - 1) == 0 else None
+    return state is not None and len(state.cells or ()) > 1
 
 
 def _free_on(machine: MachineState, mask: Bits, name: str) -> int:

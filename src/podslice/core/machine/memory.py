@@ -33,6 +33,10 @@ class MemoryTable(msgspec.Struct, frozen=True, rename="camel"):
     free: int = 0
 
 
+NO_TABLE = MemoryTable()
+"""Of a memory type that a NUMA node does not have."""
+
+
 class NUMANodeState(msgspec.Struct, frozen=True, rename="camel"):
     """One NUMA node: `cells` is the group it belongs to, its own id alone when single."""
 

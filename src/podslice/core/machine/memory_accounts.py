@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
+from podslice.core.machine.memory import NO_TABLE, Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import Bits, iter_bits
 from podslice.core.values.golang import U64
@@ -93,11 +93,8 @@ def rebook(machine: MachineState, blocks: Iterable[Block], mask: Bits) -> None:
         charge(machine, mask, block.type, block.size)
 
 
-_NO_TABLE = MemoryTable()
-
-
 def _table_of(state: NUMANodeState, name: str) -> MemoryTable:
-    return (state.memory_map or {}).get(name, _NO_TABLE)
+    return (state.memory_map or {}).get(name, NO_TABLE)
 
 
 def _moved(state: NUMANodeState, name: str, size: int) -> dict[str, MemoryTable] | None:

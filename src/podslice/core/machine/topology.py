@@ -25,7 +25,7 @@ class CPUTopology:
 
     `cores_nest`: every core lies within one NUMA node and one socket. `packages_nest`: every socket lies within one
     NUMA node, or on machines with more NUMA nodes than sockets every NUMA node within one socket.
-    `smallest_numa_node`, `smallest_socket`: their number of CPUs.
+    `smallest_numa_node`, `smallest_socket`: their number of CPUs. `core_size`: that of every core, 0 where they differ.
     `numa_mask` has a bit for every NUMA node with CPUs; `sockets_of_numa_nodes` has for each the sockets it touches, by
     position. `numa_of`, `socket_of`, `core_of`, `uncore_of` map a CPU id to the id of the object it belongs to.
     """
@@ -35,6 +35,7 @@ class CPUTopology:
         "_node_sums",
         "all_cpus",
         "core_of",
+        "core_size",
         "cores",
         "cores_nest",
         "num_cores",
@@ -83,6 +84,8 @@ class CPUTopology:
         self.uncore_caches = _group(self.uncore_of)
         self.smallest_numa_node = min((cpus.bit_count() for cpus in self.numa_nodes.values()), default=0)
         self.smallest_socket = min((cpus.bit_count() for cpus in self.sockets.values()), default=0)
+        sizes = {cpus.bit_count() for cpus in self.cores.values()}
+        self.core_size = sizes.pop() if len(sizes) == 1 else 0
         self.cores_nest = _nest(self.cores, self.numa_nodes) and _nest(self.cores, self.sockets)
         outer, inner = self.numa_nodes, self.sockets
         self.packages_nest = _nest(inner, outer) if self.num_sockets >= len(self.numa_nodes) else _nest(outer, inner)

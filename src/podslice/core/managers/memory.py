@@ -59,12 +59,13 @@ class MemoryManager:
     `filed` is the content of the state file, None where there is none yet.
     """
 
-    __slots__ = ("_encoder", "context", "filed", "rules", "state")
+    __slots__ = ("_encoder", "_reuse", "context", "filed", "rules", "state")
     name = "memory"
 
     def __init__(self, rules: MemoryRules, context: NodeContext, state: MemoryState | None = None) -> None:
         self.rules = rules
         self.context = context
+        self._reuse = memory_reuse.reuse(context.quirks)
         self.state = state or MemoryState()
         self.filed: Content | None = None
         self._encoder: MemoryStateEncoder | None = None
@@ -236,7 +237,7 @@ class MemoryManager:
         """A plain init container without memory of its own has ended when a later container has some, or was started
         (memory-device 4.18)."""
         held = self.state.entries(pod.uid)
-        if self.context.quirks.init_memory_again or not container.plain_init or container.name in held:
+        if not container.plain_init or container.name in held or self.context.quirks.init_memory_again:
             return False
         started = self.state.containers.get(pod.uid, {}).values()
         later = pod.containers[pod.containers.index(container) + 1 :]
@@ -273,15 +274,15 @@ class MemoryManager:
         reuse = self._left(pod, container)
         mask = self._resolve(affinity, request, reuse)
         reusable = reuse.get(mask, {})
-        nodes = tuple(iter_bits(mask))
+        blocks = _blocks(tuple(iter_bits(mask)), request)
         machine = self.state.machine_state.copy()
-        for name, size in sorted(request.items()):
-            charge(machine, mask, name, max(0, size - reusable.get(name, 0)))
-            self._count(_FROM_NODE)
-        blocks = tuple(Block(nodes, name, size) for name, size in sorted(request.items()))
+        for block in blocks:
+            charge(machine, mask, block.type, max(0, block.size - reusable.get(block.type, 0)))
+        self._count(_FROM_NODE, len(blocks))
         self._remember(pod.uid, container, blocks)
         entries = {**self.state.entries(pod.uid), container.name: blocks}
-        entries = memory_reuse.shrink_init_blocks(pod, container, blocks, entries)
+        if pod.containers[0].init:
+            entries = memory_reuse.shrink_init_blocks(pod, container, blocks, entries)
         self.state = self.state.assign(pod.uid, entries, machine)
         self._count(_NODE_EXCLUSIVE)
 
@@ -300,12 +301,11 @@ class MemoryManager:
 
     def _left(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
         """Bytes that plain init containers leave to the container, by mask."""
-        return memory_reuse.reuse(self.context.quirks).left(
-            pod, container, self.state.entries(pod.uid), self.state.reusable.get(pod.uid, {})
-        )
+        state = self.state
+        return self._reuse.left(pod, container, state.entries(pod.uid), state.reusable.get(pod.uid, {}))
 
     def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
-        table = memory_reuse.reuse(self.context.quirks).after(self.state.reusable.get(uid, {}), container, blocks)
+        table = self._reuse.after(self.state.reusable.get(uid, {}), container, blocks)
         if table is not None:
             self.state = self.state.leave_reusable({uid: table})
 
@@ -385,17 +385,16 @@ class MemoryManager:
             )
             for container in pod.containers
         }
-        blocks = tuple(Block(nodes, name, size) for name, size in sorted(request.items()))
-        self.state = self.state.assign_pod(pod.uid, blocks, entries, machine)
+        self.state = self.state.assign_pod(pod.uid, _blocks(nodes, request), entries, machine)
 
     def _count_slice(self, event: str) -> None:
         if self.rules.pod_level or event == "request":
             self.context.count(_SLICE_EVENTS[event])
 
-    def _count(self, metric: Series) -> None:
+    def _count(self, metric: Series, amount: int = 1) -> None:
         """Count a metric that exists only with PodLevelResourceManagers."""
         if self.rules.pod_level:
-            self.context.count(metric)
+            self.context.count(metric, amount)
 
     # Release (memory-device 1.12)
 
@@ -419,7 +418,7 @@ class MemoryManager:
         for earlier in pod.containers:
             if not earlier.init or earlier.name == container.name:
                 return
-            if not earlier.restartable:
+            if earlier.plain_init:
                 self._remove(pod.uid, earlier.name)
 
     def know_container(self, uid: str, container: str, container_id: str) -> None:
@@ -469,3 +468,7 @@ class MemoryManager:
             return True
         held = self.state.entries(pod.uid)
         return container.name in held or (pod.managed and not container.guaranteed)
+
+
+def _blocks(nodes: tuple[int, ...], request: Amounts) -> Blocks:
+    return tuple([Block(nodes, name, size) for name, size in sorted(request.items())])
