@@ -358,7 +358,7 @@ class Kubelet:
             if others is not None and self._later_verdict(admission, others, self._on_node(admission)).victims:
                 return False
             for container in admission.containers:
-                manager.device.container_start(admission, container, manager.topology.affinity(uid, container.name))
+                manager.device.prepare(admission, container, manager.topology.affinity(uid, container.name))
             return True
         except (AdmissionError, UpstreamDefectError):
             return False
@@ -568,7 +568,7 @@ class Kubelet:
         restarts = known.restarts + 1 if known else 0
         container_id = f"{uid}_{name}_{restarts}"
         try:
-            self.manager.device.container_start(pod, container, self.manager.topology.affinity(uid, name))
+            self.manager.device.prepare(pod, container, self.manager.topology.affinity(uid, name))
         except AdmissionError as error:
             return error.message
         self.manager.add_container(pod, container, container_id)

@@ -62,7 +62,8 @@ class Selection:
 
         `size` is what the plugin is asked for: the container's whole request. Raises `AdmissionError`.
         """
-        needed -= self._take(reusable, needed)
+        if reusable:
+            needed -= self._take(reusable, needed)
         if not needed:
             return
         available &= ~self.taken

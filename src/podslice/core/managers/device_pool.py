@@ -62,12 +62,12 @@ class DevicePool(msgspec.Struct, frozen=True):
 
     def names(self, devices: Bits) -> list[str]:
         """Ids in byte order."""
-        return sorted(self.ids[i] for i in iter_bits(devices))
+        return sorted([self.ids[i] for i in iter_bits(devices)])
 
-    def by_node(self, devices: Bits) -> dict[int, list[str]]:
-        """Ids in byte order by NUMA id, −1 for devices without nodes; one with several nodes is under each."""
+    def by_node(self, names: Iterable[str]) -> dict[int, list[str]]:
+        """Ids, in their order, by NUMA id, −1 for devices without nodes; one with several nodes is under each."""
         placed: dict[int, list[str]] = {}
-        for name in self.names(devices):
+        for name in names:
             for node in self.numa.get(self.position[name]) or (-1,):
                 placed.setdefault(node, []).append(name)
         return placed

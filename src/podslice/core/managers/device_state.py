@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.core.managers.device_pool import DevicePool
-from podslice.core.managers.device_records import DeviceContent, Held, PodRecords, Records, every
+from podslice.core.managers.device_records import DeviceContent, Held, PodRecords, Records
 from podslice.core.managers.device_response import ResponseError, decode_response
 from podslice.core.state.tables import drop, put
 from podslice.core.values.cpuset import Bits
@@ -85,8 +85,10 @@ class DeviceState(msgspec.Struct, frozen=True):
     def recounted(self) -> DeviceState:
         """The devices in use, computed from the records."""
         used: dict[str, Bits] = {}
-        for _, _, resource, held in every(self.records):
-            used[resource] = used.get(resource, 0) | held.devices
+        for containers in self.records.values():
+            for resources in containers.values():
+                for resource, held in resources.items():
+                    used[resource] = used.get(resource, 0) | held.devices
         return replace(self, used=used)
 
     def written(self) -> DeviceState:

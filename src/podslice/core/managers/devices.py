@@ -195,12 +195,13 @@ class DeviceManager:
                 self._crash(resource, held & ~pool.known)
                 return None
             return pool.coverage.hints(held, count, purse=purse) or []
-        if (self.state.free(resource) | reusable).bit_count() < count:
+        free = self.state.free(resource)
+        if (free | reusable).bit_count() < count:
             return []
         if reusable & ~pool.known:
             self._crash(resource, reusable & ~pool.known)
         relevant = pool.with_topology if self.context.quirks.nodeless_device_blocks_hints else pool.coverage.placed
-        return pool.coverage.hints(self.state.free(resource), count, reusable=reusable & relevant, purse=purse) or []
+        return pool.coverage.hints(free, count, reusable=reusable & relevant, purse=purse) or []
 
     def _counts(self, count: int) -> bool:
         """False for a request of no devices, which upstream treats like any other."""
@@ -272,17 +273,16 @@ class DeviceManager:
         self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
     ) -> bool:
         """Whether devices were taken. Raises `AdmissionError`."""
-        if not self._counts(count):
-            return False
-        if self._settled(pod.uid, container.name, resource, count):
+        if not self._counts(count) or self._settled(pod.uid, container.name, resource, count):
             return False
         pool = self.state.pools[resource]
         chosen = self._select(pod.uid, resource, count, affinity)
+        names = pool.names(chosen)
         if pool.plugin is None:
             self.state = self.state.recounted()
             raise AdmissionError(_NO_PLUGIN, resource=resource)
         try:
-            response = pool.plugin.allocate(pool.names(chosen))
+            response = pool.plugin.allocate(names)
         except PluginError as error:
             self.state = self.state.recounted()
             raise AdmissionError(_PLUGIN_FAILED, error=str(error)) from None
@@ -290,7 +290,7 @@ class DeviceManager:
             raise AdmissionError(_EMPTY_RESPONSE)
         if chosen & ~pool.known:
             self._crash(resource, chosen & ~pool.known)
-        held = Held(chosen, pool.by_node(chosen), response)
+        held = Held(chosen, pool.by_node(names), response)
         self.state = self.state.add(pod.uid, container.name, resource, held)
         return True
 
@@ -352,12 +352,19 @@ class DeviceManager:
     # Container start
 
     def container_start(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> RunOptions:
-        """What the runtime is told about the container's devices; takes devices it has not got yet
-        (memory-device 2.10).
+        """What the runtime is told about the container's devices (memory-device 2.10), after `prepare`."""
+        self.prepare(pod, container, affinity)
+        held = self.state.of(pod.uid, container.name)
+        return RunOptions.combine([held[name].response for name in sorted(held)])
+
+    def prepare(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+        """A container is about to start: its plugins are told, and devices it has not got yet are taken.
 
         Raises `AdmissionError` without a reason; the kubelet reports it as an error of the container's start.
         """
         requests = {resource: count for resource, count in self._requests(container).items() if count}
+        if not requests:
+            return
         before = self.context.quirks.pre_start_before_allocation
         if before:
             self._pre_start(pod.uid, container.name, requests)
@@ -366,8 +373,6 @@ class DeviceManager:
             self.allocate(pod, container, affinity)
         if not before:
             self._pre_start(pod.uid, container.name, requests)
-        held = self.state.of(pod.uid, container.name)
-        return RunOptions.combine([held[name].response for name in sorted(held)])
 
     def _pre_start(self, uid: str, container: str, requests: Mapping[str, int]) -> None:
         for resource in requests:
