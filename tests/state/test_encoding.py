@@ -219,7 +219,9 @@ def test_the_remembering_device_encoder_writes_the_same_bytes(changes: list[tupl
             records.pop(uid, None)
         else:
             response = AllocateResponse(envs={"DEVICES": str(bits)} if bits % 2 else {})
-            records.setdefault(uid, {}).setdefault("app", {})[resource] = Held(bits, pool.by_node(pool.names(bits)), response)
+            records.setdefault(uid, {}).setdefault("app", {})[resource] = Held(
+                bits, pool.by_node(pool.names(bits)), response
+            )
         found = encoder.encode(records, {name: (one, one.healthy) for name, one in pools.items()})
         entries = [PodDevicesEntry(*entry) for entry in entries_of(records)]
         registered = {name: one.names(one.healthy) for name, one in pools.items()}

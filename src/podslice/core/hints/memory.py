@@ -84,7 +84,7 @@ def memory_hints(
     groups = Groups.of(machine)
     singles = room.alone & ~groups.grouped
     multis = []
-    for mask in sorted(_candidates(room.nodes, groups, reuse)):
+    for mask in sorted(_candidates(room.nodes, groups, reuse)) if groups.grouped or reuse else ():
         if room.holds(mask, reuse.get(mask)) and not groups.violated_by(mask) and not groups.broken_by(mask):
             if mask & (mask - 1):
                 multis.append(mask)

@@ -90,14 +90,15 @@ class NodeContext:
         self.leftovers = dict.fromkeys(_MANAGERS)
 
     def _note(self, uid: str) -> None:
-        self.leftovers = {name: _with(self.leftovers.get(name, ()), uid) for name in _MANAGERS}
-
-    def may_have_leftovers(self, manager: str) -> bool:
-        """Whether a manager has to look for leftovers."""
-        return manager in self.leftovers and self.sources_ready
+        if self.leftovers:
+            self.leftovers = {name: _with(self.leftovers.get(name, ()), uid) for name in _MANAGERS}
+        else:
+            self.leftovers = dict.fromkeys(_MANAGERS, (uid,))
 
     def take_leftovers(self, manager: str) -> Leftovers:
         """UIDs of the pods whose containers may be leftovers in this manager, which looks now; None: any pod's."""
+        if not self.sources_ready or manager not in self.leftovers:
+            return ()
         pods = self.leftovers[manager]
         self.leftovers = drop(self.leftovers, manager)
         return pods

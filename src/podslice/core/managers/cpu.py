@@ -218,7 +218,8 @@ class CPUManager:
             raise
         if self.rules.options.full_pcpus_only:
             count(_ALIGNED_SMT)
-        self._update_reusable(pod.uid, container, cpus)
+        if container.plain_init or self.state.reusable:
+            self._update_reusable(pod.uid, container, cpus)
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
         held = self.state.assignment(pod.uid, container.name)
@@ -333,7 +334,7 @@ class CPUManager:
 
     def remove_stale(self) -> None:
         """Drop what belongs to containers that are no longer active (cpu-topology 6.1)."""
-        if not self.context.may_have_leftovers(self.name):
+        if self.name not in self.context.leftovers or not self.context.sources_ready:
             return
         if self.state.reusable and not self.context.quirks.reuse_outlives_pod:
             self.state = self.state.leave_reusable(only(self.state.reusable, self.context.active))
@@ -393,14 +394,11 @@ class CPUManager:
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """A container is about to start under this runtime id (cpu-topology 6.7)."""
-        assigned = self.state.assignment(uid, container)
-        if assigned is not None:
-            self.state = self.state.write(uid, container, assigned)
-        self.know_container(uid, container, container_id)
+        self.state = self.state.start(uid, container, container_id)
 
     def know_container(self, uid: str, container: str, container_id: str) -> None:
         """The runtime has this container since before the kubelet started."""
-        self.state = self.state.start(uid, container, container_id)
+        self.state = self.state.know(uid, container, container_id)
 
     def reconcile(self, containers: Iterable[ReconciledContainer]) -> list[tuple[str, Bits]]:
         """One reconcile pass (cpu-topology 6.7): the (container id, CPUs) to send to the runtime, in order."""

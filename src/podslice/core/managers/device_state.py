@@ -8,7 +8,8 @@ which upstream does after a list of devices and after an allocation (quirk `devi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from podslice.core.managers.device_records import DeviceContent, Held, PodRecord
 from podslice.core.managers.device_response import ResponseError, decode_response
 from podslice.core.state.tables import drop, put
 from podslice.core.values.cpuset import Bits
+
+T = TypeVar("T")
 
 
 class DeviceState(msgspec.Struct, frozen=True):
@@ -47,10 +50,14 @@ class DeviceState(msgspec.Struct, frozen=True):
                 devices[resource] = devices.get(resource, 0) | held.devices
         return devices
 
-    def is_device_resource(self, resource: str) -> bool:
-        """True for what the manager is asked about: registered, or held by somebody."""
-        pool = self.pools.get(resource)
-        return pool is not None and (pool.registered or resource in self.used)
+    def counted(self, limits: Mapping[str, T]) -> dict[str, T]:
+        """The part of the limits that the manager is asked about: what is registered, or held by somebody."""
+        pools, used = self.pools, self.used
+        return {
+            resource: amount
+            for resource, amount in limits.items()
+            if resource in pools and (pools[resource].registered or resource in used)
+        }
 
     def free(self, resource: str) -> Bits:
         """Healthy devices nobody uses."""

@@ -176,11 +176,10 @@ class DeviceManager:
         if not any(self._requests(container) for container in pod.containers):
             return {}
         held = self.state.of_pod(pod.uid)
-        limits = pod_limits(pod.spec, overhead=False)
+        limits = self.state.counted(pod_limits(pod.spec, overhead=False))
         return {
             resource: self._hints(resource, amount.value(), held.get(resource, 0), 0)
             for resource, amount in limits.items()
-            if self.state.is_device_resource(resource)
         }
 
     def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
@@ -224,7 +223,7 @@ class DeviceManager:
         """
         if not container.limits or not self.state.pools:
             return {}
-        return {name: count for name, count in container.limits.items() if self.state.is_device_resource(name)}
+        return self.state.counted(container.limits)
 
     # Allocation
 
@@ -396,9 +395,9 @@ class DeviceManager:
     def remove_stale(self) -> None:
         """Drop what belongs to pods that are no longer active (memory-device 2.5)."""
         context = self.context
-        if not context.may_have_leftovers(self.name):
-            return
         changed = context.take_leftovers(self.name)
+        if changed == ():
+            return
         records = self.state.records
         if self.state.reusable and not context.quirks.reuse_outlives_pod:
             self.state = self.state.leave_reusable(only(self.state.reusable, context.active))

@@ -178,12 +178,13 @@ class MemoryManager:
             request = self._request(pod, container)
         except AdmissionError:
             return None
-        if pod.ignored or self._has_ended(pod, container):
+        entries = self.state.entries(pod.uid)
+        if pod.ignored or self._has_ended(pod, container, entries):
             return None
-        held = self.state.entries(pod.uid).get(container.name)
+        held = entries.get(container.name)
         if held is not None:
             return held_blocks_as_hints(held, request)
-        return self._hints(request, self._left(pod, container))
+        return self._hints(request, self._left(pod, container, entries))
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole."""
@@ -233,10 +234,9 @@ class MemoryManager:
             purse=self.context.purse,
         )
 
-    def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
+    def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer, held: memory_reuse.Entries) -> bool:
         """A plain init container without memory of its own has ended when a later container has some, or was started
         (memory-device 4.18)."""
-        held = self.state.entries(pod.uid)
         if not container.plain_init or container.name in held or self.context.quirks.init_memory_again:
             return False
         started = self.state.containers.get(pod.uid, {}).values()
@@ -255,23 +255,25 @@ class MemoryManager:
             return
         self.context.count(_REQUESTS)
         try:
-            held = self.state.entries(pod.uid).get(container.name)
-            if held is not None:
-                self._remember(pod.uid, container, held)
+            entries = self.state.entries(pod.uid)
+            if container.name in entries:
+                self._remember(pod.uid, container, entries[container.name])
             else:
-                self._allocate_container(pod, container, affinity)
+                self._allocate_container(pod, container, affinity, entries)
         except AdmissionError:
             self.context.count(_ERRORS)
             self._count(_NODE_ERRORS)
             raise
 
-    def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
+    def _allocate_container(
+        self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint, entries: memory_reuse.Entries
+    ) -> None:
         request = self._request(pod, container)
-        if self._has_ended(pod, container):
+        if self._has_ended(pod, container, entries):
             return
         if not request and not self.context.quirks.shared_containers_need_memory:
             return
-        reuse = self._left(pod, container)
+        reuse = self._left(pod, container, entries)
         mask = self._resolve(affinity, request, reuse)
         reusable = reuse.get(mask, {})
         blocks = _blocks(tuple(iter_bits(mask)), request)
@@ -280,7 +282,7 @@ class MemoryManager:
             charge(machine, mask, block.type, max(0, block.size - reusable.get(block.type, 0)))
         self._count(_FROM_NODE, len(blocks))
         self._remember(pod.uid, container, blocks)
-        entries = {**self.state.entries(pod.uid), container.name: blocks}
+        entries = {**entries, container.name: blocks}
         if pod.containers[0].init:
             entries = memory_reuse.shrink_init_blocks(pod, container, blocks, entries)
         self.state = self.state.assign(pod.uid, entries, machine)
@@ -299,10 +301,11 @@ class MemoryManager:
             self.context.end_early("the fewest NUMA nodes for the memory")
         return mask
 
-    def _left(self, pod: AdmissionPod, container: AdmissionContainer) -> Mapping[Bits, Amounts]:
+    def _left(
+        self, pod: AdmissionPod, container: AdmissionContainer, entries: memory_reuse.Entries
+    ) -> Mapping[Bits, Amounts]:
         """Bytes that plain init containers leave to the container, by mask."""
-        state = self.state
-        return self._reuse.left(pod, container, state.entries(pod.uid), state.reusable.get(pod.uid, {}))
+        return self._reuse.left(pod, container, entries, self.state.reusable.get(pod.uid, {}))
 
     def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
         table = self._reuse.after(self.state.reusable.get(uid, {}), container, blocks)
@@ -400,8 +403,6 @@ class MemoryManager:
 
     def remove_stale(self) -> None:
         """Drop what belongs to containers that are no longer active."""
-        if not self.context.may_have_leftovers(self.name):
-            return
         for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
             if name is not None:
                 self._remove(uid, name)
@@ -464,9 +465,9 @@ class MemoryManager:
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """True when the container has memory blocks, or is entitled to none."""
-        if not self.static or not pod.guaranteed or pod.ignored or self._has_ended(pod, container):
-            return True
         held = self.state.entries(pod.uid)
+        if not self.rules.static or not pod.guaranteed or pod.ignored or self._has_ended(pod, container, held):
+            return True
         return container.name in held or (pod.managed and not container.guaranteed)
 
 

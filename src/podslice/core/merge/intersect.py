@@ -26,11 +26,16 @@ class BestMask(NamedTuple):
 
 def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> BestMask:
     """The best mask that every resource prefers, if there is one. At most one resource looks at sockets."""
-    sizes = {one.smallest for one in sets if one.alignment is None}
+    sizes: set[int] = set()
+    aligned = None
+    for one in sets:
+        if one.alignment is None:
+            sizes.add(one.smallest)
+        else:
+            aligned = aligned or one
     if len(sizes) > 1:
         return BestMask(0, True)
     before = purse.left
-    aligned = next((one for one in sets if one.alignment is not None), None)
     if aligned is None:
         mask = _common(sets, sizes.pop(), fit, purse)
         return BestMask(mask, not purse.ended_since(before))

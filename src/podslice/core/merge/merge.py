@@ -98,6 +98,8 @@ class Merger:
                         sets.append(hints)
                 elif hints is not None:
                     lists.append(hints or [_IMPOSSIBLE])
+        if not lists:
+            return self._of_sets(sets, purse, impossible=False)
         impossible = any(hints == [_IMPOSSIBLE] for hints in lists)
         if all(hints == [_IMPOSSIBLE] for hints in lists):
             return self._of_sets(sets, purse, impossible=impossible)

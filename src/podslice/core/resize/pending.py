@@ -64,7 +64,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
     def drop(self, uid: str) -> Waiting:
         """The pod is gone."""
-        return Waiting(drop(self.pending, uid), self.deferred - {uid}) if uid in self.pending else self
+        return Waiting(drop(self.pending, uid), self.deferred - {uid})
 
 
 class ResizeQueue:
@@ -99,7 +99,8 @@ class ResizeQueue:
 
     def drop(self, uid: str) -> None:
         """The pod is gone."""
-        self.state = self.state.drop(uid)
+        if uid in self.state.pending:
+            self.state = self.state.drop(uid)
 
     def retry(self, trigger: RetryTrigger, attempt: Callable[[PendingResize], ResizeVerdict]) -> list[Attempt]:
         """Try all waiting resizes in order; where one that was granted gave something back, the rest once more."""

@@ -92,9 +92,17 @@ class CPUState(msgspec.Struct, frozen=True):
         """The runtime was told these CPUs."""
         return replace(self, written=put_in(self.written, pod, container, cpus))
 
-    def start(self, pod: str, container: str, container_id: str) -> CPUState:
+    def know(self, pod: str, container: str, container_id: str) -> CPUState:
         """The runtime has this container."""
         return replace(self, containers=put_in(self.containers, pod, container_id, container))
+
+    def start(self, pod: str, container: str, container_id: str) -> CPUState:
+        """A container is about to start, on the CPUs it has of its own, if it has any."""
+        cpus = self.assignment(pod, container)
+        if cpus is None:
+            return self.know(pod, container, container_id)
+        written = put_in(self.written, pod, container, cpus)
+        return replace(self, written=written, containers=put_in(self.containers, pod, container_id, container))
 
     def stop(self, pod: str, container: str) -> CPUState:
         """The container is no longer there to be told; its oldest id is forgotten."""
