@@ -32,7 +32,6 @@ from podslice.core.managers.node_rules import Counted, NodeRules
 from podslice.core.managers.node_state import NodeState, RuntimeContainer
 from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.overflow import overflowing_amount
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
@@ -170,12 +169,12 @@ class Kubelet:
         made._device_content = None
         made._view = None if kept is None else kept.view
         made.running = True
-        manager = made.manager = ContainerManager.of(rules)
-        made.resizes = ResizeQueue(rules.gates)
+        manager = made.manager = ContainerManager.of(rules, state)
+        made.resizes = ResizeQueue(rules.gates, state.resizes)
+        made._hold(state)
         made.files = {} if kept is None else kept.files
         manager.cpu.filed = None if kept is None else kept.cpu
         manager.memory.filed = None if kept is None else kept.memory
-        made.state = state
         manager.device.filed = ({}, {}) if kept is None else kept.device
         return made
 
@@ -241,13 +240,13 @@ class Kubelet:
 
     @state.setter
     def state(self, state: NodeState) -> None:
-        manager, context = self.manager, self.manager.context
-        context.active, self.seen = state.pods, state.seen
-        self.statuses, self.unmanaged = state.statuses, state.unmanaged
-        manager.cpu.state, manager.memory.state = state.cpu, state.memory
-        manager.device.state, manager.topology.state = state.device, state.topology
-        self.resizes.state, self.granted, self.conditions = state.resizes, state.granted, state.conditions
-        context.leftovers, context.sources_ready = state.leftovers, state.sources_ready
+        self.manager.go_to(state)
+        self.resizes.state = state.resizes
+        self._hold(state)
+
+    def _hold(self, state: NodeState) -> None:
+        self.statuses, self.unmanaged, self.seen = state.statuses, state.unmanaged, state.seen
+        self.granted, self.conditions = state.granted, state.conditions
 
     @property
     def kept(self) -> Kept:
@@ -384,9 +383,8 @@ class Kubelet:
     def _refuse_overflow(self, admission: AdmissionPod) -> None:
         if self.quirks.amounts_wrap:
             return
-        problem = overflowing_amount(admission.spec, self.manager.context.gates)
-        if problem:
-            raise AdmissionError(_OVERFLOW, problem=problem)
+        if admission.overflow:
+            raise AdmissionError(_OVERFLOW, problem=admission.overflow)
 
     def _later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
         verdict = self._later_verdict(pod, there.beside(pod.uid), view)
@@ -497,10 +495,11 @@ class Kubelet:
         self._leave(uid)
 
     def _leave(self, uid: str) -> None:
-        before = self.active
-        self.manager.context.deactivate(uid)
+        context = self.manager.context
+        before = context.active
+        context.deactivate(uid)
         if self.seen.active is before:
-            self.seen = self.seen.without(uid, self.active)
+            self.seen = self.seen.without(uid, context.active)
         self.statuses = drop(self.statuses, uid)
         if uid in self.unmanaged:
             self.unmanaged -= {uid}

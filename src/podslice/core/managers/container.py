@@ -32,7 +32,8 @@ from podslice.core.managers.devices import DeviceManager
 from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.memory_rules import MemoryRules
 from podslice.core.managers.node_rules import NodeRules
-from podslice.core.managers.topology import HintProvider, TopologyManager
+from podslice.core.managers.node_state import NodeState
+from podslice.core.managers.topology import TopologyManager
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
@@ -102,18 +103,26 @@ class ContainerManager:
         """State files that were there at the start."""
 
     @classmethod
-    def of(cls, rules: NodeRules) -> ContainerManager:
-        """The managers of these rules, started and without any state."""
+    def of(cls, rules: NodeRules, state: NodeState) -> ContainerManager:
+        """The managers of these rules in this state."""
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
-        context = made.context = NodeContext(rules.gates, rules.quirks)
-        made.device = DeviceManager(rules.machine_nodes, context)
-        cpu = made.cpu = CPUManager(rules.cpu, context)
-        memory = made.memory = MemoryManager(rules.memory, context)
-        providers: list[HintProvider] = [made.device, cpu, memory]
-        made.topology = TopologyManager(context, providers, rules.merger, rules.config.topology_manager_scope)
+        context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers)
+        context.sources_ready = state.sources_ready
+        device = made.device = DeviceManager(rules.machine_nodes, context, state.device)
+        cpu = made.cpu = CPUManager(rules.cpu, context, state.cpu)
+        memory = made.memory = MemoryManager(rules.memory, context, state.memory)
+        scope = rules.config.topology_manager_scope
+        made.topology = TopologyManager(context, (device, cpu, memory), rules.merger, scope, state.topology)
         return made
+
+    def go_to(self, state: NodeState) -> None:
+        """All managers are in this state, whatever happened since."""
+        self.device.state, self.cpu.state, self.memory.state = state.device, state.cpu, state.memory
+        self.topology.state = state.topology
+        context = self.context
+        context.active, context.leftovers, context.sources_ready = state.pods, state.leftovers, state.sources_ready
 
     @property
     def cpu_manager(self) -> CPUManager | None:
@@ -169,7 +178,7 @@ class ContainerManager:
         self.device = DeviceManager((node.id for node in self.machine.nodes), self.context)
         self.device.start(devices or self._device_content(files.get(DEVICE_STATE_FILE)), running)
         self.memory = memory
-        providers: list[HintProvider] = [self.device, cpu, memory]
+        providers = self.device, cpu, memory
         self.topology = TopologyManager(self.context, providers, merger, self.config.topology_manager_scope)
 
     def _gates(self) -> FeatureGates:

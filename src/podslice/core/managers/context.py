@@ -61,11 +61,17 @@ class NodeContext:
         "unaligned",
     )
 
-    def __init__(self, gates: Mapping[str, bool], quirks: Quirks) -> None:
+    def __init__(
+        self,
+        gates: Mapping[str, bool],
+        quirks: Quirks,
+        active: dict[str, AdmissionPod] | None = None,
+        leftovers: dict[str, Leftovers] | None = None,
+    ) -> None:
         self.gates = gates
         self.quirks = quirks
-        self.active: dict[str, AdmissionPod] = {}
-        self.leftovers: dict[str, Leftovers] = dict.fromkeys(_MANAGERS)
+        self.active = {} if active is None else active
+        self.leftovers: dict[str, Leftovers] = dict.fromkeys(_MANAGERS) if leftovers is None else leftovers
         self.sources_ready = True
         self.metrics: dict[Series, int] = {}
         self.purse = Purse()

@@ -87,7 +87,7 @@ class CPUManager:
         self.rules = rules
         self.context = context
         self.state = state or CPUState()
-        self.filed: Content | None = None
+        self.filed: Content | None = self.file_content
         self._encoder: CPUStateEncoder | None = None
 
     @property

@@ -67,7 +67,7 @@ class MemoryManager:
         self.context = context
         self._reuse = memory_reuse.reuse(context.quirks)
         self.state = state or MemoryState()
-        self.filed: Content | None = None
+        self.filed: Content | None = self.file_content
         self._encoder: MemoryStateEncoder | None = None
 
     def start(self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str) -> None:

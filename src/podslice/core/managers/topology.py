@@ -132,12 +132,19 @@ class TopologyManager:
 
     __slots__ = ("context", "merger", "providers", "recorded", "scope", "state")
 
-    def __init__(self, context: NodeContext, providers: Sequence[HintProvider], merger: Merger | None, scope: str):
+    def __init__(
+        self,
+        context: NodeContext,
+        providers: Sequence[HintProvider],
+        merger: Merger | None,
+        scope: str,
+        state: TopologyState | None = None,
+    ) -> None:
         self.context = context
         self.providers = providers
         self.merger = merger
         self.scope = scope
-        self.state = TopologyState()
+        self.state = state or TopologyState()
         self.recorded: list[AskedHints] | None = None
 
     def affinity(self, uid: str, container: str) -> Hint:

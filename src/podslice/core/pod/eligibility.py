@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, is_pod_level_resources_set
+from podslice.core.pod.overflow import overflowing_amount
 from podslice.core.pod.qos import is_container_equivalent_guaranteed, pod_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.core.values.golang import U64, wrap_int64
@@ -74,7 +75,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
 
     `pod_level`: `spec.resources` names a resource. `managed`: so does it, and the gate PodLevelResourceManagers lets
     the managers act on it. `ignored`: it does, and the managers leave the pod alone (cpu-topology 5.4). `cpus`: CPUs of
-    the whole pod (cpu-topology 5.3).
+    the whole pod (cpu-topology 5.3). `overflow`: what of it 64 bits do not hold, as a sentence, if anything.
     """
 
     uid: str
@@ -84,6 +85,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
     managed: bool
     ignored: bool
     cpus: int
+    overflow: str
     containers: tuple[AdmissionContainer, ...]
     spec: Pod
 
@@ -108,6 +110,7 @@ class AdmissionPod(msgspec.Struct, frozen=True):
             managed=managed,
             ignored=pod_level and not (managers_on and gates["PodLevelResources"]),
             cpus=_pod_cpus(pod, qos, containers, managed=managed),
+            overflow=overflowing_amount(pod, gates),
             containers=containers,
             spec=pod,
         )
