@@ -8,7 +8,6 @@ node, so that hint generation and allocation only read integers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,35 +22,10 @@ _INT64 = 1 << 63
 _NANO = 10**9
 
 
-class MemoryRequest(NamedTuple):
-    """Bytes by resource, of `memory` and huge pages, as unsigned 64-bit numbers. `readable`: upstream can represent
-    all of them; `exact`: and reads them however they are written."""
-
-    amounts: dict[str, int]
-    readable: bool = True
-    exact: bool = True
-
-    @classmethod
-    def of(cls, resources: ResourceList | None) -> MemoryRequest:
-        """The request of a container or a pod."""
-        amounts: dict[str, int] = {}
-        readable = exact = True
-        for name, quantity in (resources or {}).items():
-            if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):
-                continue
-            size = quantity.as_int64()
-            if size is None:
-                size, rest = divmod(quantity.nano, _NANO)
-                exact = False
-                readable = readable and not rest and -_INT64 <= size < _INT64
-            amounts[name] = size & U64
-        return cls(amounts, readable, exact)
-
-
 class AdmissionContainer(msgspec.Struct, frozen=True):
     """One init or app container. `exclusive_cpus`: whole CPUs it is entitled to own, 0 for shared (cpu-topology 5.2).
-    `plain_init`: an init container that
-    ends before the next one starts. `memory` is its own request, `limits` are whole units of what else its limits name.
+    `plain_init`: an init container that ends before the next one starts. `memory` and `memory_exact` are its request
+    as `memory_request` reads it, `limits` whole units of what else its limits name.
 
     `isolated` says that inside a pod with pod-level resources the container counts as isolated from the pod's other
     containers once it has an assignment (Guaranteed on its own, with an integral CPU limit; cpu-topology 6.8).
@@ -64,7 +38,8 @@ class AdmissionContainer(msgspec.Struct, frozen=True):
     exclusive_cpus: int
     guaranteed: bool
     isolated: bool
-    memory: MemoryRequest
+    memory: dict[str, int] | None
+    memory_exact: bool
     limits: dict[str, int]
     spec: Container
 
@@ -126,11 +101,30 @@ def integral_cpus(quantity: Quantity | None) -> int:
     return cpus if cpus * 1000 == milli or wrap_int64(cpus * 1000) == milli else 0
 
 
+def memory_request(resources: ResourceList | None) -> tuple[dict[str, int] | None, bool]:
+    """Bytes by resource, of `memory` and huge pages, as unsigned 64-bit numbers; None where upstream cannot represent
+    one of them. And whether upstream reads all of them however they are written."""
+    amounts: dict[str, int] = {}
+    exact = True
+    for name, quantity in (resources or {}).items():
+        if name != "memory" and not name.startswith(HUGEPAGES_PREFIX):
+            continue
+        size = quantity.as_int64()
+        if size is None:
+            size, rest = divmod(quantity.nano, _NANO)
+            exact = False
+            if rest or not -_INT64 <= size < _INT64:
+                return None, False
+        amounts[name] = size & U64
+    return amounts, exact
+
+
 def _container(container: Container, *, init: bool, pod_guaranteed: bool, managed: bool) -> AdmissionContainer:
     requests = container.resources.requests or {}
     limits = container.resources.limits or {}
     guaranteed = is_container_equivalent_guaranteed(container)
     restartable = init and is_restartable_init(container)
+    memory, exact = memory_request(requests)
     eligible = pod_guaranteed and (guaranteed or not managed)
     return AdmissionContainer(
         name=container.name,
@@ -140,7 +134,8 @@ def _container(container: Container, *, init: bool, pod_guaranteed: bool, manage
         exclusive_cpus=integral_cpus(requests.get("cpu")) if eligible else 0,
         guaranteed=guaranteed,
         isolated=guaranteed and integral_cpus(limits.get("cpu")) > 0,
-        memory=MemoryRequest.of(requests),
+        memory=memory,
+        memory_exact=exact,
         limits={name: amount.value() for name, amount in limits.items() if name not in ("cpu", "memory")},
         spec=container,
     )

@@ -6,7 +6,7 @@ Requests count, not limits, and only `memory` and huge pages. Amounts are unsign
 from __future__ import annotations
 
 from podslice.core.errors import AdmissionError, RefusalKind
-from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod, MemoryRequest
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod, memory_request
 from podslice.core.quirks import Quirks
 
 Amounts = dict[str, int]
@@ -23,7 +23,7 @@ def container_memory(pod: AdmissionPod, container: AdmissionContainer, quirks: Q
     """
     if pod.managed and not container.guaranteed:
         return {}
-    return _amounts(container.memory, quirks)
+    return _checked(container.memory, quirks, exact=container.memory_exact)
 
 
 def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
@@ -33,7 +33,8 @@ def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
     """
     if pod.managed:
         resources = pod.spec.spec.resources
-        own = _amounts(MemoryRequest.of(resources.requests if resources else None), quirks)
+        request, exact = memory_request(resources.requests if resources else None)
+        own = _checked(request, quirks, exact=exact)
         return {name: size for name, size in own.items() if 0 < size < _INT64}
     apps: Amounts = {}
     sidecars: Amounts = {}
@@ -49,7 +50,7 @@ def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:
     return {name: max(size + sidecars.get(name, 0), peak.get(name, 0)) for name, size in apps.items()}
 
 
-def _amounts(request: MemoryRequest, quirks: Quirks | None) -> Amounts:
-    if not request.readable or (not request.exact and quirks is not None and quirks.inexact_memory_is_refused):
+def _checked(request: Amounts | None, quirks: Quirks | None, *, exact: bool) -> Amounts:
+    if request is None or (not exact and quirks is not None and quirks.inexact_memory_is_refused):
         raise AdmissionError(_NOT_INT64)
-    return request.amounts
+    return request
