@@ -43,6 +43,7 @@ _SETTINGS = (
     "kernel/keys/root_maxbytes",
 )  # fmt: skip
 _SEEN = ("sys/devices/system/cpu", "sys/devices/system/node", "sys/kernel/mm/hugepages", "proc/cpuinfo", "proc/meminfo")
+_HOUSE_KEPT = '"SyncLoop (housekeeping) end"'
 _ERROR = re.compile(r'\] "(?P<what>(?:[^"\\]|\\.)*)"(?: err="(?P<error>(?:[^"\\]|\\.)*)")?')
 _CGROUP_FILES = (
     "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes",
@@ -120,6 +121,11 @@ class RealKubelet:
             self._process.wait(_PATIENCE)
             self._process = None
 
+    @property
+    def runs(self) -> bool:
+        """Whether there is a kubelet now."""
+        return self._process is not None
+
     def file(self, name: str) -> bytes:
         """A file below the kubelet's root; empty if there is none."""
         path = self.folder / name
@@ -166,6 +172,16 @@ class RealKubelet:
                 raise KubeletEndedError(f"waited a minute in vain: {what}")
             time.sleep(0.05)
 
+    def has_readmitted(self) -> bool:
+        """Whether this kubelet has admitted the pods that ran before it: its loop goes on after it heard of them."""
+        _, found, rest = self.log().partition('"SyncLoop ADD" source="api"')
+        return bool(found) and '"SyncLoop' in rest
+
+    def keep_house(self) -> None:
+        """Until the kubelet has looked once more after what it knows of pods that are gone (every two seconds)."""
+        before = self.log().count(_HOUSE_KEPT)
+        self.wait("housekeeping", lambda: self.log().count(_HOUSE_KEPT) > before)
+
     def _healthy(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._health}/healthz", timeout=5) as answer:
@@ -195,6 +211,7 @@ class RealKubelet:
             "makeIPTablesUtilChains": False,
             "volumePluginDir": str(self._work / "plugins"),
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
+            "cpuManagerReconcilePeriod": "1s",
             "kubeAPIQPS": 200,
             "kubeAPIBurst": 400,
             "registryPullQPS": 0,
@@ -238,3 +255,8 @@ def last_error(log: str) -> str:
 
 def _unquoted(text: str) -> str:
     return text.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
+
+
+def cgroup_version() -> int:
+    """1 where any controller has a hierarchy of its own, else 2."""
+    return 1 if any((hierarchy / "memory.limit_in_bytes").exists() for hierarchy in cgroup_hierarchies()) else 2

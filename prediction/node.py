@@ -55,6 +55,10 @@ class OneNode:
         self.api.call("DELETE", f"{_PODS}/{name}")
         self.kubelet.wait(f"the end of pod {name}", lambda: not self._exists(name))
 
+    def forget(self, name: str) -> None:
+        """The API server forgets the pod at once, whatever the kubelet does or does not."""
+        self.api.call("DELETE", f"{_PODS}/{name}?gracePeriodSeconds=0")
+
     def _exists(self, name: str) -> bool:
         try:
             self.get(name)
@@ -79,11 +83,17 @@ def _started(pod: Json) -> bool:
 
 
 @contextmanager
-def one_node(programs: Programs, folder: Path, machine: Shape) -> Iterator[OneNode]:
-    """Its kubelet has yet to be started."""
+def control_plane(programs: Programs, folder: Path) -> Iterator[ControlPlane]:
+    """An API server for `node_of`."""
     settings = Settings(nodes=(NODE,), api_server=("--disable-admission-plugins=ServiceAccount",))
+    with ControlPlane(programs, folder / "plane", settings) as plane:
+        yield plane
+
+
+@contextmanager
+def node_of(plane: ControlPlane, programs: Programs, folder: Path, machine: Shape) -> Iterator[OneNode]:
+    """The node of an API server; its kubelet has yet to be started. Whatever an earlier one left there is gone."""
     with (
-        ControlPlane(programs, folder / "plane", settings) as plane,
         FakeRuntime(folder / "cri.sock") as runtime,
         plane.api() as api,
         RealKubelet(
@@ -95,7 +105,19 @@ def one_node(programs: Programs, folder: Path, machine: Shape) -> Iterator[OneNo
             runtime=runtime,
         ) as kubelet,
     ):
-        yield OneNode(api, kubelet, runtime)
+        node = OneNode(api, kubelet, runtime)
+        for pod in node.pods():
+            node.forget(pod["metadata"]["name"])
+        if any(found["metadata"]["name"] == NODE for found in api.call("GET", "/api/v1/nodes")["items"]):
+            api.call("DELETE", f"/api/v1/nodes/{NODE}")
+        yield node
+
+
+@contextmanager
+def one_node(programs: Programs, folder: Path, machine: Shape) -> Iterator[OneNode]:
+    """A node with an API server of its own."""
+    with control_plane(programs, folder) as plane, node_of(plane, programs, folder, machine) as node:
+        yield node
 
 
 def soon(what: Callable[[], bool], seconds: float = 10.0) -> bool:

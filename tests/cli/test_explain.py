@@ -48,7 +48,7 @@ def test_explain_json_names_codes() -> None:
 
 @pytest.mark.slow
 def test_explain_on_a_state_directory(tmp_path: Path) -> None:
-    """Owners in the kubelet's files count, with and without the pods they belong to."""
+    """Owners in the kubelet's files count without their pods, unless the folder shows that those are gone."""
     from podslice import KubeletConfig, Node
     from podslice.core.machine.synthetic import from_synthetic
     from tests.conftest import make_pod
@@ -71,6 +71,21 @@ def test_explain_on_a_state_directory(tmp_path: Path) -> None:
     assert "(cpu-scattered)" in result.stdout
     assert "Evict (state)/a (5 exclusive CPUs)" in result.stdout
     assert "0   4/2" in " ".join(result.stdout.split("  "))
+    (tmp_path / "pods/b").mkdir(parents=True)
+    assert run(*arguments, stdin=pod).returncode == 0, "a live kubelet has a folder for each pod"
+    (tmp_path / "pods/b").rmdir()
+    (tmp_path / "pods").rmdir()
+    granted = dict(node.files)["allocated_pods_state"]
+    node.remove("a")
+    (tmp_path / "allocated_pods_state").write_bytes(node.files["allocated_pods_state"])
+    assert run(*arguments, stdin=pod).returncode == 0, "a kubelet grants nothing to pods that it refuses"
+    (tmp_path / "allocated_pods_state").write_bytes(granted)
+    assert run(*arguments, stdin=pod).returncode == 1
+    (tmp_path / "ended.yaml").write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, uid: a}, spec: {containers: [{name: c}]}, "
+        "status: {phase: Succeeded}}"
+    )
+    assert run(*arguments, "--pods", str(tmp_path / "ended.yaml"), stdin=pod).returncode == 0
 
 
 @pytest.mark.slow

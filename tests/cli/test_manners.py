@@ -238,6 +238,16 @@ def test_granted_resources_of_running_pods_count(podslice: Shell, tmp_path: Path
     assert podslice(*arguments).code == 1
 
 
+def test_a_node_without_pods_is_an_empty_list(podslice: Shell, tmp_path: Path) -> None:
+    """What kubectl prints for a node on which nothing runs is fine for --pods, and nothing to admit."""
+    nothing = tmp_path / "none.json"
+    nothing.write_text('{"apiVersion": "v1", "items": [], "kind": "List"}')
+    assert "none.json" not in podslice("admit", PODS, *MACHINE, "--pods", str(nothing), "--no-map").err
+    assert "holds no pods, only List" in podslice("admit", str(nothing), *MACHINE).err
+    nothing.write_text("kind: Service")
+    assert "holds no pods, only Service" in podslice("admit", PODS, *MACHINE, "--pods", str(nothing)).err
+
+
 def test_events_are_told(podslice: Shell, tmp_path: Path) -> None:
     """An admitted pod whose pod-level resources the static CPU manager ignores says so below the table."""
     file = tmp_path / "pod.yaml"

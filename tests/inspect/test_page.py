@@ -274,7 +274,7 @@ def test_cgroup_notes() -> None:
 
 
 def test_cgroup_v1() -> None:
-    """On cgroup v1 the files have their old names and values."""
+    """On cgroup v1 the files have their old names and values; memory is whole pages there too."""
     files = page(two("-", "250m/256Mi"), view=KnownNode(memory_capacity=EIGHT_GI, cgroup_version=1)).cgroups[1].files
     assert files == {
         "cpu.shares": "256",
@@ -284,6 +284,8 @@ def test_cgroup_v1() -> None:
         "hugetlb.2MB.limit_in_bytes": "0",
         "hugetlb.1GB.limit_in_bytes": "0",
     }
+    odd = page(two("-", "250m/268435457"), view=KnownNode(memory_capacity=EIGHT_GI, cgroup_version=1)).cgroups[1].files
+    assert odd["memory.limit_in_bytes"] == str(256 * MI)
 
 
 def test_kubelet_configuration_counts() -> None:

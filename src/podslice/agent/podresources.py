@@ -156,7 +156,7 @@ class PodResources:
             return api.AllocatableResourcesResponse()
         return api.AllocatableResourcesResponse(
             cpu_ids=iter_bits(node.view.allocatable_cpus),
-            memory=list(_allocatable_memory(node.view)),
+            memory=list(allocatable_memory(node.view)),
             devices=list(_allocatable_devices(self._devices())),
         )
 
@@ -168,7 +168,7 @@ class PodResources:
         for unit in sorted(record.units):
             active = None if node is None else node.view.pods.get(unit)
             if node is not None and active is not None:
-                containers += list(_containers(node.view, active))
+                containers += list(container_resources(node.view, active))
                 known |= {container.name for container in active.containers}
         for container in self._owner.containers.values():
             if container.pod_uid == uid and container.name not in known:
@@ -177,7 +177,7 @@ class PodResources:
         return api.PodResources(name=record.identity.name, namespace=record.identity.namespace, containers=containers)
 
 
-def _containers(view: NodeView, pod: AdmissionPod) -> Iterator[api.ContainerResources]:
+def container_resources(view: NodeView, pod: AdmissionPod) -> Iterator[api.ContainerResources]:
     """Sidecars in order of the specification, then app containers; plain init containers never."""
     for container in pod.containers:
         if container.plain_init:
@@ -197,7 +197,7 @@ def _containers(view: NodeView, pod: AdmissionPod) -> Iterator[api.ContainerReso
         )
 
 
-def _allocatable_memory(view: NodeView) -> Iterator[api.ContainerMemory]:
+def allocatable_memory(view: NodeView) -> Iterator[api.ContainerMemory]:
     """Per NUMA node and memory type what the Memory Manager may give away; nothing with policy None."""
     if view.binds_memory:
         for numa, books in sorted(view.memory.items()):

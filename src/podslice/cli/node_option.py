@@ -3,7 +3,7 @@ already runs there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -84,22 +84,29 @@ def running_options(command: F) -> F:
             "state_path",
             metavar="DIR",
             type=click.Path(path_type=Path),
-            help="The kubelet's state files: who owns what now; owners that --pods does not name count as well.",
+            help="The kubelet's state files: who owns what now; owners that --pods does not name count as well, "
+            "unless DIR shows that they are gone.",
         ),
     )
 
 
 class Running(NamedTuple):
-    """What runs on a node already: the `listed` pods of `--pods`, the state files of `--state` by name (empty without
-    it), and what a person should know."""
+    """What runs on a node already: the `listed` pods of `--pods`, UIDs of those in it that have `ended`, the state
+    files of `--state` by name (empty without it), the UIDs of pods that the kubelet `knows` (None: nothing tells), and
+    what a person should know."""
 
     listed: tuple[Pod, ...]
+    ended: frozenset[str]
     files: dict[str, bytes]
+    knows: frozenset[str] | None
     warnings: tuple[str, ...]
 
     def owners(self) -> list[Pod]:
-        """Stand-ins for owners in the files that nobody lists. Raises `InputError`."""
-        return _owners(self.files, self.listed)
+        """Stand-ins for owners in the files that nobody lists and that may be there. Raises `InputError`."""
+        return [pod for pod in _owners(self.files, self.listed) if self._may_be_there(pod.metadata.uid)]
+
+    def _may_be_there(self, uid: str) -> bool:
+        return uid not in self.ended and (self.knows is None or uid in self.knows)
 
     def refused(self, decisions: Iterable[Decision]) -> tuple[str, ...]:
         """Warnings about those of them that the node does not take."""
@@ -118,10 +125,14 @@ def read_running(
     """What the `running_options` name; other options are passed over. Raises `InputError`."""
     from podslice.k8s.running import ENDED
 
-    given = read_pods((pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate)
+    given = read_pods(
+        (pods_path,) if pods_path else (), replicas=replicas, strict=strict, validate=validate, none_is_fine=True
+    )
     listed = tuple(one.pod for one in given.pods if one.pod.status.phase not in ENDED)
+    ended = frozenset(one.pod.metadata.uid for one in given.pods if one.pod.status.phase in ENDED)
     files = read_state_directory(state_path) if state_path else {}
-    return Running(listed, files, (*given.warnings, *_several_nodes(listed)))
+    knows = known_pods(state_path, files) if state_path else None
+    return Running(listed, ended, files, knows, (*given.warnings, *_several_nodes(listed)))
 
 
 class StartedNode(NamedTuple):
@@ -209,6 +220,26 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
             "holds no state file", source=str(directory), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"
         )
     return found
+
+
+def known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | None:
+    """UIDs of the pods that the kubelet of a directory knows; None where nothing tells.
+
+    What refused and removed pods held stays in its files until the next admission. But it makes a folder for each pod
+    that it takes and removes it with the pod, and it grants nothing to pods that it refuses.
+    """
+    from podslice.statefiles.formats.checkpoint_allocation import load
+    from podslice.statefiles.go.gojson import CheckpointError
+
+    try:
+        return frozenset(entry.name for entry in (directory / "pods").iterdir())
+    except OSError:
+        pass
+    try:
+        granted = files.get(ALLOCATED_STATE_FILE)
+        return None if granted is None else frozenset(load(granted))
+    except CheckpointError:
+        return None
 
 
 def load_config(path: str | None, overrides: tuple[str, ...], *, strict: bool = False) -> LoadedConfig:

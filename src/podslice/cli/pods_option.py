@@ -47,9 +47,11 @@ def read_pods(
     strict: bool = False,
     validate: bool = True,
     taken: Collection[str] = (),
+    none_is_fine: bool = False,
     **_: Any,
 ) -> ReadPods:
     """The pods of all files with names and UIDs of their own, none of them `taken`. Other options are passed over.
+    With `none_is_fine` a file may be an empty List.
 
     Raises `InputError` with everything that is wrong in any of them.
     """
@@ -59,7 +61,7 @@ def read_pods(
     errors: list[InputError] = []
     for file in files:
         try:
-            loaded += load_pods(file, replicas=replicas, validate=validate, strict=strict)
+            loaded += load_pods(file, replicas=replicas, validate=validate, strict=strict, none_is_fine=none_is_fine)
         except InputError as error:
             errors.append(error)
     raise_all(errors)

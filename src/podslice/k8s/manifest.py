@@ -83,26 +83,42 @@ class PodReading(NamedTuple):
     strict: bool = False
 
 
-def load_pods(path: str, *, replicas: bool = False, validate: bool = True, strict: bool = False) -> list[LoadedPod]:
+def load_pods(
+    path: str,
+    *,
+    replicas: bool = False,
+    validate: bool = True,
+    strict: bool = False,
+    none_is_fine: bool = False,
+) -> list[LoadedPod]:
     """All pods of a file (`-`: standard input), in order; objects of other kinds beside them are passed over.
 
     Raises `InputError`, also for a file without any pod; it prints one line for everything that is wrong in the file.
 
     `replicas` expands a workload into as many pods as it asks for. Pods get a name and UID where they have none.
     `validate` False also returns pods that the API server would refuse. Fields that Kubernetes does not know are
-    `LoadedPod.warnings`, and errors with `strict`.
+    `LoadedPod.warnings`, and errors with `strict`. With `none_is_fine` the file may be a List without items, as of a
+    node on which nothing runs.
     """
     source = "stdin" if path == "-" else path
-    return load_pods_text(read_text(path), source, replicas=replicas, validate=validate, strict=strict)
+    return load_pods_text(
+        read_text(path), source, replicas=replicas, validate=validate, strict=strict, none_is_fine=none_is_fine
+    )
 
 
 def load_pods_text(
-    text: str, source: str, *, replicas: bool = False, validate: bool = True, strict: bool = False
+    text: str,
+    source: str,
+    *,
+    replicas: bool = False,
+    validate: bool = True,
+    strict: bool = False,
+    none_is_fine: bool = False,
 ) -> list[LoadedPod]:
     """All pods in the text of a file; see `load_pods`."""
     documents = load_documents(text, source)
     pods = _pods_of(documents, source, PodReading(replicas, validate, strict))
-    if not pods:
+    if not pods and not (none_is_fine and documents and all(map(_is_empty_list, documents))):
         kinds = sorted({str(document.get("kind")) for document in documents if isinstance(document, dict)})
         problem = f"holds no pods, only {', '.join(kinds)}" if kinds else "holds no pods"
         raise InputError(problem, source=source, remedy=_REMEDY)
@@ -116,6 +132,10 @@ def pods_as_written(documents: list[Any], source: str) -> list[LoadedPod]:
         raise InputError("holds nothing", source=source, remedy=_REMEDY)
     objects = [document if _may_be_object(document) else {"kind": ""} for document in documents]
     return unique(_pods_of(objects, source, PodReading(validate=False)))
+
+
+def _is_empty_list(document: Any) -> bool:
+    return isinstance(document, dict) and document.get("kind") in ("List", "PodList") and document.get("items") == []
 
 
 def _may_be_object(document: Any) -> bool:

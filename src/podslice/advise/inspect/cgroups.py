@@ -59,7 +59,8 @@ def _pod(pod: Pod, gates: Gates, node: KnownNode, owners: Collection[str]) -> Cg
         files = pod_files(values, protected, settings)
     else:
         period = values.cpu_period or settings.quota_period(gates)
-        files = _v1_files(values.cpu_shares, (values.cpu_quota or 0, period), values.memory or 0, values.huge_pages)
+        quota = (values.cpu_quota or 0, period)
+        files = _v1_files(values.cpu_shares, quota, values.memory or 0, values.huge_pages, settings.page_size)
     return Cgroup("pod", "pod", pod_path(pod, gates), files)
 
 
@@ -86,7 +87,7 @@ def _containers(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode, owners:
             older = str(shares_to_weight(values.cpu_shares))
         else:
             quota = (values.cpu_quota, values.cpu_period or settings.quota_period(gates))
-            files = _v1_files(values.cpu_shares, quota, values.memory_limit, values.huge_pages)
+            files = _v1_files(values.cpu_shares, quota, values.memory_limit, values.huge_pages, settings.page_size)
         yield Cgroup(container.name, kind, f"{parent}/<{container.name}>", files, older, score, formula)
 
 
@@ -99,13 +100,14 @@ def _in_order(pod: Pod) -> Iterator[tuple[str, Container]]:
         yield "ephemeral", container
 
 
-def _v1_files(shares: int, quota: tuple[int, int], memory: int, pages: Mapping[int, int]) -> dict[str, str]:
-    """Files of cgroup v1; `quota` with its period, 0 or less for none, `memory` 0 for no limit."""
+def _v1_files(shares: int, quota: tuple[int, int], memory: int, pages: Mapping[int, int], page: int) -> dict[str, str]:
+    """Files of cgroup v1, whose kernel rounds memory down to whole pages; `quota` with its period, 0 or less for none,
+    `memory` 0 for no limit."""
     return {
         "cpu.shares": str(shares),
         "cpu.cfs_quota_us": str(quota[0] if quota[0] > 0 else -1),
         "cpu.cfs_period_us": str(quota[1]),
-        "memory.limit_in_bytes": str(memory or -1),
+        "memory.limit_in_bytes": str(memory // page * page if memory else -1),
         **{f"hugetlb.{page_size_name(size)}.limit_in_bytes": str(limit) for size, limit in pages.items()},
     }
 

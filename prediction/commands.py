@@ -1,0 +1,105 @@
+"""podslice's command line on a live node: `admit` on its state files, `inspect`, `state verify`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from click.testing import CliRunner
+
+from podslice.cli.main import cli
+from prediction.kubelet import RealKubelet
+from prediction.model import FILES
+
+Json = dict[str, Any]
+_PROFILE = ("--profile", "kubelet-1.36")
+
+
+class Verdict(NamedTuple):
+    """Reason and message of a refusal, both empty for none, and the CPUs of each container."""
+
+    reason: str
+    message: str
+    cpus: dict[str, str]
+
+
+class Before(NamedTuple):
+    """A node before a pod comes: its files, its folders of pods, and the pods that the API server lists."""
+
+    kubelet: RealKubelet
+    files: dict[str, bytes]
+    folders: list[str]
+    pods: list[Json]
+
+    @classmethod
+    def of(cls, kubelet: RealKubelet, pods: list[Json]) -> Before:
+        folders = [entry.name for entry in (kubelet.folder / "pods").iterdir()]
+        return cls(kubelet, {name: kubelet.file(name) for name in FILES}, folders, pods)
+
+
+class Inspected(NamedTuple):
+    """A pod's QoS class, the files of its cgroup, and its containers' OOM scores."""
+
+    qos: str
+    pod: dict[str, str]
+    scores: dict[str, int]
+
+
+def admit(before: Before, pod: Json) -> Verdict:
+    """`podslice admit POD --state DIR --pods RUNNING`."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for name, content in before.files.items():
+            if content:
+                (place / name).write_bytes(content)
+        (place / "new.json").write_text(json.dumps(_bare(pod)))
+        running = place / "running.json"
+        running.write_text(json.dumps({"kind": "List", "items": [_typed(own) for own in before.pods]}))
+        for uid in ("", *before.folders):
+            (place / "pods" / uid).mkdir(parents=True)
+        beside = ("--state", folder, "--pods", str(running))
+        answer = _run("admit", str(place / "new.json"), *beside, *_on(before.kubelet), allowed=(0, 1))
+    decision = json.loads(answer)["pods"][0]
+    cpus = {own["name"]: own["cpus"] for own in decision.get("containers", ())}
+    return Verdict(decision.get("reason") or "", decision.get("message") or "", cpus)
+
+
+def inspect(kubelet: RealKubelet, pod: Json) -> Inspected:
+    """`podslice inspect POD --node cgroup=1`."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "pod.json")
+        place.write_text(json.dumps(_bare(pod)))
+        page = json.loads(_run("inspect", str(place), "--node", "cgroup=1", *_on(kubelet), allowed=(0,)))["items"][0]
+    own = next(cgroup for cgroup in page["cgroups"] if cgroup["kind"] == "pod")
+    scores = {cgroup["owner"]: cgroup["oomScoreAdj"] for cgroup in page["cgroups"] if cgroup["kind"] != "pod"}
+    return Inspected(page["qos"]["qosClass"], own["files"], scores)
+
+
+def verify(kubelet: RealKubelet) -> str:
+    """What is wrong with the files of a kubelet that runs, by `podslice state verify`; empty for nothing."""
+    command = ("state", "verify", str(kubelet.folder), "--config", str(kubelet.config_file))
+    done = CliRunner().invoke(cli, (*command, "--sysfs", str(kubelet.machine)), standalone_mode=False)
+    return done.output if done.exception or done.exit_code else ""
+
+
+def _on(kubelet: RealKubelet) -> Sequence[str]:
+    return ("--config", str(kubelet.config_file), "--sysfs", str(kubelet.machine), *_PROFILE, "-o", "json")
+
+
+def _run(*arguments: str, allowed: tuple[int, ...]) -> str:
+    done = CliRunner().invoke(cli, arguments, standalone_mode=False)
+    failed = done.exception is not None and not isinstance(done.exception, SystemExit)
+    if failed or done.exit_code not in allowed:
+        raise RuntimeError(f"podslice {' '.join(arguments)}: exit code {done.exit_code}: {done.output}{done.exception}")
+    return done.stdout
+
+
+def _bare(pod: Json) -> Json:
+    return _typed({key: own for key, own in pod.items() if key != "status"})
+
+
+def _typed(pod: Json) -> Json:
+    return {"apiVersion": "v1", "kind": "Pod", **pod}

@@ -1,0 +1,118 @@
+"""The nodes that are tried: each Topology Manager policy and scope, each CPU Manager option, gates on and off."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Any
+
+import msgspec
+from judge.kubelets import changed_kubelet, draw_kubelet
+
+from prediction.machine import Shape
+
+Json = dict[str, Any]
+_GIB_OF_MIB = 1024
+_MIB = 64 * _GIB_OF_MIB
+TWO = Shape("2 sockets, 2 nodes, 16 CPUs", sockets=2, nodes=2, cores=4, mib=_MIB)
+FOUR = Shape("2 sockets, 4 nodes, 32 CPUs", sockets=2, nodes=4, cores=4, mib=_MIB)
+CACHES = Shape("2 nodes, 4 caches, 32 CPUs", sockets=2, nodes=2, cores=8, mib=_MIB, caches=2)
+PAGES = Shape("2 nodes, 16 CPUs, huge pages", sockets=1, nodes=2, cores=4, mib=_MIB, huge_pages=512)
+SINGLE_THREADS = Shape("3 nodes, 18 CPUs, no SMT", sockets=3, nodes=3, cores=6, threads=1, mib=_MIB)
+SHAPES = (TWO, FOUR, CACHES, PAGES, SINGLE_THREADS)
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """A machine and a kubelet's configuration on it."""
+
+    name: str
+    shape: Shape
+    kubelet: Json
+
+
+def _of(
+    name: str,
+    shape: Shape,
+    policy: str,
+    scope: str,
+    *,
+    options: tuple[str, ...] = (),
+    gates: Json | None = None,
+    **more: Any,
+) -> Configuration:
+    """Static managers with one CPU reserved, memory on the first and the last node, and pod-level gates on."""
+    kubelet: Json = {
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "memoryManagerPolicy": "Static",
+        "systemReserved": {"memory": "1Gi"},
+        "evictionHard": {"memory.available": "100Mi"},
+        "reservedMemory": [
+            {"numaNode": 0, "limits": {"memory": "1Gi"}},
+            {"numaNode": shape.nodes - 1, "limits": {"memory": "100Mi"}},
+        ],
+        "topologyManagerPolicy": policy,
+        "topologyManagerScope": scope,
+        "featureGates": {"PodLevelResourceManagers": True, **(gates or {})},
+    }
+    if options:
+        kubelet["cpuManagerPolicyOptions"] = dict.fromkeys(options, "true")
+    return Configuration(name, shape, kubelet | more)
+
+
+_ALPHA = {"CPUManagerPolicyAlphaOptions": True}
+NAMED = (
+    _of("none", TWO, "none", "container"),
+    _of("best-effort, container", TWO, "best-effort", "container"),
+    _of("best-effort, pod", FOUR, "best-effort", "pod"),
+    _of("restricted, container", FOUR, "restricted", "container"),
+    _of("restricted, pod", TWO, "restricted", "pod"),
+    _of("single-numa-node, container", TWO, "single-numa-node", "container"),
+    _of("single-numa-node, pod", FOUR, "single-numa-node", "pod"),
+    _of("huge pages", PAGES, "restricted", "container"),
+    _of("huge pages, pod", PAGES, "single-numa-node", "pod"),
+    _of("no SMT", SINGLE_THREADS, "best-effort", "container"),
+    _of("full-pcpus-only", CACHES, "best-effort", "container", options=("full-pcpus-only",), reservedSystemCPUs="0,16"),
+    _of("full-pcpus-only, pod", TWO, "single-numa-node", "pod", options=("full-pcpus-only",), reservedSystemCPUs="0,8"),
+    _of("distribute-cpus-across-numa", FOUR, "none", "container", options=("distribute-cpus-across-numa",)),
+    _of("distribute-cpus-across-cores", TWO, "restricted", "pod", options=("distribute-cpus-across-cores",),
+        gates=_ALPHA),
+    _of("align-by-socket", FOUR, "best-effort", "container", options=("align-by-socket",), gates=_ALPHA),
+    _of("strict-cpu-reservation", TWO, "restricted", "pod", options=("strict-cpu-reservation",)),
+    _of("uncore caches", CACHES, "restricted", "container", options=("prefer-align-cpus-by-uncorecache",)),
+    _of("closest nodes", FOUR, "best-effort", "pod",
+        topologyManagerPolicyOptions={"prefer-closest-numa-nodes": "true"}),
+    _of("quota kept", TWO, "restricted", "container", gates={"DisableCPUQuotaWithExclusiveCPUs": False}),
+    _of("managers leave pod level alone", TWO, "restricted", "container", gates={"PodLevelResourceManagers": False}),
+)  # fmt: skip
+
+
+def configuration(r: Random, number: int) -> Configuration:
+    """The named ones, then drawn ones."""
+    if number < len(NAMED):
+        return NAMED[number]
+    shape = r.choice(SHAPES)
+    return Configuration(f"drawn {number}", shape, draw_kubelet(r, machine_of(shape)))
+
+
+def changed(r: Random, configuration: Configuration, kubelet: Json) -> Json:
+    """The configuration of a later start on the same machine."""
+    return changed_kubelet(r, machine_of(configuration.shape), copy.deepcopy(kubelet))
+
+
+def machine_of(shape: Shape) -> Json:
+    """The machine as recordings write it, for what draws configurations and pods."""
+    nodes = []
+    for node in range(shape.nodes):
+        cores = range(node * shape.cores, (node + 1) * shape.cores)
+        entry: Json = {
+            "id": node,
+            "memory": shape.mib << 20,
+            "cores": [
+                {"socket": shape.socket(node), "core": core, "threads": shape.cpus_of_core(core)} for core in cores
+            ],
+        }
+        if shape.huge_pages:
+            entry["hugepages"] = [{"pageSizeKi": 2048, "numPages": shape.huge_pages}]
+        nodes.append(entry)
+    return {"nodes": nodes}

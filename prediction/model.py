@@ -1,0 +1,124 @@
+"""What podslice says a kubelet does, step by step: the pods it admits, its files, and what it tells the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from podslice import Node, load_kubelet_config, load_machine
+from podslice.agent.podresources import allocatable_memory, container_resources
+from podslice.core.config.validation import validate
+from podslice.core.effects.tree import PodEffects
+from podslice.core.errors import Refusal, StartError, StartKind
+from podslice.core.kubelet import Kubelet
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.pod_allocation import PodAllocation
+from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.quirks import KUBELET_1_36
+from podslice.core.resize.allocation import allocation_of
+from podslice.core.values.cpuset import iter_bits
+from podslice.statefiles.formats.checkpoint_allocation import encode
+from podslice.statefiles.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, MEMORY_STATE_FILE
+from podslice.wire.proto import podresources_pb2 as podresources
+
+Json = dict[str, Any]
+FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, ALLOCATED_STATE_FILE)
+_INVALID = StartKind("invalid-configuration", "{problems}")
+
+
+class Model:
+    """One node in profile kubelet-1.36. `start` comes first. Between any two steps its CPU Manager looks after its
+    state, which a kubelet does every so often. Its Memory Manager does so at the next admission. What was granted to
+    pods stays until the API server forgets them, and in the file until the next pod is admitted."""
+
+    def __init__(self, machine: Path, cgroup_version: int) -> None:
+        self._machine = load_machine(machine)
+        self._cgroup_version = cgroup_version
+        self._files: dict[str, bytes] = {}
+        self._granted = b""
+        self._ended: dict[str, PodAllocation] = {}
+        self._kubelet: Kubelet
+
+    def start(self, config: Path, pods: Iterable[Json]) -> dict[str, Refusal]:
+        """A kubelet's start on the files of the last one, while these pods run, the oldest first. The refused ones by
+        UID. Raises `StartError`."""
+        loaded = load_kubelet_config(str(config)).config
+        problems = validate(loaded)
+        if problems:
+            raise StartError("configuration", _INVALID, problems="; ".join(map(str, problems)))
+        kubelet = Kubelet(
+            self._machine,
+            loaded,
+            KUBELET_1_36,
+            files={**self._files},
+            predicates=True,
+            cgroup_version=self._cgroup_version,
+        )
+        try:
+            kubelet.start()
+        finally:
+            self._files = dict(kubelet.files)
+        self._kubelet = kubelet
+        wanted = {pod["metadata"]["uid"]: _defaulted(kubelet, pod) for pod in pods}
+        answers = kubelet.readmit(wanted.values())
+        kubelet.sources_ready()
+        refused = {uid: refusal for uid, refusal in answers if refusal is not None}
+        self._ended |= {uid: allocation_of(wanted[uid], kubelet.manager.context.gates) for uid in refused}
+        return refused
+
+    def admit(self, pod: Json) -> Refusal | None:
+        """A new pod, as the API server stores it: admitted and started, or refused."""
+        kubelet = self._kubelet
+        admission = kubelet.admission(_defaulted(kubelet, pod))
+        refusal = kubelet.decide(admission)
+        if refusal is None:
+            self._granted = encode({**self._ended, **kubelet.allocations()})
+            kubelet.run_containers(admission.uid)
+        return refusal
+
+    def gone(self, uid: str, *, listed: bool = False) -> None:
+        """A pod was deleted; or it has ended and is still `listed` by the API server."""
+        if listed:
+            self._ended[uid] = self._kubelet.allocations()[uid]
+        self._kubelet.remove_pod(uid)
+
+    def restarted(self, uid: str, container: str) -> None:
+        """A container ended and was started again."""
+        self._kubelet.start_container(uid, container)
+
+    def files(self) -> dict[str, bytes]:
+        """The state files now."""
+        kubelet = self._kubelet
+        kubelet.manager.cpu.reconcile(())
+        kubelet.save()
+        self._files = {**kubelet.files, ALLOCATED_STATE_FILE: self._granted}
+        return {name: self._files.get(name, b"") for name in FILES}
+
+    def effects(self, uid: str) -> PodEffects:
+        """Cgroups of a pod on the node, and what the runtime knows of its containers."""
+        return Node.of(self._kubelet.rules, self._kubelet.state).effects(uid)
+
+    def listed(self) -> list[Any]:
+        """The answer of the PodResources API's List, in order of the pods' names."""
+        view = self._kubelet.view
+        return [
+            podresources.PodResources(
+                name=pod.spec.metadata.name,
+                namespace=pod.spec.metadata.namespace,
+                containers=container_resources(view, pod),
+            )
+            for pod in sorted(view.pods.values(), key=lambda pod: pod.spec.metadata.name)
+        ]
+
+    def allocatable(self) -> Any:
+        """The answer of GetAllocatableResources."""
+        view = self._kubelet.view
+        return podresources.AllocatableResourcesResponse(
+            cpu_ids=iter_bits(view.allocatable_cpus), memory=allocatable_memory(view)
+        )
+
+
+def _defaulted(kubelet: Kubelet, pod: Json) -> Pod:
+    given = {key: own for key, own in pod.items() if key != "status"}
+    return default_pod(pod_from_dict(given), kubelet.manager.context.gates)

@@ -1,0 +1,335 @@
+"""One configuration: a real kubelet and podslice go through the same history, and are compared at every step."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+from e2e.controlplane import StatusError
+from judge.chance import often, pick
+from judge.kubelets import spare_lists
+from judge.pods import PodDrawer
+
+from podslice.core.errors import Refusal, StartError
+from prediction import commands, compare
+from prediction.configurations import Configuration, changed, machine_of
+from prediction.kubelet import KubeletEndedError, RealKubelet, cgroup_version
+from prediction.model import Model
+from prediction.node import OneNode, is_over, soon
+from prediction.runtime import RUNNING
+
+Json = dict[str, Any]
+_PREFIX = "Pod was rejected: "
+_PATIENCE = 12.0
+_CONTEXT = 300
+
+
+class Difference(msgspec.Struct):
+    """Where the two part: the step, what was compared, and both."""
+
+    step: str
+    what: str
+    kubelet: str
+    podslice: str
+
+    def __str__(self) -> str:
+        pairs = zip(self.kubelet, self.podslice, strict=False)
+        at = next((place for place, (one, other) in enumerate(pairs) if one != other), 0)
+        start = max(0, at - _CONTEXT)
+        kubelet, podslice = (text[start : at + _CONTEXT] or "nothing" for text in (self.kubelet, self.podslice))
+        return f"{self.step}: {self.what}: kubelet {kubelet}, podslice {podslice}"
+
+
+class Trial:
+    """`run` goes through one history, which `r` draws."""
+
+    def __init__(self, node: OneNode, configuration: Configuration, r: Random) -> None:
+        self.counts: Counter[str] = Counter()
+        self.differences: list[Difference] = []
+        self._node, self._configuration, self._r = node, configuration, r
+        self._kubelet_config = configuration.kubelet
+        self._model = Model(node.kubelet.machine, cgroup_version())
+        self._running: dict[str, Json] = {}
+        """Pods on the node by name, the oldest first."""
+        self._uids: dict[str, str] = {}
+        self._crashed: set[str] = set()
+        self._step = "start"
+        machine = machine_of(configuration.shape)
+        self._drawer = PodDrawer(r, machine, [], spare_lists(machine, configuration.kubelet))
+
+    def run(self, pods: int) -> None:
+        """Until so many pods have been created. Ends early where no kubelet starts."""
+        if not self._start(self._configuration.kubelet):
+            return
+        while self.counts["pods"] < pods:
+            kinds: list[tuple[float, Callable[[], None]]] = [(10, self._create)]
+            if self._running:
+                kinds += [(2.5, self._delete), (1, self._crash), (1, self._restart), (0.5, self._restart_without)]
+                kinds += [(0.5, self._reconfigure)]
+            if any(pod["spec"]["restartPolicy"] == "Never" for pod in self._running.values()):
+                kinds += [(1.5, self._complete)]
+            pick(self._r, *kinds)()
+        self._step = "end"
+        for pod in self._node.pods():
+            name = pod["metadata"]["name"]
+            if name in self._running:
+                self._same("phase", pod["status"].get("phase"), "Running")
+        self._commands_at_the_end()
+
+    # What happens
+
+    def _start(self, config: Json) -> bool:
+        """Both start with this configuration on what the last kubelet left; True when they do."""
+        self.counts["starts"] += 1
+        kubelet = self._node.kubelet
+        real = predicted = ""
+        refused: dict[str, Refusal] = {}
+        self._now = config
+        try:
+            kubelet.start(config)
+        except KubeletEndedError as error:
+            real = str(error)
+        try:
+            refused = self._model.start(kubelet.config_file, self._running.values())
+        except StartError as error:
+            predicted = error.message
+        if real or predicted:
+            self.counts["starts refused"] += 1
+            same = bool(predicted) and all(part in real for part in predicted.split("; "))
+            self._note("start", same, real or "starts", predicted or "starts")
+            if not real:
+                kubelet.stop()
+            return False
+        if self._running:
+            self._readmitted(refused)
+        kubelet.keep_house()
+        self._compare()
+        return True
+
+    def _readmitted(self, refused: dict[str, Refusal]) -> None:
+        """The kubelet has admitted its running pods again, or not."""
+        self._node.kubelet.wait("running pods are admitted again", self._node.kubelet.has_readmitted)
+        for name in list(self._running):
+            self.counts["re-admissions"] += 1
+            uid = self._uids[name]
+            if uid in refused:
+                self.counts["re-admissions refused"] += 1
+                if soon(partial(self._is_over, name), _PATIENCE):
+                    self._same_refusal(name, refused[uid])
+                else:
+                    self._note(f"{name} is refused", False, "runs on", str(refused[uid].message))
+                del self._running[name]
+            else:
+                self._same(f"{name} phase", self._node.get(name)["status"].get("phase"), "Running")
+
+    def _is_over(self, name: str) -> bool:
+        return is_over(self._node.get(name))
+
+    def _create(self) -> None:
+        pod = self._draw()
+        name = pod["metadata"]["name"]
+        self._step = f"create {name}"
+        before = commands.Before.of(self._node.kubelet, self._node.pods())
+        self._new_second()
+        try:
+            stored = self._node.create(pod)
+        except StatusError as error:
+            self.counts["refused by the API server"] += 1
+            if error.code not in (403, 422):
+                raise
+            return
+        self.counts["pods"] += 1
+        refusal = self._model.admit(stored)
+        found = self._node.decided(name)
+        failed = found["status"]["phase"] == "Failed"
+        self.counts["refused" if failed else "admitted"] += 1
+        self._uids[name] = stored["metadata"]["uid"]
+        if failed or refusal is not None:
+            self._same_refusal(name, refusal)
+        else:
+            self._running[name] = stored
+        verdict = commands.admit(before, stored)
+        self._same("podslice admit", self._verdict(found), verdict)
+        if not failed and refusal is None:
+            self._compare_cgroups(stored)
+        self._compare()
+
+    def _delete(self) -> None:
+        name = self._any()
+        self._step = f"delete {name}"
+        self.counts["deletions"] += 1
+        self._node.delete(name)
+        self._leave(name)
+        self._compare()
+
+    def _complete(self) -> None:
+        """A pod whose containers are not started again ends."""
+        name = self._r.choice([n for n, pod in self._running.items() if pod["spec"]["restartPolicy"] == "Never"])
+        self._step = f"complete {name}"
+        self.counts["completions"] += 1
+        apps = {own["name"] for own in self._running[name]["spec"]["containers"]}
+        for container in self._node.runtime.of_pod(self._uids[name]):
+            if container.name in apps:
+                self._node.runtime.end(container, 0)
+        self._node.until(name, is_over)
+        self._leave(name, listed=True)
+        self._compare()
+
+    def _crash(self) -> None:
+        """A container ends, and is started again."""
+        name = self._any()
+        pod = self._running[name]
+        running = [own for own in self._node.runtime.of_pod(self._uids[name]) if own.state == RUNNING]
+        if pod["spec"]["restartPolicy"] == "Never" or name in self._crashed or not running:
+            return
+        container = self._r.choice(running)
+        self._step = f"crash {name}/{container.name}"
+        self.counts["crashes"] += 1
+        self._crashed.add(name)
+        self._node.runtime.end(container, 1)
+        self._node.until(name, lambda found: _restarts(found, container.name) > 0)
+        self._model.restarted(self._uids[name], container.name)
+        self._compare()
+
+    def _restart(self) -> None:
+        self._step = "restart"
+        self.counts["restarts"] += 1
+        self._node.kubelet.stop(kill=often(self._r, 0.5))
+        self._start(self._now)
+
+    def _restart_without(self) -> None:
+        """A pod is deleted while no kubelet runs."""
+        name = self._any()
+        self._step = f"restart without {name}"
+        self.counts["restarts"] += 1
+        self._node.kubelet.stop()
+        self._node.forget(name)
+        self._leave(name)
+        self._start(self._now)
+
+    def _reconfigure(self) -> None:
+        """The next kubelet has another configuration. Where it does not start, the one before it comes back."""
+        before = self._now
+        self.counts["restarts"] += 1
+        self.counts["restarts with another configuration"] += 1
+        config = changed(self._r, self._configuration, before)
+        self._step = f"restart with {_what_differs(before, config)}"
+        self._node.kubelet.stop()
+        if not self._start(config):
+            self._step = "restart as before"
+            if not self._start(before):
+                raise KubeletEndedError("neither the new nor the old configuration starts")
+
+    # Drawing
+
+    def _draw(self) -> Json:
+        pod = self._drawer.pod(pod_level=often(self._r, 0.45))
+        spec = pod["spec"]
+        spec.pop("overhead", None)
+        spec["restartPolicy"] = "Never" if often(self._r, 0.2) else "Always"
+        for container in spec.get("initContainers", ()):
+            if container.get("restartPolicy") != "Always":
+                container["command"] = ["exit", "0"]
+        return {"metadata": {"name": pod["metadata"]["name"]}, "spec": spec}
+
+    def _any(self) -> str:
+        return self._r.choice(list(self._running))
+
+    def _leave(self, name: str, *, listed: bool = False) -> None:
+        del self._running[name]
+        self._model.gone(self._uids[name], listed=listed)
+        if not listed and self._node.kubelet.runs:
+            self._node.kubelet.keep_house()
+
+    def _new_second(self) -> None:
+        """A kubelet admits again in order of creation, which is told in seconds."""
+        if self._running:
+            newest = max(pod["metadata"]["creationTimestamp"] for pod in self._running.values())
+            while time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) <= newest:
+                time.sleep(0.02)
+
+    # Comparing
+
+    def _compare(self) -> None:
+        """State files, PodResources and what the runtime was told, as soon as the kubelet has caught up."""
+        kubelet, model = self._node.kubelet, self._model
+        for name, content in model.files().items():
+            soon(partial(_has, kubelet, name, content), _PATIENCE)
+            self.counts["state files"] += 1
+            self._same(name, kubelet.file(name).decode(), content.decode())
+        listed = [compare.listing(pod) for pod in model.listed()]
+        soon(lambda: bool(compare.listed(kubelet) == listed), _PATIENCE)
+        self.counts["PodResources answers"] += 2
+        self._same("PodResources List", compare.listed(kubelet), listed)
+        real = compare.allocatable(kubelet.pod_resources("GetAllocatableResources"))
+        self._same("GetAllocatableResources", real, compare.allocatable(model.allocatable()))
+        for name, uid in ((name, self._uids[name]) for name in self._running):
+            expected = compare.predicted(model.effects(uid))
+            soon(partial(self._is_told, uid, expected), _PATIENCE)
+            for container, told in compare.told(self._node.runtime, uid).items():
+                self.counts["containers"] += 1
+                self._same(f"what the runtime knows of {name}/{container}", told, expected[container])
+
+    def _is_told(self, uid: str, expected: dict[str, Json]) -> bool:
+        told = compare.told(self._node.runtime, uid)
+        return all(expected[name] == own for name, own in told.items())
+
+    def _compare_cgroups(self, pod: Json) -> None:
+        inspected = commands.inspect(self._node.kubelet, pod)
+        real = self._node.kubelet.pod_cgroup(pod["metadata"]["uid"], inspected.qos)
+        expected = compare.as_kernel_shows(inspected.pod)
+        self.counts["cgroup files"] += len(expected.keys() & real.keys())
+        self._same("cgroup of the pod", {name: own for name, own in real.items() if name in expected},
+                   {name: own for name, own in expected.items() if name in real})  # fmt: skip
+        for container in self._node.runtime.of_pod(pod["metadata"]["uid"]):
+            self.counts["OOM scores"] += 1
+            told = container.config.linux.resources.oom_score_adj
+            self._same(f"OOM score of {container.name}", told, inspected.scores[container.name])
+
+    def _commands_at_the_end(self) -> None:
+        verified = commands.verify(self._node.kubelet)
+        self._same("podslice state verify", "", verified)
+
+    def _same_refusal(self, name: str, refusal: Refusal | None) -> None:
+        status = self._node.get(name)["status"]
+        real = (status.get("reason"), status.get("message")) if status["phase"] == "Failed" else ("", "admitted")
+        predicted = ("", "admitted") if refusal is None else (refusal.reason, _PREFIX + refusal.message)
+        self._same(f"verdict on {name}", real, predicted)
+
+    def _verdict(self, pod: Json) -> commands.Verdict:
+        status = pod["status"]
+        if status["phase"] == "Failed":
+            return commands.Verdict(status["reason"], status["message"].removeprefix(_PREFIX), {})
+        cpus = {
+            own.name: own.config.linux.resources.cpuset_cpus
+            for own in self._node.runtime.of_pod(pod["metadata"]["uid"])
+        }
+        return commands.Verdict("", "", cpus)
+
+    def _same(self, what: str, real: object, predicted: object) -> None:
+        self._note(what, real == predicted, str(real), str(predicted))
+
+    def _note(self, what: str, same: bool, real: str, predicted: str) -> None:
+        self.counts["comparisons"] += 1
+        if not same:
+            self.counts["differences"] += 1
+            self.differences.append(Difference(self._step, what, real, predicted))
+
+
+def _has(kubelet: RealKubelet, name: str, content: bytes) -> bool:
+    return kubelet.file(name) == content
+
+
+def _restarts(pod: Json, container: str) -> int:
+    statuses = (pod["status"].get("containerStatuses") or []) + (pod["status"].get("initContainerStatuses") or [])
+    return sum(own["restartCount"] for own in statuses if own["name"] == container and "running" in own["state"])
+
+
+def _what_differs(before: Json, after: Json) -> str:
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return ", ".join(f"{name} {after.get(name)}" for name in names) or "the same configuration"
