@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from podslice.agent.apiserver import ApiServer
 from podslice.agent.daemon import Agent
 from podslice.agent.health import make_private, state_problem
 from podslice.agent.local import read_status
@@ -66,11 +67,12 @@ def with_agent(
     observe: bool = False,
     clock: Callable[[], float] = time.monotonic,
     objects: dict[str, dict[str, Any]] | None = None,
+    api: ApiServer | None = None,
     **fields: Any,
 ) -> None:
     async def main() -> None:
-        fake, api = FakeRuntime(request_timeout=PATIENCE), FakeApiServer()
-        api.objects.update(objects or {})
+        fake, stored = FakeRuntime(request_timeout=PATIENCE), FakeApiServer()
+        stored.objects.update(objects or {})
         loaded = settings_from_dict(settings(folder, **{"sources": {"apiServer": True}, **fields}))
         launch = Launch("podslice", "90", fake.connect, False)
         FakeTree(folder / "cgroup")
@@ -78,7 +80,7 @@ def with_agent(
             loaded,
             from_synthetic(MACHINE),
             observe=observe,
-            api=api,
+            api=api or stored,
             launch=launch,
             tree=CgroupTree(folder / "cgroup"),
             clock=clock,
@@ -86,7 +88,7 @@ def with_agent(
         task = asyncio.ensure_future(agent.run())
         try:
             await asyncio.wait_for(fake.attached.wait(), PATIENCE)
-            await test(agent, fake, api)
+            await test(agent, fake, stored)
         finally:
             agent.stopping.set()
             await asyncio.wait_for(task, PATIENCE)

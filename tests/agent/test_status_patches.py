@@ -8,17 +8,27 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from podslice.agent.apiserver import AnswerError
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.rejected import MOST, REJECTED_FILE, RejectedPod, RejectedPods
-from podslice.agent.rejecting import AT_ONCE, DENIED_SECONDS, MOST_TRIES, MOST_WAITING, Rejecting
+from podslice.agent.rejecting import (
+    AT_ONCE,
+    CHECK_SECONDS,
+    DENIED_SECONDS,
+    MOST_MARKS,
+    MOST_TRIES,
+    MOST_WAITING,
+    Rejecting,
+)
+from podslice.agent.statuspatch import status_patch
 from podslice.k8s.podlist import ApiError
-from podslice.wire.nri import BackOff
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
+from tests.conftest import make_pod
 
 REFUSAL = ReportedRefusal("TopologyAffinityError", "no room", "because", final=True, since=1.0)
 
@@ -42,7 +52,7 @@ class Desk:
             self.api,
             self.rejected,
             ready=lambda: self.ready,
-            moot=self.moot.__contains__,
+            moot=lambda uid: uid in self.moot or self.phase(uid) == "Failed",
             free=self.freed.append,
             trouble=lambda what, text: self.troubles.append(text),
             marked=lambda identity, refusal: self.marked.append(identity.name),
@@ -53,6 +63,9 @@ class Desk:
         for name in names:
             data = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {"containers": []}}
             await self.api.apply(data)
+
+    def phase(self, uid: str) -> str:
+        return str(self.api.objects.get(uid, {}).get("status", {}).get("phase", ""))
 
     def reject(self, *names: str) -> list[bool]:
         return [self.rejecting.reject(identity(name), REFUSAL) for name in names]
@@ -65,7 +78,7 @@ async def at_once(work: Callable[[], None]) -> None:
 def at_desk(folder: Path, test: Callable[[Desk], Awaitable[None]]) -> None:
     async def main() -> None:
         desk = Desk(folder)
-        task = asyncio.ensure_future(desk.rejecting.run(BackOff(0.5, 30.0)))
+        task = asyncio.ensure_future(desk.rejecting.run())
         try:
             await test(desk)
         finally:
@@ -85,11 +98,16 @@ def test_what_is_written(tmp_path: Path) -> None:
         await clock.until(lambda: desk.marked)
         ((where, patch),) = desk.api.patches
         assert where == "default/a"
-        assert patch["metadata"] == {"uid": "a"}
-        status: dict[str, Any] = patch["status"]
-        assert (status["phase"], status["reason"]) == ("Failed", "TopologyAffinityError")
-        assert status["message"] == "Pod was rejected: no room"
+        assert patch["metadata"]["uid"] == "a"
+        assert patch["status"] == {
+            "phase": "Failed",
+            "reason": "TopologyAffinityError",
+            "message": "Pod was rejected: no room",
+        }
         assert [one.name for one in desk.rejected] == ["a"]
+        await asyncio.sleep(60)
+        assert desk.rejecting.waiting == 0
+        assert len(desk.api.patches) == 1
 
     at_desk(tmp_path, test)
 
@@ -102,7 +120,7 @@ def test_again_while_the_server_is_away(tmp_path: Path) -> None:
         desk.api.down = True
         desk.reject("a", "b")
         await asyncio.sleep(3600)
-        assert 100 <= len(desk.troubles) <= 200
+        assert 200 <= len(desk.troubles) <= 400
         assert desk.rejecting.waiting == 2
         desk.api.down = False
         await asyncio.sleep(60)
@@ -236,3 +254,39 @@ def test_a_damaged_list(tmp_path: Path, content: bytes) -> None:
         assert [(one.name, one.fix) for one in desk.rejected] == [("a", "ask for less")]
 
     at_desk(tmp_path, test)
+
+
+def test_a_kubelet_that_writes_over_it(tmp_path: Path) -> None:
+    """A pod that is not Failed a moment later is marked again, each time with another annotation, which a kubelet takes
+    for a change of the pod; one that never ends is given up with a line."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a", "b")
+        desk.reject("a")
+        await clock.until(lambda: desk.marked)
+        await desk.store("a")
+        await asyncio.sleep(CHECK_SECONDS + 1)
+        notes = [patch["metadata"]["annotations"]["podslice.io/refused"] for _, patch in desk.api.patches]
+        assert len(set(notes)) == len(notes) == 2
+        assert desk.marked == ["a"]
+        desk.reject("b")
+        for _ in range(20):
+            await asyncio.sleep(CHECK_SECONDS / 2)
+            await desk.store("b")
+        assert len(desk.api.patches) == 2 + MOST_MARKS
+        assert desk.freed == ["b"]
+        assert "does not end it" in desk.troubles[-1]
+
+    at_desk(tmp_path, test)
+
+
+def test_containers_that_never_were() -> None:
+    """Each container has the pod's reason for its end, because kubectl shows that in place of the pod's own."""
+    spec = make_pod("a", ("app", "4"), ("log", "1"), init=(("prepare", "4", False),))
+    status = status_patch("a", msgspec.structs.replace(REFUSAL, spec=spec), 0.0)["status"]
+    (init,) = status["initContainerStatuses"]
+    assert [init["name"], *(one["name"] for one in status["containerStatuses"])] == ["prepare", "app", "log"]
+    for one in (init, *status["containerStatuses"]):
+        assert one["state"]["terminated"] == {"exitCode": 137, "reason": "TopologyAffinityError", "message": "no room"}
+    many = make_pod("a", *((f"c{number}", "1") for number in range(101)))
+    assert "containerStatuses" not in status_patch("a", msgspec.structs.replace(REFUSAL, spec=many), 0.0)["status"]

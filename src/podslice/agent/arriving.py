@@ -77,7 +77,7 @@ class Awaiting:
 
 class Arriving:
     """`run` decides for ever. `find` is what the sources say, `early` False where a pod's sandbox says more than they.
-    `reject` makes a refusal final, or says that it cannot."""
+    `reject` makes a refusal final, or says that it cannot; `rejected` knows, by UID, refusals that are."""
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class Arriving:
         connected: Callable[[], bool],
         early: bool = True,
         reject: Callable[[Identity, ReportedRefusal], bool] = lambda identity, refusal: False,
+        rejected: Callable[[str], ReportedRefusal | None] = lambda uid: None,
         told: Judged,
     ) -> None:
         self._owner = owner
@@ -96,6 +97,7 @@ class Arriving:
         self._connected = connected
         self._early = early
         self._reject = reject
+        self._rejected = rejected
         self._told = told
         self._due = asyncio.Event()
         self._specs: dict[str, bytes] = {}
@@ -106,9 +108,8 @@ class Arriving:
         self._due.set()
 
     def moot(self, uid: str) -> bool:
-        """True for a pod that needs not be rejected any more: it is going, or it runs by now."""
-        pod = self._owner.pods.get(uid)
-        return self._awaiting.leaves(uid) or pod is None or self._runs(pod)
+        """True for a pod that needs not be rejected any more: it has ended, is going, or runs by now."""
+        return self._awaiting.leaves(uid) or self._runs(uid)
 
     def freed(self, uid: str) -> None:
         """A refusal is not final after all."""
@@ -138,9 +139,10 @@ class Arriving:
                 yield _identity(known), partial(self._arrive, known)
         for pod in list(self._owner.pods.values()):
             refusal = pod.refusals.get(pod.identity.uid)
-            here = self._owner.pods.get(pod.identity.uid) is pod
-            if here and refusal is not None and refusal.final and not pod.rejected and not pod.tolerated:
-                yield pod.identity, partial(self._judge, pod, refusal)
+            here = self._owner.pods.get(pod.identity.uid) is pod and not pod.tolerated
+            if here and refusal is not None and refusal.final:
+                judge = self._insist if pod.rejected else self._judge
+                yield pod.identity, partial(judge, pod, refusal)
 
     def _may_decide(self) -> bool:
         return self._owner.store is not None and self._connected() and self._awaiting.current
@@ -171,7 +173,17 @@ class Arriving:
         identity = _identity(known)
         if pod is not None and pod.sandboxes:
             identity = pod.identity
-        self._owner.arrive(identity, self._found(identity))
+        found = self._found(identity)
+        before = self._rejected(known.uid)
+        if before is None:
+            self._owner.arrive(identity, found)
+            return
+        refusal = replace(before, spec=found if isinstance(found, Pod) else None)
+        if self._reject(identity, refusal):
+            self._owner.arrive(identity, refusal)
+            self._owner.pods[known.uid].rejected = True
+        else:
+            self._owner.arrive(identity, found)
 
     def _found(self, identity: Identity) -> Found:
         try:
@@ -190,6 +202,11 @@ class Arriving:
             self._last[pod.identity.uid] = facts
         if not refusal.waits_for and self._may_reject(pod) and self._reject(pod.identity, refusal):
             pod.rejected = True
+
+    def _insist(self, pod: PodRecord, refusal: ReportedRefusal) -> None:
+        """A rejected pod is on the list again: something has written over its status."""
+        if self._may_reject(pod):
+            self._reject(pod.identity, refusal)
 
     def _look(self, pod: PodRecord, refusal: ReportedRefusal, leaving: list[PodRecord]) -> ReportedRefusal:
         units = [unit for one in leaving for unit in one.units]
@@ -214,10 +231,10 @@ class Arriving:
         identity, known = pod.identity, self._awaiting.get(pod.identity.uid)
         if known is None or known.deleting or identity.static:
             return False
-        return not self._runs(pod) and (known.namespace, known.name) == (identity.namespace, identity.name)
+        return not self._runs(identity.uid) and (known.namespace, known.name) == (identity.namespace, identity.name)
 
-    def _runs(self, pod: PodRecord) -> bool:
-        return any(one.pod_uid == pod.identity.uid for one in self._owner.containers.values())
+    def _runs(self, uid: str) -> bool:
+        return any(one.pod_uid == uid for one in self._owner.containers.values())
 
 
 def _identity(known: KnownPod) -> Identity:

@@ -61,6 +61,7 @@ class Refusals:
             connected=connected,
             early=early,
             reject=self._reject,
+            rejected=self.rejected.refusal,
             told=self._explaining,
         )
         self.wake = self._arriving.wake

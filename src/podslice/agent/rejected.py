@@ -62,6 +62,13 @@ class RejectedPods:
     def __iter__(self) -> Iterator[RejectedPod]:
         return iter(self._pods.values())
 
+    def refusal(self, uid: str) -> ReportedRefusal | None:
+        """Why a pod was rejected, None for one that was not."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return None
+        return ReportedRefusal(pod.reason, pod.message, pod.why, final=True, since=pod.since, fix=pod.fix)
+
     def load(self) -> None:
         """What an earlier agent kept; what cannot be read is passed over."""
         try:

@@ -8,10 +8,9 @@ at its containers, as without an API server.
 from __future__ import annotations
 
 import asyncio
-import datetime
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,6 +18,7 @@ from podslice.agent.apiserver import AnswerError, ApiServer
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.rejected import RejectedPod, RejectedPods
+from podslice.agent.statuspatch import status_patch
 from podslice.k8s.podlist import ApiError
 from podslice.wire.nri import BackOff
 
@@ -31,8 +31,9 @@ AT_ONCE = 20
 PER_SECOND = 1.0
 """So many pods are failed at once and then so many a second: a controller that replaces each at once does not run away
 with it."""
-_LONGEST_MESSAGE = 1000
-_PREFIX = "Pod was rejected: "
+CHECK_SECONDS = 5.0
+"""So long after a mark the pod must have ended; if a kubelet's own status came over it, it is marked again."""
+MOST_MARKS = 6
 _DENIED = (
     "refused pods stay Pending: the service account lacks the right to patch pods/status"
     " (docs/agent.md, Rights; or set refusals: hold)"
@@ -40,34 +41,22 @@ _DENIED = (
 _FORBIDDEN, _GONE, _AGAIN = 403, (404, 410), (401, 408, 409, 429)
 
 
-def status_patch(uid: str, refusal: ReportedRefusal, now: datetime.datetime) -> dict[str, Any]:
-    """What a kubelet writes about a pod it rejects. The UID makes sure that it is this pod and not its successor."""
-    when = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    not_ready = {"status": "False", "reason": "PodFailed", "lastProbeTime": None, "lastTransitionTime": when}
-    return {
-        "metadata": {"uid": uid},
-        "status": {
-            "phase": "Failed",
-            "reason": refusal.reason,
-            "message": (_PREFIX + refusal.message)[:_LONGEST_MESSAGE],
-            "startTime": when,
-            "conditions": [{"type": kind, **not_ready} for kind in ("Ready", "ContainersReady")],
-        },
-    }
-
-
 class _Job(msgspec.Struct):
-    """One pod to be failed."""
+    """One pod to be failed. `due`: when it is looked at next; `answers` other than yes, `marks`: patches that were
+    accepted."""
 
     identity: Identity
     refusal: ReportedRefusal
+    due: float
+    back_off: BackOff = msgspec.field(default_factory=lambda: BackOff(0.5, 30.0))
     answers: int = 0
+    marks: int = 0
 
 
 class Rejecting:
     """`reject` takes a pod and says whether its refusal is final from now on; `run` does the work, while `ready`.
-    `moot` knows, by UID, pods that are not to be failed any more; `free` hears of those whose refusal is not final
-    after all, `marked` of the others."""
+    `moot` knows, by UID, pods that have ended or are not to be failed any more; `free` hears of those whose refusal is
+    not final after all, `marked` of the others."""
 
     def __init__(
         self,
@@ -79,7 +68,6 @@ class Rejecting:
         free: Callable[[str], None],
         trouble: Callable[[str, str], None],
         marked: Callable[[Identity, ReportedRefusal], None] = lambda identity, refusal: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.rejected = rejected
@@ -89,7 +77,6 @@ class Rejecting:
         self._free = free
         self._trouble = trouble
         self._marked = marked
-        self._sleep = sleep
         self._now = now
         self._jobs: dict[str, _Job] = {}
         self._due = asyncio.Event()
@@ -100,7 +87,7 @@ class Rejecting:
 
     @property
     def waiting(self) -> int:
-        """Pods still to be failed."""
+        """Pods still to be failed, or to be looked at again."""
         return len(self._jobs)
 
     def reject(self, identity: Identity, refusal: ReportedRefusal) -> bool:
@@ -110,71 +97,88 @@ class Rejecting:
         denied = max(self._denied_until, self._hopeless.get(identity.uid, 0.0))
         if self._now() < denied or len(self._jobs) >= MOST_WAITING:
             return False
-        self._jobs[identity.uid] = _Job(identity, refusal)
+        self._jobs[identity.uid] = _Job(identity, refusal, self._now())
         self._due.set()
         return True
 
-    async def run(self, back_off: BackOff | None = None) -> None:
-        """Patch for ever, one pod after the other, more and more slowly while the server is of no use."""
-        back_off = back_off or BackOff(0.5, 30.0)
+    async def run(self) -> None:
+        """Patch for ever, one pod after the other; each for itself more and more slowly while that is of no use."""
         while True:
-            await self._due.wait()
+            job = await self._next()
+            await self._pace()
+            after = await self._look(job)
+            if after is None:
+                self._jobs.pop(job.identity.uid, None)
+            else:
+                job.due = self._now() + after
+
+    async def _next(self) -> _Job:
+        """The job that is due first, once it is."""
+        while True:
             self._due.clear()
-            while self._jobs:
-                await self._pace()
-                uid, job = next(iter(self._jobs.items()))
-                if await self._patch(job):
-                    self._jobs.pop(uid, None)
-                    back_off.reset()
-                else:
-                    self._jobs[uid] = self._jobs.pop(uid)
-                    await self._sleep(back_off.next())
+            job = min(self._jobs.values(), key=lambda job: job.due, default=None)
+            wait = None if job is None else job.due - self._now()
+            if job is not None and wait is not None and wait <= 0:
+                return job
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._due.wait()
 
     async def _pace(self) -> None:
         now = self._now()
         self._room = min(float(AT_ONCE), self._room + max(0.0, now - self._filled) * PER_SECOND)
         self._filled = now
         if self._room < 1:
-            await self._sleep((1 - self._room) / PER_SECOND)
+            await asyncio.sleep((1 - self._room) / PER_SECOND)
         self._room -= 1
 
-    async def _patch(self, job: _Job) -> bool:
-        """True when no more is to be done."""
+    async def _look(self, job: _Job) -> float | None:
+        """Seconds after which to look again, None when no more is to be done."""
         identity = job.identity
         if not self._ready():
-            return False
+            return job.back_off.next()
         if self._moot(identity.uid):
-            self._free(identity.uid)
-            return True
-        when = datetime.datetime.fromtimestamp(self._now(), datetime.UTC)
+            if not job.marks:
+                self._free(identity.uid)
+            return None
+        if job.marks >= MOST_MARKS:
+            self._trouble("podStatus", f"pod {identity}: the kubelet does not end it, though it is marked Failed")
+            self._give_up(identity.uid)
+            return None
+        return await self._patch(job)
+
+    async def _patch(self, job: _Job) -> float | None:
+        identity = job.identity
         try:
-            patch = status_patch(identity.uid, job.refusal, when)
+            patch = status_patch(identity.uid, job.refusal, self._now())
             await self._api.patch_pod_status(identity.namespace, identity.name, patch)
         except AnswerError as error:
             return self._refused(job, error)
         except ApiError as error:
             self._trouble("podStatus", str(error))
-            return False
-        self._marked(identity, job.refusal)
-        await self.rejected.add(RejectedPod.of(identity, job.refusal))
-        return True
+            return job.back_off.next()
+        job.marks += 1
+        if job.marks == 1:
+            self._marked(identity, job.refusal)
+            await self.rejected.add(RejectedPod.of(identity, job.refusal))
+        return CHECK_SECONDS
 
-    def _refused(self, job: _Job, error: AnswerError) -> bool:
+    def _refused(self, job: _Job, error: AnswerError) -> float | None:
         """What an answer other than yes means."""
         job.answers += 1
         if error.code in _GONE:
-            return True
+            return None
         if error.code == _FORBIDDEN:
             self._denied_until = self._now() + DENIED_SECONDS
             self._trouble("podStatus", f"{_DENIED}: {error}")
             for uid in list(self._jobs):
                 self._give_up(uid)
-            return True
+            return None
         self._trouble("podStatus", str(error))
         if job.answers < MOST_TRIES and (error.code in _AGAIN or error.code >= 500):
-            return False
+            return job.back_off.next()
         self._give_up(job.identity.uid)
-        return True
+        return None
 
     def _give_up(self, uid: str) -> None:
         self._jobs.pop(uid, None)

@@ -1,0 +1,53 @@
+"""What is written into the status of a pod that the node rejects, so that API server and kubelet take it for rejected.
+
+A kubelet that rejects a pod writes phase, reason and message. Here the kubelet has taken the pod, and its own status
+counts for it until something else of the pod changes: hence the annotation, which is another one with every patch. What
+it then does not know of containers that never were, it takes from here; kubectl shows it in place of the pod's reason.
+The rest (`startTime`, conditions, `observedGeneration`) the kubelet adds. Seen with v1.36.2 (tests/prediction).
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from podslice.agent.records import ReportedRefusal
+from podslice.core.pod.spec import Container
+
+REFUSED_ANNOTATION = "podslice.io/refused"
+_PREFIX = "Pod was rejected: "
+_LONGEST_MESSAGE = 1000
+_MOST_CONTAINERS = 100
+_KILLED = 137
+
+
+def status_patch(uid: str, refusal: ReportedRefusal, now: float) -> dict[str, Any]:
+    """A strategic merge patch of `pods/status`. The UID makes sure that it is this pod and not its successor; `now` is
+    Unix time."""
+    when = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "metadata": {"uid": uid, "annotations": {REFUSED_ANNOTATION: f"{when} {refusal.reason}"}},
+        "status": {
+            "phase": "Failed",
+            "reason": refusal.reason,
+            "message": (_PREFIX + refusal.message)[:_LONGEST_MESSAGE],
+            **_container_statuses(refusal),
+        },
+    }
+
+
+def _container_statuses(refusal: ReportedRefusal) -> dict[str, list[dict[str, Any]]]:
+    if refusal.spec is None:
+        return {}
+    spec = refusal.spec.spec
+    if len(spec.init_containers) + len(spec.containers) > _MOST_CONTAINERS:
+        return {}
+    fields = {"initContainerStatuses": spec.init_containers, "containerStatuses": spec.containers}
+    return {name: [_never_was(one, refusal) for one in containers] for name, containers in fields.items() if containers}
+
+
+def _never_was(container: Container, refusal: ReportedRefusal) -> dict[str, Any]:
+    """The exit code is that of a kubelet for containers it never saw."""
+    ended = {"exitCode": _KILLED, "reason": refusal.reason, "message": refusal.message[:_LONGEST_MESSAGE]}
+    counts = {"image": "", "imageID": "", "ready": False, "started": False, "restartCount": 0}
+    return {"name": container.name, "state": {"terminated": ended}, "lastState": {}, **counts}
