@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e.certificates import CA_EXTENSIONS, OPENSSL, Certificates, make
 from lightkube.config.kubeconfig import KubeConfig
+from release.smoke import PYTHONS, find_python
 
-from podslice.agent.apiclient import HTTPApiServer, trust_as_go
+from podslice.agent import trust
+from podslice.agent.apiclient import HTTPApiServer
+from podslice.agent.trust import trust_as_go
 from podslice.k8s.podlist import ApiError
 from tests.agent.test_apiserver import pod
+from tests.clock import PATIENCE
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -64,6 +69,71 @@ def test_everything_else_is_still_verified(tmp_path: Path) -> None:
             handshake(context, made.server(), name)
 
 
+TRY = """
+import runpy, ssl, sys
+trust, authority, certificate, key = sys.argv[1:]
+
+def accepted(change):
+    client = ssl.create_default_context(cafile=authority)
+    change(client)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    a, b = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(a, b, server_hostname="127.0.0.1"), server.wrap_bio(b, a, server_side=True)]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                return getattr(error, "verify_message", "") or str(error)
+    return ""
+
+print(accepted(lambda context: None), accepted(runpy.run_path(trust)["trust_as_go"]), sep="|")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", PYTHONS)
+def test_every_python_trusts_them(tmp_path: Path, version: str) -> None:
+    """Whatever Python the agent runs on accepts all four kinds of authorities, and none of a stranger; since 3.13 it
+    would not by itself."""
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"no Python {version}")
+
+    def tried(authority: Path, made: Certificates) -> list[str]:
+        command = [python, "-c", TRY, trust.__file__, authority, made.certificate, made.key]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+        return done.stdout.strip().split("|")
+
+    for kind in CA_EXTENSIONS:
+        made = make(tmp_path / kind, kind)
+        by_itself, as_go = tried(made.authority, made)
+        assert as_go == ""
+        assert bool(by_itself) == (kind != "complete" and version in ("3.13", "3.14"))
+    stranger = make(tmp_path / "stranger", "plain")
+    assert all("unable to get local issuer" in said for said in tried(stranger.authority, made))
+
+
+def test_authority_below_another_is_one(tmp_path: Path) -> None:
+    """Where only the intermediate authority is named, it is believed, as Go does."""
+    made = make(tmp_path)
+    (tmp_path / "sub.cnf").write_text("basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign\n")
+    for command in (
+        "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=sub -keyout sub.key -out sub.csr",
+        "x509 -req -in sub.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile sub.cnf -out sub.crt",
+        "x509 -req -in tls.csr -CA sub.crt -CAkey sub.key -CAcreateserial -extfile tls.cnf -out tls.crt",
+    ):
+        subprocess.run(
+            [str(OPENSSL), *command.split()], cwd=tmp_path, check=True, capture_output=True, timeout=PATIENCE
+        )
+    context = strict(tmp_path / "sub.crt")
+    trust_as_go(context)
+    handshake(context, made.server(), "127.0.0.1")
+
+
 def access(port: int, authority: Path) -> Any:
     """What a kubeconfig says."""
     cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
@@ -93,7 +163,7 @@ def test_api_server_with_such_an_authority_is_read(tmp_path: Path, kind: str) ->
         port = int(server.sockets[0].getsockname()[1])
         api, stranger = HTTPApiServer(access(port, made.authority)), HTTPApiServer(access(port, other.authority))
         assert [one.uid for one in (await api.list_pods("n")).pods] == ["a"]
-        with pytest.raises(ApiError, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(ApiError, match="TLS: its certificate is not accepted: "):
             await stranger.list_pods("n")
         await api.close()
         await stranger.close()

@@ -43,7 +43,7 @@ def test_nobody_decides_about_a_static_pod(tmp_path: Path, cpus: str) -> None:
         await api.apply(own)
         claim = {"annotations": {HASH_ANNOTATION: HASH, MIRROR_ANNOTATION: HASH}, "namespace": "tenant"}
         await api.apply(pod("attacker", cpus, **claim, ownerReferences=own["metadata"]["ownerReferences"]))
-        source = agent.sources.sources[0]
+        (source,) = [one for one in agent.sources.sources if one.name == "apiServer"]
         assert isinstance(source, ApiSource)
         await until(lambda: any(one.uid == "attacker" for one in source.pods))
         said = {HASH_ANNOTATION: HASH, SOURCE_ANNOTATION: "file"}
@@ -187,10 +187,10 @@ def test_refusal_says_that_the_api_server_cannot_be_reached(tmp_path: Path) -> N
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
         api.down = True
-        source = agent.sources.sources[0]
+        (source,) = [one for one in agent.sources.sources if one.name == "apiServer"]
         await until(lambda: source.cause)
         sandbox = await fake.run_pod("a")
-        with pytest.raises(RPCError, match="PodUnknown: cannot reach the API server: connection re"):
+        with pytest.raises(RPCError, match="PodUnknown: no pods from the API server: connection re"):
             await fake.create_container(sandbox, "app")
 
     with_agent(tmp_path, test, sources={"apiServer": True, "waitSeconds": 0.0})

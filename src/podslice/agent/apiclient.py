@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
 
 from podslice.agent.apiserver import AnswerError, Listing
+from podslice.agent.reach import answered, said_by, why
+from podslice.agent.trust import trust_as_go
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, PageReader, PodListPage
 
 WATCH_SECONDS = 300
+QUIET_SECONDS = 90.0
+"""A server sends a bookmark about once a minute. Who says nothing for longer may be gone: then it is asked again."""
 LIST_SECONDS = 60.0
 REQUEST_SECONDS = 10.0
 PAGE = 100
@@ -22,14 +25,7 @@ MOST_PAGES = 120
 LARGEST_PAGE = 256 << 20
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _PIECE = 64 << 10
-_LONGEST_STATUS = 16 << 10
 PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
-
-
-class _Answer(msgspec.Struct):
-    """What of a `v1.Status` is for people."""
-
-    message: str = ""
 
 
 def _said(error: Exception) -> str:
@@ -41,7 +37,7 @@ class HTTPApiServer:
     """By the in-cluster service account (its token is read again when it was rotated) or KUBECONFIG. Raises
     `InputError` when there is no usable configuration."""
 
-    def __init__(self, config: Any = None) -> None:
+    def __init__(self, config: Any = None, *, quiet: float = QUIET_SECONDS) -> None:
         import httpx2
         from lightkube.config.client_adapter import ConnectionParams
         from lightkube.config.kubeconfig import KubeConfig
@@ -51,16 +47,18 @@ class HTTPApiServer:
             chosen = config or KubeConfig.from_env().get()
             if chosen is None or not chosen.user:
                 raise ConfigError("Missing user")
-            timeout = httpx2.Timeout(REQUEST_SECONDS, read=WATCH_SECONDS + 30.0)
+            timeout = httpx2.Timeout(REQUEST_SECONDS, read=quiet)
             parameters = ConnectionParams(timeout=timeout).httpx_params(chosen)
             trust_as_go(parameters["verify"])
             self._client = httpx2.AsyncClient(**parameters)
+            self._server = str(chosen.cluster.server)
         except (ConfigError, KeyError, OSError) as error:
             raise InputError(
                 f"no access to an API server: {_said(error)}",
                 path="sources.apiServer",
                 remedy="run in a pod, or set KUBECONFIG",
             ) from None
+        self._quiet = httpx2.ReadTimeout
         self._errors = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ConfigError, OSError, TimeoutError)
 
     async def close(self) -> None:
@@ -90,7 +88,7 @@ class HTTPApiServer:
         return await read_page(pieces, node, LARGEST_PAGE, "/api/v1/pods: a page")
 
     async def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
-        """Raises `ApiError`, `GoneError`."""
+        """Ends where the server does not say anything any more. Raises `ApiError`, `GoneError`."""
         parameters = {
             "fieldSelector": _selector(node),
             "watch": "1",
@@ -99,18 +97,24 @@ class HTTPApiServer:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         reader = ChangeReader(node)
-        async with contextlib.aclosing(self._pieces("/api/v1/pods", parameters)) as pieces:
+        async with contextlib.aclosing(self._pieces("/api/v1/pods", parameters, ends=True)) as pieces:
             async for piece in pieces:
                 for change in reader.feed(piece):
                     yield change
 
-    async def _pieces(self, path: str, parameters: dict[str, str], **options: Any) -> AsyncGenerator[bytes, None]:
+    async def _pieces(
+        self, path: str, parameters: dict[str, str], *, ends: bool = False, **options: Any
+    ) -> AsyncGenerator[bytes, None]:
         with self._translated(path):
             async with self._client.stream("GET", path, params=parameters, headers=PLAIN, **options) as response:
                 if response.status_code == 410:
                     raise GoneError
-                async for piece in pieces_of(response, path):
-                    yield piece
+                try:
+                    async for piece in pieces_of(response, path):
+                        yield piece
+                except self._quiet:
+                    if not ends:
+                        raise
 
     async def create_event(self, event: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
@@ -118,7 +122,7 @@ class HTTPApiServer:
             request = self._client.stream("POST", path, json=event, timeout=REQUEST_SECONDS)
             async with request as response:
                 if response.status_code not in (200, 201, 202):
-                    raise ApiError(f"{path}: {response.status_code} {response.reason_phrase}")
+                    raise ApiError(f"{path}: {await _answer(response)}")
 
     async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         """As a kubelet does it. Raises `ApiError`, `AnswerError`."""
@@ -128,34 +132,24 @@ class HTTPApiServer:
             request = self._client.stream("PATCH", path, content=body, headers=kind | PLAIN, timeout=REQUEST_SECONDS)
             async with request as response:
                 if response.status_code != 200:
-                    said = await _status_message(response)
-                    raise AnswerError(f"{path}: {response.status_code} {said}", response.status_code)
+                    raise AnswerError(f"{path}: {await _answer(response)}", response.status_code)
 
     @contextlib.contextmanager
     def _translated(self, path: str) -> Iterator[None]:
         try:
             yield
         except self._errors as error:
-            raise ApiError(f"{path}: {type(error).__name__}: {str(error)[:300]}") from None
+            raise ApiError(f"{self._server}{path}: {why(error)}") from None
 
 
-async def _status_message(response: Any) -> str:
-    """What a server says about its answer, as far as it can be read."""
-    data = b""
-    async for chunk in response.aiter_raw():
-        data += chunk[:_LONGEST_STATUS]
-        if len(data) >= _LONGEST_STATUS:
-            break
-    try:
-        return msgspec.json.decode(data, type=_Answer).message[:300] or str(response.reason_phrase)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return str(response.reason_phrase)
+async def _answer(response: Any) -> str:
+    return answered(response.status_code, response.reason_phrase, await said_by(response))
 
 
 async def pieces_of(response: Any, path: str) -> AsyncGenerator[bytes, None]:
     """The body of a good answer, a little at a time, with room for others in between. Raises `ApiError`."""
     if response.status_code != 200:
-        raise ApiError(f"{path}: {response.status_code} {response.reason_phrase}")
+        raise ApiError(f"{path}: {await _answer(response)}")
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise ApiError(f"{path}: the answer is compressed, which was not asked for")
     async for chunk in response.aiter_raw():
@@ -174,12 +168,6 @@ async def read_page(pieces: AsyncGenerator[bytes, None], node: str, most: int, w
                 raise ApiError(f"{what} is larger than {most} bytes")
             reader.feed(piece)
     return reader.finish()
-
-
-def trust_as_go(context: ssl.SSLContext) -> None:
-    """Accept the certificates a kubelet accepts: since Python 3.13 a context also refuses authorities without key
-    usage or key identifiers, which many clusters have. Chains and names are verified as before."""
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
 def _selector(node: str) -> str:

@@ -91,7 +91,9 @@ class ApiSource:
 
     def unknown(self) -> str:
         if self.cause:
-            return f"cannot reach the API server: {self.cause}"
+            return f"no pods from the API server: {self.cause}"
+        if not self.ready:
+            return "no pods from the API server: it has not answered yet"
         return "the API server has not told about this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:

@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from podslice.agent.apiclient import PLAIN, pieces_of, read_page, trust_as_go
+from podslice.agent.apiclient import PLAIN, pieces_of, read_page
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
+from podslice.agent.reach import why
 from podslice.agent.settings import KubeletSettings
+from podslice.agent.trust import trust_as_go
 from podslice.agent.waiting import or_after
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
@@ -78,7 +80,11 @@ class KubeletSource:
         self._asked.set()
 
     def unknown(self) -> str:
-        return f"cannot reach the kubelet: {self.cause}" if self.cause else "the kubelet does not list this pod yet"
+        if self.cause:
+            return f"no pods from the kubelet: {self.cause}"
+        if not self.ready:
+            return "no pods from the kubelet: it has not answered yet"
+        return "the kubelet does not list this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Read the list every so often, at once when asked, and more and more slowly while that fails."""
@@ -147,7 +153,7 @@ class HTTPKubelet:
             async with asyncio.timeout(REQUEST_SECONDS):
                 return await self._read(self._token())
         except self._errors as error:
-            raise ApiError(f"{self._url}: {type(error).__name__}: {str(error)[:300]}") from None
+            raise ApiError(f"{self._url}: {why(error)}") from None
 
     async def _read(self, token: str) -> PodListPage:
         headers = PLAIN | {"Authorization": f"Bearer {token}"}
@@ -168,7 +174,6 @@ def _context(settings: KubeletSettings) -> ssl.SSLContext:
     """Raises `OSError`."""
     context = ssl.create_default_context(cafile=settings.ca_file or None)
     trust_as_go(context)
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if settings.insecure_skip_tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -99,7 +99,9 @@ class PodsApiSource:
 
     def unknown(self) -> str:
         if self.cause:
-            return f"cannot use the kubelet's Pods API: {self.cause}"
+            return f"no pods from the kubelet's Pods API: {self.cause}"
+        if self._required and not self.ready:
+            return "no pods from the kubelet's Pods API: it has not answered yet"
         return "the kubelet's Pods API has not told about this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
