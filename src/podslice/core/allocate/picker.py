@@ -70,18 +70,18 @@ class Picker:
     def take_near(self, available: Bits, count: int, affinity: Bits | None, purse: Purse | None = None) -> Pick:
         """Pick first CPUs on the NUMA nodes of `affinity` (None: no wish), with `align-by-socket` on the sockets of
         those nodes, then any."""
-        picked, proven = 0, True
-        if affinity is not None:
-            near = self.topology.cpus_in_numa_nodes(affinity)
-            if self._by_socket:
-                near = whole_objects(self.topology.sockets, near)
-            near &= available
-            picked, proven = self.take(near, min(near.bit_count(), count), purse)
-        missing = count - picked.bit_count()
+        if affinity is None:
+            return self.take(available, count, purse)
+        near = self.topology.cpus_in_numa_nodes(affinity)
+        if self._by_socket:
+            near = whole_objects(self.topology.sockets, near)
+        near &= available
+        pick = self.take(near, min(near.bit_count(), count), purse)
+        missing = count - pick.cpus.bit_count()
         if missing == 0:
-            return Pick(picked, proven)
-        rest = self.take(available & ~picked, missing, purse)
-        return Pick(picked | rest.cpus, proven and rest.proven)
+            return pick
+        rest = self.take(available & ~pick.cpus, missing, purse)
+        return Pick(pick.cpus | rest.cpus, pick.proven and rest.proven)
 
     def _take(self, available: Bits, count: int, purse: Purse | None) -> Pick:
         if self._distributor is not None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, Reach, all_met
 from podslice.core.hints.search import Purse, Size, fewest
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, ids_of, iter_bits
 
 
 class Coverage:
@@ -31,7 +31,7 @@ class Coverage:
     def reach(self, mask: Bits) -> Bits:
         """Devices with at least one NUMA node in `mask`."""
         devices = 0
-        for node in iter_bits(mask):
+        for node in ids_of(mask):
             devices |= self.on_node.get(node, 0)
         return devices
 

@@ -13,10 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 from podslice.core.hints.hint import ALL_LISTED, Hint, enumerate_masks
 from podslice.core.hints.needs import Need, all_met, enough
-from podslice.core.hints.search import Purse, Size, Span, fewest, lowest, purse_over
+from podslice.core.hints.search import ALONE, Purse, Size, Span, fewest, lowest, purse_over
 from podslice.core.values.cpuset import Bits
-
-_ALONE = Size(1, True)
 
 
 class HintSet:
@@ -97,7 +95,7 @@ class HintSet:
     def narrowest(self) -> Size:
         """Size of the smallest set."""
         if self.singles:
-            return _ALONE
+            return ALONE
         sets = self.multis + ((self.open_nodes,) if self.open_nodes else ())
         most = min([mask.bit_count() for mask in sets])
         if not self.open_nodes:

@@ -14,9 +14,9 @@ from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hint import enumerate_masks
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, all_met
-from podslice.core.hints.search import Purse, Size, fewest, purse_over
+from podslice.core.hints.search import ALONE, Purse, Size, fewest, purse_over
 from podslice.core.machine.memory import NO_TABLE, MachineState
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, ids_of, iter_bits
 from podslice.core.values.golang import U64
 
 Request = Mapping[str, int]
@@ -154,7 +154,7 @@ class _Room:
 
     def smallest(self, purse: Purse | None) -> Size | None:
         """How many nodes are large enough at least; None when even all are not."""
-        return Size(1, True) if self.large else fewest(self.nodes, self.sizes, purse=purse_over(self.nodes, purse))
+        return ALONE if self.large else fewest(self.nodes, self.sizes, purse=purse_over(self.nodes, purse))
 
     def holds(self, mask: Bits, reuse: Request | None) -> bool:
         """True when the nodes of a mask are large enough and have, with what may be reused, enough free."""
@@ -223,7 +223,7 @@ def _missing(node: int, name: str) -> UpstreamDefectError:
 def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool) -> bool:
     """True when the nodes of a mask lack some of what is asked for; `crash` as for `memory_hints`. Sums wrap at 64 bits
     as upstream's do."""
-    nodes = list(iter_bits(mask))
+    nodes = ids_of(mask)
     short = False
     for name, amount in request.items():
         free = 0

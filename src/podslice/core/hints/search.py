@@ -64,6 +64,9 @@ class Size(NamedTuple):
     proven: bool
 
 
+ALONE = Size(1, True)
+
+
 class Span(NamedTuple):
     """A set of nodes must touch exactly so many `sockets`; `sockets_of` by NUMA node."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from podslice.core.machine.memory import NO_TABLE, Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.model import Machine
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.core.values.cpuset import Bits, ids_of
 from podslice.core.values.golang import U64
 from podslice.core.values.quantity import hugepage_resource
 
@@ -37,7 +37,7 @@ def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
 
     The nodes' records are replaced, not changed, so a copy of `machine` stays what it is.
     """
-    cells = list(iter_bits(mask))
+    cells = ids_of(mask)
     for node in cells:
         state = machine[node]
         taken = min(_table_of(state, name).free, max(0, size))

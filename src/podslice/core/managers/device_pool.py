@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from podslice.core.hints.devices import Coverage
 from podslice.core.machine.devices import Device
 from podslice.core.managers.device_plugin import DevicePlugin
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, ids_of
 
 GRACE_PERIOD = 300.0
 """Seconds a stopped endpoint keeps its resource in the node status."""
@@ -62,7 +62,7 @@ class DevicePool(msgspec.Struct, frozen=True):
 
     def names(self, devices: Bits) -> list[str]:
         """Ids in byte order."""
-        return sorted([self.ids[i] for i in iter_bits(devices)])
+        return sorted([self.ids[i] for i in ids_of(devices)])
 
     def by_node(self, names: Iterable[str]) -> dict[int, list[str]]:
         """Ids, in their order, by NUMA id, −1 for devices without nodes; one with several nodes is under each."""

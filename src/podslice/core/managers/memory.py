@@ -33,7 +33,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.state import ownership
 from podslice.core.state.tables import drop
-from podslice.core.values.cpuset import Bits, bits_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, ids_of
 from podslice.core.values.series import Series, series
 from podslice.statefiles.formats.checkpoint_memory import MemoryStateEncoder
 
@@ -276,7 +276,7 @@ class MemoryManager:
         reuse = self._left(pod, container, entries)
         mask = self._resolve(affinity, request, reuse)
         reusable = reuse.get(mask, {})
-        blocks = _blocks(tuple(iter_bits(mask)), request)
+        blocks = _blocks(tuple(ids_of(mask)), request)
         machine = self.state.machine_state.copy()
         for block in blocks:
             charge(machine, mask, block.type, max(0, block.size - reusable.get(block.type, 0)))
@@ -348,7 +348,7 @@ class MemoryManager:
             memory_pod.check_budget(pod, request, own)
         mask = self._resolve(affinity, request, self.state.reusable.get(pod.uid, {}))
         slices = memory_pod.partition(pod, request, own, self._count_slice)
-        self._book_pod(pod, request, tuple(iter_bits(mask)), slices)
+        self._book_pod(pod, request, tuple(ids_of(mask)), slices)
         for container in pod.containers:
             if own(container) or self.context.quirks.assignment_metrics_drift:
                 self._count(_FROM_POD)
@@ -364,7 +364,7 @@ class MemoryManager:
         masks = {bits_of(block.numa_affinity or ()) for block in blocks}
         if len(masks) != 1 or not {block.type for block in blocks} <= set(request):
             return
-        nodes = tuple(iter_bits(masks.pop()))
+        nodes = tuple(ids_of(masks.pop()))
         booked = {name: sum(block.size for block in blocks if block.type == name) for name in request}
         if any(self._free(nodes, name) + booked[name] < size for name, size in request.items()):
             return

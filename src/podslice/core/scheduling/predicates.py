@@ -76,6 +76,9 @@ class Verdict(NamedTuple):
     victims: tuple[str, ...] = ()
 
 
+_FITS = Verdict()
+
+
 class PodOnNode(NamedTuple):
     """A pod as the predicates see it; worked out once per pod by `pod_on_node`.
 
@@ -189,7 +192,7 @@ def general_predicates(
     missing = insufficient_resources(wanted, others.used, allocatable, pods=len(others.pods))
     refusals = _wrong_node(pod.pod, node)
     if not missing and not refusals:
-        return Verdict()
+        return _FITS
     if is_critical(pod.pod):
         return Verdict(refusals[0]) if refusals else _preempt(pod, others.pods, missing)
     return Verdict(lacking(missing[0]) if missing else refusals[0])

@@ -158,6 +158,13 @@ def iter_bits(bits: Bits) -> Iterator[int]:
         bits ^= low
 
 
+def ids_of(bits: Bits) -> list[int]:
+    """Members in ascending order; of a single one, which is the rule for NUMA nodes, without a walk."""
+    if bits & (bits - 1):
+        return list(iter_bits(bits))
+    return [bits.bit_length() - 1] if bits else []
+
+
 class CPUSet:
     """An immutable set of CPU ids. Prints as Linux CPU-list text (`0-3,8`); compares and hashes by content."""
 
