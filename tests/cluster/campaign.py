@@ -17,9 +17,11 @@ from e2e.programs import find_programs
 from e2e.sharedplane import NODES, prepare_namespace
 
 from podslice.core.pod.limitrange import limit_range_from_dict
+from podslice.core.pod.resize_admission import INIT_RESIZE, PLR_RESIZE
 from tests.cluster.compare import Difference, differences, gates_of, podslice_says, server_says
 from tests.cluster.draw import Draw
 from tests.cluster.draw_rules import RuleDraw
+from tests.cluster.resizes import ResizeDraw, make_node, podslice_says_of_resize, server_says_of_resize
 from tests.cluster.rules import (
     podslice_says_of_limit_range,
     podslice_says_with_quota,
@@ -30,6 +32,7 @@ from tests.cluster.rules import (
 
 Gates = Mapping[str, bool]
 PODS_A_RULE = 20
+RESIZES_A_POD = 5
 RUNTIME_CLASS = {
     "metadata": {"name": "with-overhead"},
     "handler": "any",
@@ -109,6 +112,34 @@ def quotas(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
     return report
 
 
+def resizes(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
+    """Resizes of pods that exist, some of them on a node that can hold little and declares no features."""
+    _runtime_class(api)
+    draw, gates, report = ResizeDraw(seed, rare=0.2), gates_of(overrides), Report()
+    namespace = f"resize-{seed}"
+    prepare_namespace(api, namespace)
+    nodes = [
+        make_node(api, f"able-{seed}", {"cpu": "64", "memory": "64Gi"}, (PLR_RESIZE, INIT_RESIZE)),
+        make_node(api, f"small-{seed}", {"cpu": "3", "memory": "1Gi"}, ()),
+    ]
+    while sum(report.counts.values()) < pods:
+        pod, node = draw.pod(f"p{sum(report.counts.values())}"), draw.one_of(nodes)
+        pod["spec"]["nodeName"] = node.name
+        made = api.ask("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+        if made.code != 201:
+            continue
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+        if draw.chance(0.5):
+            api.call("PUT", f"{path}/status", {**made.body, "status": draw.status(made.body)})
+        old = api.call("GET", path)
+        for _ in range(RESIZES_A_POD):
+            new = draw.resize(old)
+            answer = server_says_of_resize(api, new)
+            ours = podslice_says_of_resize(new, old, gates, node)
+            report.add(Case([old["spec"], new["spec"]], answer.verdict, differences(answer, ours)))
+    return report
+
+
 def _runtime_class(api: Api) -> None:
     answer = api.ask("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
     if answer.code not in (201, 409):
@@ -119,6 +150,7 @@ SUITES: dict[str, Callable[[Api, int, int, Gates], Report]] = {
     "pods": dry_runs,
     "limits": limit_ranges,
     "quota": quotas,
+    "resize": resizes,
 }
 
 

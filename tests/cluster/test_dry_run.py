@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from e2e.controlplane import Api
 
-from tests.cluster.campaign import Report, dry_runs
+from tests.cluster.campaign import Report, dry_runs, limit_ranges, quotas, resizes
 from tests.cluster.compare import Said, differences
 
 SEED = 20
@@ -20,6 +20,29 @@ def test_dry_runs_agree(admin: Api) -> None:
     report = dry_runs(admin, 1000, SEED, {})
     nothing_differs(report)
     for verdict in ("accepted", "invalid", "unreadable"):
+        assert report.counts[f"{verdict}, same"] > 10, report.counts
+
+
+def test_limit_ranges_agree(admin: Api) -> None:
+    """LimitRange objects are refused with the same errors, and pods under them get the same defaults and refusals."""
+    report = limit_ranges(admin, 300, SEED, {})
+    nothing_differs(report)
+    for verdict in ("LimitRange invalid", "LimitRange accepted", "accepted", "forbidden"):
+        assert report.counts[f"{verdict}, same"] > 3, report.counts
+
+
+def test_quotas_agree(admin: Api) -> None:
+    """Pods in namespaces with a ResourceQuota are let in or refused with the same sentence."""
+    report = quotas(admin, 200, SEED, {})
+    nothing_differs(report)
+    assert min(report.counts[f"{verdict}, same"] for verdict in ("accepted", "forbidden")) > 10, report.counts
+
+
+def test_resizes_agree(admin: Api) -> None:
+    """Resizes of stored pods are refused with the same errors, by validation and by plugins, and store the same."""
+    report = resizes(admin, 300, SEED, {})
+    nothing_differs(report)
+    for verdict in ("accepted", "invalid", "forbidden"):
         assert report.counts[f"{verdict}, same"] > 10, report.counts
 
 

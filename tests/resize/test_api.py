@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.core.pod.resize import (
+from podslice.core.pod.resize import prepare_for_resize, validate_resize
+from podslice.core.pod.resize_admission import (
+    ResizedPodsNode,
     missing_features_error,
     needed_features,
     node_capacity_error,
     node_platform_error,
-    prepare_for_resize,
-    validate_resize,
+    resize_refusal,
 )
 from podslice.core.pod.spec import Container, ContainerState, ContainerStatus, Pod
 from podslice.core.pod.update import IMMUTABLE, prepare_for_update, pull_policy, validate_update
@@ -82,6 +83,30 @@ PLAIN = burstable("1", "1Gi")
                 "mutable",
             ],
             id="init container that would restart",
+        ),
+        pytest.param(
+            pod(PLAIN, init=[PLAIN_INIT]),
+            pod(PLAIN),
+            ["spec.initContainers: Forbidden: initContainers may not be added or removed on resize"],
+            id="init container removed",
+        ),
+        pytest.param(
+            pod(PLAIN, init=[PLAIN_INIT]),
+            pod(PLAIN, init=[{**PLAIN_INIT, "name": "j"}]),
+            ["spec.initContainers[0].name: Forbidden: initContainers may not be renamed or reordered on resize"],
+            id="init container renamed",
+        ),
+        pytest.param(
+            pod(PLAIN, PLAIN),
+            pod(*[{**PLAIN, "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]}] * 2),
+            ["spec: Forbidden: only cpu and memory resources are mutable"] * 2,
+            id="another policy",
+        ),
+        pytest.param(
+            pod({}),
+            pod({}, pod_level={}),
+            ["spec: Forbidden: only cpu and memory resources are mutable"],
+            id="an empty pod-level stanza",
         ),
         pytest.param(
             pod(PLAIN, PLAIN),
@@ -219,6 +244,22 @@ def test_plugins_about_the_node() -> None:
     assert node_platform_error("n", {"kubernetes.io/os": "windows"}) == (
         'pod resize is only supported on linux nodes, node "n" is "windows"'
     )
+
+
+def test_plugins_look_at_what_changes() -> None:
+    """A pod that is too large already may stay so, but not be resized; features come before the node's size, and a pod
+    without a node is nobody's business."""
+    old, less = pod(burstable("4", "1Gi"), nodeName="n"), pod(burstable("3500m", "1Gi"), nodeName="n")
+    amounts = {"cpu": Quantity.parse("3"), "memory": Quantity.parse("2Gi")}
+    small, gone = ResizedPodsNode("n", {}, amounts), ResizedPodsNode("n", None)
+    assert resize_refusal(old, old, small) == resize_refusal(old, old, gone) == ""
+    assert resize_refusal(less, old, small).endswith("cpu, requested: 3500, allocatable: 3000")
+    assert resize_refusal(less, old, gone) == 'node "n" not found'
+    whole = pod(burstable("4", "1Gi"), nodeName="n", pod_level=resources({"cpu": "4"}))
+    assert resize_refusal(whole, old, small).startswith("pod update requires features InPlacePodLevelResources")
+    assert resize_refusal(pod(burstable("9", "1Gi")), pod(burstable("4", "1Gi")), gone) == ""
+    huge = pod(burstable("12345678901234567890", "1Gi"), nodeName="n")
+    assert resize_refusal(huge, old, small).startswith("node didn't have enough allocatable resources: cpu")
 
 
 def test_needed_features() -> None:

@@ -24,6 +24,14 @@ def restarts_for(container: Container, resource: str) -> bool:
     )
 
 
+Stanza = tuple[ResourceList, ResourceList, list[object]]
+
+
+def stanza(resources: ResourceRequirements) -> Stanza:
+    """Requests, limits and claims in a form in which equal means the same to the API server."""
+    return resources.requests or {}, resources.limits or {}, list(resources.claims or [])
+
+
 Amounts = tuple[Quantity | None, Quantity | None, Quantity | None, Quantity | None]
 
 

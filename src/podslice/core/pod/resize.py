@@ -7,19 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from podslice.core.pod.demand import pod_requests
 from podslice.core.pod.field_error import FieldError, forbidden, invalid
 from podslice.core.pod.qos import compute_qos, pod_qos
-from podslice.core.pod.resizable import restarts_for
+from podslice.core.pod.resizable import Stanza, stanza
+from podslice.core.pod.resize_admission import INIT_RESIZE, PLR_RESIZE
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
 from podslice.core.pod.update import comparable, drop_disabled, has_whole_pages, uses_pod_level_resources
 from podslice.core.pod.validate import MIRROR_ANNOTATION, validate_pod
-from podslice.core.values.golang import quote
-from podslice.core.values.quantity import ZERO, Quantity
 
 replace = msgspec.structs.replace
 
-PLR_RESIZE, INIT_RESIZE = "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"
 _RESIZABLE = ("cpu", "memory")
 _ONLY_CPU_AND_MEMORY = "only cpu and memory resources are mutable"
 
@@ -63,7 +60,10 @@ def validate_resize(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[Field
         return [forbidden("[]", "static pods cannot be resized")]
     if new.spec.os is not None and new.spec.os.name == "windows":
         return [forbidden("[]", "windows pods cannot be resized")]
-    return [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old, gates)]
+    errors = [*validate_pod(new, gates, whole_pages=has_whole_pages(old)), *_change_errors(new, old, gates)]
+    if not errors and comparable(_without_resources(new, old).spec) != comparable(old.spec):
+        errors.append(forbidden("spec", _ONLY_CPU_AND_MEMORY))
+    return errors
 
 
 def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldError]:
@@ -83,8 +83,8 @@ def _change_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[FieldE
         errors += _pod_level_errors(new.spec.resources, old.spec.resources)
     if old.status.node_allocatable_resource_claim_statuses:
         errors.append(forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
-    moved = _order_errors("spec.containers", new.spec.containers, old.spec.containers) + _order_errors(
-        "spec.initContainers", new.spec.init_containers, old.spec.init_containers
+    moved = _order_errors("containers", new.spec.containers, old.spec.containers) + _order_errors(
+        "initContainers", new.spec.init_containers, old.spec.init_containers
     )
     return [*errors, *(moved or _resource_errors(new, old, gates))]
 
@@ -110,11 +110,11 @@ def _pod_level_errors(new: ResourceRequirements | None, old: ResourceRequirement
     return errors
 
 
-def _order_errors(path: str, new: Sequence[Container], old: Sequence[Container]) -> list[FieldError]:
+def _order_errors(field: str, new: Sequence[Container], old: Sequence[Container]) -> list[FieldError]:
     if len(new) != len(old):
-        return [forbidden(path, "containers may not be added or removed on resize")]
+        return [forbidden(f"spec.{field}", f"{field} may not be added or removed on resize")]
     return [
-        forbidden(f"{path}[{index}].name", "containers may not be renamed or reordered on resize")
+        forbidden(f"spec.{field}[{index}].name", f"{field} may not be renamed or reordered on resize")
         for index, (one, other) in enumerate(zip(new, old, strict=True))
         if one.name != other.name
     ]
@@ -126,27 +126,24 @@ def _resource_errors(new: Pod, old: Pod, gates: Mapping[str, bool]) -> list[Fiel
         errors += _init_errors(f"spec.initContainers[{index}]", one, was, gates)
     for index, (one, was) in enumerate(zip(new.spec.containers, old.spec.containers, strict=True)):
         errors += _removal_errors(f"spec.containers[{index}]", one, was)
-        if _fixed_part(one.resources) != _fixed_part(was.resources):
+        if _fixed_part(one.resources) != _fixed_part(was.resources) or one.resize_policy != was.resize_policy:
             errors.append(forbidden("spec", _ONLY_CPU_AND_MEMORY))
-    if comparable(_without_resources(new, old).spec) != comparable(old.spec):
-        errors.append(forbidden("spec", _ONLY_CPU_AND_MEMORY))
     return errors
 
 
 def _init_errors(path: str, new: Container, old: Container, gates: Mapping[str, bool]) -> list[FieldError]:
     sidecar = is_restartable_init(new)
-    errors = []
-    if sidecar or gates[INIT_RESIZE]:
-        errors += _removal_errors(path, new, old)
-    changed = _comparable(new.resources) != _comparable(old.resources)
-    if changed and not sidecar and not gates[INIT_RESIZE]:
-        errors.append(forbidden("spec", "resources for non-sidecar init containers are immutable"))
-    elif _fixed_part(new.resources) != _fixed_part(old.resources) or new.resize_policy != old.resize_policy:
+    other_policy = new.resize_policy != old.resize_policy
+    if not sidecar and not gates[INIT_RESIZE]:
+        changed = other_policy or stanza(new.resources) != stanza(old.resources)
+        return [forbidden("spec", "resources for non-sidecar init containers are immutable")] if changed else []
+    errors = _removal_errors(path, new, old)
+    if _fixed_part(new.resources) != _fixed_part(old.resources) or other_policy:
         text = "only cpu and memory resources for init or sidecar containers are mutable"
         errors.append(forbidden(path, text))
-    if changed and not sidecar and any(restarts_for(new, resource) for resource in _RESIZABLE):
+    if not sidecar:
         text = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
-        errors.append(forbidden(path, text))
+        errors += [forbidden(path, text) for policy in new.resize_policy if policy.restart_policy == "RestartContainer"]
     return errors
 
 
@@ -163,13 +160,9 @@ def _removes(new: ResourceList | None, old: ResourceList | None) -> bool:
     return not (old or {}).keys() <= (new or {}).keys()
 
 
-def _comparable(resources: ResourceRequirements) -> tuple[ResourceList, ResourceList, list[object]]:
-    return resources.requests or {}, resources.limits or {}, list(resources.claims or [])
-
-
-def _fixed_part(resources: ResourceRequirements) -> tuple[ResourceList, ResourceList, list[object]]:
+def _fixed_part(resources: ResourceRequirements) -> Stanza:
     """What of a stanza a resize must leave alone."""
-    requests, limits, claims = _comparable(resources)
+    requests, limits, claims = stanza(resources)
     return _without_cpu_and_memory(requests), _without_cpu_and_memory(limits), claims
 
 
@@ -179,11 +172,12 @@ def _without_cpu_and_memory(amounts: ResourceList) -> ResourceList:
 
 def _without_resources(new: Pod, old: Pod) -> Pod:
     """The new pod with the old one's resources: what then differs is no resize. An init container's resizePolicy has
-    an error of its own."""
+    an error of its own. An empty `spec.resources` that comes or goes is no resize either."""
 
     def containers(mine: Sequence[Container], theirs: Sequence[Container]) -> tuple[Container, ...]:
         return tuple(replace(one, resources=other.resources) for one, other in zip(mine, theirs, strict=True))
 
+    pod_level = uses_pod_level_resources(new) or uses_pod_level_resources(old)
     spec = replace(
         new.spec,
         containers=containers(new.spec.containers, old.spec.containers),
@@ -191,57 +185,6 @@ def _without_resources(new: Pod, old: Pod) -> Pod:
             replace(one, resources=other.resources, resize_policy=other.resize_policy)
             for one, other in zip(new.spec.init_containers, old.spec.init_containers, strict=True)
         ),
-        resources=old.spec.resources,
+        resources=(old if pod_level else new).spec.resources,
     )
     return replace(new, spec=spec)
-
-
-# Admission plugins (pod-level-resources 15.3)
-
-
-def node_capacity_error(pod: Pod, allocatable: Mapping[str, Quantity]) -> str:
-    """Why a resize asks for more than its node could ever give, empty if it does not (plugin PodResizeValidator).
-
-    The pod-level request counts whatever its gate says.
-    """
-    requests = pod_requests(pod)
-    exceeded = []
-    for resource, amount in (("cpu", Quantity.milli_value), ("memory", Quantity.value)):
-        requested, available = amount(requests.get(resource, ZERO)), amount(allocatable.get(resource, ZERO))
-        if requested > available:
-            exceeded.append(f"{resource}, requested: {requested}, allocatable: {available}")
-    return f"node didn't have enough allocatable resources: {'; '.join(exceeded)}" if exceeded else ""
-
-
-def node_platform_error(node: str, labels: Mapping[str, str] | None) -> str:
-    """Why the pod's node cannot resize at all, empty if it can; `labels` None stands for an unknown node."""
-    if labels is None:
-        return f"node {quote(node)} not found"
-    os = labels.get("kubernetes.io/os", "linux")
-    return f"pod resize is only supported on linux nodes, node {quote(node)} is {quote(os)}" if os != "linux" else ""
-
-
-def needed_features(new: Pod, old: Pod) -> tuple[str, ...]:
-    """The features a node must declare for this resize (plugin NodeDeclaredFeatureValidator)."""
-    needed = []
-    if _stanza(new) != _stanza(old):
-        needed.append(PLR_RESIZE)
-    before = {one.name: _comparable(one.resources) for one in old.spec.init_containers}
-    if any(
-        not is_restartable_init(one) and _comparable(one.resources) != before.get(one.name, _comparable(one.resources))
-        for one in new.spec.init_containers
-    ):
-        needed.append(INIT_RESIZE)
-    return tuple(needed)
-
-
-def _stanza(pod: Pod) -> tuple[ResourceList, ResourceList, list[object]]:
-    return _comparable(pod.spec.resources or ResourceRequirements())
-
-
-def missing_features_error(needed: Sequence[str], declared: Sequence[str], node: str) -> str:
-    """What the plugin answers when the node lacks needed features, empty when it has them all."""
-    missing = [feature for feature in needed if feature not in declared]
-    if not missing:
-        return ""
-    return f"pod update requires features {', '.join(missing)} which are not available on node {quote(node)}"
