@@ -1,0 +1,69 @@
+"""The operator's guide names every setting with its default, every trouble, every alert and every event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from podslice.agent.settings import AgentSettings, KubeletSettings, SourceSettings
+from tests.agent.test_monitoring import rules
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "agent.md").read_text()
+NESTED = {SourceSettings: "sources.", KubeletSettings: "sources.kubelet."}
+
+
+def section(heading: str) -> str:
+    return GUIDE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def settings(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every setting and its default as the table writes it."""
+    for field in msgspec.structs.fields(kind):
+        if field.type in NESTED:
+            yield from settings(field.type, NESTED[field.type])
+            continue
+        value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default  # type: ignore[misc]
+        yield prefix + field.encode_name, written(value)
+
+
+def written(value: Any) -> str:
+    if value == "":
+        return "empty"
+    return f"`{msgspec.json.encode(value).decode()}`".replace('"', "").replace(".0`", "`")
+
+
+def test_every_setting_is_documented() -> None:
+    """The table has a row for each setting, with the default that the agent has, and no other row."""
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \| ", section("Settings"), re.MULTILINE))
+    known = dict(settings(AgentSettings)) | dict(settings(KubeletSettings, "sources.kubelet."))
+    assert rows == known
+
+
+def kinds_of_trouble() -> set[str]:
+    """What the agent's modules call a trouble, sources' names included."""
+    found: set[str] = set()
+    for path in (ROOT / "src" / "podslice" / "agent").glob("*.py"):
+        text = path.read_text()
+        found |= set(re.findall(r"trouble\(\s*\"(\w+)\"", text))
+        found |= set(re.findall(r"^    name = \"(\w+)\"", text, re.MULTILINE)) if "Source" in text else set()
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(kinds_of_trouble()))
+def test_every_trouble_is_in_the_table(kind: str) -> None:
+    """Whoever sees a kind of trouble in a metric or a log line finds it in the guide."""
+    assert f"`{kind}`" in section("What goes wrong")
+
+
+def test_every_alert_is_in_the_guide() -> None:
+    """An alert is named where its failure is, and the guide names no alert that there is not."""
+    named = set(re.findall(r"\bPodslice(?:\w+)", section("What goes wrong")))
+    events = set(re.findall(r'"(Podslice[A-Z]\w+)"', "".join(p.read_text() for p in (ROOT / "src/podslice/agent").glob("*.py"))))
+    alerts = {rule["alert"] for rule in rules()}
+    assert alerts | events == named

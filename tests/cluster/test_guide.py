@@ -1,0 +1,157 @@
+"""The commands of the operator's guide, as written, with real kubectl and Helm against a real API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from e2e.clienttools import HOW, find
+from e2e.controlplane import ACCOUNTS, ADMIN, Api, ControlPlane, Settings
+from e2e.programs import find_programs
+
+ROOT = Path(__file__).parents[2]
+TOOLS = find("helm"), find("kubectl")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(None in TOOLS, reason=HOW),
+]
+NEW = "ab" * 32
+CONTROLLERS = (*ACCOUNTS, "daemonset-controller", "namespace-controller")
+DAEMON_SET = "/apis/apps/v1/namespaces/podslice/daemonsets/podslice-agent"
+FIRST = "registry.example/podslice@sha256:4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
+SECOND = f"registry.example/podslice@sha256:{NEW}"
+
+
+class Statement(NamedTuple):
+    """A command of the guide with the heading it is under."""
+
+    section: str
+    text: str
+
+
+def statements() -> Iterator[Statement]:
+    """Every command in the `sh` blocks, continued lines and here-documents with it."""
+    page = (ROOT / "docs" / "agent.md").read_text()
+    section = ""
+    for heading, block in re.findall(r"^#+ ([^\n]*)$|^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        section = heading or section
+        pattern = r"(?:.*<<'(\w+)'\n(?:.*\n)*?\1\n)|(?:(?:.*\\\n)*.*\n)"
+        for match in re.finditer(pattern, block):
+            yield Statement(section, match[0])
+
+
+class Shell:
+    """Runs commands in a folder with `deploy`, with the variables that earlier ones set."""
+
+    def __init__(self, folder: Path, plane: ControlPlane) -> None:
+        self._folder = folder
+        (folder / "deploy").symlink_to(ROOT / "deploy")
+        (folder / "kubeconfig").write_text(json.dumps(plane.kubeconfig(ADMIN)))
+        path = os.pathsep.join([*{str(tool.parent) for tool in TOOLS if tool}, os.environ["PATH"]])
+        self._environment = {
+            "PATH": path, "KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder), "NEW": NEW, "NODE": "n1"
+        }  # fmt: skip
+        self._variables = ""
+
+    def run(self, text: str) -> str:
+        """What a command prints; it must end well."""
+        if re.match(r"[A-Z]+=\S*$", text.strip()):
+            self._variables += text
+        command = ["bash", "-eu", "-o", "pipefail", "-c", self._variables + text]
+        ran = subprocess.run(command, capture_output=True, text=True, cwd=self._folder, env=self._environment)
+        assert ran.returncode == 0, f"{text}: {ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+
+@pytest.fixture
+def plane(programs: None, tmp_path: Path) -> Iterator[ControlPlane]:
+    with ControlPlane(find_programs(), tmp_path / "plane", Settings(controllers=CONTROLLERS)) as running:
+        yield running
+
+
+class Installed(NamedTuple):
+    """The agents' image, and whether they only observe; an image of "" where there are none."""
+
+    image: str
+    observe: bool
+
+
+def agents(api: Api) -> Installed:
+    answer = api.ask("GET", DAEMON_SET)
+    if answer.code == 404:
+        return Installed("", observe=False)
+    (container,) = answer.body["spec"]["template"]["spec"]["containers"]
+    return Installed(container["image"], "--observe" in container["args"])
+
+
+def walk(plane: ControlPlane, folder: Path, chosen: Iterable[Statement]) -> list[Installed]:
+    """Run the statements, what removes the agents at the end; what was installed, each time it changed."""
+    shell, seen = Shell(folder, plane), []
+    with plane.api() as api:
+        for statement in sorted(chosen, key=lambda one: "uninstall" in one.text or "delete -f" in one.text):
+            if " drain " in statement.text:
+                api.call("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
+            shell.run(statement.text)
+            if " drain " in statement.text:
+                assert api.call("GET", "/api/v1/nodes/n1")["spec"]["unschedulable"]
+            if " uncordon " in statement.text:
+                assert not api.call("GET", "/api/v1/nodes/n1")["spec"].get("unschedulable")
+                api.call("DELETE", "/api/v1/nodes/n1")
+            now = agents(api)
+            if now != (seen[-1] if seen else Installed("", observe=False)):
+                seen.append(now)
+    return seen
+
+
+def of_helm(statement: Statement) -> bool:
+    return statement.section == "With Helm" or statement.text.startswith("helm ")
+
+
+def test_guide_with_the_manifests(plane: ControlPlane, tmp_path: Path) -> None:
+    """Installing, observing, upgrading, rolling back, draining and removing with kubectl do what the guide says."""
+    seen = walk(plane, tmp_path, (one for one in statements() if not of_helm(one)))
+    assert seen == [
+        Installed(FIRST, observe=False),
+        Installed(FIRST, observe=True),
+        Installed(FIRST, observe=False),
+        Installed(SECOND, observe=False),
+        Installed(FIRST, observe=False),
+        Installed("", observe=False),
+    ]
+
+
+def test_guide_with_helm(plane: ControlPlane, tmp_path: Path) -> None:
+    """Installing, upgrading, rolling back, adding what the Prometheus operator reads, and removing with Helm do so."""
+    with plane.api() as api:
+        for kind in ("PodMonitor", "PrometheusRule"):
+            api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind))
+    seen = walk(plane, tmp_path, (one for one in statements() if of_helm(one)))
+    assert seen == [
+        Installed(FIRST, observe=True),
+        Installed(FIRST, observe=False),
+        Installed(SECOND, observe=False),
+        Installed(FIRST, observe=False),
+        Installed("", observe=False),
+    ]
+
+
+def definition(kind: str) -> dict[str, object]:
+    """A kind of the Prometheus operator, as far as the API server must know it to store one."""
+    group, plural = "monitoring.coreos.com", f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
