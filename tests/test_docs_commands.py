@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from podslice.cli.kubectl.main import NAME, kubectl
 from podslice.cli.main import cli, main
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +24,7 @@ def command_lines(text: str) -> Iterator[str]:
     for line in text.replace("\\\n", " ").splitlines():
         if not re.match(r"\s+|\$ ", line):
             continue
-        found = re.match(r"\s*(?:\$ )?(?:[^|`]*\| )?(podslice [^|>]+)", line)
+        found = re.match(r"\s*(?:\$ )?(?:[^|`]*\| )?((?:kubectl )?podslice [^|>]+)", line)
         if found is not None:
             yield found[1].strip()
 
@@ -48,7 +49,9 @@ def parse(line: str) -> click.Context:
     """Let click read a command line, options and their values, without running it."""
     words = [word for word in shlex.split(line, comments=True) if word not in ("...", "…")]
     command: click.Command = cli
-    context = click.Context(cli, info_name="podslice")
+    if words[0] == "kubectl":
+        command, words = kubectl, words[1:]
+    context = click.Context(command, info_name="podslice")
     assert words.pop(0) == "podslice"
     while isinstance(command, click.Group):
         name = words.pop(0)
@@ -64,7 +67,10 @@ def test_documented_commands_are_understood(page: str, line: str) -> None:
     assert parse(re.sub(r"\s{3,}\S.*", "", line)).command is not None
 
 
-@pytest.mark.parametrize(("name", "command"), list(all_commands(cli)), ids=lambda value: str(value))
+ALL = [*all_commands(cli), *all_commands(kubectl, NAME)]
+
+
+@pytest.mark.parametrize(("name", "command"), ALL, ids=lambda value: str(value))
 def test_help_has_examples_that_are_understood(name: str, command: click.Command) -> None:
     """Every command's help shows an example and the exit codes, and every example is one the tool understands."""
     lines = list(command_lines(command.help or ""))

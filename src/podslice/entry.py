@@ -58,4 +58,18 @@ def main() -> None:
     command()
 
 
+def kubectl() -> None:
+    """The plugin of kubectl."""
+    from podslice.cli.kubectl.main import main as command
+
+    command()
+
+
+def kubectl_complete() -> None:
+    """What kubectl runs to complete the plugin's words."""
+    from podslice.cli.kubectl.complete import main as command
+
+    command()
+
+
 leave_at_once()

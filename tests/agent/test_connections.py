@@ -20,8 +20,8 @@ from podslice.agent.apiserver import ApiSource
 from podslice.agent.kubelet import HTTPKubelet
 from podslice.agent.reach import answered, why
 from podslice.agent.settings import KubeletSettings
-from podslice.agent.trust import trust_as_go
 from podslice.k8s.podlist import ApiError
+from podslice.k8s.trust import trust_as_go
 from podslice.wire.nri import BackOff
 from tests.agent.test_apiserver import who
 from tests.agent.test_certificates import access, handshake

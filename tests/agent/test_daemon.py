@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from podslice.agent.apiserver import ApiServer
+from podslice.agent.asking import read_status
 from podslice.agent.daemon import Agent
 from podslice.agent.health import make_private, state_problem
-from podslice.agent.local import read_status
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.settings import settings_from_dict
 from podslice.agent.status import AgentStatus

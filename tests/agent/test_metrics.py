@@ -11,8 +11,8 @@ import pytest
 
 from podslice.agent.contract import PodFailure
 from podslice.agent.metrics import Metrics, rejection_label
-from podslice.agent.reconcile import Drift
 from podslice.agent.report import AgentReporter
+from podslice.agent.status import Drift
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.managers.context import allocation_series

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from podslice.agent.local import read_status
+from podslice.agent.asking import read_status
 from podslice.core.values.cpuset import parse_bits
 from tests.agent.helpers import MACHINE
 from tests.agent.test_daemon import RESOURCES, settings

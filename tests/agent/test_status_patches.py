@@ -14,7 +14,7 @@ import pytest
 from podslice.agent.apiserver import AnswerError
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.rejected import MOST, REJECTED_FILE, RejectedPod, RejectedPods
+from podslice.agent.rejected import MOST, REJECTED_FILE, RejectedPods, rejected_pod
 from podslice.agent.rejecting import (
     AT_ONCE,
     CHECK_SECONDS,
@@ -248,7 +248,7 @@ def test_a_damaged_list(tmp_path: Path, content: bytes) -> None:
         desk.rejected.load()
         assert not list(desk.rejected)
         assert len(desk.troubles) == 1
-        await desk.rejected.add(RejectedPod.of(identity("a"), REFUSAL))
+        await desk.rejected.add(rejected_pod(identity("a"), REFUSAL))
         await desk.rejected.explain("a", "ask for less")
         desk.rejected.load()
         assert [(one.name, one.fix) for one in desk.rejected] == [("a", "ask for less")]

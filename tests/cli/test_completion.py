@@ -13,6 +13,7 @@ import pytest
 from click.shell_completion import FishComplete, ZshComplete
 
 from podslice.cli.completion import Bash
+from podslice.cli.kubectl.main import NAME, kubectl
 from podslice.cli.main import cli
 from podslice.cli.man import manual_pages
 from podslice.core.errors import InputError
@@ -102,12 +103,12 @@ def test_bash_really_completes(tmp_path: Path) -> None:
     assert result.stdout.split("\n")[:3] == ["static", "compopt -o nospace", "maxPods="]
 
 
-PAGES = dict(manual_pages(cli))
+PAGES = {**dict(manual_pages(cli, "podslice")), **dict(manual_pages(kubectl, NAME))}
 
 
 def test_every_command_has_a_page() -> None:
     """One page for each command; it names every option with its help."""
-    commands = {"podslice": cli, **dict(all_commands(cli))}
+    commands = {"podslice": cli, NAME: kubectl, **dict(all_commands(cli)), **dict(all_commands(kubectl, NAME))}
     assert set(PAGES) == set(commands)
     for path, command in commands.items():
         context = click.Context(command, info_name=path)
@@ -137,6 +138,7 @@ def test_man_command(tmp_path: Path) -> None:
     runner = CliRunner()
     assert runner.invoke(cli, ["man", "state", "show"]).stdout == PAGES["podslice state show"]
     assert runner.invoke(cli, ["man"]).stdout == PAGES["podslice"]
+    assert runner.invoke(cli, ["man", "kubectl", "podslice", "top"]).stdout == PAGES["kubectl podslice top"]
     assert runner.invoke(cli, ["man", "--out", str(tmp_path / "man1")]).exit_code == 0
     assert {file.name for file in (tmp_path / "man1").iterdir()} == {f"{path.replace(' ', '-')}.1" for path in PAGES}
     failed = runner.invoke(cli, ["man", "brew"])

@@ -51,6 +51,9 @@ ELSEWHERE = {
     "AuditReport": "tests/audit/test_audit.py",
     "DeviceInventory": "tests/machine/test_found_devices.py",
     "LiveNode": "tests/agent/test_statusport.py",
+    "NodeAuditList": "tests/kubectl/test_kubectl.py",
+    "NodeUsageList": "tests/kubectl/test_kubectl.py",
+    "PodPlacement": "tests/kubectl/test_kubectl.py",
 }
 """Kinds whose commands need more than files."""
 

@@ -11,9 +11,9 @@ import msgspec
 
 from podslice.agent.apiserver import AnswerError, Listing
 from podslice.agent.reach import answered, said_by, why
-from podslice.agent.trust import trust_as_go
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, Change, ChangeReader, GoneError, KnownPod, PageReader, PodListPage
+from podslice.k8s.trust import trust_as_go
 
 WATCH_SECONDS = 300
 QUIET_SECONDS = 90.0

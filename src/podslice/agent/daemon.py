@@ -29,12 +29,12 @@ from podslice.agent.plugin import AgentPlugin
 from podslice.agent.podresources import PodResources
 from podslice.agent.podsapi import PodsApiSource
 from podslice.agent.podsclient import GRPCPodsApi
-from podslice.agent.reconcile import Drift, Reconciler
+from podslice.agent.reconcile import Reconciler
 from podslice.agent.refusals import Refusals
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
 from podslice.agent.sources import ManifestSource, PodSource, Sources
-from podslice.agent.status import AgentStatus
+from podslice.agent.status import AgentStatus, Drift
 from podslice.agent.statusport import status_routes, strangers
 from podslice.agent.supervise import Supervisor
 from podslice.agent.vanished import Vanished

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.explain import Explainer
 from podslice.agent.identity import Identity
-from podslice.agent.records import ReportedRefusal, waiting_text
+from podslice.agent.records import ReportedRefusal
+from podslice.agent.status import waiting_text
 from podslice.agent.trying import on_paper
 from podslice.core.managers.node_state import NodeState
 from podslice.core.node import Node

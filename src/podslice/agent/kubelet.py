@@ -18,11 +18,11 @@ from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.reach import why
 from podslice.agent.settings import KubeletSettings
-from podslice.agent.trust import trust_as_go
 from podslice.agent.waiting import or_after
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
 from podslice.k8s.podlist import ApiError, PodListPage
+from podslice.k8s.trust import trust_as_go
 from podslice.wire.nri import BackOff
 
 LARGEST_ANSWER = 1 << 30

@@ -13,17 +13,13 @@ import msgspec
 
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
-from podslice.agent.reconcile import Drift
 from podslice.agent.records import PodRecord, ReportedRefusal
 from podslice.agent.resizes import findings
-from podslice.agent.status import AgentStatus, ContainerReport, PodReport, Pools, RefusalStatus
+from podslice.agent.status import AgentStatus, ContainerReport, Drift, PodReport, Pools, RefusalStatus
 from podslice.core.document import document
-from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
 from podslice.render.picture import picture_of
 from podslice.render.terminal import to_text
-
-LARGEST_STATUS = 64 << 20
 
 
 def bind_private(file: SocketFile) -> socket.socket:
@@ -69,29 +65,6 @@ async def serve_status(file: SocketFile, status: Callable[[], AgentStatus]) -> a
                 await writer.wait_closed()
 
     return await asyncio.start_unix_server(answer, sock=bind_private(file))
-
-
-def read_status(path: str) -> AgentStatus:
-    """Ask the agent behind a socket. Raises `InputError` when there is none."""
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(5)
-            client.connect(path)
-            while chunk := client.recv(1 << 16):
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > LARGEST_STATUS:
-                    raise InputError("the answer is too large", source=path)
-    except OSError as error:
-        raise InputError(
-            f"no agent answers: {error.strerror or error}", source=path, remedy="start it: podslice agent --config FILE"
-        ) from None
-    try:
-        return msgspec.json.decode(b"".join(chunks), type=AgentStatus)
-    except (msgspec.DecodeError, RecursionError):
-        raise InputError("what answers is not a podslice agent of this version", source=path) from None
 
 
 def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> AgentStatus:

@@ -18,6 +18,7 @@ from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, Pinning, PodRecord
 from podslice.agent.resizes import asked_milli, pod_resize_text
+from podslice.agent.status import Drift
 from podslice.core.effects.cgroup import pod_cgroup
 from podslice.core.values.cpuset import format_bits
 from podslice.core.values.gates import FeatureGates
@@ -28,19 +29,6 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NARROWED = "the set is written, but the kernel grants less: a parent cgroup is narrower, or CPUs are offline"
 _IN_USE = "more is in use already; writing the limit could kill the container"
 _LEFT = "limits are only reported"
-
-
-class Drift(msgspec.Struct, frozen=True, rename="camel"):
-    """One difference. `kind`: `cpus`, `mems`, `quota` or `memory`. `repaired` False: it could not be written, `why`
-    says why; in a dry run nothing is written."""
-
-    pod: str
-    container: str
-    kind: str
-    wanted: str
-    found: str
-    repaired: bool = False
-    why: str = ""
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from podslice.agent.identity import Identity
+from podslice.agent.status import waiting_text
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, format_bits, iter_bits
 from podslice.wire.proto import nri_pb2 as nri
@@ -125,15 +126,6 @@ class ReportedRefusal(msgspec.Struct, frozen=True):
         text = f"{self.reason}: {self.message}"
         text = f"{text}; {self.why}" if self.why else text
         return f"{text}; {waiting_text(self.waits_for)}" if self.waits_for else text
-
-
-_MOST_NAMED = 3
-
-
-def waiting_text(waits_for: tuple[str, ...]) -> str:
-    """For whom a pod waits, in words."""
-    more = f" and {len(waits_for) - _MOST_NAMED} more" if len(waits_for) > _MOST_NAMED else ""
-    return f"it waits for {', '.join(waits_for[:_MOST_NAMED])}{more} to end"
 
 
 class PodRecord(msgspec.Struct):

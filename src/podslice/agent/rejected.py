@@ -14,6 +14,7 @@ import msgspec
 
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
+from podslice.agent.status import RejectedPod
 from podslice.host.statefile import write_atomically
 
 REJECTED_FILE = "rejected.json"
@@ -22,25 +23,11 @@ _LARGEST = 1 << 20
 _LONGEST = 2000
 
 
-class RejectedPod(msgspec.Struct, frozen=True):
-    """A pod that was marked Failed: the kubelet's reason and message, ours in plain words, the best change that would
-    have helped, and the Unix time of the refusal."""
-
-    namespace: str
-    name: str
-    uid: str
-    reason: str
-    message: str
-    why: str
-    fix: str
-    since: float
-
-    @classmethod
-    def of(cls, identity: Identity, refusal: ReportedRefusal) -> RejectedPod:
-        message, why, fix = (text[:_LONGEST] for text in (refusal.message, refusal.why, refusal.fix))
-        return cls(
-            identity.namespace, identity.name, identity.uid, refusal.reason[:_LONGEST], message, why, fix, refusal.since
-        )
+def rejected_pod(identity: Identity, refusal: ReportedRefusal) -> RejectedPod:
+    """A pod of this node as it is listed, with texts of bounded length."""
+    message, why, fix = (text[:_LONGEST] for text in (refusal.message, refusal.why, refusal.fix))
+    reason = refusal.reason[:_LONGEST]
+    return RejectedPod(identity.namespace, identity.name, identity.uid, reason, message, why, fix, refusal.since)
 
 
 class RejectedPods:

@@ -17,7 +17,7 @@ import msgspec
 from podslice.agent.apiserver import AnswerError, ApiServer
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
-from podslice.agent.rejected import RejectedPod, RejectedPods
+from podslice.agent.rejected import RejectedPods, rejected_pod
 from podslice.agent.statuspatch import status_patch
 from podslice.k8s.podlist import ApiError
 from podslice.wire.nri import BackOff
@@ -160,7 +160,7 @@ class Rejecting:
         job.marks += 1
         if job.marks == 1:
             self._marked(identity, job.refusal)
-            await self.rejected.add(RejectedPod.of(identity, job.refusal))
+            await self.rejected.add(rejected_pod(identity, job.refusal))
         return CHECK_SECONDS
 
     def _refused(self, job: _Job, error: AnswerError) -> float | None:

@@ -19,8 +19,8 @@ from podslice.agent.contract import PodFailure
 from podslice.agent.explaining import event_text
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
-from podslice.agent.reconcile import Drift
 from podslice.agent.records import ReportedRefusal
+from podslice.agent.status import Drift
 from podslice.core.node import Decision
 from podslice.core.reasons import TOPOLOGY_AFFINITY
 

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-from podslice.agent.reconcile import Drift
-from podslice.agent.rejected import RejectedPod
+_MOST_NAMED = 3
+
+
+class Drift(msgspec.Struct, frozen=True, rename="camel"):
+    """One difference. `kind`: `cpus`, `mems`, `quota` or `memory`. `repaired` False: it could not be written, `why`
+    says why; in a dry run nothing is written."""
+
+    pod: str
+    container: str
+    kind: str
+    wanted: str
+    found: str
+    repaired: bool = False
+    why: str = ""
 
 
 class Pools(msgspec.Struct, frozen=True):
@@ -61,6 +73,20 @@ class PodReport(msgspec.Struct, frozen=True):
     findings: tuple[str, ...] = ()
 
 
+class RejectedPod(msgspec.Struct, frozen=True):
+    """A pod that was marked Failed: the kubelet's reason and message, ours in plain words, the best change that would
+    have helped, and the Unix time of the refusal."""
+
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+    why: str
+    fix: str
+    since: float
+
+
 class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Pods, sets, pools and drift of the agent on this node.
 
@@ -83,3 +109,9 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     map: str
     warnings: tuple[str, ...] = ()
     rejected: tuple[RejectedPod, ...] = ()
+
+
+def waiting_text(waits_for: tuple[str, ...]) -> str:
+    """For whom a pod waits, in words."""
+    more = f" and {len(waits_for) - _MOST_NAMED} more" if len(waits_for) > _MOST_NAMED else ""
+    return f"it waits for {', '.join(waits_for[:_MOST_NAMED])}{more} to end"

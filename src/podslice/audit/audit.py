@@ -31,7 +31,7 @@ def audit(state: WrittenState, tree: CgroupTree, proc: FileSystem | None, names:
     by_pod: dict[str, list[FoundContainer]] = {}
     for container in containers:
         by_pod.setdefault(container.pod, []).append(container)
-    for uid in {*state.assignments, *state.bubbles, *state.memory}:
+    for uid in sorted({*state.assignments, *state.bubbles, *state.memory}):
         findings += _check_pod(uid, by_pod.get(uid, []), state, tree, names)
     findings += _intruding_containers(containers, state, tree, names)
     outsiders: dict[str, int] = {}
@@ -64,7 +64,7 @@ def _check_pod(
         return
     yield from _check_pod_limit(uid, found[0], state, tree)
     named = {names[c.id]: c for c in found if c.id in names}
-    for name in {*state.assignments.get(uid, {}), *state.memory.get(uid, {})}:
+    for name in sorted({*state.assignments.get(uid, {}), *state.memory.get(uid, {})}):
         cpus = state.assignments.get(uid, {}).get(name, 0)
         mems = state.memory.get(uid, {}).get(name, 0)
         where = f"pod {uid} container {name}"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 
 import click
 
-from podslice.cli.completion import completing_files, register
-from podslice.cli.group import CommandGroup
+from podslice.cli.completion import register
+from podslice.cli.group import lazy_group
 from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
-from podslice.entry import INTERRUPTED, interruptible, uninterruptible_import
+from podslice.entry import INTERRUPTED, interruptible
 from podslice.render.ansi import echo
 
 _COMMANDS = {
@@ -36,28 +35,8 @@ _COMMANDS = {
 }
 
 
-class _LazyGroup(CommandGroup):
-    """Knows every sub-command's name and one-line help without importing it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        with uninterruptible_import():
-            module = importlib.import_module(f"podslice.cli.{cmd_name}")
-        command = getattr(module, cmd_name)
-        assert isinstance(command, click.Command)
-        return completing_files(command)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name]) for name in sorted(_COMMANDS)])
-
-
 @click.group(
-    cls=_LazyGroup,
+    cls=lazy_group("podslice.cli", _COMMANDS),
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -83,16 +62,22 @@ def cli(ctx: click.Context, *, ask_version: bool) -> None:
 
 
 def main() -> None:
-    """Entry point: errors of ours become one line and exit code 2. Without a terminal, or with NO_COLOR set, nothing
-    is coloured."""
-    if "_PODSLICE_COMPLETE" in os.environ:
+    """Entry point of `podslice`."""
+    run_command(cli, "podslice")
+
+
+def run_command(command: click.Command, name: str) -> None:
+    """Run it under the name it is called by: errors of ours become one line and exit code 2. Without a terminal, or
+    with NO_COLOR set, nothing is coloured."""
+    variable = f"_{name.replace(' ', '_').upper()}_COMPLETE"
+    if variable in os.environ:
         register()
     try:
         with interruptible():
-            cli(prog_name="podslice", standalone_mode=False, color=None if coloured() else False)
+            command(prog_name=name, standalone_mode=False, color=None if coloured() else False, complete_var=variable)
             sys.stdout.flush()
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "podslice"
+        where = error.ctx.command_path if error.ctx else name
         _fail(f"{_plain(error.format_message())}; {where} --help says more")
     except click.ClickException as error:
         _fail(error.format_message())

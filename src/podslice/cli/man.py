@@ -20,20 +20,23 @@ from podslice.render.manual import manual_page
               help="Write all pages there, one file each (podslice-admit.1).")  # fmt: skip
 @click.pass_context
 def man(context: click.Context, words: tuple[str, ...], out: Path | None) -> None:
-    """Print the manual page of COMMAND, or of podslice itself, as roff for man(1); --out writes all pages.
+    """Print the manual page of COMMAND, or of podslice itself, as roff for man(1); --out writes all pages. Those of the
+    plugin are `kubectl podslice` and its commands.
 
     \b
     Examples:
       podslice man admit | man -l -
       podslice man state repair | man -l -
+      podslice man kubectl podslice top | man -l -
       podslice man --out ~/.local/share/man/man1
 
     Exit codes: 0 printed or written, 2 no such command, or the folder cannot be written.
     """
-    root = context.find_root().command
-    pages = dict(manual_pages(root))
+    from podslice.cli.kubectl.main import NAME, kubectl
+
+    pages = dict((*manual_pages(context.find_root().command, "podslice"), *manual_pages(kubectl, NAME)))
     if out is None:
-        name = " ".join(("podslice", *words))
+        name = " ".join(words if words[:1] == ("kubectl",) else ("podslice", *words))
         if name not in pages:
             raise InputError(f"no such command {' '.join(words)!r}", remedy="podslice --help lists them")
         echo(pages[name], nl=False)
@@ -47,9 +50,9 @@ def man(context: click.Context, words: tuple[str, ...], out: Path | None) -> Non
     echo(f"podslice: wrote {len(pages)} pages to {out}", err=True)
 
 
-def manual_pages(root: click.Command) -> Iterator[tuple[str, str]]:
+def manual_pages(root: click.Command, called: str) -> Iterator[tuple[str, str]]:
     """Every command as it is called, with its page."""
-    commands = dict(_commands(root, "podslice"))
+    commands = dict(_commands(root, called))
     version = installed_version("podslice")
     for path, command in commands.items():
         near = [other for other in commands if other != path and _related(path, other)]

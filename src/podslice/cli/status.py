@@ -8,10 +8,8 @@ from collections.abc import Iterable
 import click
 import msgspec
 
-from podslice.agent.local import read_status
-from podslice.agent.records import waiting_text
-from podslice.agent.rejected import RejectedPod
-from podslice.agent.status import AgentStatus, PodReport
+from podslice.agent.asking import read_status
+from podslice.agent.status import AgentStatus, PodReport, RejectedPod, waiting_text
 from podslice.cli.output import OUTPUT, coloured, emit
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo, style
@@ -36,19 +34,20 @@ def status(*, path: str, watch: bool, show_map: bool, output: str) -> None:
     Exit codes: 0 shown, 2 no agent answers.
     """
     if not watch:
-        _show(read_status(path), output, show_map=show_map)
+        show_status(read_status(path), output, show_map=show_map)
         return
     while True:
         if output in ("table", "wide"):
             click.clear() if coloured() else echo("")
         try:
-            _show(read_status(path), output, show_map=show_map)
+            show_status(read_status(path), output, show_map=show_map)
         except InputError as error:
             echo(f"error: {error}", err=True)
         time.sleep(2)
 
 
-def _show(status: AgentStatus, output: str, *, show_map: bool) -> None:
+def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
+    """Print it in the form wanted."""
     if output not in ("table", "wide"):
         emit(status, output)
         return

@@ -1,0 +1,51 @@
+"""`kubectl podslice`: the nodes of a cluster from afar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podslice.cli.group import lazy_group
+from podslice.cli.kubectl.options import cluster_options
+from podslice.cli.main import run_command
+from podslice.render.ansi import echo
+
+NAME = "kubectl podslice"
+_COMMANDS = {
+    "audit": "Compare the nodes' cgroups with their state.",
+    "explain": "Say whether a pod would fit on a node now, and why.",
+    "node": "Show a node: pods, sets of CPUs, map.",
+    "pod": "Say why a pod is where it is, or why it was refused.",
+    "top": "List the nodes with their free exclusive CPUs.",
+}
+
+
+@click.group(
+    cls=lazy_group("podslice.cli.kubectl", _COMMANDS),
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, findings), 2 bad input, or nobody answers.",
+)
+@cluster_options
+@click.pass_context
+def kubectl(ctx: click.Context, /, **options: Any) -> None:
+    """Look at the nodes of a cluster through the podslice agents on them. KUBECONFIG says which cluster; what rights it
+    takes is in docs/kubectl.md. Nothing is changed.
+
+    \b
+    Examples:
+      kubectl podslice top
+      kubectl podslice node n7
+      kubectl podslice pod shop/web-0
+      kubectl podslice explain -f pod.yaml --node n7
+    """
+    ctx.obj = options
+    if ctx.invoked_subcommand is None:
+        echo(ctx.get_help())
+
+
+def main() -> None:
+    """Entry point of `kubectl-podslice`."""
+    run_command(kubectl, NAME)

@@ -1,0 +1,177 @@
+"""The agents of a cluster: where they run, and what they tell."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from podslice.core.errors import InputError
+from podslice.kubectl.client import Cluster, Reply
+from podslice.kubectl.connection import ClusterError
+from podslice.kubectl.portforward import forwarded
+
+LABEL = "app.kubernetes.io/name=podslice"
+DEFAULT_PORT = 9096
+TOKEN_HEADER = "X-Podslice-Token"
+_PORT, _VOLUME = "status", "status-token"
+_SIDE_BY_SIDE = 16
+_DOCS = "docs/kubectl.md"
+
+
+class AgentPod(NamedTuple):
+    """An agent: its pod, its node, the port of its status and the Secret of the token for it, empty for none.
+    `trouble` says why it cannot be asked."""
+
+    namespace: str
+    name: str
+    node: str
+    port: int
+    secret: str = ""
+    trouble: str = ""
+
+    @property
+    def path(self) -> str:
+        """The pod in the API."""
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+
+
+class Agents(NamedTuple):
+    """How the agents of a cluster are found and asked. `via`: `proxy`, `port-forward`, or empty for what each says."""
+
+    cluster: Cluster
+    namespace: str = "podslice"
+    label: str = LABEL
+    via: str = ""
+
+    def all(self) -> list[AgentPod]:
+        """By node. Raises `InputError` where there is none."""
+        found = self._listed({})
+        if not found:
+            raise InputError(
+                f"no agent runs in namespace {self.namespace}", remedy=f"--agent-namespace names another; {_DOCS}"
+            )
+        return sorted(found, key=lambda agent: agent.node)
+
+    def on(self, node: str) -> AgentPod:
+        """The agent of a node. Raises `InputError` where there is no such node, or no agent on it."""
+        found = self._listed({"fieldSelector": f"spec.nodeName={node}"})
+        if found:
+            return found[0]
+        try:
+            self.cluster.read(f"/api/v1/nodes/{node}")
+        except ClusterError as error:
+            if error.status == 404:
+                raise InputError(f"there is no node {node}", remedy="kubectl get nodes lists them") from None
+        raise InputError(
+            f"no agent runs on node {node}",
+            remedy=f"looked for {self.label} in namespace {self.namespace}; --agent-namespace names another; {_DOCS}",
+        )
+
+    def _listed(self, query: dict[str, str]) -> list[AgentPod]:
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        answer = self.cluster.read(path, {"labelSelector": self.label, **query})
+        found = [agent_pod(pod) for pod in answer.get("items") or ()]
+        return sorted((one for one in found if one.node), key=lambda one: bool(one.trouble))
+
+    def ask(self, agent: AgentPod, target: str) -> Any:
+        """One document. Raises `InputError`."""
+        if agent.trouble:
+            raise InputError(
+                f"the agent on {agent.node} {agent.trouble}",
+                remedy=f"kubectl -n {agent.namespace} describe pod {agent.name}",
+            )
+        reply = self._reply(agent, target)
+        said = " ".join(reply.body[:400].decode("utf-8", "replace").split())
+        if reply.code in (401, 403):
+            raise InputError(
+                f"the agent on {agent.node} says: {said}",
+                remedy=f"is Secret {agent.secret or 'status-token'} the one it reads? {_DOCS}",
+            )
+        if reply.code != 200:
+            raise InputError(f"the agent on {agent.node} says: {said or reply.code}")
+        try:
+            return msgspec.json.decode(reply.body)
+        except (msgspec.DecodeError, RecursionError):
+            problem = f"what answers at port {agent.port} of {agent.namespace}/{agent.name} is no agent"
+            raise InputError(problem, remedy=f"look at statusAddress; {_DOCS}") from None
+
+    def _reply(self, agent: AgentPod, target: str) -> Reply:
+        headers = {TOKEN_HEADER: self._token(agent)} if agent.secret else {}
+        if self.via != "port-forward" and (agent.secret or self.via):
+            try:
+                return self.cluster.ask(f"{agent.path}:{agent.port}/proxy{target}", headers)
+            except ClusterError as error:
+                if error.status != 403 or self.via:
+                    raise
+        return forwarded(self.cluster, agent.path, agent.port, target, headers)
+
+    def _token(self, agent: AgentPod) -> str:
+        """Raises `InputError`."""
+        secret = self.cluster.read(f"/api/v1/namespaces/{agent.namespace}/secrets/{agent.secret}")
+        try:
+            return base64.b64decode(secret["data"]["token"], validate=True).decode("ascii").strip()
+        except (KeyError, TypeError, UnicodeDecodeError, binascii.Error):
+            raise InputError(f"Secret {agent.namespace}/{agent.secret} holds no token", path="data.token") from None
+
+
+def agent_pod(pod: Any) -> AgentPod:
+    """An agent from its v1 Pod."""
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    ports = (port for container in spec["containers"] for port in container.get("ports") or ())
+    secrets = (one.get("secret") or {} for one in spec.get("volumes") or () if one["name"] == _VOLUME)
+    return AgentPod(
+        metadata["namespace"],
+        metadata["name"],
+        spec.get("nodeName") or "",
+        next((port["containerPort"] for port in ports if port.get("name") == _PORT), DEFAULT_PORT),
+        next((secret.get("secretName") or "" for secret in secrets), ""),
+        _trouble(metadata, status),
+    )
+
+
+def _trouble(metadata: dict[str, Any], status: dict[str, Any]) -> str:
+    if metadata.get("deletionTimestamp"):
+        return "is ending"
+    phase = status.get("phase") or "Pending"
+    if phase == "Running":
+        return ""
+    waiting = (
+        ((one.get("state") or {}).get("waiting") or {}).get("reason") for one in status.get("containerStatuses") or ()
+    )
+    reason = next((one for one in waiting if one), status.get("reason"))
+    return f"is {phase}{f' ({reason})' if reason else ''}"
+
+
+T = TypeVar("T")
+
+
+def side_by_side(
+    agents: Iterable[AgentPod], work: Callable[[AgentPod], T]
+) -> Iterator[tuple[AgentPod, T | InputError]]:
+    """The work for every agent, a few at a time, in their order; an error is its agent's alone."""
+
+    def attempt(agent: AgentPod) -> T | InputError:
+        try:
+            return work(agent)
+        except InputError as error:
+            return error
+
+    listed = list(agents)
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        yield from zip(listed, pool.map(attempt, listed), strict=True)
+
+
+def asked(agents: Agents, nodes: Sequence[str], work: Callable[[AgentPod], T]) -> list[tuple[AgentPod, T | InputError]]:
+    """The work for the agents of these nodes, or of all. Raises `InputError` where the cluster lets us ask none of
+    them: that is not the nodes'."""
+    found = list(side_by_side([agents.on(node) for node in nodes] if nodes else agents.all(), work))
+    errors = [answer for _, answer in found if isinstance(answer, InputError)]
+    ours = [error.status for error in errors if isinstance(error, ClusterError)]
+    if len(ours) == len(found) and len(set(ours)) == 1:
+        raise errors[0]
+    return found

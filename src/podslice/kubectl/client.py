@@ -1,0 +1,156 @@
+"""Asking an API server: small reads, each on a connection of its own, so that threads can ask side by side."""
+
+from __future__ import annotations
+
+from http.client import HTTPException, HTTPResponse
+from importlib.metadata import version
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlencode
+
+import msgspec
+
+from podslice.k8s.kubeconfig import Access
+from podslice.kubectl.connection import ClusterError, connect, server_of, unreachable
+from podslice.kubectl.credentials import Credential, Credentials
+from podslice.kubectl.websocket import WebSocket, open_websocket
+
+LARGEST_ANSWER = 64 << 20
+_ROLES = "the roles podslice-kubectl have what this needs (deploy/manifests/kubectl.yaml)"
+Query = dict[str, str]
+
+
+class Reply(NamedTuple):
+    """Status code, content type and body of an answer."""
+
+    code: int
+    kind: str
+    body: bytes
+
+
+class Cluster(Protocol):
+    """What is asked of a cluster. Every call may raise `InputError`, or `ClusterError` for what the server refuses."""
+
+    @property
+    def namespace(self) -> str:
+        """Where what has no namespace is looked for."""
+
+    def read(self, path: str, query: Query | None = None) -> Any:
+        """An object, or a list of them, as plain data."""
+
+    def ask(self, path: str, headers: dict[str, str] | None = None) -> Reply:
+        """Any answer that is not the API server's own refusal."""
+
+    def upgrade(self, path: str, query: Query, protocol: str) -> WebSocket:
+        """A connection for frames."""
+
+
+class HTTPCluster:
+    """A real one, reached as a kubeconfig says."""
+
+    def __init__(self, access: Access, *, timeout: float) -> None:
+        self.access = access
+        self.namespace = access.namespace
+        self._timeout = timeout
+        self._credentials = Credentials(access)
+        self._prefix = server_of(access).prefix
+
+    def read(self, path: str, query: Query | None = None) -> Any:
+        """Raises `ClusterError` with the server's status."""
+        reply = self.ask(f"{path}?{urlencode(query)}" if query else path)
+        if reply.code != 200:
+            raise refused(self.access, path, reply)
+        try:
+            return msgspec.json.decode(reply.body)
+        except (msgspec.DecodeError, RecursionError):
+            raise self._error(
+                f"{path}: what answers is no API server", "look at the server in the kubeconfig"
+            ) from None
+
+    def ask(self, path: str, headers: dict[str, str] | None = None) -> Reply:
+        """Raises `ClusterError` for what the API server itself refuses, in place of what is behind it."""
+        credential = self._credentials.get()
+        reply = self._once(path, headers or {}, credential)
+        if reply.code == 401 and _status(reply) is not None and self._credentials.renewable:
+            self._credentials.forget()
+            reply = self._once(path, headers or {}, self._credentials.get())
+        if reply.code >= 400 and _status(reply) is not None:
+            raise refused(self.access, path.partition("?")[0], reply)
+        return reply
+
+    def _once(self, path: str, headers: dict[str, str], credential: Credential) -> Reply:
+        connection = connect(self.access, credential, self._timeout)
+        try:
+            connection.putrequest("GET", self._prefix + path, skip_accept_encoding=True)
+            for name, value in (*self._headers(credential), *headers.items()):
+                connection.putheader(name, value)
+            connection.endheaders()
+            return read_reply(connection.getresponse())
+        except (OSError, HTTPException) as error:
+            raise self._broken(error) from None
+        finally:
+            connection.close()
+
+    def upgrade(self, path: str, query: Query, protocol: str) -> WebSocket:
+        """Raises `ClusterError`."""
+        credential = self._credentials.get()
+        connection = connect(self.access, credential, self._timeout)
+        target = f"{self._prefix}{path}?{urlencode(query)}"
+        try:
+            found = open_websocket(connection, target, self._headers(credential), protocol)
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise self._broken(error) from None
+        if isinstance(found, WebSocket):
+            return found
+        reply = read_reply(found)
+        connection.close()
+        raise refused(self.access, path, reply)
+
+    def _headers(self, credential: Credential) -> list[tuple[str, str]]:
+        agent = f"kubectl-podslice/{version('podslice')}"
+        return [("User-Agent", agent), ("Accept", "application/json"), *self._credentials.headers(credential)]
+
+    def _broken(self, error: Exception) -> ClusterError:
+        if isinstance(error, HTTPException):
+            remedy = "try again; http:// and https:// in the server are two things"
+            return self._error(f"breaks the connection off: {error or type(error).__name__}", remedy)
+        return unreachable(self.access, error)
+
+    def _error(self, problem: str, remedy: str) -> ClusterError:
+        return ClusterError(problem, source=self.access.cluster.server, remedy=remedy)
+
+
+def read_reply(response: HTTPResponse) -> Reply:
+    """A whole answer, within bounds. Raises `HTTPException` and `OSError`."""
+    body = response.read(LARGEST_ANSWER + 1)
+    if len(body) > LARGEST_ANSWER:
+        raise HTTPException(f"the answer is larger than {LARGEST_ANSWER >> 20} MiB")
+    return Reply(response.status, response.headers.get_content_type(), body)
+
+
+def refused(access: Access, path: str, reply: Reply) -> ClusterError:
+    """What the API server says no with, and what may help."""
+    status = _status(reply)
+    said = str(status.get("message") or "") if status is not None else ""
+    problem = " ".join(said.split()) or f"{path}: HTTP {reply.code}"
+    remedy = ""
+    if reply.code == 401:
+        who = f"the credentials of user {access.user_name}" if access.user_name else "a request without credentials"
+        problem = f"the API server does not accept {who}: {problem}"
+        remedy = "a token or certificate may have expired: log in again, or give another --context"
+    elif reply.code == 403:
+        remedy = _ROLES
+    elif status is None:
+        remedy = "is this an API server? look at the server in the kubeconfig"
+    return ClusterError(problem, source=access.cluster.server, remedy=remedy, status=reply.code)
+
+
+def _status(reply: Reply) -> dict[str, Any] | None:
+    """The v1 Status in an answer, None where there is none: then it is not the API server's own."""
+    if reply.kind != "application/json":
+        return None
+    try:
+        found = msgspec.json.decode(reply.body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and found.get("kind") == "Status" else None

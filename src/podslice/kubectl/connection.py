@@ -1,0 +1,174 @@
+"""One connection to an API server: through a proxy where one is set, with the certificates that are wanted.
+
+What can go wrong is told in one line with what to do about it (`ClusterError`).
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import ssl
+import tempfile
+from http.client import HTTPConnection, HTTPSConnection
+from typing import NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
+
+from podslice.core.errors import InputError
+from podslice.k8s.kubeconfig import Access
+from podslice.k8s.trust import trust_as_go
+from podslice.kubectl.credentials import Credential, content
+
+_TLS_RECORD = "WRONG_VERSION_NUMBER"
+
+
+class ClusterError(InputError):
+    """Something between us and the answer. `status` is the API server's HTTP status, 0 where it gave none."""
+
+    def __init__(self, problem: str, *, source: str = "", remedy: str = "", status: int = 0) -> None:
+        super().__init__(problem, source=source, remedy=remedy)
+        self.status = status
+
+
+class Server(NamedTuple):
+    """Where to connect."""
+
+    tls: bool
+    host: str
+    port: int
+    prefix: str
+
+
+def server_of(access: Access) -> Server:
+    """Raises `InputError` for what is not the address of a server."""
+    url, where = access.cluster.server, f"cluster {access.cluster_name}"
+    parts = _split(url if "://" in url else f"https://{url}", access, where)
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise InputError(f"{url!r} is not an address", source=access.source, path=where, remedy="https://HOST:PORT")
+    tls = parts.scheme == "https"
+    return Server(tls, parts.hostname, parts.port or (443 if tls else 80), parts.path.rstrip("/"))
+
+
+def _split(url: str, access: Access, where: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise InputError(f"{url!r}: {error}", source=access.source, path=where, remedy="https://HOST:PORT") from None
+    return parts
+
+
+def connect(access: Access, credential: Credential, timeout: float) -> HTTPConnection:
+    """A connection that is open. Raises `InputError`."""
+    server = server_of(access)
+    proxy = _proxy(access, server)
+    host, port = (proxy.hostname or "", proxy.port or 80) if proxy else (server.host, server.port)
+    made: HTTPConnection
+    if server.tls:
+        made = HTTPSConnection(host, port, timeout=timeout, context=_context(access, credential))
+    else:
+        made = HTTPConnection(host, port, timeout=timeout)
+    if proxy:
+        made.set_tunnel(server.host, server.port, headers=_proxy_headers(proxy))
+    try:
+        if server.tls and access.cluster.tls_server_name:
+            _connect_as(made, access.cluster.tls_server_name)
+        else:
+            made.connect()
+    except (OSError, ValueError) as error:
+        made.close()
+        raise unreachable(access, error) from None
+    return made
+
+
+def _connect_as(connection: HTTPConnection, name: str) -> None:
+    """Open it and verify another name than the one connected to."""
+    assert isinstance(connection, HTTPSConnection)
+    HTTPConnection.connect(connection)
+    context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
+    connection.sock = context.wrap_socket(connection.sock, server_hostname=name)
+
+
+def _proxy(access: Access, server: Server) -> SplitResult | None:
+    """The proxy of the cluster, else that of the environment."""
+    url = access.cluster.proxy_url
+    if not url and not proxy_bypass(f"{server.host}:{server.port}"):
+        url = getproxies_environment().get("https" if server.tls else "http", "")
+    if not url:
+        return None
+    parts = _split(url, access, "proxy-url")
+    if parts.scheme != "http" or not parts.hostname:
+        raise InputError(
+            f"{parts.scheme}:// is not supported", source=access.source, path="proxy-url",
+            remedy="give an http:// proxy, which passes TLS on as it is",
+        )  # fmt: skip
+    return parts
+
+
+def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+
+
+def _context(access: Access, credential: Credential) -> ssl.SSLContext:
+    """Raises `InputError` for certificates that are none."""
+    cluster = access.cluster
+    authority = content(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
+    try:
+        context = ssl.create_default_context(cadata=authority.decode("latin-1") if authority else None)
+    except (ssl.SSLError, ValueError):
+        where = f"certificate-authority of cluster {access.cluster_name}"
+        raise InputError("is not a certificate", source=access.source, path=where, remedy="write PEM") from None
+    trust_as_go(context)
+    if cluster.insecure_skip_tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if credential.certificate:
+        _show(context, credential, access)
+    return context
+
+
+def _show(context: ssl.SSLContext, credential: Credential, access: Access) -> None:
+    """Python reads certificates from files only; this one lives for the moment, for its owner."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(credential.certificate.rstrip() + b"\n" + credential.key)
+        file.flush()
+        try:
+            context.load_cert_chain(file.name, password=lambda: b"")
+        except (ssl.SSLError, ValueError):
+            where = f"client-certificate of user {access.user_name}"
+            problem, remedy = "is no certificate with its key", "write PEM, without a passphrase"
+            raise InputError(problem, source=access.source, path=where, remedy=remedy) from None
+
+
+def unreachable(access: Access, error: Exception) -> ClusterError:
+    """Why there is no connection, and what may help."""
+    cluster = access.cluster
+    problem, remedy = _cause(error, access)
+    return ClusterError(problem, source=cluster.server, remedy=remedy)
+
+
+def _cause(error: Exception, access: Access) -> tuple[str, str]:
+    cluster = f"cluster {access.cluster_name}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        said = error.verify_message.rstrip(".")
+        if error.verify_code in (62, 64):  # host name, address
+            return f"the certificate is for another name: {said}", f"set tls-server-name of {cluster}"
+        if error.verify_code in (9, 10):  # not yet, no more
+            return f"the certificate is out of its time: {said}", "renew it, or set this machine's clock"
+        return f"the certificate is not trusted: {said}", f"set certificate-authority-data of {cluster}"
+    if isinstance(error, ssl.SSLError):
+        if error.reason == _TLS_RECORD:
+            return "does not speak TLS", f"write http:// in the server of {cluster}, or another port"
+        return f"TLS failed: {error.reason or error}", f"look at the certificates of {cluster}"
+    if isinstance(error, socket.gaierror):
+        return f"there is no host of that name: {error.strerror}", f"look at the server of {cluster}, or at the network"
+    if isinstance(error, TimeoutError):
+        return "does not answer", "is there a way to it (VPN, firewall)? --request-timeout waits longer"
+    if isinstance(error, OSError) and error.errno is None:  # what a proxy said
+        return f"the proxy makes no connection: {error}", "look at proxy-url and HTTPS_PROXY"
+    text = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    return f"cannot be reached: {text}", f"is the API server up? look at the server of {cluster}, or give --context"

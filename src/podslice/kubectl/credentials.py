@@ -1,0 +1,171 @@
+"""Who asks: the headers of a request and the client's certificate, from a user of a kubeconfig.
+
+A credential plugin runs when the first request needs it, and again when the API server does not accept what it said.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import Any, NamedTuple
+
+import msgspec
+
+from podslice.core.errors import InputError
+from podslice.k8s.files import read_bytes
+from podslice.k8s.kubeconfig import Access, ClusterEntry, ExecPlugin
+
+_LARGEST_TOKEN = 1 << 20
+_LARGEST_FILE = 4 << 20
+_PLUGIN_SECONDS = 120.0
+_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+class Credential(NamedTuple):
+    """A token, a certificate with its key as PEM, or neither."""
+
+    token: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
+
+
+class Credentials:
+    """Those of one user. Threads may share it."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._lock = threading.Lock()
+        self._printed: Credential | None = None
+
+    @property
+    def renewable(self) -> bool:
+        """Whether asking again may give something else."""
+        return self._access.user.exec is not None
+
+    def get(self) -> Credential:
+        """Raises `InputError`."""
+        user = self._access.user
+        if user.auth_provider is not None:
+            raise self._error("auth-provider is not supported any more", "use an exec plugin, as kubectl does")
+        if user.exec is not None and not (user.token or user.token_file):
+            with self._lock:
+                if self._printed is None:
+                    self._printed = run_plugin(user.exec, self._access)
+                return self._printed
+        token = self._token(user.token_file) if user.token_file else user.token
+        certificate = content(user.client_certificate_data, user.client_certificate, "client-certificate")
+        key = content(user.client_key_data, user.client_key, "client-key")
+        if bool(certificate) != bool(key):
+            missing = "client-key" if certificate else "client-certificate"
+            raise self._error(f"has no {missing}", f"give {missing} or {missing}-data as well")
+        return Credential(token, certificate, key)
+
+    def forget(self) -> None:
+        """What a plugin printed is not accepted any more."""
+        with self._lock:
+            self._printed = None
+
+    def headers(self, credential: Credential) -> list[tuple[str, str]]:
+        """Authorization and impersonation."""
+        user = self._access.user
+        headers = []
+        if credential.token:
+            headers.append(("Authorization", f"Bearer {credential.token}"))
+        elif user.username:
+            pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+            headers.append(("Authorization", f"Basic {pair}"))
+        if user.impersonate:
+            headers.append(("Impersonate-User", user.impersonate))
+        return [*headers, *(("Impersonate-Group", group) for group in user.impersonate_groups)]
+
+    def _token(self, path: str) -> str:
+        token = read_bytes(path, _LARGEST_TOKEN).strip()
+        if not token or not token.isascii() or b"\n" in token:
+            raise InputError("holds no token", source=path, remedy="log in again")
+        return token.decode()
+
+    def _error(self, problem: str, remedy: str) -> InputError:
+        return InputError(problem, source=self._access.source, path=f"user {self._access.user_name}", remedy=remedy)
+
+
+def content(data: str, path: str, field: str) -> bytes:
+    """What a field and its `-data` twin name; the data wins. Raises `InputError`."""
+    if data:
+        try:
+            return base64.b64decode("".join(data.split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise InputError(
+                "is not base64", path=f"{field}-data", remedy="write what base64 -w0 FILE prints"
+            ) from None
+    return read_bytes(path, _LARGEST_FILE) if path else b""
+
+
+def run_plugin(plugin: ExecPlugin, access: Access) -> Credential:
+    """What a credential plugin prints. Raises `InputError`."""
+    if plugin.api_version not in _VERSIONS:
+        raise _plugin_error(
+            plugin, f"apiVersion {plugin.api_version!r} is not supported", f"one of {', '.join(_VERSIONS)}"
+        )
+    environment = {**os.environ, **{one.name: one.value for one in plugin.env or ()}}
+    environment["KUBERNETES_EXEC_INFO"] = json.dumps(_exec_info(plugin, access.cluster))
+    somebody = sys.stdin.isatty()  # who may be asked to log in, and reads what the plugin says
+    try:
+        done = subprocess.run(
+            [plugin.command, *(plugin.args or ())],
+            env=environment,
+            stdin=None if somebody else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=None if somebody else subprocess.PIPE,
+            timeout=_PLUGIN_SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        hint = " ".join(plugin.install_hint.split())
+        raise _plugin_error(plugin, f"cannot be run: {error.strerror}", hint or "install it") from None
+    except subprocess.TimeoutExpired:
+        raise _plugin_error(plugin, f"did not answer within {_PLUGIN_SECONDS:.0f} s", "log in again") from None
+    if done.returncode != 0:
+        said = " ".join((done.stderr or b"").decode("utf-8", "replace").split())[-300:]
+        raise _plugin_error(plugin, f"ended with {done.returncode}{f': {said}' if said else ''}", "log in again")
+    return _printed(plugin, done.stdout)
+
+
+def _exec_info(plugin: ExecPlugin, cluster: ClusterEntry) -> dict[str, Any]:
+    spec: dict[str, Any] = {"interactive": sys.stdin.isatty()}
+    if plugin.provide_cluster_info:
+        spec["cluster"] = {
+            name: value
+            for name, value in {
+                "server": cluster.server,
+                "tls-server-name": cluster.tls_server_name,
+                "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+                "certificate-authority-data": cluster.certificate_authority_data,
+                "proxy-url": cluster.proxy_url,
+            }.items()
+            if value
+        }
+    return {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+
+
+def _printed(plugin: ExecPlugin, output: bytes) -> Credential:
+    try:
+        found = msgspec.json.decode(output)
+        status = found["status"]
+        version = found["apiVersion"]
+    except (msgspec.DecodeError, TypeError, KeyError, RecursionError):
+        raise _plugin_error(plugin, "printed no ExecCredential with a status", "run it by hand to see") from None
+    if version != plugin.api_version:
+        raise _plugin_error(plugin, f"printed apiVersion {version!r}", f"configured is {plugin.api_version}")
+    fields = [status.get(name) or "" for name in ("token", "clientCertificateData", "clientKeyData")]
+    if not all(isinstance(field, str) for field in fields) or not (fields[0] or (fields[1] and fields[2])):
+        raise _plugin_error(plugin, "printed neither a token nor a certificate with its key", "run it by hand to see")
+    return Credential(fields[0], fields[1].encode(), fields[2].encode())
+
+
+def _plugin_error(plugin: ExecPlugin, problem: str, remedy: str) -> InputError:
+    return InputError(problem, path=f"credential plugin {plugin.command}", remedy=remedy)

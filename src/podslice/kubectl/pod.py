@@ -1,0 +1,149 @@
+"""One pod: what the API server says of it, what its node's agent says, and what would become of it now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from podslice.advise.explain.explain import Explanation, explain
+from podslice.agent.status import AgentStatus, PodReport, RefusalStatus
+from podslice.contract.cluster import PodEventLine, PodPlacement
+from podslice.contract.explanation import explained
+from podslice.core.document import without_header
+from podslice.core.errors import InputError
+from podslice.core.node import Node
+from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.kubectl.agents import Agents
+from podslice.kubectl.client import Cluster
+from podslice.kubectl.connection import ClusterError
+from podslice.kubectl.live import remote_node
+
+_MIRROR = "kubernetes.io/config.mirror"
+_MOST_EVENTS = 500
+
+
+class FoundPod(msgspec.Struct, frozen=True):
+    """The answer as a document, and its explanation for people."""
+
+    placement: PodPlacement
+    now: Explanation | None
+
+
+def find_pod(agents: Agents, namespace: str, name: str, node: str = "") -> FoundPod:
+    """`node`: where it is tried, its own where empty. Raises `InputError` where there is no such pod."""
+    cluster = agents.cluster
+    try:
+        data = cluster.read(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    except ClusterError as error:
+        if error.status == 404:
+            remedy = f"kubectl get pods -n {namespace} lists them; -n names another namespace"
+            raise InputError(f"there is no pod {namespace}/{name}", remedy=remedy) from None
+        raise
+    pod, status = pod_from_dict(data), data.get("status") or {}
+    uid = (data["metadata"].get("annotations") or {}).get(_MIRROR) or pod.metadata.uid
+    where = node or pod.spec.node_name
+    report, now, problem = _on_node(agents, pod, uid, where)
+    reason, message = _told(status)
+    placement = PodPlacement(
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        node=where,
+        phase=str(status.get("phase") or ""),
+        qos_class=str(status.get("qosClass") or ""),
+        reason=reason,
+        message=message,
+        problem=problem,
+        containers=report.containers if report is not None else (),
+        refusals=report.refusals if report is not None else (),
+        findings=report.findings if report is not None else (),
+        events=tuple(_events(cluster, namespace, name, pod.metadata.uid)),
+        now=None if now is None else explained(now),
+    )
+    return FoundPod(placement, now)
+
+
+def _told(status: dict[str, Any]) -> tuple[str, str]:
+    """Reason and message of the pod, or of the scheduler where it found no node."""
+    if status.get("reason") or status.get("message"):
+        return str(status.get("reason") or ""), str(status.get("message") or "")
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("reason") or ""), str(condition.get("message") or "")
+    return "", ""
+
+
+def _on_node(agents: Agents, pod: Pod, uid: str, where: str) -> tuple[PodReport | None, Explanation | None, str]:
+    """What the agent has of it, what the node would do now, and why one is missing."""
+    if not where:
+        return None, None, "no node has it; --node NAME tries it there"
+    try:
+        agent = agents.on(where)
+        status = read_status(agents.ask(agent, "/status"), where)
+        remote = remote_node(agents.ask(agent, "/node"), where)
+    except InputError as error:
+        return None, None, str(error)
+    report = _report(status, uid)
+    if remote.node is None:
+        return report, None, remote.problem
+    known = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
+    now = explain(_without(remote.node, uid), known)
+    return report, now, "" if report is not None else f"the agent on {where} does not have it"
+
+
+def _report(status: AgentStatus, uid: str) -> PodReport | None:
+    """The pod as the agent has it, or had it before it was marked Failed."""
+    for pod in status.pods:
+        if pod.uid == uid:
+            return pod
+    for gone in status.rejected:
+        if gone.uid == uid:
+            refusal = RefusalStatus("", gone.reason, gone.message, gone.why, gone.since, gone.fix, rejected=True)
+            return PodReport(gone.namespace, gone.name, uid, False, True, (), (refusal,))
+    return None
+
+
+def _without(node: Node, uid: str) -> Node:
+    """The node as it would be for a pod that comes: its own pod, and the parts of it the agent counts alone, gone."""
+    for held in [one for one in node.pods if one.partition("/")[0] == uid]:
+        node.remove(held)
+    return node
+
+
+def _events(cluster: Cluster, namespace: str, name: str, uid: str) -> Iterator[PodEventLine]:
+    """Of this pod, oldest first; none for who may not read them."""
+    selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
+    query = {"fieldSelector": f"{selector},involvedObject.uid={uid}" if uid else selector, "limit": str(_MOST_EVENTS)}
+    try:
+        answer = cluster.read(f"/api/v1/namespaces/{namespace}/events", query)
+    except ClusterError as error:
+        yield PodEventLine("Warning", "NoEvents", str(error), 1, "", "podslice")
+        return
+    lines = [_event(event) for event in answer.get("items") or ()]
+    yield from sorted(lines, key=lambda line: line.last_seen)
+
+
+def _event(event: dict[str, Any]) -> PodEventLine:
+    series, source = event.get("series") or {}, event.get("source") or {}
+    seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
+    return PodEventLine(
+        type=str(event.get("type") or ""),
+        reason=str(event.get("reason") or ""),
+        message=" ".join(str(event.get("message") or "").split()),
+        count=int(series.get("count") or event.get("count") or 1),
+        last_seen=str(seen),
+        source=str(event.get("reportingComponent") or source.get("component") or ""),
+    )
+
+
+def read_status(document: Any, source: str) -> AgentStatus:
+    """An agent's status. Raises `InputError` for that of another version."""
+    try:
+        return msgspec.convert(without_header("AgentStatus", document), AgentStatus)
+    except (msgspec.ValidationError, AttributeError, InputError):
+        problem = "what answers is not a podslice agent of this version"
+        raise InputError(
+            problem, source=source, remedy="give the agent and kubectl-podslice the same version"
+        ) from None

@@ -1,0 +1,54 @@
+"""How much of a node can still be given away, and how scattered it is."""
+
+from __future__ import annotations
+
+from podslice.contract.cluster import NodeUsage, NUMANodeUsage
+from podslice.core.values.cpuset import Bits, union
+from podslice.core.view import NodeView
+from podslice.kubectl.live import RemoteNode
+
+
+def usage_of(remote: RemoteNode) -> NodeUsage:
+    """A row of `kubectl podslice top`."""
+    if remote.node is None:
+        return without_usage(remote.name, remote.problem)
+    view = remote.node.view
+    config = view.config
+    policies = config.cpu_manager_policy, config.topology_manager_policy, config.topology_manager_scope
+    if not view.pins_cpus:
+        return NodeUsage(remote.name, *policies, None, None, None, (), None, None, "")
+    exclusive = _exclusive(view)
+    ownable = exclusive | view.assignable
+    free = _free(view)
+    numa = tuple(
+        NUMANodeUsage(number, (cpus & ownable).bit_count(), (cpus & free).bit_count())
+        for number, cpus in sorted(view.topology.numa_nodes.items())
+    )
+    largest = max((one.free for one in numa), default=0)
+    together = min(free.bit_count(), max((one.cpus for one in numa), default=0))
+    return NodeUsage(
+        remote.name,
+        *policies,
+        ownable.bit_count(),
+        exclusive.bit_count(),
+        free.bit_count(),
+        numa,
+        largest,
+        round(100 * (together - largest) / together) if together else 0,
+        "",
+    )
+
+
+def without_usage(node: str, problem: str) -> NodeUsage:
+    """A row of a node that nobody could look at."""
+    return NodeUsage(node, "", "", "", None, None, None, (), None, None, problem)
+
+
+def _exclusive(view: NodeView) -> Bits:
+    return union(cpus for held in view.owners.values() for cpus in held.values()) | union(view.bubbles.values())
+
+
+def _free(view: NodeView) -> Bits:
+    if not view.cpu_options.full_pcpus_only:
+        return view.assignable
+    return union(core for core in view.topology.cores.values() if core & view.assignable == core)

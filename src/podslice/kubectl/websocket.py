@@ -1,0 +1,100 @@
+"""The client's side of a WebSocket (RFC 6455): the handshake, and binary messages."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import struct
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from socket import socket
+
+_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
+_LARGEST_MESSAGE = 16 << 20
+
+
+def open_websocket(
+    connection: HTTPConnection, target: str, headers: list[tuple[str, str]], protocol: str
+) -> WebSocket | HTTPResponse:
+    """Upgrade an open connection; what the server answered where it does not want to. Raises `HTTPException`,
+    `OSError`."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    wanted = (("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Key", key),
+              ("Sec-WebSocket-Version", "13"), ("Sec-WebSocket-Protocol", protocol))  # fmt: skip
+    connection.putrequest("GET", target, skip_accept_encoding=True)
+    for name, value in (*headers, *wanted):
+        connection.putheader(name, value)
+    connection.endheaders()
+    response = connection.getresponse()
+    if response.status != 101:
+        return response
+    expected = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
+    if response.headers.get("Sec-WebSocket-Accept") != expected:
+        raise HTTPException("the upgrade was answered by something else")
+    if response.headers.get("Sec-WebSocket-Protocol", protocol) != protocol:
+        raise HTTPException(f"the server does not speak {protocol}")
+    return WebSocket(response, connection)
+
+
+class WebSocket:
+    """Messages both ways. `response` has read the head of the upgrade, and with it maybe the first frames."""
+
+    def __init__(self, response: HTTPResponse, connection: HTTPConnection) -> None:
+        self._input = response.fp
+        self._connection = connection
+        assert isinstance(connection.sock, socket)
+        self._socket = connection.sock
+
+    def send(self, payload: bytes, kind: int = _BINARY) -> None:
+        """One message. Raises `OSError`."""
+        mask = os.urandom(4)
+        size = len(payload)
+        if size < 126:
+            head = struct.pack("!BB", 0x80 | kind, 0x80 | size)
+        elif size < 1 << 16:
+            head = struct.pack("!BBH", 0x80 | kind, 0x80 | 126, size)
+        else:
+            head = struct.pack("!BBQ", 0x80 | kind, 0x80 | 127, size)
+        self._socket.sendall(head + mask + _masked(payload, mask))
+
+    def receive(self) -> bytes | None:
+        """The next message, None at the end. Raises `HTTPException`, `OSError`."""
+        message = b""
+        while True:
+            head = self._input.read(2)
+            if len(head) < 2:
+                return None
+            final, kind, size = head[0] & 0x80, head[0] & 0x0F, head[1] & 0x7F
+            if size >= 126:
+                form = "!H" if size == 126 else "!Q"
+                (size,) = struct.unpack(form, self._exactly(struct.calcsize(form)))
+            if size + len(message) > _LARGEST_MESSAGE:
+                raise HTTPException("a message is too large")
+            mask = self._exactly(4) if head[1] & 0x80 else b""
+            payload = self._exactly(size)
+            payload = _masked(payload, mask) if mask else payload
+            if kind == _CLOSE:
+                return None
+            if kind == _PING:
+                self.send(payload, _PONG)
+            elif kind != _PONG:
+                message += payload
+                if final:
+                    return message
+
+    def _exactly(self, size: int) -> bytes:
+        data = self._input.read(size)
+        if len(data) < size:
+            raise HTTPException("the connection ends in the middle of a message")
+        return data
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+def _masked(payload: bytes, mask: bytes) -> bytes:
+    size = len(payload)
+    repeated = (mask * (size // 4 + 1))[:size]
+    return (int.from_bytes(payload, "big") ^ int.from_bytes(repeated, "big")).to_bytes(size, "big")

@@ -1,0 +1,221 @@
+"""An API server as far as `kubectl podslice` asks one: who may do what, a few objects, and the ways to a pod's port."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import re
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Json = dict[str, Any]
+_PROXY = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/:]+):(\d+)/proxy(/.*)")
+_FORWARD = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/]+)/portforward")
+_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+TOKEN = "good-token"
+
+
+def agent_pod(name: str, node: str, *, port: int = 9096, secret: str = "", phase: str = "Running") -> Json:
+    """A pod of the DaemonSet, as the API server has it."""
+    ports = [{"name": "status", "containerPort": port}]
+    volumes = [{"name": "status-token", "secret": {"secretName": secret}}] if secret else []
+    return {
+        "metadata": {"name": name, "namespace": "podslice", "labels": {"app.kubernetes.io/name": "podslice"}},
+        "spec": {"nodeName": node, "containers": [{"name": "agent", "ports": ports}], "volumes": volumes},
+        "status": {"phase": phase},
+    }
+
+
+class FakeAPI(ThreadingHTTPServer):
+    """`ports` are those behind the pods' own by pod name; `forbidden` paths begin what is answered with 403; `objects`
+    by path; `asked` are paths with their query. `body` answers everything, where it is set."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.tokens = {TOKEN}
+        self.ports: dict[str, int] = {}
+        self.agents: list[Json] = []
+        self.objects: dict[str, Json] = {}
+        self.events: list[Json] = []
+        self.forbidden: tuple[str, ...] = ()
+        self.asked: list[str] = []
+        self.body: tuple[int, str, bytes] | None = None
+        self.headers: list[dict[str, str]] = []
+
+    def add(self, node: str, port: int, **facts: Any) -> str:
+        """An agent on a node, with its listener."""
+        name = f"podslice-agent-{node}"
+        self.agents.append(agent_pod(name, node, **facts))
+        self.ports[name] = port
+        self.objects[f"/api/v1/nodes/{node}"] = {"kind": "Node", "metadata": {"name": node}}
+        return name
+
+    def add_pod(self, pod: Json) -> None:
+        metadata = pod["metadata"]
+        self.objects[f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"] = pod
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that hang up are what tests are about."""
+
+
+@contextlib.contextmanager
+def fake_api(context: ssl.SSLContext | None = None) -> Iterator[FakeAPI]:
+    """Serves until the end; over TLS with a context."""
+    with FakeAPI() as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def kubeconfig(
+    folder: Path, server: str, *, cluster: Json | None = None, user: Json | None = None, **context: Any
+) -> Path:
+    """A file for one cluster and one user, whose context is `dev`."""
+    path = folder / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "lab", "cluster": {"server": server, **(cluster or {})}}],
+        "users": [{"name": "ann", "user": {"token": TOKEN} if user is None else user}],
+        "contexts": [{"name": "dev", "context": {"cluster": "lab", "user": "ann", **context}}],
+        "current-context": "dev",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeAPI
+    timeout = 20
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        self.server.headers.append(dict(self.headers))
+        parts = urlsplit(self.path)
+        if self.server.body is not None:
+            self._send(*self.server.body)
+        elif self.headers.get("Authorization", "").removeprefix("Bearer ") not in self.server.tokens:
+            self._refuse(401, "Unauthorized")
+        elif any(parts.path.startswith(path) for path in self.server.forbidden):
+            self._refuse(403, f'"{parts.path}" is forbidden: User "ann" cannot get it')
+        elif found := _PROXY.fullmatch(parts.path):
+            self._proxy(found[1], found[3])
+        elif found := _FORWARD.fullmatch(parts.path):
+            self._forward(found[1])
+        else:
+            self._object(parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()})
+
+    def _object(self, path: str, query: dict[str, str]) -> None:
+        if path == "/api/v1/namespaces/podslice/pods":
+            node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+            items = [pod for pod in self.server.agents if node in ("", pod["spec"]["nodeName"])]
+            self._json({"kind": "PodList", "items": items})
+        elif path.endswith("/events"):
+            self._json({"kind": "EventList", "items": self.server.events})
+        elif path in self.server.objects:
+            self._json(self.server.objects[path])
+        else:
+            self._refuse(404, f'"{path}" not found')
+
+    def _proxy(self, pod: str, target: str) -> None:
+        connection = HTTPConnection("127.0.0.1", self.server.ports[pod], timeout=10)
+        try:
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "authorization"}
+            connection.request("GET", target, headers={**headers, "Host": "10.0.0.1:9096"})
+            answer = connection.getresponse()
+            self._send(answer.status, answer.headers["Content-Type"], answer.read())
+        except OSError as error:
+            self._refuse(503, f"error trying to reach service: dial tcp 10.0.0.1:9096: {error.strerror}")
+        finally:
+            connection.close()
+
+    def _forward(self, pod: str) -> None:
+        upgrade(self, self.server.ports.get(pod))
+
+    def _json(self, data: Json) -> None:
+        self._send(200, "application/json", json.dumps(data).encode())
+
+    def _refuse(self, code: int, message: str) -> None:
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
+        self._send(code, "application/json", json.dumps(status).encode())
+
+    def _send(self, code: int, kind: str, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Silent."""
+
+
+def upgrade(handler: BaseHTTPRequestHandler, port: int | None) -> None:
+    """A kubelet's side of `v4.channel.k8s.io`: one GET to a local port, answered in small frames; without a port the
+    error channel says so."""
+    key = handler.headers["Sec-WebSocket-Key"]
+    accept = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
+    handler.wfile.write(
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept}\r\n"
+            f"Sec-WebSocket-Protocol: {handler.headers['Sec-WebSocket-Protocol']}\r\n\r\n"
+        ).encode()
+    )
+    number = struct.pack("<H", 9096)
+    for channel in (0, 1):
+        handler.wfile.write(frame(bytes([channel]) + number))
+    request = receive(handler.rfile)
+    assert request[0] == 0
+    if port is None:
+        handler.wfile.write(frame(b"\x01failed to connect to localhost:9096: connection refused"))
+        return
+    handler.wfile.write(frame(b"are you there?", kind=9))
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as behind:
+        behind.sendall(request[1:])
+        while data := behind.recv(1000):
+            handler.wfile.write(frame(b"\x00" + data))
+    handler.close_connection = True
+
+
+def frame(payload: bytes, kind: int = 2) -> bytes:
+    """As a server sends it: not masked, in two pieces where it is long."""
+    if len(payload) > 500 and kind == 2:
+        return _piece(payload[:300], kind, final=False) + _piece(payload[300:], 0, final=True)
+    return _piece(payload, kind, final=True)
+
+
+def _piece(payload: bytes, kind: int, *, final: bool) -> bytes:
+    head = bytes([(0x80 if final else 0) | kind])
+    size = bytes([len(payload)]) if len(payload) < 126 else bytes([126]) + struct.pack("!H", len(payload))
+    return head + size + payload
+
+
+def receive(stream: Any) -> bytes:
+    """A message of a client, which masks; answers to pings are passed over."""
+    while True:
+        head = stream.read(2)
+        size = head[1] & 0x7F
+        if size == 126:
+            (size,) = struct.unpack("!H", stream.read(2))
+        mask, payload = stream.read(4), stream.read(size)
+        if head[0] & 0x0F != 10:
+            return bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))

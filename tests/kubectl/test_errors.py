@@ -1,0 +1,248 @@
+"""Whatever keeps the plugin from an answer is one line with what to do about it, and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.certificates import OPENSSL, make
+
+from podslice.entry import kubectl_complete
+from tests.kubectl.conftest import Plugin, stored
+from tests.kubectl.fakeapi import TOKEN, FakeAPI, fake_api, kubeconfig
+from tests.kubectl.liveagent import NODE
+
+needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
+
+
+def fails(plugin: Plugin, *arguments: str) -> str:
+    """The one line of an error."""
+    answer = plugin(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    (line,) = answer.err.splitlines()
+    assert line.startswith("podslice: error: ")
+    assert line.endswith(")"), "no remedy"
+    return line
+
+
+def test_no_configuration(plugin: Plugin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without KUBECONFIG, ~/.kube/config and a pod's service account."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "no cluster is configured" in fails(plugin, "top")
+    assert "--context: there is no kubeconfig" in fails(plugin, "top", "--context", "dev")
+    assert "does not exist" in fails(plugin, "top", "--kubeconfig", str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("arguments", "part"), [
+    (("--context", "dew"), "there is no context 'dew' (did you mean dev?)"),
+    (("--cluster", "other"), "there is no cluster 'other' (one of lab)"),
+    (("--user", "bob"), "there is no user 'bob' (one of ann)"),
+    (("--request-timeout", "soon"), "--request-timeout: 'soon' is not a time"),
+    (("--request-timeout", "-1s"), "--request-timeout: '-1s' is negative"),
+])  # fmt: skip
+def test_wrong_names(plugin: Plugin, api: FakeAPI, arguments: tuple[str, ...], part: str) -> None:
+    """What the kubeconfig does not have is named, with what it has."""
+    assert part in fails(plugin, "top", *arguments)
+
+
+@pytest.mark.parametrize(("config", "part"), [
+    ({"clusters": 1}, "clusters: is not a list"),
+    ({"clusters": [{"cluster": {}}]}, "clusters[0]: has no name"),
+    ({"current-context": ""}, "there is no current-context"),
+    ({"contexts": [{"name": "dev", "context": {"cluster": "gone"}}]}, "there is no cluster 'gone'"),
+    ({"clusters": [{"name": "lab", "cluster": {"server": 1}}]}, "clusters[0].cluster.server"),
+    ({"clusters": [{"name": "lab", "cluster": {}}]}, "cluster lab: has no server"),
+    ({"clusters": [{"name": "lab", "cluster": {"server": "ftp://x"}}]}, "'ftp://x' is not an address"),
+    ({"clusters": [{"name": "lab", "cluster": {"server": "https://x:99999"}}]}, "'https://x:99999'"),
+    ({"users": [{"name": "ann", "user": {"auth-provider": {"name": "gcp"}}}]}, "auth-provider is not supported"),
+    ({"users": [{"name": "ann", "user": {"tokenFile": "/nope"}}]}, "/nope: cannot be read"),
+    ({"users": [{"name": "ann", "user": {"client-certificate-data": "eA=="}}]}, "has no client-key"),
+    ({"users": [{"name": "ann", "user": {"client-certificate-data": "!"}}]}, "is not base64"),
+    ({"users": [{"name": "ann", "user": {"exec": {"command": "x"}}}]}, "apiVersion '' is not supported"),
+    ({"clusters": [{"name": "lab", "cluster": {"server": "https://x", "proxy-url": "socks5://x"}}]}, "socks5://"),
+    ({"clusters": [{"name": "lab", "cluster": {"server": "https://x", "certificate-authority-data": "eA=="}}]},
+     "is not a certificate"),
+    ({"kind": "Pod"}, "is not a kubeconfig"),
+])  # fmt: skip
+def test_broken_kubeconfig(plugin: Plugin, api: FakeAPI, config: dict[str, Any], part: str) -> None:
+    """A kubeconfig that does not make sense is named with the place."""
+    path = Path(os.environ["KUBECONFIG"])
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    answer = plugin("top")
+    assert (answer.code, answer.out, len(answer.err.splitlines())) == (2, "", 1)
+    assert part in answer.err
+
+
+def test_expired_token(plugin: Plugin, api: FakeAPI) -> None:
+    """What the API server answers to a token it does not know."""
+    api.tokens = {"other"}
+    line = fails(plugin, "top")
+    assert "does not accept the credentials of user ann: Unauthorized" in line
+    assert "log in again" in line
+
+
+@pytest.mark.parametrize("path", [
+    "/api/v1/namespaces/podslice/pods", "/api/v1/namespaces/podslice/pods/podslice-agent-n7/portforward",
+])  # fmt: skip
+@pytest.mark.parametrize("command", [("top",), ("node", NODE), ("audit",)])
+def test_missing_rights(plugin: Plugin, api: FakeAPI, agent_port: int, path: str, command: tuple[str, ...]) -> None:
+    """The API server's own words, and the roles that are shipped."""
+    api.add(NODE, agent_port)
+    api.forbidden = (path,)
+    line = fails(plugin, *command)
+    assert 'User "ann" cannot get it' in line
+    assert "podslice-kubectl" in line
+
+
+def test_no_such_things(plugin: Plugin, api: FakeAPI) -> None:
+    """No node, no agent on it, no agent at all, no pod."""
+    assert "there is no node n9 (kubectl get nodes lists them)" in fails(plugin, "node", "n9")
+    api.objects["/api/v1/nodes/n9"] = {"kind": "Node"}
+    assert "no agent runs on node n9" in fails(plugin, "node", "n9")
+    assert "no agent runs in namespace podslice" in fails(plugin, "top")
+    assert "there is no pod default/x" in fails(plugin, "pod", "default/x")
+    assert "'a/b/c' is not a pod" in fails(plugin, "pod", "a/b/c")
+
+
+def test_an_agent_that_does_not_listen(plugin: Plugin, api: FakeAPI) -> None:
+    """A port that nobody listens on behind the port-forward, and behind the proxy."""
+    name = api.add(NODE, 1)
+    assert "error trying to reach service" in plugin("node", NODE, "--via", "proxy").err
+    del api.ports[name]
+    assert "connection refused" in fails(plugin, "node", NODE)
+    api.add_pod(stored("web"))
+    assert "connection refused" in plugin("pod", "default/web").out
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"not json", b"[" * 100_000, b'{"kind": "Other"}', b'{"apiVersion": 1, "node": []}']
+)
+def test_whatever_answers_in_place_of_an_agent(plugin: Plugin, api: FakeAPI, body: bytes) -> None:
+    """Another program at the agent's port is told as such."""
+    api.add(NODE, 0)
+    api.body = None
+    list_of_agents = json.dumps({"items": api.agents}).encode()
+
+    def answer(handler: Any) -> None:
+        is_list = handler.path.startswith("/api/v1/namespaces/podslice/pods?")
+        handler._send(200, "application/json", list_of_agents if is_list else body)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.kubectl.fakeapi._Handler.do_GET", answer)
+        for command in (("node", NODE), ("node", NODE, "-o", "json"), ("explain", "-f", "-", "--node", NODE)):
+            found = plugin(*command, "--via", "proxy")
+            assert (found.code, len(found.err.splitlines())) == (2, 1), found
+
+
+@pytest.mark.parametrize(
+    "body", [(200, "text/html", b"<html>log in</html>"), (302, "text/html", b""), (503, "text/plain", b"x")]
+)
+def test_whatever_answers_in_place_of_an_api_server(plugin: Plugin, api: FakeAPI, body: tuple[int, str, bytes]) -> None:
+    """A login page or a load balancer is not taken for a cluster."""
+    api.body = body
+    fails(plugin, "top")
+
+
+def test_unreachable(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens, nobody answers, nobody has that name, somebody hangs up."""
+
+    def use(server: str) -> None:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server)))
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        use(f"https://127.0.0.1:{port}")
+        assert "cannot be reached: Connection refused (is the API server up?" in fails(plugin, "top")
+        silent.listen()
+        assert "does not answer" in fails(plugin, "top", "--request-timeout", "200ms")
+    use("https://no-such-host.invalid")
+    assert "no host of that name" in fails(plugin, "top")
+
+
+@needs_openssl
+def test_certificates(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An authority that is unknown, another name, a server without TLS: each has its own remedy; right ones are
+    accepted, by file, by data, under another name, or unseen."""
+    import base64
+
+    found = make(tmp_path / "certs", name="DNS:kubernetes")
+    data = base64.b64encode(found.authority.read_bytes()).decode()
+    with fake_api(found.server()) as api:
+        server = f"https://127.0.0.1:{api.server_address[1]}"
+
+        def use(server: str = server, **cluster: Any) -> str:
+            options = {name.replace("_", "-"): value for name, value in cluster.items()}
+            monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server, cluster=options)))
+            return plugin("top").err
+
+        assert "the certificate is not trusted" in use()
+        assert "the certificate is for another name" in use(certificate_authority=str(found.authority))
+        assert "set tls-server-name of cluster lab" in use(certificate_authority_data=data)
+        for good in (
+            {"certificate_authority": "certs/ca.crt", "tls_server_name": "kubernetes"},
+            {"certificate_authority_data": data, "tls_server_name": "kubernetes"},
+            {"insecure_skip_tls_verify": True},
+        ):
+            assert "no agent runs in namespace podslice" in use(**good)
+        assert "breaks the connection off" in use(server.replace("https", "http"))
+    with fake_api() as plain:
+        assert "does not speak TLS" in use(f"https://127.0.0.1:{plain.server_address[1]}")
+
+
+def test_credential_plugin(plugin: Plugin, api: FakeAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program beside the kubeconfig prints the token, and is asked again when that is not accepted any more; one that
+    fails, is missing or prints something else is told, with its own hint."""
+    program, count = tmp_path / "login", tmp_path / "count"
+
+    def use(script: str, **more: Any) -> None:
+        program.write_text(f"#!{sys.executable}\nimport json, os, sys, pathlib\n{script}")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        plugin_ = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", **more}
+        server = f"http://127.0.0.1:{api.server_address[1]}"
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server, user={"exec": plugin_})))
+
+    printed = """
+info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+count = pathlib.Path(sys.argv[1])
+count.write_text(str(int(count.read_text()) + 1) if count.exists() else "1")
+token = os.environ["WORD"] if count.read_text() != "1" else "old"
+print(json.dumps({"apiVersion": info["apiVersion"], "kind": "ExecCredential", "status": {"token": token}}))
+"""
+    use(printed, args=[str(count)], env=[{"name": "WORD", "value": TOKEN}])
+    assert "no agent runs" in plugin("top").err
+    assert count.read_text() == "2"
+    use("sys.exit('the session is over')")
+    assert "ended with 1: the session is over (log in again)" in fails(plugin, "top")
+    use("print('{}')")
+    assert "printed no ExecCredential" in fails(plugin, "top")
+    use("", command="./gone", installHint="get it from the cloud")
+    assert "cannot be run: No such file or directory (get it from the cloud)" in fails(plugin, "top")
+
+
+def test_completion(
+    plugin: Plugin, api: FakeAPI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kubectl completes commands, options and names of nodes; a cluster that does not answer completes nothing."""
+
+    def completed(*words: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["kubectl_complete-podslice", *words])
+        kubectl_complete()
+        return capsys.readouterr().out.splitlines()
+
+    api.add(NODE, 1)
+    assert [line.split("\t")[0] for line in completed("")] == ["audit", "explain", "node", "pod", "top", ":4"]
+    assert completed("node", "") == [NODE, ":4"]
+    assert completed("explain", "--node", "n") == [NODE, ":4"]
+    assert completed("explain", "-f", "")[-1] == ":0"
+    assert any(line.startswith("--agent-namespace") for line in completed("top", "--agent"))
+    api.tokens = set()
+    assert completed("node", "") == [":4"]
