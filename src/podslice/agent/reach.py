@@ -15,7 +15,7 @@ _LONGEST = 400
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
-class _Status(msgspec.Struct):
+class _ToldStatus(msgspec.Struct):
     """What of a v1 Status people read."""
 
     message: str = ""
@@ -88,7 +88,7 @@ async def said_by(response: Any) -> bytes:
 def _said(body: bytes) -> str:
     """The message of a Status, or a text as kubelets answer."""
     try:
-        return _line(msgspec.json.decode(body, type=_Status).message)
+        return _line(msgspec.json.decode(body, type=_ToldStatus).message)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return "" if body.lstrip()[:1] in (b"{", b"[", b"<") else _line(body.decode(errors="replace"))
 
