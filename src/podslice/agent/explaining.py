@@ -92,7 +92,7 @@ class Explaining:
 def best_fix(explainer: Explainer, pod: Pod) -> str:
     """In words; empty where there is none, or the pod fits by now."""
     fixes = explainer.explain(pod).fixes
-    return fixes[0].text[:_LONGEST_FIX] if fixes else ""
+    return fixes[0].text.replace("restart the kubelet", "restart the agent")[:_LONGEST_FIX] if fixes else ""
 
 
 def event_text(refusal: ReportedRefusal, fix: str) -> str:
