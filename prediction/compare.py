@@ -7,7 +7,7 @@ from typing import Any
 
 from podslice.core.effects.huge_pages import page_size_name
 from podslice.core.effects.tree import PodEffects
-from podslice.core.values.cpuset import bits_of, format_bits
+from podslice.core.values.cpuset import bits_of, format_bits, parse_bits
 from prediction.kubelet import RealKubelet
 from prediction.runtime import RUNNING, FakeRuntime
 
@@ -45,6 +45,7 @@ def told(runtime: FakeRuntime, uid: str) -> dict[str, Json]:
 
 
 def _linux(resources: Any) -> Json:
+    """NUMA nodes are told as `0,1,2`; the kernel's file shows `0-2`."""
     return {
         "cpu_period": resources.cpu_period,
         "cpu_quota": resources.cpu_quota,
@@ -53,7 +54,7 @@ def _linux(resources: Any) -> Json:
         "memory_swap": resources.memory_swap_limit_in_bytes,
         "oom_score_adj": resources.oom_score_adj,
         "cpus": resources.cpuset_cpus,
-        "mems": resources.cpuset_mems,
+        "mems": format_bits(parse_bits(resources.cpuset_mems)),
         "huge_pages": {limit.page_size: limit.limit for limit in resources.hugepage_limits},
         "unified": dict(resources.unified),
     }
