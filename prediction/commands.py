@@ -18,6 +18,10 @@ Json = dict[str, Any]
 _PROFILE = ("--profile", "kubelet-1.36")
 
 
+class CommandError(Exception):
+    """A command did not answer."""
+
+
 class Verdict(NamedTuple):
     """Reason and message of a refusal, both empty for none, and the CPUs of each container."""
 
@@ -48,8 +52,8 @@ class Inspected(NamedTuple):
     scores: dict[str, int]
 
 
-def admit(before: Before, pod: Json) -> Verdict:
-    """`podslice admit POD --state DIR --pods RUNNING`."""
+def admit(before: Before, pod: Json) -> Verdict | None:
+    """`podslice admit POD --state DIR --pods RUNNING`. None where no kubelet would start on these files."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         for name, content in before.files.items():
@@ -61,7 +65,12 @@ def admit(before: Before, pod: Json) -> Verdict:
         for uid in ("", *before.folders):
             (place / "pods" / uid).mkdir(parents=True)
         beside = ("--state", folder, "--pods", str(running))
-        answer = _run("admit", str(place / "new.json"), *beside, *_on(before.kubelet), allowed=(0, 1))
+        try:
+            answer = _run("admit", str(place / "new.json"), *beside, *_on(before.kubelet), allowed=(0, 1))
+        except CommandError as error:
+            if "a kubelet would not start with it" in str(error):
+                return None
+            raise
     decision = json.loads(answer)["pods"][0]
     cpus = {own["name"]: own["cpus"] for own in decision.get("containers", ())}
     return Verdict(decision.get("reason") or "", decision.get("message") or "", cpus)
@@ -93,7 +102,7 @@ def _run(*arguments: str, allowed: tuple[int, ...]) -> str:
     done = CliRunner().invoke(cli, arguments, standalone_mode=False)
     failed = done.exception is not None and not isinstance(done.exception, SystemExit)
     if failed or done.exit_code not in allowed:
-        raise RuntimeError(f"podslice {' '.join(arguments)}: exit code {done.exit_code}: {done.output}{done.exception}")
+        raise CommandError(f"podslice {' '.join(arguments)}: exit code {done.exit_code}: {done.output}{done.exception}")
     return done.stdout
 
 

@@ -154,7 +154,10 @@ class Trial:
         else:
             self._running[name] = stored
         verdict = commands.admit(before, stored)
-        self._same("podslice admit", self._verdict(found), verdict)
+        if verdict is None:
+            self.counts["files without a next start"] += 1
+        else:
+            self._same("podslice admit", self._verdict(found), verdict)
         if not failed and refusal is None:
             self._compare_cgroups(stored)
         self._compare()

@@ -172,7 +172,7 @@ def start_node(
         state=state_path,
     )
     pods = (*there.listed, *there.owners())
-    refused = node.settle(pods, restored=bool(there.files))
+    refused = node.resume(pods) if there.files else node.settle(pods, restored=False)
     gone = {decision.uid for decision in refused}
     running = tuple(pod for pod in pods if pod.metadata.uid not in gone)
     return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)))

@@ -702,6 +702,28 @@ class Kubelet:
                 self.start_containers(uid)
         return answers
 
+    def resume(
+        self, pods: Iterable[Pod], *, on_refusal: Callable[[AdmissionPod, Refusal], None] = lambda pod, refusal: None
+    ) -> None:
+        """These pods run under the kubelet that wrote the files, which goes on: what they hold there stays theirs, and
+        those that hold nothing are admitted. Call `sources_ready` afterwards."""
+        self.manager.context.sources_ready = False
+        running = list(pods)
+        self.take_running(running)
+        for pod in running:
+            admission = self.admission(pod)
+            if self._holds_something(admission.uid):
+                self.take_over(admission.uid)
+            elif (refusal := self.decide(admission)) is not None:
+                on_refusal(admission, refusal)
+            else:
+                self.start_containers(admission.uid)
+
+    def _holds_something(self, uid: str) -> bool:
+        cpu, memory, device = self.manager.cpu.state, self.manager.memory.state, self.manager.device.state
+        tables = (cpu.assignments, cpu.bubbles, memory.assignments, memory.pod_assignments, device.records)
+        return any(uid in table for table in tables)
+
     def sources_ready(self) -> None:
         """All sources have reported and the device plugins are back: what is not active from now on is gone."""
         self.manager.context.sources_ready = True

@@ -6,7 +6,7 @@ admitted, their containers start, everything a kubelet would clean up later is c
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -246,11 +246,22 @@ class Node:
         that asks for something else than `allocated_pods_state` says was granted runs with what was granted, and its
         resize waits (`pending_resizes`). Stand-ins ask for what they own and nothing else.
         """
+        return self._bring_back(pods, self.kubelet.readmit)
+
+    def resume(self, pods: Iterable[Pod]) -> list[Decision]:
+        """Pods that run under the kubelet whose state files the node began with. It goes on: it does not admit them
+        again, as the next one would (`readmit`), which may refuse them.
+
+        What they hold in the files stays theirs; those that hold nothing are admitted. Otherwise as `readmit`.
+        """
+        return self._bring_back(pods, self.kubelet.resume)
+
+    def _bring_back(self, pods: Iterable[Pod], take: Callable[..., object]) -> list[Decision]:
         kubelet, gates = self.kubelet, self.rules.gates
         wanted = [default_pod(identified(pod), gates) for pod in pods]
         allocated = [self._as_granted(pod) for pod in wanted]
         refused: list[Decision] = []
-        kubelet.readmit(allocated, on_refusal=lambda pod, refusal: refused.append(self._refused(pod, refusal)))
+        take(allocated, on_refusal=lambda pod, refusal: refused.append(self._refused(pod, refusal)))
         kubelet.sources_ready()
         kubelet.manager.remove_stale()
         for desired, granted in zip(wanted, allocated, strict=True):

@@ -49,7 +49,7 @@ def _node(facts: dict[str, Any]) -> Node:
         predicates=False,
         files={name: text.encode() for name, text in facts["files"].items()},
     )
-    refused = node.settle([pod_from_dict(pod) for pod in facts["pods"]], restored=True)
+    refused = node.resume(pod_from_dict(pod) for pod in facts["pods"])
     if refused:
         who = ", ".join(f"{one.namespace}/{one.name}" for one in refused[:3])
         raise InputError(f"pods that run there are not taken here: {who}", path="pods", remedy=_REMEDY)
