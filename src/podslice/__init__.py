@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from podslice.advise.whatif import Outcome, PodVerdict, Scenario
     from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
+    from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
     from podslice.core.decide import Decided, Restarted, Shape, decide, release, resize, restart, shape_of
     from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
     from podslice.core.effects.cgroup import PodCgroup
@@ -144,6 +145,7 @@ __all__ = [
     "Effective",
     "EmptyNode",
     "EmptyPool",
+    "ExclusiveResize",
     "Explanation",
     "Finding",
     "Fix",
@@ -189,6 +191,7 @@ __all__ = [
     "PodStatus",
     "PodVerdict",
     "PodsliceError",
+    "PodslicePolicy",
     "Quantity",
     "Quirks",
     "Reconfigure",
@@ -333,7 +336,9 @@ _ON_USE = {
     "Remove": "podslice.advise.explain.changes",
     "Requested": "podslice.advise.explain.trace",
     "ResizeCondition": "podslice.core.resize.events",
+    "PodslicePolicy": "podslice.core.config.policy",
     "ResizeDecision": "podslice.core.decision",
+    "ExclusiveResize": "podslice.core.config.policy",
     "ResizePolicy": "podslice.core.pod.spec",
     "ResourceRequirements": "podslice.core.pod.spec",
     "RestartPlan": "podslice.advise.defrag.restarts",

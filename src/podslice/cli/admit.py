@@ -14,10 +14,11 @@ from podslice.cli.draw import picture_form, write_picture
 from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
-from podslice.contract.admission import AdmissionReport, NodeCPUs
+from podslice.contract.admission import AdmissionReport, NodeCPUs, Resized
 from podslice.core.decision import ContainerDecision, Decision
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
+from podslice.core.pod.spec import Pod
 from podslice.core.reasons import UPSTREAM_DEFECT
 from podslice.core.values.cpuset import CPUSet
 from podslice.render.ansi import echo, style
@@ -34,12 +35,26 @@ from podslice.render.picture import picture_of
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a picture of the node after as well: .svg, .html or .txt.",
 )
+@click.option(
+    "--resize",
+    "resize_paths",
+    metavar="FILE",
+    multiple=True,
+    help="Then resize these pods in place, in order; may be given several times.",
+)
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @only_refused_option
 @quiet_option
 @OUTPUT("table", "wide")
 def admit(
-    *, files: tuple[str, ...], out: Path | None, show_map: bool, only_refused: bool, output: str, **options: Any
+    *,
+    files: tuple[str, ...],
+    out: Path | None,
+    resize_paths: tuple[str, ...],
+    show_map: bool,
+    only_refused: bool,
+    output: str,
+    **options: Any,
 ) -> None:
     """Admit the pods of FILE... in order onto one node and print, for each, the verdict and every container's CPUs.
 
@@ -56,8 +71,9 @@ def admit(
       podslice admit new.yaml --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
       podslice admit new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out after.html
       podslice admit pods.yaml --from 'pack:2 numa:2 core:8 pu:2' --profile kubelet-1.36 -o json
+      podslice admit db.yaml --policy policy.yaml --resize db-8-cpus.yaml --resize db-4-cpus.yaml
 
-    Exit codes: 0 all admitted, 1 some refused, 2 bad input.
+    Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
     """
     form = picture_form(None, out)
     node, _, warnings = start_node(**options)
@@ -66,15 +82,17 @@ def admit(
     print_warnings((*warnings, *read.warnings))
     profile = options["profile"]
     decisions = [_decide(node, one.pod) for one in read.pods]
-    all_admitted = all(decision.admitted for decision in decisions)
+    resizes = [_resize(node, one.pod) for path in resize_paths for one in read_pods((path,), **options).pods]
+    granted = all(one.decision.outcome in ("Allocated", "Unchanged") for one in resizes)
+    all_admitted = granted and all(decision.admitted for decision in decisions)
     if only_refused:
         decisions = [decision for decision in decisions if not decision.admitted]
     if out is not None:
         write_picture(out, [("", picture_of(node.view, before=before))], form)
     if output in ("table", "wide"):
-        _print(node, decisions, profile, wide=output == "wide", show_map=show_map)
+        _print(node, decisions, resizes, profile, wide=output == "wide", show_map=show_map)
     else:
-        emit(_report(node, decisions, profile), output)
+        emit(_report(node, decisions, resizes, profile), output)
     if not all_admitted:
         sys.exit(1)
 
@@ -96,12 +114,20 @@ def _decide(node: Node, pod: Any) -> Decision:
         )
 
 
-def _report(node: Node, decisions: list[Decision], profile: str) -> AdmissionReport:
+def _resize(node: Node, pod: Pod) -> Resized:
+    decision = node.resize(pod)
+    held = node.state.cpu.assignments.get(decision.uid, {})
+    return Resized(decision, {name: CPUSet.from_bits(cpus) for name, cpus in held.items()})
+
+
+def _report(node: Node, decisions: list[Decision], resizes: list[Resized], profile: str) -> AdmissionReport:
     cpus = NodeCPUs(node.reserved_cpus, node.shared_cpus, node.assignable_cpus)
-    return AdmissionReport(node.machine.name, profile, tuple(decisions), cpus)
+    return AdmissionReport(node.machine.name, profile, tuple(decisions), cpus, tuple(resizes))
 
 
-def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, show_map: bool) -> None:
+def _print(
+    node: Node, decisions: list[Decision], resizes: list[Resized], profile: str, *, wide: bool, show_map: bool
+) -> None:
     from podslice.render.prose import wrapped
     from podslice.render.table import print_table
 
@@ -123,10 +149,29 @@ def _print(node: Node, decisions: list[Decision], profile: str, *, wide: bool, s
                 echo(wrapped(f"  {decision.why}", prose_width()))
         for title, text in _notes(decision):
             echo(wrapped(f"\n{name} {style(title, fg='yellow')}: {text}", prose_width()))
+    _print_resizes(resizes)
     if memory:
         echo("\n" + _memory_table(node))
     if show_map:
         echo("\n" + _map(node))
+
+
+def _print_resizes(resizes: list[Resized]) -> None:
+    from podslice.render.prose import wrapped
+    from podslice.render.table import format_table
+
+    if not resizes:
+        return
+    rows = []
+    for one in resizes:
+        cpus = " ".join(f"{name}:{held}" for name, held in one.cpus.items()) or "shared"
+        colour = "green" if one.decision.outcome in ("Allocated", "Unchanged") else "red"
+        rows.append([f"{one.decision.namespace}/{one.decision.name}", style(one.decision.outcome, fg=colour), cpus])
+    echo("\n" + format_table(["RESIZED", "ANSWER", "CPUS AFTER"], rows, bold=True))
+    for one in resizes:
+        if one.decision.message:
+            name = style(f"{one.decision.namespace}/{one.decision.name}", bold=True)
+            echo(wrapped(f"\n{name} {style(one.decision.outcome, fg='red')}: {one.decision.message}", prose_width()))
 
 
 def _notes(decision: Decision) -> Iterator[tuple[str, str]]:

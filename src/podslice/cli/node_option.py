@@ -14,6 +14,7 @@ from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.output import error_width, is_quiet, with_options
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
 from podslice.core.decision import Decision
 from podslice.core.errors import InputError, StartError, raise_all
@@ -22,10 +23,11 @@ from podslice.core.managers.container import STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
+from podslice.core.quirks import profile as quirks_of
 from podslice.core.values.gate_table import gate_warnings
 from podslice.render.ansi import echo, style, visible
 from podslice.render.prose import folded
-from podslice.statefiles.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES, place_of
+from podslice.statefiles.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES, POLICY_STATE_FILE, place_of
 
 if TYPE_CHECKING:
     from podslice.k8s.kubeletconfig import LoadedConfig
@@ -41,6 +43,9 @@ set_option = click.option(
     shell_complete=complete_setting,
     help="Override a field of the configuration; FIELD.KEY for an entry of a map.",
 )
+policy_option = click.option(
+    "--policy", "policy_path", metavar="FILE", help="PodslicePolicy: what is done beyond a kubelet (docs/policy.md)."
+)
 profile_option = click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),
@@ -54,13 +59,14 @@ predicates_option = click.option(
 
 
 def node_options(command: F) -> F:
-    """Adds the machine options, `--config`, `--set`, `--profile`, `--devices` and `--predicates`; the command gets
-    them as keyword arguments and hands them to `start_node`."""
+    """Adds the machine options, `--config`, `--set`, `--policy`, `--profile`, `--devices` and `--predicates`; the
+    command gets them as keyword arguments and hands them to `start_node`."""
     options = (
         click.option(
             "--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults)."
         ),
         set_option,
+        policy_option,
         profile_option,
         click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."),
         predicates_option,
@@ -150,6 +156,7 @@ def start_node(
     source: str | None = None,
     config_path: str | None = None,
     overrides: tuple[str, ...] = (),
+    policy_path: str | None = None,
     profile: str = "podslice",
     devices_path: str | None = None,
     predicates: bool = True,
@@ -163,11 +170,20 @@ def start_node(
     config, warnings = load_config_and_gates(config_path, overrides, strict=strict)
     chosen = resolve_machine(machine, sysfs, source)
     devices = load_devices(devices_path)
+    policy = load_policy(policy_path, profile)
     there = read_running(
         pods_path=pods_path, state_path=state_path, replicas=replicas, strict=strict, validate=validate
     )
     node = started(
-        lambda: Node(chosen, config, profile=profile, devices=devices, predicates=predicates, files=there.files),
+        lambda: Node(
+            chosen,
+            config,
+            profile=profile,
+            devices=devices,
+            predicates=predicates,
+            files=there.files,
+            policy=policy,
+        ),
         config,
         state=state_path,
     )
@@ -192,7 +208,8 @@ def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
     from podslice.statefiles.tools.stand_ins import stand_ins
 
     contents = {}
-    for name, data in files.items():
+    for name in files.keys() & {*MANAGER_STATE_FILES, ALLOCATED_STATE_FILE}:
+        data = files[name]
         try:
             contents[name] = read_content(data)
         except CheckpointError as error:
@@ -212,9 +229,10 @@ def read_state_directory(directory: Path) -> dict[str, bytes]:
         data = next((data for place in places if (data := read_state(place)) is not None), None)
         if data is not None:
             found[name] = data
-    granted = read_state(directory / ALLOCATED_STATE_FILE)
-    if found and granted is not None:
-        found[ALLOCATED_STATE_FILE] = granted
+    for name in (ALLOCATED_STATE_FILE, POLICY_STATE_FILE):
+        beside = read_state(directory / name)
+        if found and beside is not None:
+            found[name] = beside
     if not found:
         raise InputError(
             "holds no state file", source=str(directory), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"
@@ -300,6 +318,20 @@ def load_devices(path: str | None) -> DeviceInventory | None:
     if not documents:
         raise InputError("holds no devices", source=path, remedy="docs/devices.md shows the form")
     return inventory_from_data(documents[0], source=path)
+
+
+def load_policy(path: str | None, profile: str) -> PodslicePolicy:
+    """The policy of a file, for a profile; the empty one without a file. Raises `InputError`."""
+    if path is None:
+        return NO_POLICY
+    from podslice.k8s.policy import load_policy as load
+
+    policy = load(path)
+    try:
+        check_policy(policy, quirks_of(profile))
+    except InputError as error:
+        raise error.at(source=path) from None
+    return policy
 
 
 def started(make: Callable[[], Node], config: KubeletConfig, *, state: Path | None = None) -> Node:

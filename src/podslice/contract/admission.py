@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from podslice.core.decision import Decision
+from podslice.core.decision import Decision, ResizeDecision
 from podslice.core.values.cpuset import CPUSet
 
 
@@ -16,10 +16,18 @@ class NodeCPUs(msgspec.Struct, frozen=True):
     assignable: CPUSet = msgspec.field(name="assignableCPUs")
 
 
+class Resized(msgspec.Struct, frozen=True):
+    """The answer to one resize, and the CPUs of the pod's containers after it, without those in the shared pool."""
+
+    decision: ResizeDecision
+    cpus: dict[str, CPUSet]
+
+
 class AdmissionReport(msgspec.Struct, frozen=True):
-    """Verdicts in the order in which the pods were admitted, and the node after them."""
+    """Verdicts in the order in which the pods were admitted and then resized, and the node after them."""
 
     machine: str
     profile: str
     pods: tuple[Decision, ...]
     node: NodeCPUs
+    resizes: tuple[Resized, ...] = ()

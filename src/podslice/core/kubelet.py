@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
@@ -36,8 +37,9 @@ from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
-from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
+from podslice.core.resize.allocation import INFEASIBLE, ResizeNode, ResizeVerdict, allocation_of, try_resize
 from podslice.core.resize.events import ResizeCondition
+from podslice.core.resize.exclusive import check_exclusive
 from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.fit import amounts
@@ -51,6 +53,7 @@ from podslice.core.scheduling.predicates import (
     general_predicates,
     pod_on_node,
 )
+from podslice.core.state.model import Loans
 from podslice.core.state.tables import drop, put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView, view_of
@@ -88,6 +91,7 @@ class Kept(msgspec.Struct, frozen=True):
     cpu: CPUContent | None
     memory: MemoryContent | None
     device: DeviceFile
+    loans: Loans
     view: tuple[tuple[object, ...], NodeView] | None
 
 
@@ -108,6 +112,7 @@ class Kubelet:
         "granted",
         "machine",
         "manager",
+        "policy",
         "predicates",
         "preempted",
         "quirks",
@@ -128,8 +133,10 @@ class Kubelet:
         files: Mapping[str, bytes] | None = None,
         predicates: bool = False,
         cgroup_version: int = 2,
+        policy: PodslicePolicy = NO_POLICY,
     ) -> None:
         self.cgroup_version = cgroup_version
+        self.policy = policy
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
         self.seen = Seen()
@@ -148,7 +155,7 @@ class Kubelet:
         """UIDs of pods that run since before the gate PodLevelResourceManagers was turned on."""
         self.running = False
         self._device_content: DeviceContent | None = None
-        self.manager = ContainerManager(machine, config, quirks, self.devices)
+        self.manager = ContainerManager(machine, config, quirks, self.devices, policy)
         self.resizes = ResizeQueue(self.manager.context.gates)
 
     @property
@@ -163,7 +170,7 @@ class Kubelet:
         made._rules = rules
         made.cgroup_version, made.predicates = rules.cgroup_version, rules.predicates
         made.devices, made.quirks = rules.inventory, rules.quirks
-        made.machine, made.config = rules.machine, rules.config
+        made.machine, made.config, made.policy = rules.machine, rules.config, rules.policy
         made.preempted = ()
         made._resources = rules.counted
         made._device_content = None
@@ -174,6 +181,7 @@ class Kubelet:
         made._hold(state)
         made.files = {} if kept is None else kept.files
         manager.cpu.filed = None if kept is None else kept.cpu
+        manager.filed_loans = {} if kept is None else kept.loans
         manager.memory.filed = None if kept is None else kept.memory
         manager.device.filed = ({}, {}) if kept is None else kept.device
         return made
@@ -195,6 +203,7 @@ class Kubelet:
             self._rules = NodeRules(
                 machine=self.machine,
                 config=self.config,
+                policy=self.policy,
                 quirks=self.quirks,
                 inventory=self.devices,
                 gates=manager.context.gates,
@@ -252,7 +261,9 @@ class Kubelet:
     def kept(self) -> Kept:
         """What goes along with the state."""
         manager = self.manager
-        return Kept(self.files, manager.cpu.filed, manager.memory.filed, manager.device.filed, self._view)
+        return Kept(
+            self.files, manager.cpu.filed, manager.memory.filed, manager.device.filed, manager.filed_loans, self._view
+        )
 
     def copy(self) -> Kubelet:
         """A kubelet in the same state, which goes its own way from now on."""
@@ -316,6 +327,7 @@ class Kubelet:
         context.activate(admission)
         try:
             self._refuse_overflow(admission)
+            manager.cpu.shrink(admission)
             manager.topology.admit(admission)
             if there is not None:
                 self._later_handlers(admission, there, seen or self._on_node(admission))
@@ -440,15 +452,49 @@ class Kubelet:
             cpu_policy=self.config.cpu_manager_policy,
             memory_policy=self.config.memory_manager_policy,
             pod_scope=self.config.aligns_pods,
+            exclusive=self.manager.elastic,
             quirks=self.quirks,
         )
         return try_resize(desired, self.active[desired.metadata.uid].spec, node, self._admit_resized)
 
-    def _admit_resized(self, desired: Pod) -> Refusal | None:
+    def _admit_resized(self, desired: Pod) -> Refusal | ResizeVerdict | None:
         """The admission chain for an active pod that wants other resources. A refused one keeps what it has."""
         admission = self.admission(desired)
         allocated = self.active[admission.uid]
-        return self._try(admission, allocated)
+        if not self.manager.elastic:
+            return self._try(admission, allocated)
+        cpu = self.manager.cpu
+        verdict = check_exclusive(
+            allocated,
+            admission,
+            {one.name: cpu.state.promised(admission.uid, one.name) for one in allocated.containers},
+            self.policy.resize,
+            core_size=cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1,
+        )
+        if verdict is not None:
+            return verdict
+        context = self.manager.context
+        context.resizing = True
+        try:
+            refusal = self._try(admission, allocated)
+            if refusal is None or (self.policy.resize.misfit == "deferred" and self._fits_alone(admission)):
+                return refusal
+        finally:
+            context.resizing = False
+        too_many = admission.cpus > cpu.allocatable.bit_count()
+        return ResizeVerdict(INFEASIBLE, refusal.message, "cpus" if too_many else "topology")
+
+    def _fits_alone(self, admission: AdmissionPod) -> bool:
+        """True when a resize would be granted if no other pod were on the node."""
+        context = self.manager.context
+        before, counted = self.state, context.metrics
+        context.metrics = counted.copy()
+        try:
+            for uid in [uid for uid in self.active if uid != admission.uid]:
+                self.remove_pod(uid)
+            return self._try(admission, self.active[admission.uid]) is None
+        finally:
+            self.state, context.metrics = before, counted
 
     def _look(self) -> Seen:
         """The pods on the node as the predicates see them."""
@@ -656,7 +702,7 @@ class Kubelet:
         self.devices = devices if devices is not None else self.devices
         self.running = False
         self._view = None
-        self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices)
+        self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices, self.policy)
         context = self.manager.context
         self.resizes.gates = context.gates
         context.active = old.context.active

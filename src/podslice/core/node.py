@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
 from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
@@ -67,7 +68,7 @@ class Node:
     `devices` are the node's plugin devices. `predicates` adds the kubelet's general predicates (OutOfcpu and the
     like) and its check of pod features to the resource managers' decision; `cgroup_version` matters to the latter.
     `files` are state files by name as a kubelet left them, `allocated_pods_state` among them if the pods that run were
-    resized; `Node.files` are the current ones.
+    resized; `Node.files` are the current ones. `policy` is what podslice does beyond a kubelet.
     """
 
     __slots__ = ("__weakref__", "_counters", "_kept", "_kubelet", "_rules", "_state")
@@ -82,15 +83,19 @@ class Node:
         predicates: bool = True,
         files: Mapping[str, bytes] | None = None,
         cgroup_version: int = 2,
+        policy: PodslicePolicy = NO_POLICY,
     ) -> None:
+        quirks = quirks_of(profile)
+        check_policy(policy, quirks)
         kubelet = Kubelet(
             machine,
             config or KubeletConfig(),
-            quirks_of(profile),
+            quirks,
             devices=devices,
             predicates=predicates,
             files=files,
             cgroup_version=cgroup_version,
+            policy=policy,
         )
         problems = validate(kubelet.config)
         if problems:

@@ -102,6 +102,9 @@ class Quirks(msgspec.Struct, frozen=True):
     pod_level_resize_outgrows_managers: bool = False
     """pod-level-resources 17.14: the resize of a pod as a whole is tried although a static manager holds CPUs or memory
     for it, and allocates a second set; False refuses it as for containers."""
+    resize_keeps_old_cpus: bool = False
+    """With the gate InPlacePodVerticalScalingExclusiveCPUs a resize of exclusive CPUs is granted, and every container
+    keeps the CPUs it had; False grows and shrinks what it has."""
     resize_memory_check_gaps: bool = False
     """pod-level-resources 17.15: lowering only the pod's memory limit is not checked against its usage, and a
     container's message names the pod's usage."""

@@ -23,7 +23,7 @@ from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.values.golang import quote
 from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
-from podslice.statefiles.names import MANAGER_STATE_FILES, place_of
+from podslice.statefiles.names import NODE_STATE_FILES, place_of
 
 
 class StateWriteError(PodsliceError):
@@ -56,9 +56,9 @@ class NodeStore:
         self.directory = Path(directory)
         self._operations = files or RealFiles()
         self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for name in MANAGER_STATE_FILES:
+        for name in NODE_STATE_FILES:
             remove_temporaries(self._path(name).parent, name)
-        found = {name: data for name in MANAGER_STATE_FILES if (data := read_state(self._path(name))) is not None}
+        found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
         try:
             self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 
+from msgspec.structs import replace
+
 from podslice.core.allocate.picker import Picker
 from podslice.core.config import topology_options as topology_options
 from podslice.core.config.cpu_options import (
@@ -18,6 +20,7 @@ from podslice.core.config.cpu_options import (
     refuse_options_of_none_policy,
 )
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.reservation import Reservations, prepare_reservations, validate_node_allocatable
 from podslice.core.errors import AdmissionError, StartError, StartKind
 from podslice.core.machine.devices import DeviceInventory
@@ -37,16 +40,24 @@ from podslice.core.managers.topology import TopologyManager
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
+from podslice.core.state.model import Loans
 from podslice.core.state.tables import container_ids
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.core.values.gates import FeatureGates, GateError
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
+from podslice.statefiles.formats import policy_state
 from podslice.statefiles.formats.checkpoint_devices import load as load_devices
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, STATE_DIRECTORY
+from podslice.statefiles.names import (
+    CPU_STATE_FILE,
+    DEVICE_STATE_FILE,
+    MEMORY_STATE_FILE,
+    POLICY_STATE_FILE,
+    STATE_DIRECTORY,
+)
 
 STATE_FILE_OF_STAGE = {"startCPUManager": CPU_STATE_FILE, "startMemoryManager": MEMORY_STATE_FILE}
 """The state file that keeps a kubelet from starting, by the stage of the error."""
@@ -77,9 +88,11 @@ class ContainerManager:
         "context",
         "cpu",
         "device",
+        "filed_loans",
         "inventory",
         "machine",
         "memory",
+        "policy",
         "quirks",
         "reservation",
         "restored",
@@ -90,9 +103,17 @@ class ContainerManager:
     topology: TopologyManager
 
     def __init__(
-        self, machine: Machine, config: KubeletConfig, quirks: Quirks, devices: DeviceInventory | None = None
+        self,
+        machine: Machine,
+        config: KubeletConfig,
+        quirks: Quirks,
+        devices: DeviceInventory | None = None,
+        policy: PodslicePolicy = NO_POLICY,
     ) -> None:
         self.machine = machine
+        self.policy = policy
+        self.filed_loans: Loans = {}
+        """What the policy's state file holds."""
         self.inventory = devices or DeviceInventory()
         self.config = config
         self.quirks = quirks
@@ -108,6 +129,7 @@ class ContainerManager:
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
+        made.policy, made.filed_loans = rules.policy, {}
         context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers)
         context.sources_ready = state.sources_ready
         device = made.device = DeviceManager(rules.machine_nodes, context, state.device)
@@ -138,6 +160,12 @@ class ContainerManager:
     def pod_level(self) -> bool:
         """Gate PodLevelResourceManagers."""
         return self.context.gates["PodLevelResourceManagers"]
+
+    @property
+    def elastic(self) -> bool:
+        """Containers with exclusive CPUs can be resized: gate InPlacePodVerticalScalingExclusiveCPUs, or the policy."""
+        wanted = self.context.gates["InPlacePodVerticalScalingExclusiveCPUs"] or self.policy.resize.exclusive
+        return wanted and not self.quirks.resize_keeps_old_cpus
 
     @property
     def quota_can_be_disabled(self) -> bool:
@@ -243,6 +271,7 @@ class ContainerManager:
             options=options,
             reserved=reserved,
             pod_level=self.pod_level,
+            elastic=self.elastic,
             quirks=self.quirks,
         )
         return CPUManager(rules, self.context)
@@ -279,6 +308,9 @@ class ContainerManager:
                     cpu.state, cpu.filed = valid, None
             finally:
                 files.update(self.changed_files())
+        if self.elastic:
+            self.filed_loans = policy_state.loans_in(files.get(POLICY_STATE_FILE), cpu.state.assignments)
+            cpu.state = replace(cpu.state, loans=self.filed_loans)
         cpu.start(cpu.state, container_ids(containers))
         files.update(self.changed_files())
 
@@ -307,6 +339,9 @@ class ContainerManager:
             files |= _changed(MEMORY_STATE_FILE, self.memory_manager)
         if self.inventory:
             files |= _changed(DEVICE_STATE_FILE, self.device)
+        if self.elastic and self.cpu.state.loans != self.filed_loans:
+            self.filed_loans = self.cpu.state.loans
+            files[POLICY_STATE_FILE] = policy_state.encode(self.cpu.state)
         return files
 
     @staticmethod

@@ -57,6 +57,7 @@ class NodeContext:
         "metrics",
         "purse",
         "quirks",
+        "resizing",
         "sources_ready",
         "unaligned",
     )
@@ -73,6 +74,8 @@ class NodeContext:
         self.active = {} if active is None else active
         self.leftovers: dict[str, Leftovers] = dict.fromkeys(_MANAGERS) if leftovers is None else leftovers
         self.sources_ready = True
+        self.resizing = False
+        """A pod with exclusive CPUs is admitted again for a resize."""
         self.metrics: dict[Series, int] = {}
         self.purse = Purse()
         self.ended_early: tuple[str, ...] = ()

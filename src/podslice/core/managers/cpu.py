@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from podslice.core.allocate import pod_level
 from podslice.core.allocate.cpu_distribute import Pick
+from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.allocate.picker import check_smt_alignment
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.cpu import cpu_topology_hints
@@ -150,10 +151,14 @@ class CPUManager:
             return None
         assigned = self.state.assignment(pod.uid, container.name)
         if assigned is None:
-            return {"cpu": self._hints(self.assignable, self.state.reusable.get(pod.uid, 0), count)}
-        if assigned.bit_count() != count:
-            return {"cpu": []}
-        return {"cpu": self._hints(assigned, 0, count)}
+            return {"cpu": self._hints(self.assignable, self._reusable(pod), count)}
+        if assigned.bit_count() == count:
+            return {"cpu": self._hints(assigned, 0, count)}
+        return {
+            "cpu": []
+            if self.rules.resizer is None
+            else self._hints(self.assignable | self._reusable(pod), assigned, count)
+        }
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole (cpu-topology 7.2)."""
@@ -177,7 +182,7 @@ class CPUManager:
         for container in pod.containers:
             assigned = self.state.assignment(pod.uid, container.name)
             if assigned is not None:
-                if assigned.bit_count() != container.exclusive_cpus:
+                if assigned.bit_count() != container.exclusive_cpus and self.rules.resizer is None:
                     return {"cpu": []}
                 held |= assigned
         if held.bit_count() == pod.cpus:
@@ -223,10 +228,12 @@ class CPUManager:
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
         held = self.state.assignment(pod.uid, container.name)
-        reusable = self.state.reusable.get(pod.uid, 0)
+        reusable = self._reusable(pod)
         if self.rules.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
             self._check_smt(container.exclusive_cpus, reusable)
         if held is not None:
+            if self.rules.resizer is not None and held.bit_count() < container.exclusive_cpus:
+                return self._grow(self.rules.resizer, pod, container, affinity)
             return held
         cpus = self._take_from_default(container.exclusive_cpus, affinity, reusable)
         self.state = self.state.assign(pod.uid, container.name, cpus)
@@ -234,6 +241,50 @@ class CPUManager:
             self.context.count(_FROM_NODE)
             self.context.count(_NODE_EXCLUSIVE)
         return cpus
+
+    def _check_left(self, default: Bits) -> None:
+        if not default and not self.context.quirks.strict_reservation_empties_pool:
+            raise AdmissionError(_NOTHING_LEFT)
+
+    def _reusable(self, pod: AdmissionPod) -> Bits:
+        """CPUs that init containers leave to the pod's next container."""
+        reusable = self.state.reusable.get(pod.uid, 0)
+        if not reusable or self.rules.resizer is None:
+            return reusable
+        held = self.state.assignments.get(pod.uid, {})
+        return reusable & ~union(held.get(one.name, 0) for one in pod.containers if not one.plain_init)
+
+    def _grow(self, resizer: ResizePicker, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
+        held, count = self.state.assignments[pod.uid][container.name], container.exclusive_cpus
+        try:
+            cpus = resizer.pick(held, self.assignable | self._reusable(pod), count, affinity.mask)
+        except AdmissionError:
+            if affinity.mask is None:
+                raise
+            cpus = resizer.pick(held, self.assignable | self._reusable(pod), count)
+        state = self.state.resize(pod.uid, container.name, cpus)
+        self._check_left(state.default)
+        self._count_release(-(self.state.default & ~state.default).bit_count())
+        self.state = state
+        return cpus
+
+    def shrink(self, pod: AdmissionPod) -> None:
+        """Take back what containers have beyond what the pod asks for now; what was promised to them goes last."""
+        resizer = self.rules.resizer
+        if resizer is None or pod.managed:
+            return
+        for container in pod.containers:
+            held, count = self.state.assignment(pod.uid, container.name), container.exclusive_cpus
+            if held is None or held.bit_count() <= count:
+                continue
+            promised = self.state.promised(pod.uid, container.name)
+            anchor = promised if promised.bit_count() <= count else 0
+            kept = resizer.pick(anchor, held & ~anchor if anchor else promised, count)
+            state = self.state.resize(pod.uid, container.name, kept)
+            if not kept:
+                state = state.unassign(pod.uid, container.name)
+            self._count_release((state.default & ~self.state.default).bit_count())
+            self.state = state
 
     def _check_smt(self, count: int, reusable: Bits) -> None:
         free = self.state.default & ~self.rules.reserved_physical
@@ -245,8 +296,7 @@ class CPUManager:
         pool = self.assignable | reusable
         cpus = self._noted(self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse))
         left = self.state.default & ~cpus
-        if not left and not self.context.quirks.strict_reservation_empties_pool:
-            raise AdmissionError(_NOTHING_LEFT)
+        self._check_left(left)
         self.state = self.state.with_default(left)
         if self.rules.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)
@@ -365,7 +415,7 @@ class CPUManager:
         if held is not None:
             bubble = state.bubbles.get(uid) if self.rules.pod_level else None
             freed = union(held.values()) if bubble is None else bubble
-            self._count_release(freed)
+            self._count_release(freed.bit_count())
         self.state = state.forget(uid, freed, bubbles=self.rules.pod_level)
 
     def _release(self, uid: str, name: str) -> None:
@@ -380,15 +430,15 @@ class CPUManager:
             for other in state.assignments.get(uid, {}).values():
                 released &= ~other
             state = state.with_default(state.default | released)
-            self._count_release(released)
+            self._count_release(released.bit_count())
         elif uid not in state.assignments:
             state = state.give_back_bubble(uid)
-            self._count_release(bubble)
+            self._count_release(bubble.bit_count())
         self.state = state
 
-    def _count_release(self, cpus: Bits) -> None:
-        self.context.count(SHARED_POOL, 1000 * cpus.bit_count())
-        self.context.count(EXCLUSIVE, -cpus.bit_count())
+    def _count_release(self, cpus: int) -> None:
+        self.context.count(SHARED_POOL, 1000 * cpus)
+        self.context.count(EXCLUSIVE, -cpus)
 
     # Containers at run time
 
@@ -442,8 +492,10 @@ class CPUManager:
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """True when the container has the exclusive CPUs it is entitled to, if any."""
+        if not container.exclusive_cpus or not self.static:
+            return True
         held = self.state.assignment(pod.uid, container.name)
-        return not container.exclusive_cpus or not self.static or held is not None
+        return held is not None and (self.rules.resizer is None or held.bit_count() == container.exclusive_cpus)
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> ownership.Isolation:
         """Whose CPUs a container runs on."""

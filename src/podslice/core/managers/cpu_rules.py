@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.allocate.picker import Picker
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.quirks import Quirks
@@ -13,7 +14,8 @@ from podslice.core.values.cpuset import Bits
 
 class CPURules(msgspec.Struct, frozen=True):
     """Policy `none` or `static` on one machine. `reserved` are the CPUs kept for the system, `reserved_physical` all
-    CPUs of their cores; `pod_level` is the gate PodLevelResourceManagers; `picker` knows how CPUs are picked."""
+    CPUs of their cores; `pod_level` is the gate PodLevelResourceManagers; `picker` knows how CPUs are picked, and
+    `resizer` how those of a container that is resized; None: containers keep what they have."""
 
     topology: CPUTopology
     policy: str
@@ -23,6 +25,7 @@ class CPURules(msgspec.Struct, frozen=True):
     pod_level: bool
     picker: Picker
     static: bool
+    resizer: ResizePicker | None
 
     @classmethod
     def of(
@@ -33,10 +36,13 @@ class CPURules(msgspec.Struct, frozen=True):
         options: CPUPolicyOptions | None = None,
         reserved: Bits = 0,
         pod_level: bool,
+        elastic: bool = False,
         quirks: Quirks,
     ) -> CPURules:
-        """The rules of a policy."""
+        """The rules of a policy; `elastic`: containers with exclusive CPUs can be resized."""
         options = options or CPUPolicyOptions()
         physical = whole_objects(topology.cores, reserved)
         picker = Picker(topology, options, quirks)
-        return cls(topology, policy, options, reserved, physical, pod_level, picker, static=policy == "static")
+        resizer = ResizePicker(topology, options, quirks) if elastic else None
+        static = policy == "static"
+        return cls(topology, policy, options, reserved, physical, pod_level, picker, static, resizer)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import PodslicePolicy
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.cpu_rules import CPURules
@@ -37,6 +38,7 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False):
 
     machine: Machine
     config: KubeletConfig
+    policy: PodslicePolicy
     quirks: Quirks
     inventory: DeviceInventory
     gates: Mapping[str, bool]

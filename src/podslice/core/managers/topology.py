@@ -212,8 +212,9 @@ class TopologyManager:
         return affinity
 
     def _runs_already(self, pod: AdmissionPod, container: str | None) -> bool:
-        """True for what is admitted again after a restart and holds all it asked for."""
-        if self.context.sources_ready or self.context.quirks.running_pods_can_be_refused:
+        """True for what is admitted again after a restart, or for a resize, and holds all it asked for."""
+        again = self.context.resizing or not self.context.sources_ready
+        if not again or self.context.quirks.running_pods_can_be_refused:
             return False
         asked = [c for c in pod.containers if container is None or c.name == container]
         return all(provider.holds(pod, one) for provider in self.providers for one in asked)

@@ -38,13 +38,14 @@ _OTHER_PLATFORM = ("In-place pod resize is not supported on this node", "unsuppo
 class ResizeNode(msgspec.Struct, frozen=True):
     """What of a node decides about resizes. `cpu_policy`, `memory_policy` are the managers' policy names;
     `pod_scope`: the Topology Manager aligns whole pods, so static managers hold what a pod has as one. `cgroups` say
-    which containers swap (None: none does)."""
+    which containers swap (None: none does). `exclusive`: containers with exclusive CPUs are resized."""
 
     gates: Mapping[str, bool]
     cpu_policy: str = "none"
     memory_policy: str = "None"
     pod_scope: bool = False
     cgroups: CgroupSettings | None = None
+    exclusive: bool = False
     os: str = "linux"
     quirks: Quirks = PODSLICE
 
@@ -159,7 +160,8 @@ def _static_memory(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerd
 
 
 def _cpus_are_fixed(node: ResizeNode) -> bool:
-    return node.cpu_policy == "static" and not node.gates["InPlacePodVerticalScalingExclusiveCPUs"]
+    allowed = node.exclusive or node.gates["InPlacePodVerticalScalingExclusiveCPUs"]
+    return node.cpu_policy == "static" and not allowed
 
 
 def _memory_is_fixed(node: ResizeNode) -> bool:
@@ -211,10 +213,14 @@ def _swaps(pod: Pod, container: Container, node: ResizeNode, cgroups: CgroupSett
 
 
 def try_resize(
-    desired: Pod, allocated: Pod, node: ResizeNode, admission_chain: Callable[[Pod], Refusal | None]
+    desired: Pod,
+    allocated: Pod,
+    node: ResizeNode,
+    admission_chain: Callable[[Pod], Refusal | ResizeVerdict | None],
 ) -> ResizeVerdict:
     """Decide about one resize. `admission_chain` are the handlers after the resize check (memory-device 3.2); it
-    is asked at most once, with the desired pod, and may take resources only where it answers None."""
+    is asked at most once, with the desired pod, and may take resources only where it answers None. A refusal of it
+    may pass, a verdict of its own is the answer."""
     if allocation_of(desired, node.gates) == allocation_of(allocated, node.gates) and (
         _stanza(desired) == _stanza(allocated)
     ):
@@ -223,6 +229,8 @@ def try_resize(
     if verdict is not None:
         return verdict
     refusal = admission_chain(desired)
+    if isinstance(refusal, ResizeVerdict):
+        return refusal
     return ResizeVerdict("Allocated") if refusal is None else ResizeVerdict(DEFERRED, refusal.message)
 
 

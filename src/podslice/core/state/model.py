@@ -23,7 +23,10 @@ import msgspec
 from msgspec.structs import replace
 
 from podslice.core.state.tables import ContainerIds, drop, drop_first, drop_in, put, put_in
-from podslice.core.values.cpuset import Bits, union
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union
+
+Loans = dict[str, dict[str, tuple[int, ...]]]
+"""CPUs beyond the promised ones, by pod and container, in the order in which they came."""
 
 
 def assignable(default: Bits, reserved: Bits) -> Bits:
@@ -36,7 +39,8 @@ class CPUState(msgspec.Struct, frozen=True):
 
     `default`, `assignments` {pod: {container: CPUs}} and `bubbles` {pod: CPUs} are what its state file holds.
     `reusable`: CPUs by pod that its plain init containers leave to the containers after them. `written`: the CPUs the
-    runtime was told, `containers`: the ids it has.
+    runtime was told, `containers`: the ids it has. `loans`: the CPUs that containers have beyond the ones promised at
+    their first admission, in the order in which they came, ascending where they came together.
     """
 
     default: Bits = 0
@@ -45,6 +49,7 @@ class CPUState(msgspec.Struct, frozen=True):
     reusable: dict[str, Bits] = {}
     written: dict[str, dict[str, Bits]] = {}
     containers: ContainerIds = {}
+    loans: Loans = {}
 
     # Questions
 
@@ -62,6 +67,11 @@ class CPUState(msgspec.Struct, frozen=True):
         assigned = self.assignment(pod, container)
         return self.default if assigned is None else assigned
 
+    def promised(self, pod: str, container: str) -> Bits:
+        """The baseline of a container with CPUs: those of its first admission, which it keeps for good."""
+        loaned = bits_of(self.loans.get(pod, {}).get(container, ()))
+        return (self.assignment(pod, container) or 0) & ~loaned
+
     # Changes
 
     def with_default(self, cpus: Bits) -> CPUState:
@@ -74,7 +84,18 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def unassign(self, pod: str, container: str) -> CPUState:
         """The container is forgotten; the pod goes with its last one."""
-        return replace(self, assignments=drop_in(self.assignments, pod, container))
+        loans = drop_in(self.loans, pod, container)
+        return replace(self, assignments=drop_in(self.assignments, pod, container), loans=loans)
+
+    def resize(self, pod: str, container: str, cpus: Bits) -> CPUState:
+        """A container with CPUs has these now; what it gains is loaned, and what it loses is free in DEFAULT, unless an
+        init container of the pod has it too."""
+        had = self.assignments[pod][container]
+        lost = had & ~union(own for name, own in self.assignments[pod].items() if name != container)
+        kept = tuple(cpu for cpu in self.loans.get(pod, {}).get(container, ()) if cpus >> cpu & 1)
+        loaned = (*kept, *iter_bits(cpus & ~had))
+        loans = put_in(self.loans, pod, container, loaned) if loaned else drop_in(self.loans, pod, container)
+        return replace(self.assign(pod, container, cpus), default=(self.default | lost) & ~cpus, loans=loans)
 
     def with_bubble(self, pod: str, cpus: Bits) -> CPUState:
         """The pod has this BUBBLE."""
@@ -113,8 +134,9 @@ class CPUState(msgspec.Struct, frozen=True):
         """The pod is gone with all its containers. `freed` is DEFAULT again, None where nothing is assigned; with
         `bubbles` its BUBBLE went with it."""
         written, containers = drop(self.written, pod), drop(self.containers, pod)
+        loans = drop(self.loans, pod)
         if freed is None:
-            return CPUState(self.default, self.assignments, self.bubbles, self.reusable, written, containers)
+            return CPUState(self.default, self.assignments, self.bubbles, self.reusable, written, containers, loans)
         return CPUState(
             self.default | freed,
             drop(self.assignments, pod),
@@ -122,6 +144,7 @@ class CPUState(msgspec.Struct, frozen=True):
             self.reusable,
             written,
             containers,
+            loans,
         )
 
     def relocate(self, pod: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> CPUState:
@@ -143,4 +166,5 @@ class CPUState(msgspec.Struct, frozen=True):
             drop(self.reusable, pod),
             self.written,
             self.containers,
+            self.loans,
         )

@@ -1,0 +1,46 @@
+"""PodslicePolicy: what podslice does beyond a kubelet, in one object beside the KubeletConfiguration.
+
+The empty policy changes nothing: decisions, messages and state files are those without one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from podslice.core.errors import InputError
+from podslice.core.quirks import PODSLICE, Quirks
+
+API_VERSION: Final = "podslice.io/v1alpha1"
+KIND: Final = "PodslicePolicy"
+
+
+class ExclusiveResize(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """In-place resize of containers with exclusive CPUs.
+
+    `exclusive`: they can be resized, without the gate InPlacePodVerticalScalingExclusiveCPUs too. `below_baseline`:
+    whether a container may give up CPUs promised at its admission. `eligibility_change`: whether it may move between
+    shared and exclusive CPUs. `misfit`: whether a growth that has no room waits, or is refused for good as KEP-5554
+    says.
+    """
+
+    exclusive: bool = False
+    below_baseline: Literal["infeasible", "allow"] = "infeasible"
+    eligibility_change: Literal["infeasible", "allow"] = "infeasible"
+    misfit: Literal["deferred", "infeasible"] = "deferred"
+
+
+class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The `spec` of the object; what is left out is as without a policy."""
+
+    resize: ExclusiveResize = ExclusiveResize()
+
+
+NO_POLICY: Final = PodslicePolicy()
+
+
+def check_policy(policy: PodslicePolicy, quirks: Quirks) -> None:
+    """Raises `InputError` for a policy in a profile that predicts a kubelet."""
+    if policy != NO_POLICY and quirks != PODSLICE:
+        raise InputError("a kubelet has no such policy", path="spec", remedy="leave it out, or use profile podslice")

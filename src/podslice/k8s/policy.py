@@ -1,0 +1,54 @@
+"""Reading a PodslicePolicy file (podslice.io/v1alpha1)."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from podslice.core.config.policy import API_VERSION, KIND, PodslicePolicy
+from podslice.core.errors import InputError
+from podslice.core.values.decoding import decoding_problem
+from podslice.k8s.kubeletconfig import load_config_data
+
+_UNKNOWN = "object contains unknown field `"
+
+
+def load_policy(path: str) -> PodslicePolicy:
+    """Read one PodslicePolicy. Raises `InputError` in one line with the place."""
+    try:
+        return policy_from_dict(load_config_data(path, KIND))
+    except InputError as error:
+        raise error.at(source=path) from None
+
+
+def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
+    """A PodslicePolicy from plain data; what it does not know is an error. Raises `InputError` with the field path."""
+    for field, expected in (("kind", KIND), ("apiVersion", API_VERSION)):
+        if data.get(field) != expected:
+            raise InputError(f"{data.get(field)!r} is not {expected}", path=field, remedy=f"{field}: {expected}")
+    unknown = sorted(str(name) for name in data.keys() - {"apiVersion", "kind", "metadata", "spec"})
+    if unknown:
+        raise InputError("unknown field", path=unknown[0], remedy="everything but the name is below spec")
+    try:
+        return msgspec.convert(data.get("spec") or {}, PodslicePolicy)
+    except msgspec.ValidationError as error:
+        raise _problem(str(error)) from None
+
+
+def _problem(text: str) -> InputError:
+    found = decoding_problem(text)
+    path = f"spec.{found.path}".rstrip(".")
+    if not found.unknown:
+        return InputError(found.problem, path=path, remedy=found.remedy)
+    name = found.problem.removeprefix(_UNKNOWN).rstrip("`")
+    close = get_close_matches(name, _fields_at(found.path), 1)
+    return InputError("unknown field", path=f"{path}.{name}", remedy=f"did you mean {close[0]}?" if close else "")
+
+
+def _fields_at(path: str) -> list[str]:
+    fields = msgspec.structs.fields(PodslicePolicy)
+    for name in filter(None, path.split(".")):
+        (fields,) = [msgspec.structs.fields(one.type) for one in fields if one.encode_name == name]
+    return [one.encode_name for one in fields]

@@ -1,0 +1,61 @@
+"""PodslicePolicy: reading it, and that the empty one changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice import InputError, KubeletConfig, Node
+from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.k8s.policy import load_policy, policy_from_dict
+from tests.resize.helpers import guaranteed, pod
+from tests.resize.test_exclusive import MACHINE
+
+KIND = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy"}
+
+
+def test_all_fields() -> None:
+    """Every field of a file arrives."""
+    spec = {
+        "resize": {
+            "exclusive": True, "belowBaseline": "allow", "eligibilityChange": "allow", "misfit": "infeasible",
+        }
+    }  # fmt: skip
+    expected = ExclusiveResize(exclusive=True, below_baseline="allow", eligibility_change="allow", misfit="infeasible")
+    assert policy_from_dict({**KIND, "metadata": {"name": "x"}, "spec": spec}) == PodslicePolicy(resize=expected)
+    assert policy_from_dict(KIND) == policy_from_dict({**KIND, "spec": {"resize": {}}}) == PodslicePolicy()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"kind": "Pod"}, "kind: 'Pod' is not PodslicePolicy (kind: PodslicePolicy)"),
+        ({"apiVersion": "v1"}, "apiVersion: 'v1' is not podslice.io/v1alpha1 (apiVersion: podslice.io/v1alpha1)"),
+        ({"resize": {}}, "resize: unknown field (everything but the name is below spec)"),
+        ({"spec": {"resise": {}}}, "spec.resise: unknown field (did you mean resize?)"),
+        ({"spec": {"resize": {"misfitt": 1}}}, "spec.resize.misfitt: unknown field (did you mean misfit?)"),
+        ({"spec": {"resize": {"exclusive": "yes"}}}, "spec.resize.exclusive: expected true or false, got text"),
+        ({"spec": {"resize": {"misfit": "wait"}}}, "spec.resize.misfit: invalid enum value 'wait'"),
+        ({"spec": {"resize": []}}, "spec.resize: expected an object, got a list"),
+        ({"spec": "x"}, "spec: expected an object, got text"),
+    ],
+)  # fmt: skip
+def test_wrong(tmp_path: Path, data: dict[str, Any], message: str) -> None:
+    """What is wrong is told in one line, with file, field and value or remedy."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(str({**KIND, **data}))
+    with pytest.raises(InputError) as caught:
+        load_policy(str(file))
+    assert str(caught.value) == f"{file}: {message}"
+
+
+def test_the_empty_policy_changes_nothing() -> None:
+    """Decisions and state files are byte for byte those without a policy."""
+    nodes = [Node(MACHINE, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1"), **fields)
+             for fields in ({}, {"policy": PodslicePolicy()})]  # fmt: skip
+    for cpu in ("4", "6", "1500m", "40"):
+        answers = [node.admit(pod(guaranteed(cpu, "1Gi"), name=f"p{cpu}")) for node in nodes]
+        assert answers[0] == answers[1]
+        assert nodes[0].files == nodes[1].files

@@ -1,0 +1,183 @@
+"""Containers with exclusive CPUs grow and shrink in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podslice import InputError, KubeletConfig, Node
+from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.core.decision import ResizeDecision
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.values.cpuset import format_bits
+from tests.resize.helpers import guaranteed, pod
+
+MACHINE = from_synthetic("pack:2 numa:1(memory=64GB) core:8 pu:2")
+ELASTIC = ExclusiveResize(exclusive=True)
+ALLOW = ExclusiveResize(exclusive=True, below_baseline="allow", eligibility_change="allow")
+GATE = "InPlacePodVerticalScalingExclusiveCPUs"
+
+
+def node(resize: ExclusiveResize = ELASTIC, *, profile: str = "podslice", gate: bool = False, **config: Any) -> Node:
+    """32 CPUs on two sockets, siblings 2k and 2k+1, CPUs 0-1 reserved."""
+    settings = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0-1",
+        feature_gates={GATE: True} if gate else {},
+        **config,
+    )
+    return Node(MACHINE, settings, profile=profile, policy=PodslicePolicy(resize=resize))
+
+
+def one(cpu: str, name: str = "p") -> Any:
+    return pod(guaranteed(cpu, "1Gi"), name=name)
+
+
+def held(here: Node, name: str = "p", container: str = "c0") -> str:
+    return format_bits(here.state.cpu.assignment(f"uid-{name}", container) or 0)
+
+
+def resized(here: Node, *sizes: str) -> ResizeDecision:
+    decisions = [here.resize(one(size)) for size in sizes]
+    return decisions[-1]
+
+
+@pytest.mark.parametrize(
+    ("others", "sizes", "config", "expected"),
+    [
+        pytest.param((), ("4", "6"), {}, "2-7", id="grows-beside"),
+        pytest.param(("10",), ("4", "8"), {"topology_manager_policy": "best-effort"}, "2-5,16-19", id="other-node"),
+        pytest.param((), ("4", "12", "6"), {}, "2-7", id="any-order"),
+        pytest.param((), ("4", "12", "4"), {}, "2-5", id="back-to-the-promise"),
+        pytest.param((), ("4", "20"), {"topology_manager_policy": "restricted"}, "2-21", id="more-than-a-node"),
+    ],
+)
+def test_sizes(others: tuple[str, ...], sizes: tuple[str, ...], config: dict[str, Any], expected: str) -> None:
+    """A container keeps its CPUs when it grows and gives back loaned ones when it shrinks; the rest is shared."""
+    here = node(**config)
+    here.admit(one(sizes[0]))
+    for index, size in enumerate(others):
+        here.admit(one(size, f"other-{index}"))
+    decision = resized(here, *sizes[1:])
+    assert (decision.outcome, decision.message) == ("Allocated", "")
+    assert held(here) == expected
+    owned = here.state.cpu.assigned()
+    assert here.state.cpu.default == here.topology.all_cpus & ~owned
+
+
+def test_growth_waits_for_room() -> None:
+    """What another pod has in the way defers a growth; when it leaves, the container grows."""
+    here = node(topology_manager_policy="single-numa-node")
+    here.admit(one("4"))
+    here.admit(one("10", "other"))
+    before = here.files
+    decision = here.resize(one("8"))
+    assert decision.outcome == "Deferred"
+    assert decision.message == "Resources cannot be allocated with Topology locality"
+    assert here.files == before
+    assert here.pending_resizes == ["uid-p"]
+    here.remove("uid-other")
+    assert [answer.outcome for answer in here.retry_resizes("pods_removed")] == ["Allocated"]
+    assert held(here) == "2-9"
+
+
+@pytest.mark.parametrize(
+    ("size", "config", "message", "detail"),
+    [
+        ("2", {}, "cannot take exclusive CPUs below the 4 promised at admission (2-5)", "below_baseline"),
+        ("4500m", {}, "resize would move the container between shared and exclusive CPUs", "eligibility_change"),
+        (
+            "5",
+            {"cpu_manager_policy_options": {"full-pcpus-only": "true"}},
+            "SMT Alignment Error: requested 5 cpus not multiple cpus per core = 2",
+            "smt_alignment",
+        ),
+        (
+            "20",
+            {"topology_manager_policy": "single-numa-node"},
+            "Resources cannot be allocated with Topology locality",
+            "topology",
+        ),
+        ("31", {}, "not enough cpus available to satisfy request: requested=31, available=30", "cpus"),
+    ],
+    ids=["below-the-promise", "shared", "part-of-a-core", "never-aligned", "more-than-there-are"],
+)
+def test_never(size: str, config: dict[str, Any], message: str, detail: str) -> None:
+    """What no departure would make possible is Infeasible at once, and changes no byte."""
+    here = node(**config)
+    here.admit(one("4"))
+    before = here.files
+    decision = here.resize(one(size))
+    assert (decision.outcome, decision.detail) == ("Infeasible", detail)
+    assert message in decision.message
+    assert here.files == before
+    assert here.pending_resizes == []
+
+
+def test_the_policy_allows() -> None:
+    """With the policy's leave a container gives up promised CPUs, all of them too, and gets some again."""
+    here = node(ALLOW)
+    here.admit(one("4"))
+    assert resized(here, "2").outcome == "Allocated"
+    assert held(here) == "2-3"
+    assert here.state.cpu.promised("uid-p", "c0").bit_count() == 2
+    assert resized(here, "2500m").outcome == "Allocated"
+    assert here.state.cpu.assigned() == 0
+    assert resized(here, "6").outcome == "Allocated"
+    assert held(here) == "2-7"
+
+
+def test_as_the_kep_says() -> None:
+    """With `misfit: infeasible` a growth without room is refused for good."""
+    here = node(ExclusiveResize(exclusive=True, misfit="infeasible"), topology_manager_policy="single-numa-node")
+    here.admit(one("4"))
+    here.admit(one("10", "other"))
+    assert here.resize(one("8")).outcome == "Infeasible"
+
+
+def test_several_containers() -> None:
+    """What one container of the pod gives back, another gets in the same resize."""
+    here = node(topology_manager_policy="single-numa-node")
+    here.admit(pod(guaranteed("2", "1Gi"), guaranteed("2", "1Gi")))
+    assert here.resize(pod(guaranteed("2", "1Gi"), guaranteed("12", "1Gi"))).outcome == "Allocated"
+    assert here.resize(pod(guaranteed("12", "1Gi"), guaranteed("2", "1Gi"))).outcome == "Allocated"
+    assert [held(here, container=name) for name in ("c0", "c1")] == ["2-3,6-15", "4-5"]
+
+
+def test_the_gate_will_do() -> None:
+    """With upstream's gate profile podslice resizes, and profile kubelet-1.36 grants and leaves the CPUs."""
+    for profile, expected in (("podslice", "2-7"), ("kubelet-1.36", "2-5")):
+        here = Node(
+            MACHINE,
+            KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1", feature_gates={GATE: True}),
+            profile=profile,
+        )
+        here.admit(one("4"))
+        assert here.resize(one("6")).outcome == "Allocated"
+        assert held(here) == expected
+
+
+def test_without_leave() -> None:
+    """Without gate and policy the answer is a kubelet's."""
+    here = node(ExclusiveResize())
+    here.admit(one("4"))
+    decision = here.resize(one("6"))
+    assert (decision.outcome, decision.detail) == ("Infeasible", "guaranteed_pod_cpu_manager_static_policy")
+
+
+def test_order_of_arrival() -> None:
+    """Promised CPUs come first for good; a CPU that leaves and comes back is the last."""
+    here = node()
+    here.admit(one("4"))
+    resized(here, "12", "6", "8")
+    assert here.state.cpu.loans == {"uid-p": {"c0": (6, 7, 8, 9)}}
+    here.remove("uid-p")
+    assert here.state.cpu.loans == {}
+
+
+def test_a_kubelet_has_no_policy() -> None:
+    """A profile that predicts a kubelet takes no policy but the empty one."""
+    with pytest.raises(InputError, match="a kubelet has no such policy"):
+        node(profile="kubelet-1.36")
+    assert node(ExclusiveResize(), profile="kubelet-1.36").pods == ()
