@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -179,6 +181,22 @@ def test_release_namespace_is_used() -> None:
     assert render("clusterrolebinding", "other")["subjects"][0]["namespace"] == "other"
     for name in ("serviceaccount", "configmap", "daemonset", "networkpolicy"):
         assert render(name, "other", image=IMAGE)["metadata"]["namespace"] == "other"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian: systemd)")
+def test_unit_is_understood_and_confined(tmp_path: Path) -> None:
+    """systemd knows every line of the unit, and finds the service less exposed than 4 of 10."""
+    unit = tmp_path / "podslice-agent.service"
+    shipped = (DEPLOY / "systemd" / unit.name).read_text()
+    unit.write_text(shipped.replace("/opt/podslice/bin/podslice", "/bin/true"))
+
+    def analyze(*arguments: str) -> str:
+        ran = subprocess.run(["systemd-analyze", *arguments, str(unit)], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout + ran.stderr
+
+    assert unit.name not in analyze("verify", "--man=no", "--recursive-errors=no")
+    analyze("security", "--offline=true", "--threshold=40")
 
 
 def test_image_without_digest_is_refused() -> None:
