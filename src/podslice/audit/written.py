@@ -8,7 +8,7 @@ import msgspec
 
 from podslice.audit.report import AuditFinding
 from podslice.core.errors import InputError
-from podslice.core.state import ownership
+from podslice.core.state import model
 from podslice.core.values.cpuset import Bits, CPUSetError, parse_bits, union
 from podslice.host.statefile import read_state
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
@@ -84,7 +84,7 @@ def _memory(path: Path, problems: list[AuditFinding]) -> dict[str, dict[str, Bit
     nodes: dict[str, dict[str, Bits]] = {}
     for key, containers in (memory.entries or {}).items():
         for name, blocks in (containers or {}).items():
-            mask = ownership.numa_nodes(blocks or ())
+            mask = model.numa_nodes(blocks or ())
             if mask:
                 nodes.setdefault(key.partition("/")[0], {})[name] = mask
     return nodes

@@ -218,10 +218,15 @@ class Node:
             preempted=self.kubelet.preempted,
             pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
             containers=tuple(self._container(admission, c, started[c.name]) for c in admission.containers),
-            events=ignored_pod_level_events(admission, self.kubelet.config, self.rules.gates, self.kubelet.quirks),
+            events=self._events(admission),
         )
         self.kubelet.manager.remove_stale()
         return decision
+
+    def _events(self, pod: AdmissionPod) -> tuple[PodEvent, ...]:
+        if not pod.ignored:
+            return ()
+        return ignored_pod_level_events(pod, self.kubelet.config, self.rules.gates, self.kubelet.quirks)
 
     def try_admit(self, pod: Pod) -> Decision:
         """What `admit` would answer, on a copy of the node: this one stays as it is. Raises as `admit`."""

@@ -27,7 +27,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.allocatable import NodeResources
-from podslice.core.state import ownership
+from podslice.core.state import model
 from podslice.core.state.model import assignable
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, union
@@ -43,7 +43,7 @@ class ContainerView(NamedTuple):
     cpus: Bits
     exclusive_cpus: Bits
     memory_nodes: Bits
-    isolation: ownership.Isolation
+    isolation: model.Isolation
     has_exclusive_cpus: bool
     cpu_quota_disabled: bool
     blocks: tuple[Block, ...]
@@ -177,25 +177,25 @@ class NodeView(msgspec.Struct, frozen=True):
         return self.shared if assigned is None else assigned
 
     def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
-        """The CPUs a container runs on while those of its pod run that are named (see `ownership.beside`)."""
+        """The CPUs a container runs on while those of its pod run that are named (see `model.beside`)."""
         own = self.affinity(pod.uid, container.name)
         held = self.owners.get(pod.uid, {})
         bubble = self.bubbles.get(pod.uid)
-        return ownership.beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
+        return model.beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
 
-    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> ownership.Isolation:
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
         """Whose CPUs a container runs on: its own (`container`), its pod's (`pod`) or everybody's (`host`)."""
-        return ownership.isolation(pod, container, self.assignment(pod.uid, container.name))
+        return model.isolation(pod, container, self.assignment(pod.uid, container.name))
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
         """No CFS quota for the cgroup of the whole pod, where CPUs of one's own switch it off."""
-        return ownership.pod_has_exclusive_cpus(pod, self.owners.get(pod.uid, {}))
+        return model.pod_has_exclusive_cpus(pod, self.owners.get(pod.uid, {}))
 
     # Memory
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes a container's memory is bound to; 0 for no binding."""
-        return ownership.numa_nodes(self.blocks_of(uid, container))
+        return model.numa_nodes(self.blocks_of(uid, container))
 
     def blocks_of(self, uid: str, container: str) -> tuple[Block, ...]:
         """Memory that a container holds."""
@@ -219,12 +219,12 @@ class NodeView(msgspec.Struct, frozen=True):
     def container(self, pod: AdmissionPod, container: AdmissionContainer) -> ContainerView:
         """What a container of a pod on the node has."""
         assigned = self.assignment(pod.uid, container.name)
-        exclusive = ownership.has_exclusive_cpus(pod, container, assigned, pod_level=self.gates[_MANAGED])
+        exclusive = model.has_exclusive_cpus(pod, container, assigned, pod_level=self.gates[_MANAGED])
         return ContainerView(
             cpus=self.affinity(pod.uid, container.name),
             exclusive_cpus=assigned or 0,
             memory_nodes=self.numa_nodes(pod.uid, container.name),
-            isolation=ownership.isolation(pod, container, assigned),
+            isolation=model.isolation(pod, container, assigned),
             has_exclusive_cpus=exclusive,
             cpu_quota_disabled=exclusive and self.quota_can_be_disabled,
             blocks=self.blocks_of(pod.uid, container.name),

@@ -14,7 +14,7 @@ from podslice.advise.drive.trial import Standing
 from podslice.core.machine.memory import Block
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.state import ownership
+from podslice.core.state import model
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits, union
 from podslice.core.view import NodeView
 
@@ -58,7 +58,7 @@ def _groups(node: NodeView, pod: AdmissionPod) -> Iterator[Group]:
         own = {name: sets[name] for name in names if name in sets}
         cpus = (bubble or 0) | union(own.values())
         blocks = node.booked(pod.uid, names) if node.binds_memory else ()
-        nodes = ownership.numa_nodes(blocks)
+        nodes = model.numa_nodes(blocks)
         yield Group(pod.uid, names, max(1, len(running & {*names})), own, bubble, cpus, blocks, nodes)
 
 

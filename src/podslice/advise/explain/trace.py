@@ -18,8 +18,8 @@ from podslice.core.errors import Refusal, UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet
 from podslice.core.merge.merge import Merger
+from podslice.core.pod.demand import overflows
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.pod.overflow import overflows
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
 from podslice.core.refusal import POD_POOL_CODES
 from podslice.core.values.cpuset import CPUSet, format_bits

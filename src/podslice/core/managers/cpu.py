@@ -31,7 +31,7 @@ from podslice.core.managers.context import (
 from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import EMPTY_NODE_SHARED_POOL
-from podslice.core.state import ownership
+from podslice.core.state import model
 from podslice.core.state.model import CPUState, assignable
 from podslice.core.state.tables import ContainerIds, only
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
@@ -484,7 +484,7 @@ class CPUManager:
         own = self.affinity(pod.uid, container.name)
         held = self.state.assignments.get(pod.uid, {})
         quirks, bubble = self.context.quirks, self.state.bubbles.get(pod.uid)
-        return ownership.beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
+        return model.beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
 
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
         """What the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""
@@ -497,15 +497,15 @@ class CPUManager:
         held = self.state.assignment(pod.uid, container.name)
         return held is not None and (self.rules.resizer is None or held.bit_count() == container.exclusive_cpus)
 
-    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> ownership.Isolation:
+    def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
         """Whose CPUs a container runs on."""
-        return ownership.isolation(pod, container, self.state.assignment(pod.uid, container.name))
+        return model.isolation(pod, container, self.state.assignment(pod.uid, container.name))
 
     def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """Decides the CFS quota of the container (cpu-topology 6.9)."""
         assigned = self.state.assignment(pod.uid, container.name)
-        return ownership.has_exclusive_cpus(pod, container, assigned, pod_level=self.rules.pod_level)
+        return model.has_exclusive_cpus(pod, container, assigned, pod_level=self.rules.pod_level)
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
         """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""
-        return ownership.pod_has_exclusive_cpus(pod, self.state.assignments.get(pod.uid, {}))
+        return model.pod_has_exclusive_cpus(pod, self.state.assignments.get(pod.uid, {}))

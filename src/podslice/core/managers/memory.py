@@ -31,7 +31,7 @@ from podslice.core.managers.memory_rules import MemoryRules, restored
 from podslice.core.managers.memory_state import Blocks, MemoryState
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
-from podslice.core.state import ownership
+from podslice.core.state import model
 from podslice.core.state.tables import drop
 from podslice.core.values.cpuset import Bits, bits_of, ids_of
 from podslice.core.values.series import Series, series
@@ -59,13 +59,12 @@ class MemoryManager:
     `filed` is the content of the state file, None where there is none yet.
     """
 
-    __slots__ = ("_encoder", "_reuse", "context", "filed", "rules", "state")
+    __slots__ = ("_encoder", "context", "filed", "rules", "state")
     name = "memory"
 
     def __init__(self, rules: MemoryRules, context: NodeContext, state: MemoryState | None = None) -> None:
         self.rules = rules
         self.context = context
-        self._reuse = memory_reuse.reuse(context.quirks)
         self.state = state or MemoryState()
         self.filed: Content | None = self.file_content
         self._encoder: MemoryStateEncoder | None = None
@@ -125,11 +124,11 @@ class MemoryManager:
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes the container's memory is bound to; 0 for no binding."""
-        return ownership.numa_nodes(self.state.blocks(uid, container))
+        return model.numa_nodes(self.blocks(uid, container))
 
     def blocks(self, uid: str, container: str) -> Blocks:
         """The blocks a container holds, sorted by type."""
-        return self.state.blocks(uid, container)
+        return self.state.assignments.get(uid, {}).get(container, ())
 
     def booked(self, uid: str, containers: Iterable[str]) -> Blocks:
         """The blocks the books count for containers of a pod; a pod entry counts instead of its containers."""
@@ -305,10 +304,10 @@ class MemoryManager:
         self, pod: AdmissionPod, container: AdmissionContainer, entries: memory_reuse.Entries
     ) -> Mapping[Bits, Amounts]:
         """Bytes that plain init containers leave to the container, by mask."""
-        return self._reuse.left(pod, container, entries, self.state.reusable.get(pod.uid, {}))
+        return self.rules.reuse.left(pod, container, entries, self.state.reusable.get(pod.uid, {}))
 
     def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
-        table = self._reuse.after(self.state.reusable.get(uid, {}), container, blocks)
+        table = self.rules.reuse.after(self.state.reusable.get(uid, {}), container, blocks)
         if table is not None:
             self.state = self.state.leave_reusable({uid: table})
 
@@ -413,9 +412,9 @@ class MemoryManager:
 
     def add_container(self, pod: AdmissionPod, container: AdmissionContainer, container_id: str) -> None:
         """A container starts: the plain init containers before it have ended and give their memory back."""
-        self.know_container(pod.uid, container.name, container_id)
         if not self.rules.static:
             return
+        self.know_container(pod.uid, container.name, container_id)
         for earlier in pod.containers:
             if not earlier.init or earlier.name == container.name:
                 return

@@ -15,6 +15,7 @@ from podslice.core.errors import StartError, StartKind
 from podslice.core.hints.memory import sums_wrap
 from podslice.core.machine.memory_accounts import default_machine_state, settle
 from podslice.core.machine.model import Machine
+from podslice.core.managers.memory_reuse import Reuse, reuse
 from podslice.core.managers.memory_state import MemoryState
 from podslice.core.quirks import Quirks
 from podslice.core.state.tables import container_ids
@@ -36,12 +37,14 @@ _NOTHING_RESERVED = StartKind(
 
 class MemoryRules(msgspec.Struct, frozen=True):
     """Policy `None` or `Static` on one machine. `reserved` are bytes by NUMA node and resource, `pod_level` is the gate
-    PodLevelResourceManagers, `sums_wrap` says that sums of nodes may exceed 64 bits."""
+    PodLevelResourceManagers, `reuse` says what init containers leave, `sums_wrap` that sums of nodes may exceed 64
+    bits."""
 
     machine: Machine
     policy: str
     reserved: Mapping[int, Mapping[str, int]]
     pod_level: bool
+    reuse: Reuse
     static: bool = False
     sums_wrap: bool = False
 
@@ -58,7 +61,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
         """What a configuration asks for (memory-device 1.3). Raises `StartError`."""
         policy = config.memory_manager_policy
         if policy == "None":
-            return cls(machine, policy, {}, pod_level)
+            return cls(machine, policy, {}, pod_level, reuse(quirks))
         if policy == "BestEffort":
             raise StartError(_STAGE, _OTHER_PLATFORM, policy=quote(policy))
         if policy != "Static":
@@ -69,7 +72,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
         if not quirks.memory_reservation_wraps:
             check_reservation(machine, reserved)
         check_node_ids(machine, _STAGE)
-        return cls(machine, policy, reserved, pod_level, static=True)
+        return cls(machine, policy, reserved, pod_level, reuse(quirks), static=True)
 
 
 class Restored(NamedTuple):

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podslice.core.pod.demand import HUGEPAGES_PREFIX, is_pod_level_resources_set
-from podslice.core.pod.overflow import overflowing_amount
+from podslice.core.pod.demand import HUGEPAGES_PREFIX, is_pod_level_resources_set, overflowing_amount
 from podslice.core.pod.qos import is_container_equivalent_guaranteed, pod_qos
 from podslice.core.pod.spec import Container, Pod, ResourceList, is_restartable_init
 from podslice.core.values.golang import U64, wrap_int64

@@ -43,8 +43,8 @@ def ignored_pod_level_events(
     pod: AdmissionPod, config: KubeletConfig, gates: Mapping[str, bool], quirks: Quirks
 ) -> tuple[PodEvent, ...]:
     """A warning for each manager that would give a Guaranteed pod resources of its own, or align them, but leaves this
-    one on shared resources because it names pod-level ones. A share of a CPU would be shared anyway."""
-    if not (pod.ignored and pod.guaranteed) or quirks.ignored_pods_without_event:
+    ignored one on shared resources because it names pod-level ones. A share of a CPU would be shared anyway."""
+    if not pod.guaranteed or quirks.ignored_pods_without_event:
         return ()
     return tuple(
         PodEvent(

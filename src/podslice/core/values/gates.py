@@ -3,7 +3,7 @@ pod-level-resources 0): defaults, maturity, locks and dependencies, and the erro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from podslice.core.values.gate_table import NEWEST, gate_states, unknown_gate_hint
@@ -71,13 +71,13 @@ class GateError(ValueError):
         super().__init__(message)
 
 
-class FeatureGates(Mapping[str, bool]):
-    """The effective gates; reading an unknown name raises `KeyError`."""
+class FeatureGates(dict[str, bool]):
+    """The effective gates, which nobody changes; reading an unknown name raises `KeyError`."""
 
-    __slots__ = ("_effective", "unknown")
+    __slots__ = ("unknown",)
 
     def __init__(self, effective: Mapping[str, bool], unknown: tuple[str, ...] = ()) -> None:
-        self._effective = dict(effective)
+        super().__init__(effective)
         self.unknown = unknown
 
     @classmethod
@@ -115,15 +115,6 @@ class FeatureGates(Mapping[str, bool]):
                 }
         _check_dependencies(effective)
         return cls(effective, tuple(unknown))
-
-    def __getitem__(self, name: str) -> bool:
-        return self._effective[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._effective)
-
-    def __len__(self) -> int:
-        return len(self._effective)
 
 
 def _locked(name: str, *, value: bool) -> str:
