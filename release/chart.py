@@ -55,6 +55,7 @@ def values_schema() -> Schema:
             },
             nodeSelector={"type": "object", "additionalProperties": _TEXT},
             tolerations=_LIST_OF_OBJECTS,
+            updateStrategy={"type": "object"},
             podResources={"type": "object"},
             **{"global": {"type": "object", "description": "of a chart that has this one as a part; not read"}},
         ),

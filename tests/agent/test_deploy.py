@@ -139,11 +139,14 @@ def test_chart_values_arrive() -> None:
         ],
         "nodeSelector": {"pool": "fast"},
         "tolerations": [],
+        "updateStrategy": {"type": "OnDelete", "rollingUpdate": None},
         "podResources": {"limits": {"memory": "1Gi"}},
     }
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(values) == set(defaults)
-    template = render("daemonset", "other", **values)["spec"]["template"]
+    rendered = render("daemonset", "other", **values)["spec"]
+    assert rendered["updateStrategy"] == {"type": "OnDelete"}
+    template = rendered["template"]
     pod, container = template["spec"], template["spec"]["containers"][0]
     assert container["image"] == "registry.example/podslice@sha256:1"
     assert (container["imagePullPolicy"], pod["imagePullSecrets"]) == ("Always", [{"name": "secret"}])

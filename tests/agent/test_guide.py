@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
+from e2e.cluster import KUBELET
 
 from podslice.agent.settings import AgentSettings, KubeletSettings, SourceSettings
 from tests.agent.test_monitoring import rules
@@ -43,6 +45,16 @@ def test_every_setting_is_documented() -> None:
     rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \| ", section("Settings"), re.MULTILINE))
     known = dict(settings(AgentSettings)) | dict(settings(KubeletSettings, "sources.kubelet."))
     assert rows == known
+
+
+def test_kubelets_are_told_what_the_cluster_tests_tell_theirs() -> None:
+    """The lines for the kubelet's configuration are those with which real kubelets run in the end-to-end tests, and
+    reserve what the shipped configuration of the agent reserves."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", section("Install"), re.DOTALL)
+    told = yaml.safe_load(block)
+    assert told == {name: KUBELET[name] for name in told}
+    shipped = yaml.safe_load((ROOT / "deploy" / "agent.yaml").read_text())["resources"]
+    assert told["reservedSystemCPUs"] == shipped["reservedSystemCPUs"]
 
 
 def kinds_of_trouble() -> set[str]:

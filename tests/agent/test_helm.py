@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
         ],
         "nodeSelector": {"pool": "fast"},
         "tolerations": [],
+        "updateStrategy": {"type": "OnDelete", "rollingUpdate": None},
         "podResources": {"limits": {"memory": "1Gi"}},
     },
     "host network": {"hostNetwork": True},
