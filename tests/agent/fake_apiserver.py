@@ -97,7 +97,7 @@ class FakeApiServer:
             metadata = data["metadata"]
             if (metadata["namespace"], metadata["name"]) == (namespace, name):
                 if metadata["uid"] != patch["metadata"]["uid"]:
-                    raise AnswerError("the UID in the precondition is another", 409)
+                    raise AnswerError('metadata.uid: Invalid value: "x": field is immutable', 422)
                 await self.apply({**data, "status": {**data.get("status", {}), **patch["status"]}})
                 return
         raise AnswerError("not found", 404)

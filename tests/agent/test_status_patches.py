@@ -160,6 +160,8 @@ def test_a_pod_that_is_gone(tmp_path: Path) -> None:
         assert desk.rejecting.waiting == 0
         assert "status" not in desk.api.objects["new"]
         assert not desk.marked
+        assert not desk.freed
+        assert not desk.troubles
 
     at_desk(tmp_path, test)
 

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever asks a server is slow: the server takes seconds to start."""
     for item in items:
-        if HERE in item.path.parents and {"cluster", "plane"} & set(getattr(item, "fixturenames", ())):
+        if HERE in item.path.parents and {"programs", "cluster", "plane"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
 
 
@@ -48,7 +48,8 @@ def admin(cluster: Cluster) -> Iterator[Api]:
 
 @pytest.fixture
 def plane(programs: None, tmp_path: Path) -> Iterator[ControlPlane]:
-    """A control plane of the test's own, to be stopped and started."""
-    with ControlPlane(find_programs(), tmp_path / "plane", Settings(nodes=NODES)) as running:
+    """A control plane of the test's own, to be stopped and started; it soon forgets old versions."""
+    settings = Settings(nodes=NODES, api_server=("--etcd-compaction-interval=1s",))
+    with ControlPlane(find_programs(), tmp_path / "plane", settings) as running:
         cluster_of(running, NODES).prepare_namespace("default")
         yield running

@@ -41,8 +41,10 @@ def namespace(cluster: Cluster, admin: Api, request: pytest.FixtureRequest) -> I
 
 
 def account(admin: Api, *, without: str = "") -> str:
-    """The token of the agent's service account with the rights of the manifest, or with those but one."""
-    for shipped in yaml.safe_load_all(MANIFEST.read_text()):
+    """The token of the agent's service account with the rights of the manifest; or with those but one, then of another
+    service account, for other tests use the first one meanwhile."""
+    name = "podslice-limited" if without else "podslice-agent"
+    for shipped in yaml.safe_load_all(MANIFEST.read_text().replace("podslice-agent", name)):
         place = _PLACES.get(shipped["kind"])
         if place is None:
             continue
@@ -50,7 +52,7 @@ def account(admin: Api, *, without: str = "") -> str:
             shipped["rules"] = [rule for rule in shipped["rules"] if rule["resources"] != [without]]
         if admin.ask("POST", place, shipped).code == 409 and shipped["kind"] == "ClusterRole":
             admin.call("PUT", f"{place}/{shipped['metadata']['name']}", shipped)
-    path = f"{_PLACES['ServiceAccount']}/podslice-agent/token"
+    path = f"{_PLACES['ServiceAccount']}/{name}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     return str(admin.call("POST", path, request)["status"]["token"])
 

@@ -38,7 +38,9 @@ _DENIED = (
     "refused pods stay Pending: the service account lacks the right to patch pods/status"
     " (docs/agent.md, Rights; or set refusals: hold)"
 )
-_FORBIDDEN, _GONE, _AGAIN = 403, (404, 410), (401, 408, 409, 429)
+_FORBIDDEN, _INVALID, _GONE, _AGAIN = 403, 422, (404, 410), (401, 408, 409, 429)
+_ANOTHER = "metadata.uid: "
+"""The field that a pod of the same name has otherwise: the one that was meant is gone."""
 
 
 class _Job(msgspec.Struct):
@@ -166,7 +168,7 @@ class Rejecting:
     def _refused(self, job: _Job, error: AnswerError) -> float | None:
         """What an answer other than yes means."""
         job.answers += 1
-        if error.code in _GONE:
+        if error.code in _GONE or (error.code == _INVALID and _ANOTHER in str(error)):
             return None
         if error.code == _FORBIDDEN:
             self._denied_until = self._now() + DENIED_SECONDS

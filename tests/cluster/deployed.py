@@ -1,0 +1,60 @@
+"""What `deploy/` ships, brought to a real API server as kubectl would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from e2e.controlplane import APPLY, Answer, Api
+
+from tests.cluster.compare import Json
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "manifests"
+MONITORING = "monitoring.coreos.com/v1"
+"""Kinds of the Prometheus operator, which is not part of Kubernetes."""
+_PATHS = {
+    "Namespace": ("/api/v1", "namespaces", False),
+    "ServiceAccount": ("/api/v1", "serviceaccounts", True),
+    "ConfigMap": ("/api/v1", "configmaps", True),
+    "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
+    "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies", True),
+    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+}
+RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role")
+
+
+def manifests() -> list[Json]:
+    return [
+        document
+        for path in sorted(FOLDER.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+        if document
+    ]
+
+
+def apply(api: Api, document: Json, *, dry_run: bool = False) -> Answer:
+    """`kubectl apply --server-side`, every unknown field an error."""
+    base, plural, namespaced = _PATHS[document["kind"]]
+    metadata = document["metadata"]
+    where = f"{base}/namespaces/{metadata['namespace']}" if namespaced else base
+    options = "?fieldManager=podslice-tests&force=true&fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
+    return api.ask("PATCH", f"{where}/{plural}/{metadata['name']}{options}", document, APPLY)
+
+
+def deploy_rights(api: Api) -> None:
+    """The agent's service account with its rights, and the role for users of kubectl podslice."""
+    for document in sorted(manifests(), key=lambda one: one["kind"] != "Namespace"):
+        if document["kind"] in RIGHTS:
+            answer = apply(api, document)
+            assert answer.code in (200, 201), answer.message
+
+
+def token_of(api: Api, account: str = "podslice-agent", namespace: str = "podslice", **spec: Any) -> str:
+    """A token as the kubelet gets it for a pod of that service account."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    found: str = api.call("POST", path, {"spec": spec})["status"]["token"]
+    return found
