@@ -358,3 +358,57 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
         assert not api.events
 
     on_node(tmp_path, test, observe=True)
+
+
+def test_a_kubelet_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused pod is marked when its containers have not been asked for during two seconds, and after ten at the
+    latest; without sandbox after three."""
+    monkeypatch.setattr("podslice.agent.refusals.QUIET_SECONDS", 2.0)
+    monkeypatch.setattr("podslice.agent.refusals.SANDBOX_SECONDS", 3.0)
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        now = 1000.0
+        agent.owner.admitting.now = lambda: now
+        assert agent.refusals is not None
+        busy = agent.refusals._busy
+        await api.apply(pod("big", "40"))
+        await until(lambda: known(agent, "big"))
+        assert busy("big") == 3.0
+        now = 1002.0
+        await refused(fake, await fake.run_pod("big"))
+        assert busy("big") == 2.0
+        now = 1009.0
+        await refused(fake, "sandbox-big")
+        assert busy("big") == 1.0
+        now = 1012.0
+        assert busy("big") <= 0
+        assert busy("unknown") == 0
+
+    on_node(tmp_path, test)
+
+
+def test_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejected pod that comes back as Pending is marked again without being decided about again, also when the agent
+    has been restarted meanwhile and there is room by now."""
+    monkeypatch.setattr("podslice.agent.rejecting.CHECK_SECONDS", 0.1)
+    seen: dict[str, Any] = {}
+
+    async def before(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(pod("old", "20"))
+        await until(lambda: owned(agent, "old"))
+        await api.apply(pod("new", "14"))
+        await until(lambda: phase(api, "new") == "Failed" and list(agent.status().rejected))
+        api.down = True
+        await api.apply(pod("new", "14"))
+        await api.delete("old")
+        seen.update(objects=api.objects)
+
+    async def after(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await until(lambda: phase(api, "new") == "Failed")
+        assert not owned(agent, "new")
+        await api.apply(pod("new", "14"))
+        await until(lambda: phase(api, "new") == "Failed")
+        assert not owned(agent, "new")
+
+    on_node(tmp_path, before)
+    with_agent(tmp_path, after, objects=seen["objects"], sources={"apiServer": True, "nodeName": NODE})

@@ -32,14 +32,13 @@ FEW = {**RESOURCES, "reservedSystemCPUs": "0-27"}
 
 
 class Bridge:
-    """What the kubelet asks of its runtime goes to the agent too. While `agent_first` is clear a sandbox waits; while
-    `may_stop` is clear no container stops."""
+    """What the kubelet asks of its runtime goes to the agent too. While `may_stop` is clear no
+    container stops."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.nri: FakeRuntime | None = None
-        self.may_start, self.may_stop = threading.Event(), threading.Event()
-        self.may_start.set()
+        self.may_stop = threading.Event()
         self.may_stop.set()
         self.refusals: list[str] = []
         for name, ours in (("_run_sandbox", self._run), ("_create", self._create), ("_stop_sandbox", self._end),
@@ -54,7 +53,6 @@ class Bridge:
         return asyncio.run_coroutine_threadsafe(call(self.nri), self.loop).result(PATIENCE)
 
     def _run(self, runtime: CRIRuntime, request: Any, theirs: Any) -> Any:
-        self.may_start.wait(PATIENCE)
         answer = theirs(runtime, request)
         pod = request.config.metadata
         self._ask(
@@ -107,7 +105,6 @@ def beside_the_kubelet(
             try:
                 await test(agent, node, bridge)
             finally:
-                bridge.may_start.set()
                 bridge.may_stop.set()
                 await asyncio.to_thread(node.kubelet.stop)
                 bridge.loop = None
@@ -138,27 +135,27 @@ def ended(node: OneNode, name: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", ["mark first", "sandbox first"])
-def test_a_refused_pod_ends(programs: Programs, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kubelet takes the mark over, whether it has a sandbox by then or not: the pod ends Failed with the agent's
-    reason and message, and stays so over a restart of the kubelet."""
+@pytest.mark.parametrize("when", ["at once", "when it is quiet"])
+def test_a_refused_pod_ends(programs: Programs, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet takes the mark over, whenever it comes: the pod ends Failed with the agent's reason and message, and
+    stays so over a restart of the kubelet. It is not Pending again in between if the mark waited until all is quiet."""
+    if when == "at once":
+        for name in ("QUIET_SECONDS", "SANDBOX_SECONDS"):
+            monkeypatch.setattr(f"podslice.agent.refusals.{name}", 0.0)
+    phases: list[str] = []
 
     async def test(agent: Agent, node: OneNode, bridge: Bridge) -> None:
-        if order == "sandbox first":
-            assert agent.refusals is not None
-            agent.refusals.awaiting._node = "not yet"
         stored = node.create(pod("large", "10"))
-        uid = stored["metadata"]["uid"]
-        if order == "sandbox first":
-            await until(lambda: bridge.refusals)
-            assert agent.refusals is not None
-            agent.refusals.awaiting._node = NODE
-            agent.refusals.wake()
-        await until(lambda: ended(node, "large"))
+
+        def over() -> bool:
+            phases.append(node.get("large")["status"]["phase"])
+            return ended(node, "large")
+
+        await until(over)
         status = node.get("large")["status"]
         assert status["reason"] == "TopologyAffinityError"
         assert status["message"] == "Pod was rejected: Resources cannot be allocated with Topology locality"
-        await until(lambda: uid not in agent.owner.pods)
+        await until(lambda: stored["metadata"]["uid"] not in agent.owner.pods)
         await asyncio.to_thread(node.kubelet.stop)
         await asyncio.to_thread(node.kubelet.start, KUBELET)
         node.create(pod("small", "1"))
@@ -167,6 +164,8 @@ def test_a_refused_pod_ends(programs: Programs, order: str, tmp_path: Path, monk
         assert node.get("large")["status"]["reason"] == "TopologyAffinityError"
 
     beside_the_kubelet(programs, tmp_path, test, monkeypatch)
+    if when == "when it is quiet":
+        assert "Pending" not in phases[phases.index("Failed") :]
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ class Admitting:
         self._reporter = reporter
         self.profile = profile
         self._clock = clock
-        self._now = now
+        self.now = now
         self._devices = RegisteringInventory() if real_devices else None
         self._moment = 0
         self._unsaved = False
@@ -127,7 +127,7 @@ class Admitting:
             return
         news = known is None or (known.reason, known.message) != (refusal.reason, refusal.message)
         if known is None:
-            refusal = replace(refusal, since=self._now())
+            refusal = replace(refusal, since=self.now())
         else:
             kept = {} if news else {"waits_for": known.waits_for, "fix": known.fix}
             refusal = replace(refusal, since=known.since, **kept)

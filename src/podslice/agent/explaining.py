@@ -23,6 +23,8 @@ from podslice.core.pod.spec import Pod
 _MOST_WAITING = 64
 _LONGEST_WHY = 600
 _LONGEST_FIX = 250
+LATER = 0.5
+"""Seconds: marking a pod Failed races against the kubelet, explaining does not."""
 
 
 class _Known(NamedTuple):
@@ -60,6 +62,7 @@ class Explaining:
         while True:
             await self._due.wait()
             self._due.clear()
+            await asyncio.sleep(LATER)
             while self._jobs:
                 crowded = len(self._jobs) > _MOST_WAITING
                 identity, refusal = self._jobs.pop(next(iter(self._jobs)))

@@ -372,6 +372,7 @@ class Owner:
     def _check_taken(self, pod: PodRecord) -> None:
         refusal = pod.refusals.get(pod.identity.uid)
         if refusal is not None and not pod.tolerated:
+            pod.turned_away = self.admitting.now()
             raise RefusedError(refusal)
 
     def _record(self, sandbox: SandboxRecord, message: nri.Container) -> ContainerRecord:

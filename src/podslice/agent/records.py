@@ -133,7 +133,8 @@ class PodRecord(msgspec.Struct):
     are admitted under: its own, or one per container for a pod nobody knows; `refusals` those of parts the node did not
     take. `decided`: nothing has to be asked before its next container; False for a pod that was refused or that nobody
     has decided about yet. `tolerated`: it ran before it was refused, so its containers stay, on the shared pool;
-    `rejected`: its refusal is final, whatever becomes free. In thousandths of CPUs: `resized`: what a resize of the
+    `rejected`: its refusal is final, whatever becomes free; `turned_away`: when a container of it was last refused, in
+    Unix time, 0 for never. In thousandths of CPUs: `resized`: what a resize of the
     whole pod asked for that was not carried out; `limit`: what it may use, if known."""
 
     identity: Identity
@@ -145,3 +146,4 @@ class PodRecord(msgspec.Struct):
     resized: int | None = None
     limit: int | None = None
     rejected: bool = False
+    turned_away: float = 0.0

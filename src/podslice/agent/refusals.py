@@ -21,6 +21,12 @@ from podslice.agent.report import AgentReporter
 from podslice.agent.supervise import Supervisor
 from podslice.core.pod.spec import Pod
 
+QUIET_SECONDS = 2.0
+"""After a container was refused: the kubelet tries it once more within a second or so, and writes a status."""
+SANDBOX_SECONDS = 3.0
+"""After the decision, where no container was asked for yet."""
+LONGEST_SECONDS = 10.0
+
 
 class Refusals:
     """Of one node. `fail` False leaves refused pods Pending; `early` False leaves deciding to their sandboxes."""
@@ -50,6 +56,7 @@ class Refusals:
                 self.rejected,
                 ready=lambda: connected() and self.awaiting.current,
                 moot=lambda uid: self._arriving.moot(uid),
+                busy=self._busy,
                 free=lambda uid: self._arriving.freed(uid),
                 trouble=reporter.trouble,
                 marked=reporter.rejected,
@@ -75,6 +82,18 @@ class Refusals:
         loops.start("explaining", self._explaining.run)
         if self._rejecting is not None:
             loops.start("rejecting", self._rejecting.run)
+
+    def _busy(self, uid: str) -> float:
+        """Seconds for which the kubelet is still at work on a refused pod. What is marked meanwhile is Pending once
+        more before it is Failed for good, and its controller makes one pod too many."""
+        pod = self._owner.pods.get(uid)
+        refusal = None if pod is None else pod.refusals.get(uid)
+        if pod is None or refusal is None:
+            return 0.0
+        begun, now = pod.turned_away + QUIET_SECONDS, self._owner.admitting.now()
+        if not pod.turned_away:
+            begun = refusal.since + SANDBOX_SECONDS
+        return min(begun, refusal.since + LONGEST_SECONDS) - now
 
     def _reject(self, identity: Identity, refusal: ReportedRefusal) -> bool:
         return self._rejecting is not None and self._rejecting.reject(identity, refusal)

@@ -57,8 +57,8 @@ class _Job(msgspec.Struct):
 
 class Rejecting:
     """`reject` takes a pod and says whether its refusal is final from now on; `run` does the work, while `ready`.
-    `moot` knows, by UID, pods that have ended or are not to be failed any more; `free` hears of those whose refusal is
-    not final after all, `marked` of the others."""
+    `moot` knows, by UID, pods that have ended or are not to be failed any more; `busy` for how many seconds a kubelet
+    is better left alone with one. `free` hears of those whose refusal is not final after all, `marked` of others."""
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class Rejecting:
         *,
         ready: Callable[[], bool],
         moot: Callable[[str], bool],
+        busy: Callable[[str], float] = lambda uid: 0.0,
         free: Callable[[str], None],
         trouble: Callable[[str, str], None],
         marked: Callable[[Identity, ReportedRefusal], None] = lambda identity, refusal: None,
@@ -76,6 +77,7 @@ class Rejecting:
         self._api = api
         self._ready = ready
         self._moot = moot
+        self._busy = busy
         self._free = free
         self._trouble = trouble
         self._marked = marked
@@ -143,6 +145,8 @@ class Rejecting:
             if not job.marks:
                 self._free(identity.uid)
             return None
+        if not job.marks and (seconds := self._busy(identity.uid)) > 0:
+            return seconds
         if job.marks >= MOST_MARKS:
             self._trouble("podStatus", f"pod {identity}: the kubelet does not end it, though it is marked Failed")
             self._give_up(identity.uid)
