@@ -159,9 +159,11 @@ def test_server_that_falls_silent_is_asked_again(tmp_path: Path) -> None:
     """A watch on which nothing comes any more ends and is begun again; while the server does not even answer that, a
     pod that waits is told so, not that nobody has told about it."""
     watches = 0
+    open_ones: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal watches
+        open_ones.append(writer)
         head = await reader.readuntil(b"\r\n\r\n")
         if b"watch=1" not in head and watches < 3:
             body = b'{"metadata": {"resourceVersion": "1"}, "items": []}'
@@ -185,6 +187,8 @@ def test_server_that_falls_silent_is_asked_again(tmp_path: Path) -> None:
         await asyncio.gather(task, return_exceptions=True)
         await api.close()
         server.close()
+        for writer in open_ones:
+            writer.close()
 
     asyncio.run(main())
 

@@ -21,6 +21,7 @@ from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
 from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
 from podslice.agent.kubelet import HTTPKubelet, KubeletSource
+from podslice.agent.kubeletresources import KubeletResources
 from podslice.agent.local import serve_status, status_of
 from podslice.agent.metrics import Metrics
 from podslice.agent.notify import notify, watchdog_interval
@@ -34,6 +35,7 @@ from podslice.agent.refusals import Refusals
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
 from podslice.agent.sources import ManifestSource, PodSource, Sources
+from podslice.agent.standin import StandIn
 from podslice.agent.status import AgentStatus, Drift
 from podslice.agent.statusport import status_routes, strangers
 from podslice.agent.supervise import Supervisor
@@ -128,6 +130,7 @@ class Agent:
         self._lasting: list[Drift] = []
         self.web_port = 0
         self.status_port = 0
+        self._stand_in: StandIn | None = None
         self.stopping = asyncio.Event()
         self._launch = launch or launch_from_environment(
             os.environ, name=settings.plugin_name, index=settings.plugin_index, path=settings.nri_socket
@@ -248,14 +251,33 @@ class Agent:
             server = await _listening("statusSocket", str(file.path), lambda: serve_status(file, self.status))
             stack.callback(file.remove)
             stack.callback(server.close)
-        if settings.pod_resources_socket:
-            resources = PodResources(self.owner, self.metrics.pod_resources, devices=self._listed_devices)
-            path = Path(settings.pod_resources_socket)
-            await _listening("podResourcesSocket", str(path), lambda: resources.start(path))
-            stack.push_async_callback(resources.close)
+        await self._serve_pod_resources(stack)
         if self.devices is not None:
             await _listening("devicePlugins", settings.device_plugins, self.devices.start)
             stack.push_async_callback(self.devices.close)
+
+    async def _serve_pod_resources(self, stack: AsyncExitStack) -> None:
+        """Where the agent stands in for the kubelet, clients find it as soon as it can answer. A dry run takes nobody's
+        place."""
+        settings = self.settings
+        path, kubelet = Path(settings.pod_resources_socket), Path(settings.pod_resources_upstream)
+        if not settings.pod_resources_socket or (settings.stands_in and self.observe):
+            return
+        if settings.stands_in:
+            self._stand_in = StandIn(path)
+            path, kubelet = self._stand_in.own, self._stand_in.kept
+            await _listening("podResourcesSocket", str(path), self._stand_in.make_folder)
+        resources = PodResources(
+            self.owner,
+            self.metrics.pod_resources,
+            devices=self._listed_devices,
+            kubelet=KubeletResources(kubelet) if settings.pod_resources_upstream else None,
+            trouble=self.reporter.trouble,
+        )
+        await _listening("podResourcesSocket", str(path), lambda: resources.start(path))
+        stack.push_async_callback(resources.close)
+        if self._stand_in is not None:
+            stack.callback(self._stand_in.leave)
 
     async def _listen_for_status(self, stack: AsyncExitStack) -> None:
         settings, address = self.settings, self.settings.status_listener()
@@ -285,6 +307,9 @@ class Agent:
                 self.loops.start("events", events.run)
         if self._kubelet_source is not None:
             self.loops.start("kubelet", self._kubelet_source.run)
+        if self._stand_in is not None:
+            stand_in = self._stand_in
+            self.loops.start("podResources", lambda: stand_in.run(self.reporter.trouble))
         if self._pods_api_source is not None:
             self.loops.start("podsAPI", self._pods_api_source.run)
             self.loops.start("podsAPI questions", self._pods_api_source.answer)
@@ -384,6 +409,7 @@ class Agent:
             Check("state", state_problem(self.owner.directory)),
             Check("safe mode", self.owner.safe_mode),
             *(Check(one.name, one.cause if one.ready else _no_list(one)) for one in self.sources.sources),
+            *([] if self._stand_in is None else [Check("podResources", self._stand_in.problem)]),
             Check("loops", self.loops.problem() or self._turning.problem(), restart_mends=True),
         ]
 

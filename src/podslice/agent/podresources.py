@@ -4,13 +4,23 @@ v1alpha1, whose messages are v1's with fewer fields."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
 from podslice.agent.exclusive import SocketFile
+from podslice.agent.kubeletresources import (
+    OLD_SERVICE,
+    SERVICE,
+    KubeletResources,
+    Ours,
+    UpstreamError,
+    merged_allocatable,
+    merged_pod,
+    merged_pods,
+)
 from podslice.agent.local import owner_only
 from podslice.agent.owner import Owner
 from podslice.core.machine.devices import Device
@@ -19,9 +29,8 @@ from podslice.core.values.cpuset import iter_bits
 from podslice.core.view import NodeView
 from podslice.wire.proto import podresources_pb2 as api
 
-SERVICE = "v1.PodResourcesLister"
-OLD_SERVICE = "v1alpha1.PodResourcesLister"
 _PER_SECOND, _BURST = 100.0, 10.0
+T = TypeVar("T")
 
 
 class RateLimit:
@@ -43,8 +52,8 @@ class RateLimit:
 
 
 class PodResources:
-    """Answers List, Get and GetAllocatableResources from the owner's state; `counts` are its
-    metrics by short name, `devices` what the plugins list."""
+    """Answers List, Get and GetAllocatableResources from the owner's state; `counts` are its metrics by short name,
+    `devices` what the plugins list. With `kubelet` its answers are completed by what the kubelet knows."""
 
     def __init__(
         self,
@@ -53,11 +62,15 @@ class PodResources:
         *,
         devices: Callable[[], Mapping[str, tuple[Device, ...]]] = dict,
         limit: RateLimit | None = None,
+        kubelet: KubeletResources | None = None,
+        trouble: Callable[[str, str], None] = lambda what, why: None,
     ) -> None:
         self._owner = owner
         self._devices = devices
         self._counts = counts
         self._limit = limit or RateLimit()
+        self._kubelet = kubelet
+        self._trouble = trouble
         self._server: Any = None
         self._file: SocketFile | None = None
 
@@ -109,7 +122,27 @@ class PodResources:
 
     async def _list(self, request: api.ListPodResourcesRequest, context: Any) -> api.ListPodResourcesResponse:
         await self._enter(context, "requests_total", "requests_list")
-        return api.ListPodResourcesResponse(pod_resources=[self._pod(uid) for uid in self._owner.pods])
+        theirs = None if self._kubelet is None else await self._asked(self._kubelet.list(), context, "errors_list")
+        ours = [self._pod(uid) for uid in self._owner.pods]
+        if theirs is not None:
+            ours = merged_pods(theirs.pod_resources, ours, self._own())
+        return api.ListPodResourcesResponse(pod_resources=ours)
+
+    async def _asked(self, answer: Awaitable[T], context: Any, count: str | None = None) -> T:
+        """What the kubelet answers; its error is our client's."""
+        try:
+            return await answer
+        except UpstreamError as error:
+            if count is not None:
+                self._counts[count] += 1
+            if error.code is grpc.StatusCode.UNAVAILABLE:
+                self._trouble("podResources", error.details)
+            await context.abort(error.code, error.details)
+            raise AssertionError("abort raises") from None
+
+    def _own(self) -> Ours:
+        node = self._owner.node
+        return Ours(memory=node is not None and node.view.binds_memory, devices=frozenset(self._devices()))
 
     async def _list_old(self, request: api.ListPodResourcesRequest, context: Any) -> api.ListPodResourcesResponse:
         """All pods with their app containers, and of those only the devices, each id on its own."""
@@ -130,6 +163,9 @@ class PodResources:
                 if container.name not in sidecars
             ]
             pods.append(api.PodResources(name=full.name, namespace=full.namespace, containers=containers))
+        if self._kubelet is not None:
+            theirs = await self._asked(self._kubelet.list_old(), context)
+            pods = merged_pods(theirs.pod_resources, pods, self._own()._replace(memory=False))
         return api.ListPodResourcesResponse(pod_resources=pods)
 
     def _sidecars(self, uid: str) -> set[str]:
@@ -139,9 +175,15 @@ class PodResources:
 
     async def _get(self, request: api.GetPodResourcesRequest, context: Any) -> api.GetPodResourcesResponse:
         await self._enter(context, "requests_total", "requests_get")
-        for uid, pod in self._owner.pods.items():
-            if (pod.identity.name, pod.identity.namespace) == (request.pod_name, request.pod_namespace):
-                return api.GetPodResourcesResponse(pod_resources=self._pod(uid))
+        asked = request.pod_namespace, request.pod_name
+        theirs = None
+        if self._kubelet is not None:
+            theirs = await self._asked(_or_none(self._kubelet, *asked), context, "errors_get")
+        ours = [uid for uid, pod in self._owner.pods.items() if (pod.identity.namespace, pod.identity.name) == asked]
+        if theirs is not None and ours:
+            return api.GetPodResourcesResponse(pod_resources=merged_pod(theirs, self._pod(ours[-1]), self._own()))
+        if theirs is not None or ours:
+            return api.GetPodResourcesResponse(pod_resources=theirs or self._pod(ours[-1]))
         self._counts["errors_get"] += 1
         text = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
         await context.abort(grpc.StatusCode.UNKNOWN, text)
@@ -151,6 +193,13 @@ class PodResources:
         self, request: api.AllocatableResourcesRequest, context: Any
     ) -> api.AllocatableResourcesResponse:
         await self._enter(context, "requests_total", "requests_get_allocatable")
+        theirs = None
+        if self._kubelet is not None:
+            theirs = await self._asked(self._kubelet.allocatable(), context, "errors_get_allocatable")
+        ours = self._allocatable_here()
+        return ours if theirs is None else merged_allocatable(theirs, ours, self._own())
+
+    def _allocatable_here(self) -> api.AllocatableResourcesResponse:
         node = self._owner.node
         if node is None:
             return api.AllocatableResourcesResponse()
@@ -175,6 +224,16 @@ class PodResources:
                 known.add(container.name)
                 containers.append(api.ContainerResources(name=container.name))
         return api.PodResources(name=record.identity.name, namespace=record.identity.namespace, containers=containers)
+
+
+async def _or_none(kubelet: KubeletResources, namespace: str, name: str) -> api.PodResources | None:
+    """The kubelet's word on a pod, None where it has no such pod. Raises `UpstreamError`."""
+    try:
+        return await kubelet.get(namespace, name)
+    except UpstreamError as error:
+        if error.code is grpc.StatusCode.UNKNOWN and error.details.endswith("not found"):
+            return None
+        raise
 
 
 def container_resources(view: NodeView, pod: AdmissionPod) -> Iterator[api.ContainerResources]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,22 +10,14 @@ from typing import Any
 import grpc
 
 from podslice.agent.podsapi import NotServedError
+from podslice.agent.unixgrpc import channel_to, knock
 from podslice.k8s.podlist import ApiError
 from podslice.wire.proto import podsapi_pb2 as api
 
 SERVICES = ("v1alpha1.Pods", "v1beta1.Pods", "v1.Pods")
 """Names under which kubelets may serve it, the one of 1.36 first."""
-SYNC_SECONDS = 10.0
-"""The kubelet answers a watch with all its pods at once."""
 LOOK_UP_SECONDS = 0.5
 """Less than the sandbox of a pod may wait."""
-_LARGEST = 64 << 20
-_CHANNEL = (
-    ("grpc.default_authority", "localhost"),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", _LARGEST),
-)
-"""A kubelet that was started again has the same address; no connection to its predecessor may be used for it."""
 _LIMITED_SECONDS = 0.05
 """The kubelet takes a hundred calls a second, ten at once."""
 
@@ -59,7 +49,7 @@ class GRPCPodsApi:
 
     async def _watch(self, service: str) -> AsyncIterator[api.WatchPodsEvent]:
         self._reach()
-        async with grpc.aio.insecure_channel(f"unix://{self._path}", options=_CHANNEL) as channel:
+        async with channel_to(self._path) as channel:
             stream = channel.unary_stream(
                 f"/{service}/WatchPods",
                 request_serializer=api.WatchPodsRequest.SerializeToString,
@@ -81,7 +71,7 @@ class GRPCPodsApi:
 
     async def _pod(self, uid: str) -> bytes | None:
         self._reach()
-        async with grpc.aio.insecure_channel(f"unix://{self._path}", options=_CHANNEL) as channel:
+        async with channel_to(self._path) as channel:
             for service in self._services():
                 try:
                     return await _ask(channel, service, uid)
@@ -96,10 +86,9 @@ class GRPCPodsApi:
         return [self._service, *(one for one in SERVICES if one != self._service)]
 
     def _reach(self) -> None:
-        """gRPC only says that it could not connect. Raises `ApiError`, `NotServedError`."""
+        """Raises `ApiError`, `NotServedError`."""
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
-                client.connect(str(self._path))
+            knock(self._path)
         except FileNotFoundError:
             raise NotServedError(f"there is no {self._path}: kubelets make it with the gate PodsAPI") from None
         except ConnectionRefusedError:
@@ -107,8 +96,7 @@ class GRPCPodsApi:
                 f"nobody listens on {self._path}: the kubelet is down or its gate PodsAPI off"
             ) from None
         except OSError as error:
-            if error.errno != errno.EAGAIN:
-                raise ApiError(f"{self._path}: {error.strerror or error}") from None
+            raise ApiError(f"{self._path}: {error.strerror or error}") from None
 
 
 async def _ask(channel: Any, service: str, uid: str) -> bytes:

@@ -106,10 +106,12 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     writes a container's quota and memory limit back when somebody changed them behind the kubelet's back, `report`
     only says so, for nodes where something else sets them on purpose. `status_address`: where `kubectl podslice` reads
     what is on the node, a loopback address unless `status_token_file` holds what whoever asks must know.
-    `container_files`:
-    the folder with a file per container, mounted into it. `device_plugins`: the folder with the registration socket;
-    leave it empty while the kubelet's device manager serves the plugins. `refusals`: `fail` marks a pod the node does
-    not take Failed, as a kubelet does (needs `sources.apiServer`); `hold` leaves it Pending until there is room.
+    `container_files`: the folder with a file per container, mounted into it. `device_plugins`: the folder with the
+    registration socket; leave it empty while the kubelet's device manager serves the plugins. `refusals`: `fail` marks
+    a pod the node does not take Failed, as a kubelet does (needs `sources.apiServer`); `hold` leaves it Pending until
+    there is room.
+    `pod_resources_upstream`: the kubelet's own PodResources socket, whose answers are completed; the same path as
+    `pod_resources_socket` to stand in its place.
     """
 
     resources: dict[str, Any] = {}
@@ -125,6 +127,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     status_address: str = ""
     status_token_file: str = ""
     pod_resources_socket: str = "/run/podslice/pod-resources.sock"
+    pod_resources_upstream: str = ""
     device_plugins: str = ""
     cgroup_root: str = "/sys/fs/cgroup"
     reconcile_seconds: float = 10.0
@@ -132,6 +135,12 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     limits: str = "repair"
     refusals: str = "fail"
     events: bool = True
+
+    @property
+    def stands_in(self) -> bool:
+        """Clients that look for the kubelet's PodResources find ours."""
+        ours, kubelets = self.pod_resources_socket, self.pod_resources_upstream
+        return bool(kubelets) and os.path.realpath(ours) == os.path.realpath(kubelets)
 
     def address(self) -> tuple[str, int] | None:
         """Host and port of the metrics listener, None when it is off. Raises `InputError`."""
@@ -241,6 +250,12 @@ def _check(agent: AgentSettings) -> None:
         )
     if agent.sources.pods_api not in ("auto", "on", "off", True, False):
         raise InputError(f"{agent.sources.pods_api!r} is unknown", path="sources.podsAPI", remedy="auto, on or off")
+    if agent.pod_resources_upstream and not agent.pod_resources_socket:
+        raise InputError(
+            "is set, but nothing is served",
+            path="podResourcesUpstream",
+            remedy="name podResourcesSocket, the same path to stand in the kubelet's place",
+        )
     _check_kubelet(agent.sources.kubelet)
     agent.address()
     agent.status_listener()
