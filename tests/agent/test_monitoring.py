@@ -23,7 +23,9 @@ TABLE = KUBELET | OWN | {"up": ("gauge", "")}
 _METRIC = re.compile(r"\b(?:up\b|(?:podslice|kubelet|resource_manager)_\w+)")
 _SELECTOR = re.compile(r"\b(?P<name>[a-z_]+)(?:\{(?P<matchers>[^}]*)\})")
 _BY = re.compile(r"\bby \((?P<labels>[^)]*)\)")
-needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs apt-get install prometheus")
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus, or promtool)"
+)
 
 
 class Query(NamedTuple):

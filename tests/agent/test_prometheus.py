@@ -23,12 +23,13 @@ from podslice.agent.daemon import Agent
 from podslice.wire.ttrpc import RPCError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, get, with_agent
-from tests.agent.test_monitoring import MONITORING, panels, rules, with_variables
+from tests.agent.test_monitoring import MONITORING, needs_promtool, panels, rules, with_variables
 from tests.wire.fake_runtime import FakeRuntime
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs apt-get install prometheus"),
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus (Debian: prometheus)"),
+    needs_promtool,
 ]
 POD = {
     "__meta_kubernetes_pod_label_app_kubernetes_io_name": "podslice",
@@ -79,6 +80,8 @@ class Prometheus:
                 with urllib.request.urlopen(url, timeout=30) as answer:
                     return json.load(answer)["data"]
             except urllib.error.HTTPError as error:
+                if error.code == 503:  # it is starting
+                    return None
                 raise AssertionError(f"{parameters}: {error.read().decode()}") from None
             except OSError:
                 return None
@@ -133,6 +136,7 @@ async def rule_states(server: Prometheus) -> list[tuple[str, str]]:
     states: list[tuple[str, str]] = [("", "unknown")]
     while "unknown" in {health for _, health in states}:
         (group,) = (await server.ask("rules"))["groups"]
+        await asyncio.sleep(0.2)
         states = [(rule["name"], rule["health"]) for rule in group["rules"]]
     return states
 
