@@ -90,7 +90,7 @@ class Kept(msgspec.Struct, frozen=True):
     files: dict[str, bytes]
     cpu: CPUContent | None
     memory: MemoryContent | None
-    device: DeviceFile
+    device: DeviceFile | None
     loans: Loans
     view: tuple[tuple[object, ...], NodeView] | None
 
@@ -179,11 +179,10 @@ class Kubelet:
         manager = made.manager = ContainerManager.of(rules, state)
         made.resizes = ResizeQueue(rules.gates, state.resizes)
         made._hold(state)
-        made.files = {} if kept is None else kept.files
-        manager.cpu.filed = None if kept is None else kept.cpu
-        manager.filed_loans = {} if kept is None else kept.loans
-        manager.memory.filed = None if kept is None else kept.memory
-        manager.device.filed = ({}, {}) if kept is None else kept.device
+        made.files = {}
+        if kept is not None:
+            made.files, manager.filed_loans = kept.files, kept.loans
+            manager.cpu.filed, manager.memory.filed, manager.device.filed = kept.cpu, kept.memory, kept.device
         return made
 
     def start(self) -> None:

@@ -88,7 +88,7 @@ class CPUManager:
         self.rules = rules
         self.context = context
         self.state = state or CPUState()
-        self.filed: Content | None = self.file_content
+        self.filed: Content | None = self.file_content if state is None else None
         self._encoder: CPUStateEncoder | None = None
 
     @property
@@ -235,8 +235,8 @@ class CPUManager:
             if self.rules.resizer is not None and held.bit_count() < container.exclusive_cpus:
                 return self._grow(self.rules.resizer, pod, container, affinity)
             return held
-        cpus = self._take_from_default(container.exclusive_cpus, affinity, reusable)
-        self.state = self.state.assign(pod.uid, container.name, cpus)
+        cpus = self._pick(container.exclusive_cpus, affinity, reusable)
+        self.state = self.state.give(pod.uid, container.name, cpus)
         if self.rules.pod_level:
             self.context.count(_FROM_NODE)
             self.context.count(_NODE_EXCLUSIVE)
@@ -292,12 +292,11 @@ class CPUManager:
             free |= reusable
         check_smt_alignment(count, free.bit_count(), self.rules.topology.cpus_per_core)
 
-    def _take_from_default(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
+    def _pick(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
+        """CPUs that leave DEFAULT, as far as they are in it."""
         pool = self.assignable | reusable
         cpus = self._noted(self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse))
-        left = self.state.default & ~cpus
-        self._check_left(left)
-        self.state = self.state.with_default(left)
+        self._check_left(self.state.default & ~cpus)
         if self.rules.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)
         self.context.count(SHARED_POOL, -1000 * cpus.bit_count())
@@ -329,8 +328,8 @@ class CPUManager:
         self._check_shared_pool(pod)
         if self.rules.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)
-        bubble = self._take_from_default(pod.cpus, affinity, 0)
-        self.state = self.state.with_bubble(pod.uid, bubble)
+        bubble = self._pick(pod.cpus, affinity, 0)
+        self.state = self.state.with_default(self.state.default & ~bubble).with_bubble(pod.uid, bubble)
         slices = pod_level.partition(pod, bubble, self._take, self._count_pick)
         for part in slices:
             self.state = self.state.assign(pod.uid, part.container, part.cpus)

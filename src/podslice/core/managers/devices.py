@@ -76,7 +76,8 @@ def device_capacity(pools: Mapping[str, DevicePool]) -> DeviceCapacity:
 class DeviceManager:
     """Devices of one node by extended resource; a hint provider, and the first one asked.
 
-    `machine_nodes` are the machine's NUMA ids in machine order. `filed` is the content of the checkpoint file.
+    `machine_nodes` are the machine's NUMA ids in machine order. `filed` is the content of the checkpoint file,
+    None where there is none yet.
     """
 
     __slots__ = ("_encoder", "context", "filed", "machine_nodes", "state")
@@ -86,7 +87,7 @@ class DeviceManager:
         self.machine_nodes = tuple(machine_nodes)
         self.context = context
         self.state = state or DeviceState()
-        self.filed = self.file_content
+        self.filed: Content | None = self.file_content if state is None else None
         self._encoder: DeviceStateEncoder | None = None
 
     def start(

@@ -66,7 +66,7 @@ class MemoryManager:
         self.rules = rules
         self.context = context
         self.state = state or MemoryState()
-        self.filed: Content | None = self.file_content
+        self.filed: Content | None = self.file_content if state is None else None
         self._encoder: MemoryStateEncoder | None = None
 
     def start(self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str) -> None:

@@ -86,6 +86,11 @@ class CPUState(msgspec.Struct, frozen=True):
         """A container has these CPUs, in place of those it had."""
         return replace(self, assignments=put_in(self.assignments, pod, container, cpus))
 
+    def give(self, pod: str, container: str, cpus: Bits) -> CPUState:
+        """A container has these CPUs, and DEFAULT has them no more."""
+        assignments = put_in(self.assignments, pod, container, cpus)
+        return replace(self, default=self.default & ~cpus, assignments=assignments)
+
     def unassign(self, pod: str, container: str) -> CPUState:
         """The container is forgotten; the pod goes with its last one."""
         loans = drop_in(self.loans, pod, container)
