@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test quick stress-test lint check-proto bench replay judge e2e e2e-full lock man dist image clean
+.PHONY: help demo test quick stress-test lint check-proto bench replay judge predict e2e e2e-full lock man dist image clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ replay: $(READY) ## Compare with all recorded decisions beside the checkout
 
 judge: $(READY) ## Hunt for differences from v1.36.2's own managers: make judge HUNT="--seconds 600"
 	$(BIN)/python -m judge $(HUNT)
+
+predict: $(READY) ## A real kubelet beside podslice, as root: make predict TRIALS="--configurations 30"
+	$(BIN)/python -m prediction $(TRIALS)
 
 e2e: $(READY) ## The agent in a virtual machine with a real containerd: a short set on one machine
 	$(BIN)/python -m e2e

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -13,44 +15,54 @@ from e2e.packages import FetchError
 from e2e.programs import find_programs
 
 from prediction.configurations import NAMED, configuration
+from prediction.kubelet import why_not
 from prediction.node import control_plane, node_of
+from prediction.table import row, table
 from prediction.trial import Trial
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Draws the same pods again.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Default: another one each time; it is printed.")
 @click.option("--pods", type=click.IntRange(min=1), default=20, show_default=True, help="In each configuration.")
-@click.option("--configurations", "count", type=click.IntRange(min=1), default=len(NAMED), show_default=True)
-@click.option("--only", type=int, multiple=True, help="Configurations by their numbers, from 0.")
-@click.option("--keep", is_flag=True, help="Keep the folders with logs and files.")
-def main(seed: int, pods: int, count: int, only: tuple[int, ...], keep: bool) -> None:
+@click.option("--configurations", "count", type=click.IntRange(min=1), default=len(NAMED), show_default=True,
+              help="How many: the named ones, then drawn ones.")  # fmt: skip
+@click.option("--first", type=click.IntRange(min=0), default=0, help="The number of the first one, from 0.")
+@click.option("--folder", type=click.Path(path_type=Path), metavar="DIR", help="Keep logs and files there.")
+@click.option("--skip-without", is_flag=True, help="Exit 0, not 2, where no kubelet can run.")
+def main(seed: int | None, pods: int, count: int, first: int, folder: Path | None, skip_without: bool) -> None:
+    """Let a real kubelet and podslice (profile kubelet-1.36) go through the same histories, and compare everything.
+
+    Exit codes: 0 no difference, 1 some, 2 no kubelet can run here or bad options.
+    """
     try:
-        programs = find_programs()
+        reason, programs = why_not(), find_programs()
     except FetchError as error:
-        raise click.ClickException(str(error)) from None
+        reason, programs = str(error), None
+    if reason or programs is None:
+        click.echo(f"prediction: {reason}; nothing compared", err=True)
+        sys.exit(0 if skip_without else 2)
+    seed = secrets.randbelow(10**6) if seed is None else seed
+    click.echo(f"prediction: seed {seed}, {pods} pods in each of {count} configurations")
     total: Counter[str] = Counter()
-    folder = Path(tempfile.mkdtemp(prefix="prediction-"))
-    print(folder)
-    with control_plane(programs, folder) as plane:
-        for number in only or range(count):
-            r = Random(f"prediction-{seed}-{number}")
-            chosen = configuration(r, number)
-            began = time.monotonic()
-            place = folder / str(number)
-            place.mkdir()
-            with node_of(plane, programs, place, chosen.shape) as node:
-                trial = Trial(node, chosen, r)
-                try:
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="podslice-") as temporary:
+        place = folder or Path(temporary)
+        with control_plane(programs, place) as plane:
+            for number in range(first, first + count):
+                r = Random(f"prediction-{seed}-{number}")
+                chosen = configuration(r, number)
+                (place / str(number)).mkdir()
+                began = time.monotonic()
+                with node_of(plane, programs, place / str(number), chosen.shape) as node:
+                    trial = Trial(node, chosen, r)
                     trial.run(pods)
-                except Exception:
-                    for d in trial.differences:
-                        print("  DIFF", d, flush=True)
-                    raise
-            print(f"{number} {chosen.name}: {time.monotonic() - began:.0f} s", dict(trial.counts), flush=True)
-            for d in trial.differences:
-                print("  DIFF", d, flush=True)
-            total += trial.counts
-    print(dict(total))
+                for difference in trial.differences:
+                    click.echo(f"  {chosen.name}: {difference}")
+                rows.append(row(number, chosen.name, trial.counts, time.monotonic() - began))
+                click.echo(rows[-1])
+                total += trial.counts
+    click.echo(table(rows, total))
+    sys.exit(1 if total["differences"] else 0)
 
 
 if __name__ == "__main__":

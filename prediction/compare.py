@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,22 @@ Json = dict[str, Any]
 _NO_LIMIT = {"-1", "9223372036854771712", "9223372036854775807"}
 
 
+def in_order(state: bytes) -> object:
+    """What a memory state file says, whatever the order of a container's blocks: a kubelet takes memory and huge pages
+    from an unordered map. The checksum is of that order."""
+    content = json.loads(state) if state else {}
+    content.pop("checksum", None)
+    return _sorted_blocks(content)
+
+
+def _sorted_blocks(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _sorted_blocks(own) for name, own in value.items()}
+    if isinstance(value, list):
+        return sorted((_sorted_blocks(own) for own in value), key=repr)
+    return value
+
+
 def listed(kubelet: RealKubelet) -> list[Json]:
     """PodResources' List, in order of the pods' names."""
     pods = kubelet.pod_resources("List").pod_resources
@@ -22,9 +39,9 @@ def listed(kubelet: RealKubelet) -> list[Json]:
 
 
 def listing(pod: Any) -> Json:
-    """A pod of PodResources. CPUs are a set; the rest is in the order of the answer."""
+    """A pod of PodResources. CPUs are a set, and so is memory."""
     containers = {
-        own.name: (format_bits(bits_of(own.cpu_ids)), [_memory(block) for block in own.memory])
+        own.name: (format_bits(bits_of(own.cpu_ids)), sorted(_memory(block) for block in own.memory))
         for own in pod.containers
     }
     return {"name": pod.name, "namespace": pod.namespace, "containers": containers}

@@ -9,35 +9,36 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1] / "src"
-PACKAGE = "podslice/wire/proto"
-FOLDER = ROOT / PACKAGE
+CHECKOUT = Path(__file__).parents[1]
+PLACES = ((CHECKOUT / "src", "podslice/wire/proto"), (CHECKOUT, "prediction"))
+"""Folders of packages, and the packages in them that have messages."""
 
 
-def generate(target: Path) -> list[str]:
-    """Write the generated modules below `target`; returns their names."""
+def generate(root: Path, package: str, target: Path) -> list[str]:
+    """Write a package's generated modules below `target`; returns their paths there."""
     from grpc_tools import protoc
 
     names = []
-    for source in sorted(FOLDER.glob("*.proto")):
-        arguments = ["protoc", f"-I{ROOT}", f"--python_out={target}", f"--pyi_out={target}"]
+    for source in sorted((root / package).glob("*.proto")):
+        arguments = ["protoc", f"-I{root}", f"--python_out={target}", f"--pyi_out={target}"]
         if protoc.main([*arguments, str(source)]) != 0:
             raise SystemExit(f"{source.name}: protoc failed")
-        names += [f"{source.stem}_pb2.py", f"{source.stem}_pb2.pyi"]
+        names += [f"{package}/{source.stem}_pb2.py", f"{package}/{source.stem}_pb2.pyi"]
     return names
 
 
 def main() -> None:
     if sys.argv[1:] != ["--check"]:
-        generate(ROOT)
+        for root, package in PLACES:
+            generate(root, package, root)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        stale = [
-            name
-            for name in generate(Path(folder))
-            if not (FOLDER / name).is_file()
-            or (FOLDER / name).read_bytes() != (Path(folder, PACKAGE, name)).read_bytes()
-        ]
+    stale = []
+    for root, package in PLACES:
+        with tempfile.TemporaryDirectory() as folder:
+            for name in generate(root, package, Path(folder)):
+                kept, made = root / name, Path(folder, name)
+                if not kept.is_file() or kept.read_bytes() != made.read_bytes():
+                    stale.append(name)
     if stale:
         raise SystemExit(f"out of date: {', '.join(stale)} (python -m release.protos)")
 

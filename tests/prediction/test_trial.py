@@ -1,0 +1,123 @@
+"""A real kubelet and podslice in the same histories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from e2e.programs import Programs
+from prediction.__main__ import main
+from prediction.compare import as_kernel_shows, in_order
+from prediction.configurations import FOUR, NAMED, SHAPES, configuration, machine_of
+from prediction.machine import Shape, write
+from prediction.model import Model
+from prediction.node import OneNode
+from prediction.table import row, table
+from prediction.trial import Difference, Trial
+
+from podslice import load_machine
+from prediction import trial
+
+
+@pytest.mark.slow
+def test_a_real_kubelet_does_what_podslice_says(programs: Programs) -> None:
+    """Pods come and go, and the kubelet restarts, in two configurations: nothing differs."""
+    arguments = ["--seed", "3", "--pods", "5", "--first", "4", "--configurations", "2"]
+    done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "| 4 restricted, pod | 5 |" in done.output
+    assert "state files" in done.output
+
+
+@pytest.mark.slow
+def test_a_difference_is_found(node: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where podslice says something else than the kubelet does, the step and both texts are reported."""
+    said = Model.files
+    monkeypatch.setattr(trial, "_PATIENCE", 0.0)
+    monkeypatch.setattr(Model, "files", lambda self: {name: own + b"?" for name, own in said(self).items()})
+    tried = Trial(node, NAMED[1], Random(1))
+    tried.run(1)
+    assert tried.counts["differences"] == len(tried.differences) >= 6
+    assert tried.differences[0].step == "start"
+    assert tried.differences[0].what == "cpu_manager_state"
+    assert tried.differences[0].podslice == tried.differences[0].kubelet + "?"
+
+
+def test_a_difference_shows_where_the_texts_part() -> None:
+    """Long texts are cut around the first character that differs."""
+    shown = str(Difference("start", "file", "x" * 1000 + "1" + "y" * 1000, "x" * 1000 + "2" + "y" * 1000))
+    assert shown.startswith("start: file: kubelet xxx")
+    assert "x1y" in shown
+    assert "x2y" in shown
+    assert len(shown) < 1400
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_the_drawers_see_the_machine_that_the_kubelet_sees(shape: Shape, tmp_path: Path) -> None:
+    """What draws configurations and pods knows the same NUMA nodes, cores, threads and memory as is in the files."""
+    write(shape, tmp_path)
+    read = msgspec.to_builtins(load_machine(tmp_path).nodes)
+    for drawn, found in zip(machine_of(shape)["nodes"], read, strict=True):
+        assert (drawn["id"], drawn["memory"]) == (found["id"], found["memory"])
+        cores = [
+            {"socket": core["socket"], "core": core["core"], "threads": sorted(core["threads"])}
+            for core in sorted(found["cores"], key=lambda core: int(core["core"]))
+        ]
+        assert drawn["cores"] == cores
+        assert [pool["numPages"] for pool in drawn.get("hugepages", ())] == [
+            pool["numPages"] for pool in found["hugepages"] if pool["numPages"]
+        ]
+
+
+def test_every_policy_and_scope_is_tried() -> None:
+    """The named configurations have each Topology Manager policy, with both scopes where it aligns anything, and later
+    numbers draw others, the same ones each time."""
+    tried = {(one.kubelet["topologyManagerPolicy"], one.kubelet["topologyManagerScope"]) for one in NAMED}
+    for policy in ("best-effort", "restricted", "single-numa-node"):
+        assert {(policy, "container"), (policy, "pod")} <= tried
+    assert "none" in {policy for policy, _ in tried}
+    assert len({one.name for one in NAMED}) == len(NAMED) >= 12
+    drawn = configuration(Random(1), len(NAMED))
+    assert drawn == configuration(Random(1), len(NAMED)) != configuration(Random(2), len(NAMED))
+
+
+def test_the_table_has_every_count() -> None:
+    """A row for each configuration, a sum, and the counts that have no column below it."""
+    counts = Counter({"pods": 20, "refused": 7, "state files": 99})
+    text = table([row(0, "none", counts, 12.3)], counts)
+    assert "| 0 none | 20 | 0 | 7 |" in text
+    assert "| all | 20 | 0 | 7 |" in text
+    assert text.endswith("99 state files")
+
+
+def test_no_limit_of_memory_is_the_largest_number_of_pages() -> None:
+    """What is written as -1 reads as another number with cgroup v1."""
+    shown = as_kernel_shows({"memory.limit_in_bytes": "-1", "cpu.cfs_quota_us": "-1"})
+    assert shown == {"memory.limit_in_bytes": "9223372036854771712", "cpu.cfs_quota_us": "-1"}
+
+
+def test_the_order_of_memory_blocks_is_chance() -> None:
+    """Two memory state files that differ in the order of a container's blocks, and so in the checksum, say the same;
+    another amount does not."""
+    file = '{"entries":{"u":{"c":[{"type":"memory","size":%d},{"type":"hugepages-2Mi","size":2}]}},"checksum":1}'
+    other = b'{"entries":{"u":{"c":[{"type":"hugepages-2Mi","size":2},{"type":"memory","size":7}]}},"checksum":2}'
+    assert in_order((file % 7).encode()) == in_order(other) != in_order((file % 8).encode())
+
+
+def test_without_the_programs_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be compared, one line says why; that is an error unless it was allowed."""
+    monkeypatch.setenv("PODSLICE_KUBERNETES", str(tmp_path))
+    failed = CliRunner().invoke(main, [])
+    assert (failed.exit_code, failed.output.count("\n")) == (2, 1)
+    assert "nothing compared" in failed.output
+    assert CliRunner().invoke(main, ["--skip-without"]).exit_code == 0
+
+
+def test_cores_of_four_nodes() -> None:
+    """CPUs are numbered thread by thread, as most firmware does."""
+    assert FOUR.cpus_of_core(5) == [5, 21]
+    assert FOUR.cpus_of_socket(1) == [*range(8, 16), *range(24, 32)]
