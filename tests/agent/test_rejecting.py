@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from podslice.agent.daemon import Agent
 from podslice.agent.status import PodReport
+from podslice.cli.main import cli
 from podslice.core.values.cpuset import format_bits, parse_bits
 from podslice.wire.ttrpc import RPCError
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.agent.test_daemon import api_pod, with_agent
 from tests.clock import until
+from tests.documents import read_document
 from tests.wire.fake_runtime import FakeRuntime
 
 NODE = "worker-1"
@@ -412,3 +417,36 @@ def test_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     on_node(tmp_path, before)
     with_agent(tmp_path, after, objects=seen["objects"], sources={"apiServer": True, "nodeName": NODE})
+
+
+def test_status_shows_who_waits_who_is_refused_and_who_failed(tmp_path: Path) -> None:
+    """`podslice status` has a line for each with its age, our why below it, for whom it waits or what would help."""
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(pod("old", "20"))
+        await fake.create_container(await fake.run_pod("old"), "app")
+        await api.apply(pod("big", "40"))
+        await until(lambda: agent.status().rejected and agent.status().rejected[0].fix and not known(agent, "big"))
+        api.answers = [422]
+        await api.apply(pod("huge", "41"))
+        await until(lambda: not api.answers)
+        await until(lambda: report(agent, "huge").refusals[0].fix)
+        await api.apply(pod("old", "20", deleting=True))
+        await api.apply(pod("new", "14"))
+        await until(lambda: known(agent, "new") and report(agent, "new").refusals[0].waits_for)
+        command = ["status", "--no-map", "--socket", agent.settings.status_socket]
+        shown = await asyncio.to_thread(CliRunner().invoke, cli, command)
+        lines = shown.output.splitlines()
+        first = {line.split()[0]: line for line in lines if line.split()[:1] in (["waits"], ["refused"], ["failed"])}
+        assert re.match(r"waits default/new \(\ds ago\): TopologyAffinityError: ", first["waits"])
+        assert re.match(r"refused default/huge \(\ds ago\): TopologyAffinityError: ", first["refused"])
+        assert re.match(r"failed default/big \(\ds ago\): TopologyAffinityError: ", first["failed"])
+        assert "  it waits for default/old to end" in lines
+        assert sum(line.startswith("  What would help: ") for line in lines) == 2
+        text = (await asyncio.to_thread(CliRunner().invoke, cli, [*command, "-o", "json"])).output
+        read = read_document(text, "AgentStatus")
+        assert [one["name"] for one in read["rejected"]] == ["big"]
+        (waiting,) = next(one for one in read["pods"] if one["name"] == "new")["refusals"]
+        assert waiting["waitsFor"] == ["default/old"]
+
+    on_node(tmp_path, test)

@@ -99,6 +99,7 @@ def test_what_is_written(tmp_path: Path) -> None:
         ((where, patch),) = desk.api.patches
         assert where == "default/a"
         assert patch["metadata"]["uid"] == "a"
+        assert patch["metadata"]["annotations"]["podslice.io/refused"].endswith("Z TopologyAffinityError: because")
         assert patch["status"] == {
             "phase": "Failed",
             "reason": "TopologyAffinityError",

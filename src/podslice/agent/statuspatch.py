@@ -1,9 +1,10 @@
 """What is written into the status of a pod that the node rejects, so that API server and kubelet take it for rejected.
 
 A kubelet that rejects a pod writes phase, reason and message. Here the kubelet has taken the pod, and its own status
-counts for it until something else of the pod changes: hence the annotation, which is another one with every patch. What
-it then does not know of containers that never were, it takes from here; kubectl shows it in place of the pod's reason.
-The rest (`startTime`, conditions, `observedGeneration`) the kubelet adds. Seen with v1.36.2 (tests/prediction).
+counts for it until something else of the pod changes: hence the annotation, which has our explanation and is another
+one with every patch. What the kubelet then does not know of containers that never were, it takes from here, unless it
+has written a status already. The rest (`startTime`, conditions, `observedGeneration`) it adds. Seen with v1.36.2
+(tests/prediction).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def status_patch(uid: str, refusal: ReportedRefusal, now: float) -> dict[str, An
     """A strategic merge patch of `pods/status`. The UID makes sure that it is this pod and not its successor; `now` is
     Unix time."""
     when = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    note = f"{when} {refusal.reason}: {refusal.why or refusal.message}"[:_LONGEST_MESSAGE]
     return {
-        "metadata": {"uid": uid, "annotations": {REFUSED_ANNOTATION: f"{when} {refusal.reason}"}},
+        "metadata": {"uid": uid, "annotations": {REFUSED_ANNOTATION: note}},
         "status": {
             "phase": "Failed",
             "reason": refusal.reason,
