@@ -20,8 +20,15 @@ from podslice.core.pod.limitrange import limit_range_from_dict
 from podslice.core.pod.resize_admission import INIT_RESIZE, PLR_RESIZE
 from tests.cluster.compare import Difference, differences, gates_of, podslice_says, server_says
 from tests.cluster.draw import Draw
+from tests.cluster.draw_resizes import ResizeDraw
 from tests.cluster.draw_rules import RuleDraw
-from tests.cluster.resizes import ResizeDraw, make_node, podslice_says_of_resize, server_says_of_resize
+from tests.cluster.resizes import (
+    around_of,
+    make_node,
+    make_rules,
+    podslice_says_of_resize,
+    server_says_of_resize,
+)
 from tests.cluster.rules import (
     podslice_says_of_limit_range,
     podslice_says_with_quota,
@@ -113,17 +120,19 @@ def quotas(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
 
 
 def resizes(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
-    """Resizes of pods that exist, some of them on a node that can hold little and declares no features."""
+    """Resizes of pods that exist: on a node that can hold little and declares no features or on a better one, in a
+    namespace with a LimitRange, with a ResourceQuota or with neither."""
     _runtime_class(api)
     draw, gates, report = ResizeDraw(seed, rare=0.2), gates_of(overrides), Report()
-    namespace = f"resize-{seed}"
-    prepare_namespace(api, namespace)
+    namespaces = {kind: f"resize-{kind}-{seed}" for kind in ("plain", "plain", "limits", "quota")}
+    rules = {namespaces[kind]: make_rules(api, name, kind) for kind, name in namespaces.items()}
     nodes = [
         make_node(api, f"able-{seed}", {"cpu": "64", "memory": "64Gi"}, (PLR_RESIZE, INIT_RESIZE)),
         make_node(api, f"small-{seed}", {"cpu": "3", "memory": "1Gi"}, ()),
     ]
     while sum(report.counts.values()) < pods:
         pod, node = draw.pod(f"p{sum(report.counts.values())}"), draw.one_of(nodes)
+        namespace = draw.one(list(rules))
         pod["spec"]["nodeName"] = node.name
         made = api.ask("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
         if made.code != 201:
@@ -131,11 +140,11 @@ def resizes(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
         if draw.chance(0.5):
             api.call("PUT", f"{path}/status", {**made.body, "status": draw.status(made.body)})
-        old = api.call("GET", path)
+        old, around = api.call("GET", path), around_of(api, namespace, node, rules[namespace])
         for _ in range(RESIZES_A_POD):
             new = draw.resize(old)
             answer = server_says_of_resize(api, new)
-            ours = podslice_says_of_resize(new, old, gates, node)
+            ours = podslice_says_of_resize(new, old, gates, around)
             report.add(Case([old["spec"], new["spec"]], answer.verdict, differences(answer, ours)))
     return report
 

@@ -29,6 +29,7 @@ _KEYS = ("app", "example.com/app", "Example.com/app", "a b", "", "a/b/c", "-x", 
 _POLICIES = ("Always", "Never", "OnFailure", "Sometimes", "")
 _FEATURES = ("cpu", "memory", "cpu", "memory", "ephemeral-storage", "", "foo")
 _CLAIMS = (("c",), ("c", "d"), ("d", "c"), ("c", "c"), ("C!", "c"), ("", "c"))
+_VOLUMES = ({"medium": "Memory"}, {"medium": "HugePages"}, {"medium": "HugePages-2Mi"}, {"sizeLimit": "1Gi"}, {})
 
 
 class Draw:
@@ -190,6 +191,10 @@ class Draw:
             spec["restartPolicy"] = self.one(("Sometimes", ""))
         if self.chance(0.04):
             spec["os"] = {"name": self.one(("linux", "linux", "windows"))}
+        if self.chance(0.08):
+            spec["volumes"] = [{"name": "v", "emptyDir": self.one(_VOLUMES)}]
+        if self.chance(0.05):
+            spec["hostNetwork"] = True
         if self.odd(0.006):
             spec["os"] = self.one(({"name": ""}, {"name": "plan9"}, {}))
         if self.chance(0.05):

@@ -2,142 +2,121 @@
 
 from __future__ import annotations
 
-import copy
+import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from e2e.controlplane import Api
+from e2e.sharedplane import prepare_namespace
 
 from podslice.core.errors import InputError
 from podslice.core.pod.create import stored
 from podslice.core.pod.decode import decode_error
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.limitrange import LimitRange, apply_defaults, limit_range_from_dict
+from podslice.core.pod.limitrange_check import limit_range_refusals
 from podslice.core.pod.resize import (
     prepare_for_resize,
     validate_resize,
 )
 from podslice.core.pod.resize_admission import ResizedPodsNode, resize_refusal
-from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.scheduling.quota import QuotaError, ResourceQuota, check_quotas, resource_quota_from_dict
 from podslice.core.values.gates import FeatureGates
 from podslice.core.values.quantity import Quantity
-from tests.cluster.compare import Json, Said, causes, fields
-from tests.cluster.draw import Draw
+from tests.cluster.compare import PROFILE, Json, Said, causes, fields
+
+
+class Around(NamedTuple):
+    """What the API server's plugins look at beside the pod."""
+
+    node: ResizedPodsNode
+    limit_ranges: tuple[LimitRange, ...] = ()
+    quotas: tuple[ResourceQuota, ...] = ()
 
 
 def make_node(api: Api, name: str, allocatable: Mapping[str, str], features: Sequence[str]) -> ResizedPodsNode:
     """A node with a status, as if its kubelet had reported."""
     labels = {"kubernetes.io/os": "linux"}
-    made = api.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
     status = {"allocatable": allocatable, "capacity": allocatable, "declaredFeatures": list(features)}
-    kept = api.call("PUT", f"/api/v1/nodes/{name}/status", {**made, "status": status})
+    kept = api.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "status": status})
     amounts = {resource: Quantity.parse(amount) for resource, amount in kept["status"]["allocatable"].items()}
     return ResizedPodsNode(name, labels, amounts, kept["status"].get("declaredFeatures") or ())
+
+
+LIMITS: Json = {
+    "metadata": {"name": "limits"},
+    "spec": {"limits": [
+        {"type": "Container", "max": {"cpu": "4", "memory": "2Gi"}, "min": {"cpu": "100m"}},
+        {"type": "Pod", "max": {"cpu": "6"}, "maxLimitRequestRatio": {"memory": "8"}},
+    ]},
+}  # fmt: skip
+QUOTA: Json = {
+    "metadata": {"name": "quota"},
+    "spec": {"hard": {"requests.cpu": "40", "limits.cpu": "80", "requests.memory": "40Gi", "limits.memory": "80Gi"}},
+}
+NOTHING = {"requests.cpu": "0", "limits.cpu": "0", "requests.memory": "0", "limits.memory": "0"}
+
+
+def make_rules(api: Api, namespace: str, kind: str) -> str:
+    """A namespace of that kind: `limits`, `quota` or another."""
+    prepare_namespace(api, namespace)
+    base = f"/api/v1/namespaces/{namespace}"
+    if kind == "limits":
+        api.call("POST", f"{base}/limitranges", LIMITS)
+    elif kind == "quota":
+        made = api.call("POST", f"{base}/resourcequotas", QUOTA)
+        status = {"hard": QUOTA["spec"]["hard"], "used": NOTHING}
+        api.call("PUT", f"{base}/resourcequotas/quota/status", {**made, "status": status})
+    return kind
+
+
+def around_of(api: Api, namespace: str, node: ResizedPodsNode, kind: str) -> Around:
+    """The rules as they are now: the quota counts what was created."""
+    if kind == "quota":
+        found = api.call("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/quota")
+        return Around(node, quotas=(resource_quota_from_dict(found),))
+    return Around(node, (limit_range_from_dict(LIMITS),) if kind == "limits" else ())
 
 
 def server_says_of_resize(api: Api, new: Json) -> Said:
     """A dry run."""
     metadata = new["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/resize?dryRun=All"
-    answer = api.ask("PUT", path, new)
+    while (answer := api.ask("PUT", path, new)).message.endswith("not found"):
+        time.sleep(0.05)  # the plugin has not heard of the new node yet
     if answer.code == 200:
         return Said("accepted", fields=fields(pod_from_dict(answer.body)))
     verdict = {422: "invalid", 403: "forbidden", 400: "unreadable"}.get(answer.code, str(answer.code))
     return Said(verdict, causes(answer) if answer.code == 422 else (answer.message,))
 
 
-def podslice_says_of_resize(new: Json, old: Json, gates: FeatureGates, node: ResizedPodsNode) -> Said:
+def podslice_says_of_resize(new: Json, old: Json, gates: FeatureGates, around: Around) -> Said:
     """Validation, then the admission plugins."""
     kept = default_pod(pod_from_dict(old), gates)
     try:
         asked = default_pod(pod_from_dict(new), gates)
     except InputError as error:
         return Said("unreadable", (decode_error(new) or str(error),))
+    asked = apply_defaults(asked, around.limit_ranges, gates)
     prepared = prepare_for_resize(asked, kept, gates)
     errors = validate_resize(prepared, kept, gates)
     if errors:
         return Said("invalid", tuple(sorted(map(str, errors))))
-    refusal = resize_refusal(prepared, kept, node)
-    if refusal:
-        return Said("forbidden", (f"plugin: {refusal}",))
+    refusals = _refusals(prepared, kept, gates, around)
+    if refusals:
+        return Said("forbidden", tuple(f"plugin: {text}" for text in refusals))
     return Said("accepted", fields=fields(default_pod(stored(prepared), gates)))
 
 
-_SIZES = {
-    "cpu": ("100m", "250m", "500m", "1", "2", "3500m", "4", "8"),
-    "memory": ("64Mi", "128Mi", "256Mi", "1Gi", "2Gi"),
-}
-
-
-class ResizeDraw(Draw):
-    """Resizes of stored pods, most of them ones that a person would ask for."""
-
-    def status(self, pod: Json) -> Json:
-        """What a kubelet reports, now and then one that does not resize."""
-        running = {"state": {"running": {}}, "image": "i", "imageID": "i", "restartCount": 0, "ready": True}
-        reported = [
-            {**running, "name": one["name"]} | ({} if self.odd(0.4) else {"resources": one.get("resources") or {}})
-            for one in pod["spec"]["containers"]
-        ]
-        return {**pod["status"], "phase": "Running", "containerStatuses": reported}
-
-    def resize(self, pod: Json) -> Json:
-        new = copy.deepcopy(pod)
-        spec = new["spec"]
-        owners = [*spec["containers"], *spec.get("initContainers", ())]
-        for owner in owners:
-            if self.chance(0.4):
-                self._amounts(owner)
-            if self.odd(0.04):
-                owner["resizePolicy"] = [self.resize_policy() for _ in range(self.one((1, 2)))]
-        if self.chance(0.5 if spec.get("resources") else 0.1):
-            self._amounts(spec)
-        if self.odd(0.08):
-            self._other_change(spec)
-        return new
-
-    def _amounts(self, owner: Json) -> None:
-        resources = owner.setdefault("resources", {}) or {}
-        owner["resources"] = resources
-        kind = self.random.random()
-        if kind < 0.08:
-            owner["resources"] = self.resources() or {}
-        elif kind < 0.12:
-            owner.pop("resources")
-        else:
-            for side in ("requests", "limits"):
-                for name in list(resources.get(side) or ()):
-                    if name in ("cpu", "memory") or self.odd(0.1):
-                        self._one_amount(resources, side, name)
-                if self.odd(0.06):
-                    resources.setdefault(side, {})[self.one(("cpu", "memory", "hugepages-2Mi"))] = "100m"
-        if self.chance(0.5) and (owner.get("resources") or {}).get("limits"):
-            limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-            resources["requests"] = {**requests, **{name: limits[name] for name in requests if name in limits}}
-
-    def _one_amount(self, resources: Json, side: str, name: str) -> None:
-        if self.odd(0.04):
-            del resources[side][name]
-        elif self.chance(0.6):
-            resources[side][name] = self.amount(name) if self.odd(0.2) else self.one(_SIZES.get(name, ("2Mi", "1")))
-
-    def _other_change(self, spec: Json) -> None:
-        containers = self.one_of([spec["containers"], spec.get("initContainers") or spec["containers"]])
-        container = self.one_of(containers)
-        what = self.one(("name", "image", "remove", "add", "swap", "policy", "deadline", "pod", "drop"))
-        if what == "name":
-            container["name"] = "renamed"
-        elif what == "image":
-            container["image"] = "localhost/other:2"
-        elif what == "remove":
-            containers.pop()
-        elif what == "add":
-            containers.append(self.container("extra"))
-        elif what == "swap":
-            containers.reverse()
-        elif what == "policy":
-            container["restartPolicy"] = "Always"
-        elif what == "deadline":
-            spec["activeDeadlineSeconds"] = 5
-        elif what == "pod":
-            spec["restartPolicy"] = "Never"
-        else:
-            spec.pop("resources", None)
+def _refusals(new: Pod, old: Pod, gates: FeatureGates, around: Around) -> list[str]:
+    """What the first plugin says that refuses."""
+    refusals = [text for one in around.limit_ranges for text in limit_range_refusals(new, one, gates)]
+    refusal = resize_refusal(new, old, around.node)
+    if refusals or refusal:
+        return refusals or [refusal]
+    try:
+        check_quotas(new, around.quotas, gates, PROFILE, old=old)
+    except QuotaError as error:
+        return [str(error)]
+    return []

@@ -115,6 +115,14 @@ def test_written_and_becomes() -> None:
     assert rows["a", "cpu"].path == "spec.containers[0].resources"
 
 
+def test_sums_beyond_64_bits() -> None:
+    """An amount that is filled in and too large is shown as it is read back."""
+    large = {"resources": {"requests": {"memory": "9223372036854775807"}}}
+    spec = {"resources": {"limits": {"cpu": "1"}}, "containers": [{"name": "a", **large}, {"name": "b", **large}]}
+    (memory,) = [row for row in page(spec).amounts if (row.owner, row.resource) == ("pod", "memory")]
+    assert (memory.request.becomes, memory.request.by) == ("9223372036854775807", "defaulting")
+
+
 def test_gate_off_drops_the_stanza() -> None:
     """With the gate off, spec.resources is shown as dropped and counts nowhere."""
     off = {"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False}

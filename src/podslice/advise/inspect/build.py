@@ -16,7 +16,7 @@ from podslice.advise.inspect.qos_reason import qos
 from podslice.advise.inspect.remarks import remarks
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.node import Node
-from podslice.core.pod.create import is_live, prepare_for_create
+from podslice.core.pod.create import is_live, prepare_for_create, stored
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.limitrange import POD, LimitRange, apply_defaults
 from podslice.core.pod.limitrange_check import limit_range_refusals
@@ -56,7 +56,7 @@ def inspect_pod(
         kind=kind,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        amounts=written.amounts(stages, data),
+        amounts=written.amounts(_as_stored(stages), data),
         errors=tuple(sorted(str(error) for error in errors)),
         warnings=tuple(create_warnings(prepared)),
         refusals=_refusals(prepared, gates, limit_ranges),
@@ -77,6 +77,11 @@ def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> writt
     if pod.spec.resources is not None and not gates["PodLevelResources"]:
         final = msgspec.structs.replace(final, spec=msgspec.structs.replace(final.spec, resources=None))
     return written.Stages(pod, defaulted, final)
+
+
+def _as_stored(stages: written.Stages) -> written.Stages:
+    """What readers see: an amount that is a sum beyond 64 bits is cut on its way."""
+    return stages._replace(defaulted=stored(stages.defaulted), final=stored(stages.final))
 
 
 def _pod_defaults(limit_ranges: Sequence[LimitRange]) -> PodDefaults:
