@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 from collections.abc import Callable, Coroutine
@@ -11,17 +12,19 @@ from typing import Any
 
 import grpc
 import pytest
+from click.testing import CliRunner
 
 from podslice.agent.kubeletresources import KubeletResources, Ours, merged_allocatable, merged_pods
 from podslice.agent.podresources import PodResources
 from podslice.agent.settings import AgentSettings, settings_from_dict
 from podslice.agent.standin import KEPT, OWN, StandIn
 from podslice.agent.unixgrpc import is_served
+from podslice.cli.main import cli
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device
 from podslice.wire.proto import podresources_pb2 as api
 from tests.agent.fake_pod_resources import FakePodResources, claim, device, pod
-from tests.agent.helpers import World, agent_config
+from tests.agent.helpers import MACHINE, World, agent_config
 from tests.agent.test_daemon import settings, with_agent
 from tests.agent.test_grpc import COUNTS, ask
 from tests.clock import until
@@ -286,6 +289,18 @@ def test_switch(tmp_path: Path) -> None:
     assert not read(podResourcesUpstream="/a/k.sock").stands_in
     with pytest.raises(InputError, match="podResourcesUpstream: is set, but nothing is served"):
         read(podResourcesSocket="", podResourcesUpstream="/a/k.sock")
+
+
+def test_check_config_says_what_is_not_there(tmp_path: Path) -> None:
+    """A kubelet that does not serve its pods yet, and a place that cannot be taken, are told before the agent runs."""
+    place = str(tmp_path / "pod-resources" / "kubelet.sock")
+    fields = {"sources": {"podsAPI": "on"}, "podResourcesSocket": place, "podResourcesUpstream": place}
+    file = tmp_path / "agent.yaml"
+    file.write_text(json.dumps(settings(tmp_path, **fields)))
+    result = CliRunner().invoke(cli, ["agent", "--config", str(file), "--check-config", "--from", MACHINE])
+    assert result.exit_code == 0
+    assert "no kubelet serves /var/lib/kubelet/pods-api/pods-api.sock yet (feature gate PodsAPI)" in result.output
+    assert f"{tmp_path / 'pod-resources'} cannot be written" in result.output
 
 
 def test_resources_of_plugins_are_ours(tmp_path: Path) -> None:

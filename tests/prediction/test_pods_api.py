@@ -13,10 +13,12 @@ import pytest
 from prediction.node import OneNode
 
 from podslice.agent.identity import Identity
+from podslice.agent.kubelet import HTTPKubelet
 from podslice.agent.podsapi import PodsApiSource
 from podslice.agent.podsclient import GRPCPodsApi
+from podslice.agent.settings import KubeletSettings
 from podslice.agent.sources import Sources
-from podslice.k8s.podlist import known_pod
+from podslice.k8s.podlist import ApiError, known_pod
 from podslice.wire.nri import BackOff
 from tests.clock import PATIENCE, until
 
@@ -125,3 +127,33 @@ def test_real_kubelet_comes_and_goes(node: OneNode) -> None:
         assert any("nobody listens on" in why for why in troubles)
 
     following(node, test)
+
+
+@pytest.mark.slow
+def test_list_of_a_real_kubelet(node: OneNode, tmp_path: Path) -> None:
+    """`sources.kubelet` reads a real kubelet by its own certificate, which signs itself, and the node's name; by
+    another name, and when it is down, the reason is told."""
+    node.kubelet.start(STATIC)
+    uid = node.create(POD)["metadata"]["uid"]
+    node.decided("a")
+    token = tmp_path / "token"
+    token.write_text("nobody asks for it")
+    settings = KubeletSettings(
+        port=node.kubelet.port,
+        token_file=str(token),
+        ca_file=str(node.kubelet.folder / "pki/kubelet.crt"),
+        server_name="$(NODE_NAME)",
+    )
+
+    async def main() -> None:
+        kubelet, other = (HTTPKubelet(settings, name, "127.0.0.1") for name in (node.kubelet.node, "other"))
+        assert uid in {one.uid for one in (await kubelet.pods()).pods}
+        with pytest.raises(ApiError, match="TLS: its certificate is not accepted: Hostname mismatch"):
+            await other.pods()
+        await asyncio.to_thread(node.kubelet.stop)
+        with pytest.raises(ApiError, match="/pods: connection refused"):
+            await kubelet.pods()
+        for one in (kubelet, other):
+            await one.close()
+
+    asyncio.run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,11 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
         )
     if sources.kubelet is not None and sources.kubelet.insecure_skip_tls_verify:
         yield "sources.kubelet.insecureSkipTLSVerify: who takes the kubelet's port gets the token and names the pods"
+    if sources.pods_api_required and not Path(sources.pods_api_socket).is_socket():
+        yield f"sources.podsAPI: no kubelet serves {sources.pods_api_socket} yet (feature gate PodsAPI)"
+    folder = Path(settings.pod_resources_socket).parent
+    if settings.stands_in and not os.access(folder, os.W_OK):
+        yield f"podResourcesUpstream: {folder} cannot be written, the kubelet's place cannot be taken"
     if not Path(settings.nri_socket).is_socket():
         yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
 
