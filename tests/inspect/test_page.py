@@ -117,7 +117,7 @@ def test_written_and_becomes() -> None:
 
 def test_sums_beyond_64_bits() -> None:
     """An amount that is filled in and too large is shown as it is read back."""
-    large = {"resources": {"requests": {"memory": "9223372036854775807"}}}
+    large = {"resources": {"requests": {"memory": "7Ei"}}}
     spec = {"resources": {"limits": {"cpu": "1"}}, "containers": [{"name": "a", **large}, {"name": "b", **large}]}
     (memory,) = [row for row in page(spec).amounts if (row.owner, row.resource) == ("pod", "memory")]
     assert (memory.request.becomes, memory.request.by) == ("9223372036854775807", "defaulting")

@@ -80,7 +80,7 @@ def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> writt
 
 
 def _as_stored(stages: written.Stages) -> written.Stages:
-    """What readers see: an amount that is a sum beyond 64 bits is cut on its way."""
+    """What readers see: a sum in units of 1024 that is beyond 64 bits is cut on its way."""
     return stages._replace(defaulted=stored(stages.defaulted), final=stored(stages.final))
 
 
