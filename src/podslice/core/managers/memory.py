@@ -130,10 +130,6 @@ class MemoryManager:
         """The blocks a container holds, sorted by type."""
         return self.state.assignments.get(uid, {}).get(container, ())
 
-    def booked(self, uid: str, containers: Iterable[str]) -> Blocks:
-        """The blocks the books count for containers of a pod; a pod entry counts instead of its containers."""
-        return self.state.booked(uid, containers, pod_level=self.rules.pod_level)
-
     def pod_blocks(self, uid: str) -> Blocks:
         """The blocks a pod with pod-level resources holds as a whole."""
         return self.state.pod_assignments.get(uid, ())
