@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from podslice.cli.draw import picture_form, write_picture
-from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
+from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
 from podslice.contract.admission import AdmissionReport, NodeCPUs, Resized
 from podslice.core.decision import ContainerDecision, Decision

@@ -12,8 +12,8 @@ import msgspec
 from podslice.advise.defrag.plan import Plan, apply_move, defragment
 from podslice.advise.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
 from podslice.advise.defrag.search import MOST_STATES
-from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
+from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import coloured, prose_width, write_text
+from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.output import coloured, print_warnings, prose_width, write_text
 from podslice.cli.pods_option import read_pods
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.node import Node

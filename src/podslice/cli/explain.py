@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, only_refused_option, page_name, prose_width, quiet_option, write_text
+from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.output import (
+    OUTPUT,
+    emit,
+    only_refused_option,
+    page_name,
+    print_warnings,
+    prose_width,
+    quiet_option,
+    write_text,
+)
 from podslice.cli.pods_option import read_pods
 from podslice.render.ansi import echo
 

@@ -11,9 +11,9 @@ import msgspec
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import Page
-from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.node_option import load_config_and_gates, print_warnings, profile_option, set_option, started
-from podslice.cli.output import OUTPUT, coloured, emit, only_refused_option, print_error, quiet_option
+from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.node_option import assumptions, load_config_and_gates, profile_option, set_option, started
+from podslice.cli.output import OUTPUT, coloured, emit, only_refused_option, print_error, print_warnings, quiet_option
 from podslice.cli.pods_option import strict_option
 from podslice.cli.progress import progress
 from podslice.contract.inspection import InspectionList
@@ -35,7 +35,7 @@ _WIDEST = 140
 )
 @click.option("--gates", "gates_text", metavar="A=true,B=false", default="", help="Feature gates.")
 @click.option("--node", "node_facts", multiple=True, metavar="FILE|KEY=VALUE",
-              help="A Node object, or facts: memory=64Gi, cpu=16, hugepages-2Mi=1Gi, cgroup=1.")  # fmt: skip
+              help="A Node or NodeResourceTopology, or facts: memory=64Gi, cpu=16, hugepages-2Mi=1Gi.")  # fmt: skip
 @click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
 @set_option
 @machine_options
@@ -78,12 +78,16 @@ def inspect(
     from podslice.k8s.limit_range import load_limit_ranges
     from podslice.k8s.manifest import load_pods
 
-    config, warnings = load_config_and_gates(config_path, overrides, strict=strict)
+    described = resolve_node(machine, sysfs, source) if (machine or sysfs or source) else None
+    told = described.fields if described is not None else {}
+    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, told=told)
+    if described is not None:
+        print_warnings(tuple(assumptions(described, configured=config_path is not None)))
     print_warnings(warnings)
     quirks = PROFILES[profile]
     gates = _gates(config, gates_text, profile)
     config = msgspec.structs.replace(config, feature_gates={**config.feature_gates, **_overrides(gates_text)})
-    chosen = resolve_machine(machine, sysfs, source) if (machine or sysfs or source) else None
+    chosen = described.machine if described is not None else None
     view = _view(config, chosen, node_facts, profile)
     limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
     pages: list[Page] = []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from podslice.cli.output import with_options
+from podslice.cli.output import print_warnings, with_options
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
+from podslice.k8s.described import DescribedNode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,7 +26,7 @@ def machine_options(command: F) -> F:
             "--machine",
             metavar="NAME",
             shell_complete=complete_machine,
-            help="A ready-made machine; `podslice topology --list` shows them.",
+            help="A ready-made machine; `podslice topology --list` shows them; or a file, as for --from.",
         ),
         click.option(
             "--sysfs", metavar="DIR|TAR", help="A captured machine: a folder or tar archive with its sys/ and proc/."
@@ -33,37 +35,55 @@ def machine_options(command: F) -> F:
             "--from",
             "source",
             metavar="FILE|TEXT",
-            help="A machine as YAML, MachineInfo JSON, hwloc XML or synthetic text (pack:2 core:8 pu:2); - is stdin.",
+            help="A machine as YAML, MachineInfo JSON, hwloc XML or synthetic text (pack:2 core:8 pu:2), or a Node or "
+            "NodeResourceTopology object; - is stdin.",
         ),
     )
 
 
 def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) -> Machine:
-    """The machine the options name, or this one when none is given. Raises `InputError`."""
+    """The machine the options name, or this one when none is given; a person is told what had to be assumed. Raises
+    `InputError`."""
+    found = resolve_node(machine, sysfs, source)
+    print_warnings(found.machine.warnings if found.assumed else ())
+    return found.machine
+
+
+def resolve_node(machine: str | None, sysfs: str | None, source: str | None) -> DescribedNode:
+    """As `resolve_machine`, with what else an object of a cluster tells of the node. Raises `InputError`."""
     given = [
         name for name, value in (("--machine", machine), ("--sysfs", sysfs), ("--from", source)) if value is not None
     ]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} name a machine twice", remedy="give one of them")
     if machine is not None:
-        from podslice.gallery import load_gallery
-
-        try:
-            return load_gallery(machine)
-        except InputError as error:
-            raise error.at(path="--machine") from None
+        return _named(machine)
     if sysfs is not None:
         from podslice.host.discover import discover_snapshot
 
-        return discover_snapshot(sysfs)
+        return DescribedNode(discover_snapshot(sysfs))
     if source is not None:
-        from podslice.host.machine_files import load_machine, parse_machine
+        from podslice.host.machine_files import load_described, parse_described
         from podslice.k8s.files import read_text
 
-        return parse_machine(read_text("-"), source="stdin") if source == "-" else load_machine(source)
+        return parse_described(read_text("-"), source="stdin") if source == "-" else load_described(source)
     from podslice.host.discover import discover_host
 
-    return discover_host()
+    return DescribedNode(discover_host())
+
+
+def _named(name: str) -> DescribedNode:
+    """A ready-made machine, or the file of that name."""
+    from podslice.gallery import gallery_names, load_gallery
+
+    if name not in gallery_names() and Path(name).is_file():
+        from podslice.host.machine_files import load_described
+
+        return load_described(Path(name))
+    try:
+        return DescribedNode(load_gallery(name))
+    except InputError as error:
+        raise error.at(path="--machine") from None
 
 
 def complete_machine(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

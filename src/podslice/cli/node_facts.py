@@ -1,4 +1,4 @@
-"""`--node`: what is known of a node without its machine, from a Node object or as KEY=VALUE."""
+"""`--node`: what is known of a node without its machine, from an object of the cluster or as KEY=VALUE."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ def _with_node(view: KnownNode, path: str) -> KnownNode:
 
     documents = load_documents(read_text(path), path)
     node: Any = documents[0] if documents else None
+    if isinstance(node, dict) and node.get("kind") == "NodeResourceTopology":
+        return _with_zones(view, node, path)
     if not isinstance(node, dict) or node.get("kind") != "Node" or not isinstance(node.get("status"), dict):
         raise InputError("is not a Node object", source=path, remedy=_REMEDY)
     capacity = _list(node["status"].get("capacity"), path)
@@ -62,6 +64,19 @@ def _with_node(view: KnownNode, path: str) -> KnownNode:
         view = msgspec.structs.replace(view, memory_capacity=capacity["memory"].value())
     view = msgspec.structs.replace(view, complete=True, os=_operating_system(node))
     return _with_amounts(view, allocatable, {*capacity, *allocatable})
+
+
+def _with_zones(view: KnownNode, topology: dict[str, Any], path: str) -> KnownNode:
+    """All NUMA nodes together; other resources the object does not tell."""
+    from podslice.k8s.noderesourcetopology import total_amounts
+
+    try:
+        capacity, allocatable = total_amounts(topology)
+    except InputError as error:
+        raise error.at(source=path) from None
+    if "memory" in capacity:
+        view = msgspec.structs.replace(view, memory_capacity=capacity["memory"].value())
+    return _with_amounts(view, {**(view.allocatable or {}), **allocatable}, {*capacity})
 
 
 def _operating_system(node: dict[str, Any]) -> str:

@@ -3,15 +3,16 @@ already runs there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 
 from podslice.cli.completion import complete_setting
-from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.output import error_width, is_quiet, with_options
+from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.output import with_options
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
@@ -25,14 +26,14 @@ from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PROFILES
 from podslice.core.quirks import profile as quirks_of
 from podslice.core.values.gate_table import gate_warnings
-from podslice.render.ansi import echo, style, visible
-from podslice.render.prose import folded
+from podslice.k8s.described import DescribedNode
 from podslice.statefiles.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES, POLICY_STATE_FILE, place_of
 
 if TYPE_CHECKING:
     from podslice.k8s.kubeletconfig import LoadedConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
+_NOTHING: Mapping[str, Any] = {}
 
 
 set_option = click.option(
@@ -167,9 +168,15 @@ def start_node(
     validate: bool = True,
 ) -> StartedNode:
     """The node the options describe, with its running pods on it. Raises `InputError`."""
-    config, warnings = load_config_and_gates(config_path, overrides, strict=strict)
-    chosen = resolve_machine(machine, sysfs, source)
-    devices = load_devices(devices_path)
+    described = resolve_node(machine, sysfs, source)
+    chosen = described.machine
+    config, warnings = load_config_and_gates(config_path, overrides, strict=strict, told=described.fields)
+    warnings = (
+        *assumptions(described, configured=config_path is not None),
+        *warnings,
+        *_contradicted(config, described),
+    )
+    devices = load_devices(devices_path) or described.devices
     policy = load_policy(policy_path, profile)
     there = read_running(
         pods_path=pods_path, state_path=state_path, replicas=replicas, strict=strict, validate=validate
@@ -192,6 +199,21 @@ def start_node(
     gone = {decision.uid for decision in refused}
     running = tuple(pod for pod in pods if pod.metadata.uid not in gone)
     return StartedNode(node, running, (*warnings, *there.warnings, *there.refused(refused)))
+
+
+def assumptions(described: DescribedNode, *, configured: bool) -> Iterator[str]:
+    """What is assumed of a node that an object describes; of its configuration only where none is given."""
+    for line in (*described.assumed, *(() if configured else described.settled)):
+        yield f"assumed: {line}"
+
+
+def _contradicted(config: KubeletConfig, described: DescribedNode) -> Iterator[str]:
+    """Where the configuration that was given says otherwise than the object that describes the node."""
+    known = {field.encode_name: field.name for field in msgspec.structs.fields(KubeletConfig)}
+    for name in ("topologyManagerPolicy", "topologyManagerScope"):
+        told, given = described.fields.get(name), getattr(config, known[name])
+        if told is not None and told != given:
+            yield f"{name} {given}, as configured; {described.machine.name or 'the object'} says {told}"
 
 
 def _several_nodes(pods: tuple[Pod, ...]) -> tuple[str, ...]:
@@ -260,11 +282,14 @@ def known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | 
         return None
 
 
-def load_config(path: str | None, overrides: tuple[str, ...], *, strict: bool = False) -> LoadedConfig:
-    """A configuration with `--set FIELD=VALUE` on top. Raises `InputError`, for unknown fields only when `strict`."""
+def load_config(
+    path: str | None, overrides: tuple[str, ...], *, strict: bool = False, told: Mapping[str, Any] = _NOTHING
+) -> LoadedConfig:
+    """A configuration with `--set FIELD=VALUE` on top; `told` are fields where no file is given. Raises `InputError`,
+    for unknown fields only when `strict`."""
     from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict, load_config_data
 
-    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration"}
+    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **told}
     if path is not None:
         data = load_config_data(path)
     for override in overrides:
@@ -282,10 +307,10 @@ def load_config(path: str | None, overrides: tuple[str, ...], *, strict: bool = 
 
 
 def load_config_and_gates(
-    path: str | None, overrides: tuple[str, ...], *, strict: bool = False
+    path: str | None, overrides: tuple[str, ...], *, strict: bool = False, told: Mapping[str, Any] = _NOTHING
 ) -> tuple[KubeletConfig, tuple[str, ...]]:
     """As `load_config`, with what the kubelet would log about its gates among the warnings."""
-    loaded = load_config(path, overrides, strict=strict)
+    loaded = load_config(path, overrides, strict=strict, told=told)
     return loaded.config, (*loaded.warnings, *gate_warnings(loaded.config.feature_gates))
 
 
@@ -354,12 +379,3 @@ def _unusable_state(error: StartError, directory: Path) -> InputError:
         source=str(directory / STATE_FILE_OF_STAGE[error.stage]),
         remedy=error.remedy,
     )
-
-
-def print_warnings(warnings: tuple[str, ...]) -> None:
-    """Tell a person, on standard error, in lines that a terminal has room for."""
-    width = error_width()
-    for warning in () if is_quiet() else warnings:
-        text = visible(f"warning: {warning}")
-        for line in [text] if width is None else folded(text, width, indent=2):
-            echo(style(line, fg="yellow"), err=True)

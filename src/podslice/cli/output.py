@@ -16,7 +16,8 @@ import msgspec
 
 from podslice.contract.kinds import KINDS
 from podslice.core.errors import InputError
-from podslice.render.ansi import echo, is_safe, json_text, visible
+from podslice.render.ansi import echo, is_safe, json_text, style, visible
+from podslice.render.prose import folded
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,6 +113,15 @@ def print_error(problem: object) -> None:
     """Tell a person what is wrong, on standard error; an error of several prints as several lines."""
     for line in str(problem).split("\n"):
         echo(f"podslice: error: {visible(line)}", err=True)
+
+
+def print_warnings(warnings: tuple[str, ...]) -> None:
+    """Tell a person, on standard error, in lines that a terminal has room for."""
+    width = error_width()
+    for warning in () if is_quiet() else warnings:
+        text = visible(f"warning: {warning}")
+        for line in [text] if width is None else folded(text, width, indent=2):
+            echo(style(line, fg="yellow"), err=True)
 
 
 def page_name(out: Path | None) -> None:

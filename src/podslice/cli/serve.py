@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from podslice.cli.draw import stamps
-from podslice.cli.node_option import node_options, print_warnings, running_options, start_node
+from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.output import print_warnings
 from podslice.core.node import Node
 from podslice.render.ansi import echo
 

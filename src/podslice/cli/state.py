@@ -11,8 +11,8 @@ import click
 
 from podslice.cli.group import CommandGroup
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.node_option import load_config, print_warnings, set_option
-from podslice.cli.output import OUTPUT, emit, with_options
+from podslice.cli.node_option import load_config, set_option
+from podslice.cli.output import OUTPUT, emit, print_warnings, with_options
 from podslice.contract.state import (
     StateConversion,
     StateConversionList,

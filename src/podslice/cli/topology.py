@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from podslice.cli.machine_option import machine_options, resolve_machine
+from podslice.cli.machine_option import machine_options, resolve_node
 from podslice.cli.output import coloured, emit
 from podslice.contract.machines import MachineList, MachineSummary, device_inventory
 from podslice.core.errors import InputError
@@ -53,6 +53,7 @@ def topology(
       podslice topology --from 'pack:2 numa:2 core:8 pu:2' -o yaml
       podslice topology --devices -o yaml > devices.yaml   # GPUs and NICs, for podslice admit --devices
       lstopo --of xml | podslice topology --from - -o machineinfo
+      kubectl get node n7 -o yaml | podslice topology --from -
 
     Exit codes: 0 shown, 2 bad input, or a form that cannot carry the machine.
     """
@@ -68,7 +69,7 @@ def topology(
             raise InputError("only this machine and captured ones tell their devices", path="--devices", remedy=remedy)
         _show_devices(sysfs, resources, output)
     else:
-        _show(resolve_machine(machine, sysfs, source), output)
+        _show(resolve_node(machine, sysfs, source).machine, output)
 
 
 def _show_devices(sysfs: str | None, resources: tuple[str, ...], output: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,25 @@ import msgspec
 
 from podslice.advise.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
 from podslice.cli.completion import complete_setting
-from podslice.cli.machine_option import complete_machine, resolve_machine
+from podslice.cli.machine_option import complete_machine, resolve_node
 from podslice.cli.node_option import (
+    assumptions,
     load_config_and_gates,
     load_devices,
     predicates_option,
-    print_warnings,
     profile_option,
     read_running,
     running_options,
 )
-from podslice.cli.output import OUTPUT, emit, page_name, prose_width, quiet_option, write_text
+from podslice.cli.output import OUTPUT, emit, page_name, print_warnings, prose_width, quiet_option, write_text
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.comparison import compared
 from podslice.core.errors import StartError
 from podslice.core.machine.devices import DeviceInventory
-from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
+from podslice.k8s.described import DescribedNode
 from podslice.render.ansi import echo
 from podslice.render.prose import wrapped
 
@@ -162,40 +163,40 @@ def _scenarios(
     devices_path: str | None,
     options: dict[str, Any],
 ) -> tuple[list[Scenario], tuple[str, ...]]:
-    devices = load_devices(devices_path) or DeviceInventory()
-    loaded = [
-        (Path(path).stem if path else "defaults", *load_config_and_gates(path, overrides, strict=options["strict"]))
-        for path in configs or (None,)
-    ]
-    scenarios = [
-        Scenario(
-            name if len(loaded) == 1 else f"{name} / {label}",
-            machine,
-            config,
-            devices,
-            predicates=options["predicates"],
+    devices = load_devices(devices_path)
+    nodes = list(_nodes({name: options[name] for name in ("machines", "captures", "sources")}))
+    scenarios, warnings = [], list[str]()
+    for name, node in nodes:
+        warnings += assumptions(node, configured=bool(configs))
+        for path in configs or (None,):
+            config, more = load_config_and_gates(path, overrides, strict=options["strict"], told=node.fields)
+            warnings += more
+            label = Path(path).stem if path else "defaults"
+            scenarios.append(
+                Scenario(
+                    name if len(configs) < 2 else f"{name} / {label}",
+                    node.machine,
+                    config,
+                    devices or node.devices or DeviceInventory(),
+                    predicates=options["predicates"],
+                )
+            )
+    return scenarios, tuple(dict.fromkeys(warnings))
+
+
+def _nodes(given: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, DescribedNode]]:
+    """The machines in the order of the options, or this one."""
+    chosen = [
+        (
+            value,
+            {"machines": (value, None, None), "captures": (None, value, None), "sources": (None, None, value)}[option],
         )
-        for name, machine in _machines({name: options[name] for name in ("machines", "captures", "sources")})
-        for label, config, _ in loaded
+        for option, values in given.items()
+        for value in values
     ]
-    return scenarios, tuple(dict.fromkeys(warning for _, _, warnings in loaded for warning in warnings))
-
-
-def _machines(given: dict[str, tuple[str, ...]]) -> list[tuple[str, Machine]]:
-    found: list[tuple[str, Machine]] = []
-    for option, values in given.items():
-        for value in values:
-            arguments = {
-                "machines": (value, None, None),
-                "captures": (None, value, None),
-                "sources": (None, None, value),
-            }
-            machine = resolve_machine(*arguments[option])
-            found.append((machine.name or value, machine))
-    if not found:
-        machine = resolve_machine(None, None, None)
-        found.append((machine.name or "this machine", machine))
-    return found
+    for name, arguments in chosen or [("this machine", (None, None, None))]:
+        node = resolve_node(*arguments)
+        yield node.machine.name or name, node
 
 
 # Output

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import msgspec
 import yaml
 
 from podslice.core.document import with_header
@@ -20,7 +21,9 @@ from podslice.core.machine.machineinfo import from_machineinfo, to_machineinfo
 from podslice.core.machine.model import Machine
 from podslice.core.machine.synthetic import from_synthetic, looks_synthetic, to_synthetic
 from podslice.host.discover import discover_snapshot
+from podslice.k8s.described import DescribedNode
 from podslice.k8s.files import MAX_TEXT_BYTES, read_stream
+from podslice.k8s.nodes import described_node, describes_node
 from podslice.k8s.yaml import Dumper, load_documents
 
 Format = Literal["auto", "snapshot", "yaml", "json", "machineinfo", "hwloc-xml", "synthetic"]
@@ -30,33 +33,50 @@ _ARCHIVE_MAGIC = (b"\xfd7zXZ\x00", b"\x1f\x8b", b"BZh")
 _USTAR_OFFSET = 257
 _USTAR = b"ustar"
 _REMEDY = (
-    "give a snapshot (folder or tar with sys/ and proc/), YAML, MachineInfo JSON, hwloc XML, "
+    "give a snapshot (folder or tar with sys/ and proc/), YAML, MachineInfo JSON, hwloc XML, a Node object, "
     "or a synthetic description such as pack:2 core:8 pu:2"
 )
 
 
 def load_machine(source: str | Path, format: Format = "auto") -> Machine:
     """The machine a file, a folder or a text describes. Raises a one-line `InputError`."""
+    return load_described(source, format).machine
+
+
+def load_described(source: str | Path, format: Format = "auto") -> DescribedNode:
+    """As `load_machine`, with what else a Node or a NodeResourceTopology tells. Raises a one-line `InputError`."""
     if isinstance(source, Path) or _is_path(source):
         return _load_path(Path(source), format)
     if format == "auto" and not _is_text(source):
         raise InputError(
             "does not exist, and is not a description of a machine", source=str(source)[:80], remedy=_REMEDY
         )
-    return parse_machine(source, format)
+    return parse_described(source, format)
 
 
 def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machine:
     """The machine a text describes; `source` names it in messages. Raises `InputError`."""
+    return parse_described(text, format, source).machine
+
+
+def parse_described(text: str, format: Format = "auto", source: str = "") -> DescribedNode:
+    """As `parse_machine`, with what else a Node or a NodeResourceTopology tells. Raises `InputError`."""
     text = text.removeprefix("\ufeff")
     kind = _sniff(text) if format == "auto" else format
     if kind == "hwloc-xml":
-        return from_hwloc_xml(text, source)
+        return DescribedNode(from_hwloc_xml(text, source))
     if kind == "synthetic":
-        return from_synthetic(" ".join(text.split()))
+        return DescribedNode(from_synthetic(" ".join(text.split())))
     if kind == "snapshot":
         raise InputError("a snapshot is a folder or an archive, not text", source=source, remedy=_REMEDY)
-    data = _decode(text, source)
+    documents = _decode(text, source)
+    if kind != "machineinfo" and describes_node(documents[0]):
+        return _with_warnings(described_node(documents, source))
+    return DescribedNode(_from_documents(documents[0], kind, source))
+
+
+def _from_documents(data: Any, kind: Format, source: str) -> Machine:
+    """MachineInfo, or our own form."""
     if isinstance(data, dict) and isinstance(data.get("machineinfo"), dict):
         data = data["machineinfo"]
     if kind == "machineinfo" or (isinstance(data, dict) and "topology" in data):
@@ -64,6 +84,12 @@ def parse_machine(text: str, format: Format = "auto", source: str = "") -> Machi
             raise InputError("is not a mapping", source=source, remedy="give cAdvisor's MachineInfo as JSON")
         return from_machineinfo(data, source)
     return from_data(data, source)
+
+
+def _with_warnings(found: DescribedNode) -> DescribedNode:
+    """What was assumed stays with the machine when it is written in another form."""
+    warnings = tuple(f"assumed: {line}" for line in found.assumed)
+    return found._replace(machine=msgspec.structs.replace(found.machine, warnings=warnings))
 
 
 def dump_machine(machine: Machine, format: DumpFormat) -> str:
@@ -91,14 +117,14 @@ def _is_text(source: str) -> bool:
     return "\n" in stripped or stripped[:1] in ("<", "{") or looks_synthetic(stripped) or ": " in stripped
 
 
-def _load_path(path: Path, format: Format) -> Machine:
+def _load_path(path: Path, format: Format) -> DescribedNode:
     if path.is_dir():
-        return discover_snapshot(path)
+        return DescribedNode(discover_snapshot(path))
     try:
         with path.open("rb") as file:
             start = file.read(_USTAR_OFFSET + len(_USTAR))
             if format == "snapshot" or start.startswith(_ARCHIVE_MAGIC) or start.endswith(_USTAR):
-                return discover_snapshot(path)
+                return DescribedNode(discover_snapshot(path))
             content = start + read_stream(file, str(path), MAX_TEXT_BYTES, text=True)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(path), remedy=_REMEDY) from None
@@ -106,7 +132,7 @@ def _load_path(path: Path, format: Format) -> Machine:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8 text (byte {error.start})", source=str(path), remedy=_REMEDY) from None
-    return parse_machine(text, format, str(path))
+    return parse_described(text, format, str(path))
 
 
 def _sniff(text: str) -> Format:
@@ -115,12 +141,12 @@ def _sniff(text: str) -> Format:
     return "synthetic" if looks_synthetic(text) else "yaml"
 
 
-def _decode(text: str, source: str) -> Any:
-    """Plain data of a JSON or YAML text."""
+def _decode(text: str, source: str) -> list[Any]:
+    """Plain data of a JSON or YAML text, of each of its documents."""
     documents = load_documents(text, source)
     if not documents or isinstance(documents[0], str):
         raise InputError("describes no machine", source=source, remedy=_REMEDY)
-    return documents[0]
+    return documents
 
 
 class _Line(dict[str, Any]):

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from podslice.cli.kubectl.options import agents_of, cluster_options, complete_node
-from podslice.cli.node_option import print_warnings
-from podslice.cli.output import OUTPUT, emit, only_refused_option, prose_width, quiet_option
+from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import pod_options, read_pods
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo
