@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,18 +17,14 @@ from e2e.sharedplane import Cluster, cluster_of
 
 from podslice.agent.apiclient import HTTPApiServer
 from podslice.agent.daemon import Agent
+from podslice.agent.records import ReportedRefusal
+from podslice.agent.statuspatch import status_patch
 from tests.agent.test_daemon import with_agent
 from tests.clock import until
+from tests.cluster.deployed import FOLDER, RIGHTS, apply, deploy_rights, token_of
 from tests.wire.fake_runtime import FakeRuntime
 
 NODE = "one"
-MANIFEST = Path(__file__).parents[2] / "deploy" / "manifests" / "podslice.yaml"
-_PLACES = {
-    "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": "/api/v1/namespaces/podslice/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-}
 Test = Callable[[Agent, FakeRuntime], Awaitable[None]]
 
 
@@ -41,20 +38,17 @@ def namespace(cluster: Cluster, admin: Api, request: pytest.FixtureRequest) -> I
 
 
 def account(admin: Api, *, without: str = "") -> str:
-    """The token of the agent's service account with the rights of the manifest; or with those but one, then of another
-    service account, for other tests use the first one meanwhile."""
-    name = "podslice-limited" if without else "podslice-agent"
-    for shipped in yaml.safe_load_all(MANIFEST.read_text().replace("podslice-agent", name)):
-        place = _PLACES.get(shipped["kind"])
-        if place is None:
-            continue
-        if shipped["kind"] == "ClusterRole":
-            shipped["rules"] = [rule for rule in shipped["rules"] if rule["resources"] != [without]]
-        if admin.ask("POST", place, shipped).code == 409 and shipped["kind"] == "ClusterRole":
-            admin.call("PUT", f"{place}/{shipped['metadata']['name']}", shipped)
-    path = f"{_PLACES['ServiceAccount']}/{name}/token"
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    return str(admin.call("POST", path, request)["status"]["token"])
+    """The token of the agent's service account, or of one that lacks a right."""
+    if not without:
+        deploy_rights(admin)
+        return token_of(admin)
+    for text in (FOLDER / "podslice.yaml").read_text().split("\n---\n"):
+        document = yaml.safe_load(text.replace("podslice-agent", "podslice-less"))
+        if document["kind"] == "ClusterRole":
+            document["rules"] = [rule for rule in document["rules"] if rule["resources"] != [without]]
+        if document["kind"] in RIGHTS:
+            assert apply(admin, document).code in (200, 201)
+    return token_of(admin, "podslice-less")
 
 
 def with_real_api(folder: Path, cluster: Cluster, token: str, test: Test, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +159,46 @@ def test_its_owner_replaces_it(programs: None, tmp_path: Path, monkeypatch: pyte
             admin.call("DELETE", f"{sets}/new?propagationPolicy=Background")
 
         with_real_api(tmp_path, cluster, token, test, monkeypatch)
+
+
+def bound(admin: Api, node: str) -> str:
+    """A token of the agent's account as its pod on that node has it."""
+    admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": node}})
+    container = {"name": "agent", "image": "x"}
+    spec = {"nodeName": node, "serviceAccountName": "podslice-agent", "automountServiceAccountToken": False}
+    pods = "/api/v1/namespaces/podslice/pods"
+    made = admin.call(
+        "POST", pods, {"metadata": {"generateName": "agent-"}, "spec": {**spec, "containers": [container]}}
+    )
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
+    return token_of(admin, boundObjectRef=reference)
+
+
+def test_own_node_only(plane: ControlPlane) -> None:
+    """With the shipped admission policy an agent marks pods of its own node, as Failed, and changes nothing else."""
+    cluster, pods = cluster_of(plane, ("one", "two")), "/api/v1/namespaces/default/pods"
+    with plane.api() as admin:
+        _try_policy(cluster, admin, pods)
+
+
+def _try_policy(cluster: Cluster, admin: Api, pods: str) -> None:
+    account(admin)
+    uid = admin.call("POST", pods, pod("large", "40"))["metadata"]["uid"]
+    refusal = ReportedRefusal("TopologyAffinityError", "no room", final=True)
+    mark = status_patch(uid, refusal, 0.0)
+    running = {"metadata": {"uid": uid}, "status": {"phase": "Running"}}
+    labelled = {**mark, "metadata": {"uid": uid, "labels": {"app": "other"}}}
+
+    def answers(token: str, patch: dict[str, Any]) -> str:
+        with cluster.api(token=token) as api:
+            path = f"{pods}/large/status?dryRun=All"
+            return api.ask("PATCH", path, patch, "application/strategic-merge-patch+json").message
+
+    own, other, free = bound(admin, NODE), bound(admin, "two"), account(admin)
+    for document in yaml.safe_load_all((FOLDER / "own-node-only.yaml").read_text()):
+        assert apply(admin, document).code in (200, 201)
+    asyncio.run(until(lambda: "of its own node only" in answers(other, mark)))
+    assert "of its own node only" in answers(free, mark)
+    assert "mark pods Failed, and nothing else" in answers(own, running)
+    assert "may not change labels" in answers(own, labelled)
+    assert answers(own, mark) == ""
