@@ -13,14 +13,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.apiclient import HTTPApiServer
-from podslice.agent.apiserver import ApiServer, ApiSource
+from podslice.agent.apiserver import ApiServer
+from podslice.agent.chosen import ChosenSources
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.deviceplugins import DevicePlugins
 from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
 from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
-from podslice.agent.kubelet import HTTPKubelet, KubeletSource
 from podslice.agent.kubeletresources import KubeletResources
 from podslice.agent.local import serve_status, status_of
 from podslice.agent.metrics import Metrics
@@ -28,13 +27,11 @@ from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.podresources import PodResources
-from podslice.agent.podsapi import PodsApiSource
-from podslice.agent.podsclient import GRPCPodsApi
 from podslice.agent.reconcile import Reconciler
 from podslice.agent.refusals import Refusals
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.settings import AgentSettings, LoadedSettings
-from podslice.agent.sources import ManifestSource, PodSource, Sources
+from podslice.agent.sources import PodSource, Sources
 from podslice.agent.standin import StandIn
 from podslice.agent.status import AgentStatus, Drift
 from podslice.agent.statusport import status_routes, strangers
@@ -73,24 +70,11 @@ class Agent:
         self.reporter = AgentReporter()
         self.loops = Supervisor(lambda name, why: self.reporter.trouble("loop", f"{name} is started again: {why}"))
         self.node_name = settings.sources.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname()
-        self._api = api if api is not None else HTTPApiServer() if settings.sources.api_server else None
-        self._api_source: ApiSource | None = None
-        if self._api is not None:
-            self._api_source = ApiSource(self._api, self.node_name, trouble=self.reporter.trouble)
-        self._kubelet = self._reading_the_kubelet()
-        self._kubelet_source: KubeletSource | None = None
-        if self._kubelet is not None and settings.sources.kubelet is not None:
-            every = settings.sources.kubelet.every_seconds
-            self._kubelet_source = KubeletSource(self._kubelet, every=every, trouble=self.reporter.trouble)
-        self._pods_api_source: PodsApiSource | None = None
-        if not settings.sources.pods_api_off:
-            self._pods_api_source = PodsApiSource(
-                GRPCPodsApi(Path(settings.sources.pods_api_socket)),
-                required=settings.sources.pods_api_required,
-                trouble=self.reporter.trouble,
-            )
+        self._chosen = ChosenSources(settings.sources, self.node_name, api=api, trouble=self.reporter.trouble)
         self.sources = Sources(
-            self._sources(), wait=settings.sources.wait_seconds, annotation=settings.sources.annotation_counts
+            self._chosen.in_order(),
+            wait=settings.sources.wait_seconds,
+            annotation=settings.sources.annotation_counts,
         )
         self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
         folder = Path(settings.container_files) if settings.container_files and not observe else None
@@ -143,26 +127,14 @@ class Agent:
         self._turning = Turning(clock)
         self.owner.updates.on_due = self._due.set
 
-    def _sources(self) -> list[PodSource]:
-        """In the order in which they are asked: who is nearest to what runs comes first."""
-        chosen: list[PodSource] = []
-        if self._pods_api_source is not None:
-            chosen.append(self._pods_api_source)
-        if self.settings.sources.manifests:
-            chosen.append(ManifestSource(Path(self.settings.sources.manifests), self.node_name))
-        if self._api_source is not None:
-            chosen.append(self._api_source)
-        if self._kubelet_source is not None:
-            chosen.append(self._kubelet_source)
-        return chosen
-
     def _refusing(self) -> Refusals | None:
         """Without API server, and in a dry run, pods are refused at their containers and that is all."""
-        if self._api is None or self._api_source is None or self.observe:
+        api, source = self._chosen.api, self._chosen.api_source
+        if api is None or source is None or self.observe:
             return None
         return Refusals(
-            self._api,
-            self._api_source,
+            api,
+            source,
             self.owner,
             self.reporter,
             node=self.node_name,
@@ -171,13 +143,6 @@ class Agent:
             early=not self.settings.sources.annotation_counts,
             fail=self.settings.refusals == "fail",
         )
-
-    def _reading_the_kubelet(self) -> HTTPKubelet | None:
-        settings = self.settings.sources.kubelet
-        if settings is None:
-            return None
-        address = settings.address or os.environ.get("NODE_IP", "") or "127.0.0.1"
-        return HTTPKubelet(settings, self.node_name, address)
 
     def _devices(self, settings: AgentSettings) -> DevicePlugins | None:
         if not settings.device_plugins:
@@ -204,9 +169,7 @@ class Agent:
                 stack.callback(self._scratch.cleanup)
             self._make_private()
             self._lock(stack)
-            for client in (self._api, self._kubelet):
-                if isinstance(client, HTTPApiServer | HTTPKubelet):
-                    stack.push_async_callback(client.close)
+            stack.push_async_callback(self._chosen.close)
             await self._listen(stack)
             self._start_loops()
             stack.push_async_callback(self.loops.stop)
@@ -297,22 +260,17 @@ class Agent:
         self.loops.start("reconcile", self._reconcile)
         self.loops.start("watchdog", self._watchdog)
         self.loops.start("healing", lambda: heal(self.owner.admitting, self._reconnect))
-        if self._api is not None and self._api_source is not None:
-            self.loops.start("apiServer", self._api_source.run)
-            if self.refusals is not None:
-                self.refusals.start(self.loops)
-            if self.settings.events and not self.observe:
-                events = ApiEvents(self._api, self.node_name)
-                self.reporter.events = events
-                self.loops.start("events", events.run)
-        if self._kubelet_source is not None:
-            self.loops.start("kubelet", self._kubelet_source.run)
+        for name, loop in self._chosen.loops():
+            self.loops.start(name, loop)
+        if self.refusals is not None:
+            self.refusals.start(self.loops)
+        if self._chosen.api is not None and self.settings.events and not self.observe:
+            events = ApiEvents(self._chosen.api, self.node_name)
+            self.reporter.events = events
+            self.loops.start("events", events.run)
         if self._stand_in is not None:
             stand_in = self._stand_in
             self.loops.start("podResources", lambda: stand_in.run(self.reporter.trouble))
-        if self._pods_api_source is not None:
-            self.loops.start("podsAPI", self._pods_api_source.run)
-            self.loops.start("podsAPI questions", self._pods_api_source.answer)
 
     async def _serve_runtime(self) -> None:
         """Wait for the sources' pods, as long as that makes sense, then serve the runtime: for ever, or until the
