@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -41,6 +42,7 @@ def main(seed: int | None, pods: int, count: int, first: int, folder: Path | Non
     if reason or programs is None:
         click.echo(f"prediction: {reason}; nothing compared", err=True)
         sys.exit(0 if skip_without else 2)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left running, nor its cgroups
     seed = secrets.randbelow(10**6) if seed is None else seed
     click.echo(f"prediction: seed {seed}, {pods} pods in each of {count} configurations")
     total: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
-from prediction.kubelet import RealKubelet
+from prediction.kubelet import RealKubelet, cgroup_version
 from prediction.model import FILES
 
 Json = dict[str, Any]
@@ -77,11 +77,13 @@ def admit(before: Before, pod: Json) -> Verdict | None:
 
 
 def inspect(kubelet: RealKubelet, pod: Json) -> Inspected:
-    """`podslice inspect POD --node cgroup=1`."""
+    """`podslice inspect POD --node cgroup=…`."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "pod.json")
         place.write_text(json.dumps(_bare(pod)))
-        page = json.loads(_run("inspect", str(place), "--node", "cgroup=1", *_on(kubelet), allowed=(0,)))["items"][0]
+        page = json.loads(
+            _run("inspect", str(place), "--node", f"cgroup={cgroup_version()}", *_on(kubelet), allowed=(0,))
+        )["items"][0]
     own = next(cgroup for cgroup in page["cgroups"] if cgroup["kind"] == "pod")
     scores = {cgroup["owner"]: cgroup["oomScoreAdj"] for cgroup in page["cgroups"] if cgroup["kind"] != "pod"}
     return Inspected(page["qos"]["qosClass"], own["files"], scores)

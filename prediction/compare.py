@@ -19,7 +19,10 @@ _NO_LIMIT = {"-1", "9223372036854771712", "9223372036854775807"}
 def in_order(state: bytes) -> object:
     """What a memory state file says, whatever the order of a container's blocks: a kubelet takes memory and huge pages
     from an unordered map. The checksum is of that order."""
-    content = json.loads(state) if state else {}
+    try:
+        content = json.loads(state)
+    except ValueError:
+        return state
     content.pop("checksum", None)
     return _sorted_blocks(content)
 

@@ -136,6 +136,7 @@ class Trial:
         pod = self._draw()
         name = pod["metadata"]["name"]
         self._step = f"create {name}"
+        soon(self._folders_are_gone, _PATIENCE)
         before = commands.Before.of(self._node.kubelet, self._node.pods())
         self._new_second()
         try:
@@ -163,6 +164,11 @@ class Trial:
         if not failed and refusal is None:
             self._compare_cgroups(stored)
         self._compare()
+
+    def _folders_are_gone(self) -> bool:
+        """A kubelet removes the folder of a pod that is gone a few seconds after the pod."""
+        there = {entry.name for entry in (self._node.kubelet.folder / "pods").iterdir()}
+        return there <= {pod["metadata"]["uid"] for pod in self._node.pods()}
 
     def _delete(self) -> None:
         name = self._any()
