@@ -8,8 +8,11 @@ configuration, and somebody who is not root runs the tool. Exit codes: 0 all wel
 from __future__ import annotations
 
 import argparse
+import fcntl
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,10 +25,13 @@ from release.archives import ROOT, ReleaseError, epoch
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "podslice-image"
 SUITE = "trixie"
-PACKAGES = "python3-venv,ca-certificates"
+PACKAGES = "python3-venv,ca-certificates,libstdc++6"  # the last for gRPC
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 """Those of the host count while packages are fetched, so that a build behind a proxy with its own works."""
 _UNNEEDED = ("doc", "info", "locale", "man")
+_BY_DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
+_MOST_IMAGES = 40
+"""Of the cache, what earlier builds left included; about eight builds."""
 
 
 class Built(NamedTuple):
@@ -63,14 +69,14 @@ def run(*command: str, **environment: str) -> str:
     except FileNotFoundError:
         raise ReleaseError(f"{command[0]} is not installed (Debian: apt-get install buildah crun mmdebstrap)") from None
     if ran.returncode:
-        last = (ran.stderr or ran.stdout).strip().splitlines()[-1:] or ["no output"]
-        raise ReleaseError(f"{command[0]} ended with {ran.returncode}: {last[0]}")
+        said = [line for line in (ran.stderr or ran.stdout).splitlines() if line and "exit status" not in line]
+        raise ReleaseError(f"{command[0]} ended with {ran.returncode}: {said[-1] if said else 'no output'}")
     return ran.stdout.strip()
 
 
 def debian_base(buildah: Buildah, suite: str = SUITE) -> str:
     """The name, with digest, of a base made of Debian's packages: Python and what it needs; made once."""
-    name = f"localhost/podslice-base:{suite}"
+    name = f"localhost/podslice-base:{suite}-{hashlib.sha256(PACKAGES.encode()).hexdigest()[:8]}"
     if not buildah.digest(name):
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder, "base.tar")
@@ -87,15 +93,26 @@ def debian_base(buildah: Buildah, suite: str = SUITE) -> str:
 
 def build(out: Path, base: str = "", *, root: Path = ROOT, cache: Path = CACHE) -> Built:
     """Build the image of a checkout on a base, try it, and write the archive. Raises `ReleaseError`."""
+    if base and not _BY_DIGEST.fullmatch(base):
+        raise ReleaseError(f"{base} is whatever it points to today; name the base by its digest: NAME@sha256:…")
     cache.mkdir(parents=True, exist_ok=True)
-    buildah = Buildah(cache)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        buildah = Buildah(cache)
+        built = _build(buildah, out, base or debian_base(buildah), root)
+        if len(buildah("images", "--all", "--quiet").split()) > _MOST_IMAGES:
+            buildah("rmi", "--prune", "--force")
+    return built
+
+
+def _build(buildah: Buildah, out: Path, base: str, root: Path) -> Built:
     container_files = root / "deploy" / "container"
     name = f"localhost/podslice:{version(root)}"
     trust = [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro"] if CERTIFICATES.exists() else []
     image = buildah(
         "build", "--quiet", "--isolation=chroot", "--layers", f"--timestamp={epoch(root)}", *trust,
         f"--file={container_files / 'Containerfile'}", f"--ignorefile={container_files / 'containerignore'}",
-        f"--build-arg=BASE_IMAGE={base or debian_base(buildah)}", f"--tag={name}", str(root),
+        f"--build-arg=BASE_IMAGE={base}", f"--tag={name}", str(root),
     )  # fmt: skip
     tried = try_image(buildah, image, root / "deploy" / "agent.yaml")
     partial = out.with_suffix(".part")
@@ -114,6 +131,13 @@ def archive_digest(archive: Path) -> str:
     return str(image["digest"])
 
 
+_IMPORT_ALL = """
+import importlib, pkgutil, podslice.agent
+found = pkgutil.walk_packages(podslice.agent.__path__, "podslice.agent.")
+print(len([importlib.import_module(module.name) for module in found]), "modules of the agent")
+"""
+
+
 def try_image(buildah: Buildah, image: str, configuration: Path) -> str:
     """Run what a node would run first, and say in one line what answered. Raises `ReleaseError`."""
     container = buildah("from", "--quiet", image)
@@ -122,8 +146,10 @@ def try_image(buildah: Buildah, image: str, configuration: Path) -> str:
         start = ("run", "--isolation=chroot")
         command = ("podslice", "agent", "--config", "/etc/podslice/agent.yaml", "--check-config")
         checked = buildah(*start, f"--volume={inside}", container, "--", *command).splitlines()[0]
-        who = buildah(*start, "--user=65534:65534", container, "--", "podslice", "--version")
-        return f"{who}; {checked}"
+        nobody = (*start, "--user=65534:65534", container, "--")
+        who = buildah(*nobody, "podslice", "--version")
+        imported = buildah(*nobody, "python3", "-c", _IMPORT_ALL)
+        return f"{who}; {checked}; {imported}"
     finally:
         buildah("rm", container)
 

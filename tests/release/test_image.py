@@ -57,10 +57,12 @@ def test_failures_are_one_line(
     with pytest.raises(ReleaseError, match="sh ended with 3: told so"):
         run("sh", "-c", "echo told so >&2; exit 3")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
     with pytest.raises(ReleaseError, match="buildah is not installed"):
         Buildah(tmp_path).digest("localhost/podslice:1")
     out = tmp_path / "out.tar"
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
     assert main(["--base", "python@sha256:" + "0" * 64, "--out", str(out)]) == 1
     assert capsys.readouterr().err.startswith("image: buildah is not installed")
+    assert main(["--base", "python:3.12-slim", "--out", str(out)]) == 1
+    assert "name the base by its digest" in capsys.readouterr().err
     assert not out.exists()
