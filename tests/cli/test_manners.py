@@ -184,6 +184,8 @@ def test_sentences_are_broken() -> None:
     text = "one two three four\n  five 0-1,192-193 six\nseven"
     assert wrapped(text, 14) == "one two three\n  four\n  five\n    0-1,192-193\n    six\nseven"
     assert wrapped(text, None) == text
+    assert wrapped("\x1b[31mone two\x1b[0m three", 13) == "\x1b[31mone two\x1b[0m three"
+    assert wrapped("\x1b[31mone two\x1b[0m three", 12) == "\x1b[31mone two\x1b[0m\n  three"
 
 
 def test_full_disk_and_closed_pipe() -> None:

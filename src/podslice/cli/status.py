@@ -10,7 +10,7 @@ import msgspec
 
 from podslice.agent.asking import read_status
 from podslice.agent.status import AgentStatus, PodReport, RejectedPod, waiting_text
-from podslice.cli.output import OUTPUT, coloured, emit
+from podslice.cli.output import OUTPUT, coloured, emit, prose_width
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo, style
 
@@ -51,6 +51,7 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
     if output not in ("table", "wide"):
         emit(status, output)
         return
+    from podslice.render.prose import wrapped
     from podslice.render.table import print_table
 
     echo(_headline(status))
@@ -59,7 +60,7 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
     for warning in status.warnings:
         echo(style(f"warning: {warning}", fg="yellow"))
     pools = {} if status.pools is None else msgspec.structs.asdict(status.pools)
-    echo(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()) + "\n")
+    echo(wrapped(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()), prose_width()) + "\n")
     wide = output == "wide"
     rows = [row for pod in status.pods for row in _rows(pod, wide=wide)]
     more = ["POD UID", "CONTAINER ID", "CGROUP"] * wide

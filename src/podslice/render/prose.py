@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import textwrap
 
 _HANGING = 2
 _PARTS = re.compile(r"[^ ,]*[ ,]+|[^ ,]+$")
+_WORDS = re.compile(r"\S+\s*")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -16,12 +16,15 @@ def wrapped(text: str, width: int | None) -> str:
 
 
 def _broken(line: str, width: int) -> str:
-    if _columns(line) <= width:
-        return line
-    indent = " " * (len(line) - len(line.lstrip()) + _HANGING)
-    return textwrap.fill(
-        line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
-    )
+    """Broken between words; what colours them takes no room."""
+    lead = " " * (len(line) - len(line.lstrip()))
+    lines, current = [], lead
+    for word in _WORDS.findall(line):
+        if current.strip() and _columns(current) + _columns(word.rstrip()) > width:
+            lines.append(current.rstrip())
+            current = lead + " " * _HANGING
+        current += word
+    return "\n".join((*lines, current.rstrip()))
 
 
 def counted(number: int, noun: str) -> str:

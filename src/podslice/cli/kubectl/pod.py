@@ -95,7 +95,9 @@ def _refusals(placement: PodPlacement) -> list[str]:
     texts = []
     for refusal in placement.refusals:
         who = f" {refusal.container}" if refusal.container else ""
-        lines = [style(f"refused{who}", fg="red") + f": {refusal.reason}: {refusal.message}", refusal.why]
+        said = refusal.reason == placement.reason and refusal.message in placement.message
+        head = "the node's agent says why" if said and refusal.why else f"{refusal.reason}: {refusal.message}"
+        lines = [style(f"refused{who}", fg="red") + f": {head}", refusal.why]
         lines.append(waiting_text(refusal.waits_for) if refusal.waits_for else "")
         lines.append(f"What would help: {refusal.fix}" if refusal.fix else "")
         texts.append("\n  ".join(filter(None, lines)))
