@@ -158,6 +158,14 @@ REFUSED = [
         id="a claim taken as a whole and by request",
     ),
     pytest.param(
+        pod(
+            {"claims": [{"name": "x", "request": "a"}, {"name": "x", "request": "b"}, {"name": "x"}]},
+            resourceClaims=[{"name": "x"}],
+        ),
+        [f'{C}.claims[2]: Duplicate value: "x"'] * 2,
+        id="a claim taken by two requests and as a whole",
+    ),
+    pytest.param(
         pod({"claims": [{}]}, resourceClaims=[{"name": "y"}, {"name": "y"}, {}]),
         [
             f"{C}.claims[0]: Required value",

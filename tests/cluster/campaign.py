@@ -36,6 +36,7 @@ from tests.cluster.rules import (
     server_says_with_quota,
     with_quota,
 )
+from tests.cluster.updates import podslice_says_of_update, server_says_of_update
 
 Gates = Mapping[str, bool]
 PODS_A_RULE = 20
@@ -149,6 +150,25 @@ def resizes(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
     return report
 
 
+def updates(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
+    """Ordinary updates of pods that exist."""
+    _runtime_class(api)
+    draw, gates, report = ResizeDraw(seed, rare=2.0), gates_of(overrides), Report()
+    namespace = f"update-{seed}"
+    prepare_namespace(api, namespace)
+    while sum(report.counts.values()) < pods:
+        made = api.ask("POST", f"/api/v1/namespaces/{namespace}/pods", draw.pod(f"p{sum(report.counts.values())}"))
+        if made.code != 201:
+            continue
+        old = made.body
+        for _ in range(RESIZES_A_POD):
+            new = draw.update(old)
+            answer = server_says_of_update(api, new)
+            ours = podslice_says_of_update(new, old, gates)
+            report.add(Case([old["spec"], new["spec"]], answer.verdict, differences(answer, ours)))
+    return report
+
+
 def _runtime_class(api: Api) -> None:
     answer = api.ask("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
     if answer.code not in (201, 409):
@@ -160,6 +180,7 @@ SUITES: dict[str, Callable[[Api, int, int, Gates], Report]] = {
     "limits": limit_ranges,
     "quota": quotas,
     "resize": resizes,
+    "update": updates,
 }
 
 

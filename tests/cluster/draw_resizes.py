@@ -39,6 +39,17 @@ class ResizeDraw(Draw):
             self._other_change(spec)
         return new
 
+    def update(self, pod: Json) -> Json:
+        """An ordinary update: mostly one change, allowed or not, now and then several."""
+        new = copy.deepcopy(pod)
+        while True:
+            if self.chance(0.75):
+                self._other_change(new["spec"])
+            else:
+                new = self.resize(new)
+            if self.chance(0.8):
+                return new
+
     def _amounts(self, owner: Json) -> None:
         resources = owner.setdefault("resources", {}) or {}
         owner["resources"] = resources
@@ -66,6 +77,8 @@ class ResizeDraw(Draw):
 
     def _other_change(self, spec: Json) -> None:
         containers = self.one_of([spec["containers"], spec.get("initContainers") or spec["containers"]])
+        if not containers:
+            return
         container = self.one_of(containers)
         what = self.one(("name", "image", "remove", "add", "swap", "policy", "deadline", "pod", "drop"))
         if what == "name":

@@ -115,6 +115,14 @@ def test_written_and_becomes() -> None:
     assert rows["a", "cpu"].path == "spec.containers[0].resources"
 
 
+def test_validated_before_it_is_read_back() -> None:
+    """What a LimitRange gives a container is not yet in the pod's own request when the pod is validated."""
+    spec = {"resources": {"limits": {"hugepages-1Gi": "1Gi"}}, "containers": [{"name": "a"}]}
+    limits = limit_range_from_dict({"spec": {"limits": [{"type": "Container", "min": {"cpu": "0"}}]}})
+    shown = page(spec, limit_ranges=[limits])
+    assert shown.errors == ("spec.resources: Forbidden: HugePages require cpu or memory",)
+
+
 def test_sums_beyond_64_bits() -> None:
     """An amount that is filled in and too large is shown as it is read back."""
     large = {"resources": {"requests": {"memory": "7Ei"}}}

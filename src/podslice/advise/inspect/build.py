@@ -49,8 +49,10 @@ def inspect_pod(
     view = view or KnownNode()
     stages = _stages(pod, gates, limit_ranges)
     live = is_live(pod)
-    prepared = stages.final if live or pod.status.qos_class else prepare_for_create(stages.final, gates)
-    errors = validate_pod(prepared, gates) if live else validate_create(prepared, gates)
+    kept = live or pod.status.qos_class
+    prepared = stages.final if kept else prepare_for_create(stages.final, gates)
+    checked = stages.final if kept else _checked(stages, gates, limit_ranges)
+    errors = validate_pod(checked, gates) if live else validate_create(checked, gates)
     placement, owners = _placed(prepared, node) if node is not None else (None, _NOBODY)
     return Page(
         kind=kind,
@@ -58,8 +60,8 @@ def inspect_pod(
         name=pod.metadata.name,
         amounts=written.amounts(_as_stored(stages), data),
         errors=tuple(sorted(str(error) for error in errors)),
-        warnings=tuple(create_warnings(prepared)),
-        refusals=_refusals(prepared, gates, limit_ranges),
+        warnings=tuple(create_warnings(checked)),
+        refusals=_refusals(checked, gates, limit_ranges),
         remarks=remarks(pod, prepared, gates, quirks, view),
         qos=qos(stages.final, gates),
         effective=effective(prepared, gates, pod, _pod_defaults(limit_ranges)),
@@ -77,6 +79,11 @@ def _stages(pod: Pod, gates: Gates, limit_ranges: Sequence[LimitRange]) -> writt
     if pod.spec.resources is not None and not gates["PodLevelResources"]:
         final = msgspec.structs.replace(final, spec=msgspec.structs.replace(final.spec, resources=None))
     return written.Stages(pod, defaulted, final)
+
+
+def _checked(stages: written.Stages, gates: Gates, limit_ranges: Sequence[LimitRange]) -> Pod:
+    """What is validated when the pod is created: before it is read back."""
+    return prepare_for_create(apply_defaults(stages.defaulted, limit_ranges, gates), gates)
 
 
 def _as_stored(stages: written.Stages) -> written.Stages:

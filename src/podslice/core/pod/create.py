@@ -51,7 +51,7 @@ def _stored_requirements(resources: ResourceRequirements) -> ResourceRequirement
     return ResourceRequirements(
         requests=_stored_list(resources.requests),
         limits=_stored_list(resources.limits),
-        claims=resources.claims or None,
+        claims=[{name: value for name, value in claim.items() if value} for claim in resources.claims or ()] or None,
     )
 
 

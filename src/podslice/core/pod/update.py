@@ -74,13 +74,13 @@ def _change_errors(new: Pod, old: Pod) -> list[FieldError]:
 
 
 def _count_errors(new: Pod, old: Pod) -> list[FieldError]:
+    """The first list that is shorter or longer."""
     text = "pod updates may not add or remove containers"
-    errors = []
     if len(new.spec.containers) != len(old.spec.containers):
-        errors.append(forbidden("spec.containers", text))
+        return [forbidden("spec.containers", text)]
     if len(new.spec.init_containers) != len(old.spec.init_containers):
-        errors.append(forbidden("spec.initContainers", text))
-    return errors
+        return [forbidden("spec.initContainers", text)]
+    return []
 
 
 def _deadline_errors(new: int | None, old: int | None) -> list[FieldError]:

@@ -37,13 +37,15 @@ def claim_errors(resources: ResourceRequirements, path: str, names: Collection[s
         if not name:
             yield required(here)
             continue
-        if (name, "") in seen or (not request and any(taken == name for taken, _ in seen)):
+        if (name, "") in seen:
             yield duplicate(here, name)
         elif request:
             for problem in label_problems(request):
                 yield invalid(f"{here}.request", request, problem)
             if (name, request) in seen:
                 yield duplicate(here, f"{name}/{request}")
+        else:
+            yield from (duplicate(here, name) for taken, _ in seen if taken == name)
         seen.add((name, request))
         if name not in known:
             yield not_found(here, name, f"{_AMONG}: {', '.join(known)}" if known else f"{_AMONG} which is empty")
