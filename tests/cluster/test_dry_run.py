@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from e2e.controlplane import Api
 
-from tests.cluster.campaign import Report, dry_runs, limit_ranges, quotas, resizes
+from tests.cluster.campaign import Report, dry_runs, limit_ranges, quotas, resizes, updates
 from tests.cluster.compare import Said, differences
 
 SEED = 20
@@ -44,6 +44,13 @@ def test_resizes_agree(admin: Api) -> None:
     nothing_differs(report)
     for verdict in ("accepted", "invalid", "forbidden"):
         assert report.counts[f"{verdict}, same"] > 10, report.counts
+
+
+def test_updates_agree(admin: Api) -> None:
+    """Ordinary updates of stored pods are refused with the same errors."""
+    report = updates(admin, 200, SEED, {})
+    nothing_differs(report)
+    assert min(report.counts[f"{verdict}, same"] for verdict in ("accepted", "invalid")) > 10, report.counts
 
 
 def test_differences_are_found() -> None:
