@@ -30,6 +30,7 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 """Those of the host count while packages are fetched, so that a build behind a proxy with its own works."""
 _UNNEEDED = ("doc", "info", "locale", "man")
 _BY_DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
+_NO_REASON = re.compile(r"exit(ed with)? status")
 _MOST_IMAGES = 40
 """Of the cache, what earlier builds left included; about eight builds."""
 
@@ -69,7 +70,7 @@ def run(*command: str, **environment: str) -> str:
     except FileNotFoundError:
         raise ReleaseError(f"{command[0]} is not installed (Debian: apt-get install buildah crun mmdebstrap)") from None
     if ran.returncode:
-        said = [line for line in (ran.stderr or ran.stdout).splitlines() if line and "exit status" not in line]
+        said = [line for line in (ran.stderr or ran.stdout).splitlines() if line and not _NO_REASON.search(line)]
         raise ReleaseError(f"{command[0]} ended with {ran.returncode}: {said[-1] if said else 'no output'}")
     return ran.stdout.strip()
 

@@ -269,7 +269,7 @@ class Owner:
 
     def run_pod(self, sandbox: str, identity: Identity, found: Found) -> None:
         """A sandbox is about to be created. It always may: a pod the node does not take holds nothing, and its
-        containers are refused (a refused sandbox harms containerd, see docs/agent.md)."""
+        containers are refused (a refused sandbox harms containerd, see docs/agent-behaviour.md)."""
         pod = self.pods.setdefault(identity.uid, PodRecord(identity))
         pod.identity = identity
         pod.sandboxes.add(sandbox)
