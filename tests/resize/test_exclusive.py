@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from podslice import InputError, KubeletConfig, Node
+from podslice import InputError, KubeletConfig, Node, Pod
 from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.core.decide import restart
 from podslice.core.decision import ResizeDecision
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.values.cpuset import format_bits
@@ -181,3 +182,87 @@ def test_a_kubelet_has_no_policy() -> None:
     with pytest.raises(InputError, match="a kubelet has no such policy"):
         node(profile="kubelet-1.36")
     assert node(ExclusiveResize(), profile="kubelet-1.36").pods == ()
+
+
+def pod_node(resize: ExclusiveResize = ELASTIC) -> Node:
+    """As `node`, where pods with pod-level resources get a bubble."""
+    settings = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0-1",
+        topology_manager_policy="restricted",
+        topology_manager_scope="pod",
+        feature_gates={"PodLevelResourceManagers": True},
+    )
+    return Node(MACHINE, settings, policy=PodslicePolicy(resize=resize))
+
+
+def budget(cpu: str, slice_: str) -> Pod:
+    """A pod with a budget, one container with a slice of its own, and one that shares the rest."""
+    amounts = {"cpu": cpu, "memory": "2Gi"}
+    return pod(guaranteed(slice_, "1Gi"), {}, pod_level={"requests": amounts, "limits": dict(amounts)})
+
+
+def shown(here: Node) -> tuple[str, ...]:
+    cpu = here.state.cpu
+    return format_bits(cpu.bubbles["uid-p"]), held(here), held(here, container="c1")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        pytest.param([("10", "4")], ("2-11", "2-5", "6-11"), id="all-new-is-shared"),
+        pytest.param([("8", "6")], ("2-9", "2-7", "8-9"), id="a-slice-grows-in-it"),
+        pytest.param([("12", "4"), ("8", "4")], ("2-9", "2-5", "6-9"), id="back-to-the-promise"),
+        pytest.param([("12", "10"), ("12", "4")], ("2-13", "2-5", "6-13"), id="a-slice-gives-back"),
+        pytest.param([("12", "6"), ("10", "8")], ("2-11", "2-9", "10-11"), id="shrinks-while-a-slice-grows"),
+        pytest.param([("20", "4")], ("2-21", "2-5", "6-21"), id="more-than-a-node"),
+    ],
+)
+def test_pods_as_a_whole(sizes: list[tuple[str, str]], expected: tuple[str, ...]) -> None:
+    """A pod's bubble, its slices and its shared pool are resized together; promised CPUs stay."""
+    here = pod_node()
+    here.admit(budget("8", "4"))
+    assert shown(here) == ("2-9", "2-5", "6-9")
+    for cpu, own in sizes:
+        decision = here.resize(budget(cpu, own))
+        assert (decision.outcome, decision.message) == ("Allocated", "")
+    assert shown(here) == expected
+    assert here.state.cpu.default == here.topology.all_cpus & ~here.state.cpu.bubbles["uid-p"]
+    files = dict(here.files)
+    again = Node.of(here.rules, restart(here.rules, here.state).state)
+    assert shown(again) == expected
+    now, then = again.state.cpu, here.state.cpu
+    assert (now.assignments, now.loans, now.bubble_loans) == (then.assignments, then.loans, then.bubble_loans)
+    assert dict(again.files) == files
+
+
+@pytest.mark.parametrize(
+    ("cpu", "own", "detail", "message"),
+    [
+        ("8", "8", "empty_pod_pool", "leaving no cpus for shared containers"),
+        ("6", "4", "below_baseline", "cannot take exclusive CPUs below the 8 promised at admission (2-9)"),
+        ("8", "2", "below_baseline", "cannot take exclusive CPUs below the 4 promised at admission (2-5)"),
+        ("8500m", "4", "eligibility_change", "resize would move the pod between shared and exclusive CPUs"),
+    ],
+)
+def test_never_for_a_pod(cpu: str, own: str, detail: str, message: str) -> None:
+    """What a pod as a whole can never be given is Infeasible, and changes no byte."""
+    here = pod_node()
+    here.admit(budget("8", "4"))
+    before = here.files
+    decision = here.resize(budget(cpu, own))
+    assert (decision.outcome, decision.detail) == ("Infeasible", detail)
+    assert message in decision.message
+    assert here.files == before
+
+
+def test_a_pod_below_its_promise() -> None:
+    """With the policy's leave a pod gives up promised CPUs as well."""
+    here = pod_node(ALLOW)
+    here.admit(budget("8", "4"))
+    assert here.resize(budget("4", "2")).outcome == "Allocated"
+    assert shown(here) == ("2-5", "2-3", "4-5")
+    assert here.resize(budget("6", "2500m")).outcome == "Allocated"
+    assert shown(here) == ("2-7", "2-7", "2-7")
+    assert here.resize(budget("6", "4")).outcome == "Allocated"
+    assert shown(here) == ("2-7", "2-5", "6-7")

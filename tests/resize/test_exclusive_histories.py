@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from podslice import Node, Pod, StartError
+from podslice import InputError, Node, Pod, StartError
 from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
 from podslice.core.pod.spec import ResourceRequirements, map_containers
+from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import union
 from podslice.core.values.quantity import Quantity
 from tests.explain.random_nodes import random_config, random_machine, random_pod
 
 SIZES = ["1", "2", "2", "3", "4", "4", "5", "6", "8", "10", "500m", "2500m"]
+
+BUDGETS = ["4", "5", "6", "6", "8", "8", "10", "12", "7500m"]
 
 
 def random_node(random: Random) -> Node | None:
@@ -25,7 +28,7 @@ def random_node(random: Random) -> Node | None:
         eligibility_change=random.choice(["infeasible", "allow"]),
         misfit=random.choice(["deferred", "deferred", "infeasible"]),
     )
-    config = replace(random_config(random), feature_gates={})
+    config = random_config(random)
     try:
         return Node(
             random_machine(random), config, predicates=random.random() < 0.5, policy=PodslicePolicy(resize=resize)
@@ -45,6 +48,9 @@ def other_sizes(random: Random, pod: Pod) -> Pod:
         return replace(container, resources=ResourceRequirements(amounts, amounts))
 
     spec = map_containers(pod.spec, change)
+    if spec.resources is not None and random.random() < 0.7:
+        amounts = (spec.resources.requests or {}) | {"cpu": Quantity.parse(random.choice(BUDGETS))}
+        spec = replace(spec, resources=ResourceRequirements(amounts, amounts))
     kept = tuple(
         new if new.restart_policy == "Always" else old
         for new, old in zip(spec.init_containers, pod.spec.init_containers, strict=True)
@@ -58,13 +64,23 @@ def check(node: Node) -> None:
     owned = 0
     for uid, pod in node.state.pods.items():
         sets = cpu.assignments.get(uid, {})
-        long_lived = [sets[one.name] for one in pod.containers if one.name in sets and not one.plain_init]
+        bubble = cpu.bubbles.get(uid)
+        long_lived = [
+            sets[one.name] for one in pod.containers if one.name in sets and one.exclusive_cpus and not one.plain_init
+        ]
         assert sum(map(int.bit_count, long_lived)) == union(long_lived).bit_count()
-        assert not owned & union(sets.values())
-        owned |= union(sets.values())
+        own = union(sets.values()) if bubble is None else bubble
+        assert not owned & own
+        owned |= own
+        if bubble is not None:
+            assert bubble.bit_count() == pod.cpus
+            assert union(sets.values()) & ~bubble == 0
+            assert cpu.promised_bubble(uid) & ~bubble == 0
         for one in pod.containers:
-            if not pod.ignored:
+            if not pod.ignored and (one.exclusive_cpus or bubble is None):
                 assert (cpu.assignment(uid, one.name) or 0).bit_count() == one.exclusive_cpus
+            elif bubble is not None and not one.init:
+                assert cpu.assignment(uid, one.name) == bubble & ~union(long_lived)
             assert cpu.promised(uid, one.name) & ~(cpu.assignment(uid, one.name) or 0) == 0
     assert cpu.default & owned == 0
     strict = node.kubelet.manager.cpu.options.strict_cpu_reservation
@@ -82,8 +98,7 @@ def test_lives(seed: int) -> None:
     for step in range(40):
         action = random.random()
         if action < 0.35 or not node.pods:
-            pod = random_pod(random, f"p{step}", gpus=False)
-            node.admit(replace(pod, spec=replace(pod.spec, resources=None)))
+            node.admit(random_pod(random, f"p{step}", gpus=False))
         elif action < 0.45:
             node.remove(random.choice(node.pods))
         elif action < 0.55:
@@ -92,21 +107,30 @@ def test_lives(seed: int) -> None:
             uid = random.choice(node.pods)
             before, files = node.state.cpu, node.files
             desired = other_sizes(random, node.state.pods[uid].spec)
-            decision = node.resize(desired)
+            try:
+                decision = node.resize(desired)
+            except InputError:
+                continue
             granted = decision.outcome == "Allocated" or any(one.outcome == "Allocated" for one in decision.others)
             if not granted:
                 assert node.files == files
                 assert node.state.cpu == before
             elif decision.outcome == "Allocated":
-                compare(node, uid, before.assignments.get(uid, {}))
+                compare(node, uid, before)
         check(node)
     for uid in node.pods:
         node.remove(uid)
-    assert node.state.cpu.loans == {}
+    assert (node.state.cpu.loans, node.state.cpu.bubble_loans) == ({}, {})
     assert node.state.cpu.assignments == {}
 
 
-def compare(node: Node, uid: str, before: dict[str, int]) -> None:
-    for name, now in node.state.cpu.assignments.get(uid, {}).items():
-        was = before.get(name, 0)
-        assert now & was in (now, was)
+def compare(node: Node, uid: str, before: CPUState) -> None:
+    """What grew has all it had, what shrank has nothing new; the pod's shared pool may do both."""
+    now, bubble = node.state.cpu, before.bubbles.get(uid)
+    if bubble is not None:
+        assert now.bubbles[uid] & bubble in (now.bubbles[uid], bubble)
+    pools = bubble is not None
+    for one in node.state.pods[uid].containers:
+        had, has = before.assignment(uid, one.name) or 0, now.assignment(uid, one.name) or 0
+        if not one.plain_init and not pools:
+            assert had & has in (had, has)

@@ -7,14 +7,19 @@ import pytest
 
 from podslice import Node
 from podslice.core.decide import restart
-from podslice.core.values.cpuset import parse_bits
-from podslice.statefiles.formats.policy_state import encode, loans_in
+from podslice.core.state.model import CPUState, Loans
+from podslice.core.values.cpuset import Bits, parse_bits
+from podslice.statefiles.formats.policy_state import encode, with_loans
 from podslice.statefiles.names import POLICY_STATE_FILE
 from tests.resize.test_exclusive import node, one, resized
 
 HELD = {"u1": {"c": parse_bits("2-7")}}
 DATA = '{"version":1,"bootId":"","originals":{"u1":{"c":"2-5"}}}'
 FILE = msgspec.json.encode({"data": DATA, "checksum": 3053661560})
+
+
+def loans_in(data: bytes | None, assignments: dict[str, dict[str, Bits]]) -> Loans:
+    return with_loans(CPUState(assignments=assignments), data).loans
 
 
 def test_the_specified_bytes() -> None:

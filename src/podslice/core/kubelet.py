@@ -53,7 +53,7 @@ from podslice.core.scheduling.predicates import (
     general_predicates,
     pod_on_node,
 )
-from podslice.core.state.model import Loans
+from podslice.core.state.model import FiledLoans
 from podslice.core.state.tables import drop, put_in
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView, view_of
@@ -91,7 +91,7 @@ class Kept(msgspec.Struct, frozen=True):
     cpu: CPUContent | None
     memory: MemoryContent | None
     device: DeviceFile | None
-    loans: Loans
+    loans: FiledLoans
     view: tuple[tuple[object, ...], NodeView] | None
 
 
@@ -326,7 +326,7 @@ class Kubelet:
         context.activate(admission)
         try:
             self._refuse_overflow(admission)
-            manager.cpu.shrink(admission)
+            manager.cpu.shrink(admission, stays or admission)
             manager.topology.admit(admission)
             if there is not None:
                 self._later_handlers(admission, there, seen or self._on_node(admission))
@@ -468,6 +468,7 @@ class Kubelet:
             admission,
             {one.name: cpu.state.promised(admission.uid, one.name) for one in allocated.containers},
             self.policy.resize,
+            bubble=cpu.state.promised_bubble(admission.uid) if admission.uid in cpu.state.bubbles else None,
             core_size=cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1,
         )
         if verdict is not None:

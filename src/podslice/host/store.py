@@ -14,16 +14,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.decision import Decision
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
+from podslice.core.decision import Decision, ResizeDecision
 from podslice.core.errors import PodsliceError, StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.managers.container import STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
+from podslice.core.state.model import Intent
 from podslice.core.values.golang import quote
 from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
-from podslice.statefiles.names import NODE_STATE_FILES, place_of
+from podslice.statefiles.formats import policy_state
+from podslice.statefiles.names import NODE_STATE_FILES, POLICY_STATE_FILE, place_of
 
 
 class StateWriteError(PodsliceError):
@@ -52,6 +55,7 @@ class NodeStore:
         files: FileOperations | None = None,
         accept: Callable[[Node], None] = lambda node: None,
         predicates: bool = True,
+        policy: PodslicePolicy = NO_POLICY,
     ) -> None:
         self.directory = Path(directory)
         self._operations = files or RealFiles()
@@ -61,10 +65,14 @@ class NodeStore:
         found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
         try:
-            self.node = Node(machine, config, profile=profile, devices=devices, files=found, predicates=predicates)
+            self.node = Node(
+                machine, config, profile=profile, devices=devices, files=found, predicates=predicates, policy=policy
+            )
         except StartError as error:
             file = STATE_FILE_OF_STAGE.get(error.stage)
             raise error if file is None else error.but(path=quote(str(self._path(file)))) from None
+        running = list(running)
+        self.node.settle_resizes(policy_state.intents_in(found.get(POLICY_STATE_FILE)), running)
         self.refused = self.node.readmit(running)
         accept(self.node)
         self._save()
@@ -75,6 +83,28 @@ class NodeStore:
         decision = self.node.admit(pod)
         try:
             self._save()
+        except OSError as error:
+            self.node.state = before
+            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
+        return decision
+
+    def resize(self, pod: Pod) -> ResizeDecision:
+        """As `Node.resize`, written before it is told, with other pods' resizes that are granted in the same pass.
+        Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged.
+
+        A process that is killed before the next decision starts with what `running` says was granted, be it the old
+        size or the new one.
+        """
+        before = self.node.state
+        decision = self.node.resize(pod)
+        after = self.node.state
+        granted = [one.uid for one in (decision, *decision.others) if one.outcome == "Allocated"]
+        intents = {uid: Intent(before.cpu.of_pod(uid), after.cpu.of_pod(uid)) for uid in granted}
+        intents = {uid: one for uid, one in intents.items() if one.before != one.after}
+        try:
+            if intents:
+                self._write(POLICY_STATE_FILE, policy_state.encode(after.cpu, intents))
+            self._save(ended=not intents)
         except OSError as error:
             self.node.state = before
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
@@ -98,10 +128,18 @@ class NodeStore:
         """Where a kubelet with this directory as its root keeps the file."""
         return self.directory / place_of(name)
 
-    def _save(self) -> None:
+    def _save(self, *, ended: bool = True) -> None:
+        """Write what changed; the policy's file last, and not before the resizes in it have `ended`."""
         for name, data in self.node.manager_files.items():
-            if self._written.get(name) != data:
-                path = self._path(name)
-                path.parent.mkdir(mode=0o750, exist_ok=True)
-                write_atomically(path, data, self._operations)
-                self._written[name] = data
+            if name != POLICY_STATE_FILE:
+                self._write(name, data)
+        cpu = self.node.state.cpu
+        if ended and (cpu.loans or cpu.bubble_loans or POLICY_STATE_FILE in self._written):
+            self._write(POLICY_STATE_FILE, policy_state.encode(cpu))
+
+    def _write(self, name: str, data: bytes) -> None:
+        if self._written.get(name) != data:
+            path = self._path(name)
+            path.parent.mkdir(mode=0o750, exist_ok=True)
+            write_atomically(path, data, self._operations)
+            self._written[name] = data

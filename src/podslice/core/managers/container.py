@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 
-from msgspec.structs import replace
-
 from podslice.core.allocate.picker import Picker
 from podslice.core.config import topology_options as topology_options
 from podslice.core.config.cpu_options import (
@@ -40,7 +38,7 @@ from podslice.core.managers.topology import TopologyManager
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
-from podslice.core.state.model import Loans
+from podslice.core.state.model import FiledLoans
 from podslice.core.state.tables import container_ids
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, format_bits
@@ -112,7 +110,7 @@ class ContainerManager:
     ) -> None:
         self.machine = machine
         self.policy = policy
-        self.filed_loans: Loans = {}
+        self.filed_loans: FiledLoans = {}, {}
         """What the policy's state file holds."""
         self.inventory = devices or DeviceInventory()
         self.config = config
@@ -129,7 +127,7 @@ class ContainerManager:
         made = cls.__new__(cls)
         made.machine, made.inventory, made.config = rules.machine, rules.inventory, rules.config
         made.quirks, made.reservation, made.restored = rules.quirks, rules.reservation, rules.restored
-        made.policy, made.filed_loans = rules.policy, {}
+        made.policy, made.filed_loans = rules.policy, ({}, {})
         context = made.context = NodeContext(rules.gates, rules.quirks, state.pods, state.leftovers)
         context.sources_ready = state.sources_ready
         device = made.device = DeviceManager(rules.machine_nodes, context, state.device)
@@ -309,8 +307,8 @@ class ContainerManager:
             finally:
                 files.update(self.changed_files())
         if self.elastic:
-            self.filed_loans = policy_state.loans_in(files.get(POLICY_STATE_FILE), cpu.state.assignments)
-            cpu.state = replace(cpu.state, loans=self.filed_loans)
+            cpu.state = policy_state.with_loans(cpu.state, files.get(POLICY_STATE_FILE))
+            self.filed_loans = cpu.state.loans, cpu.state.bubble_loans
         cpu.start(cpu.state, container_ids(containers))
         files.update(self.changed_files())
 
@@ -339,8 +337,8 @@ class ContainerManager:
             files |= _changed(MEMORY_STATE_FILE, self.memory_manager)
         if self.inventory:
             files |= _changed(DEVICE_STATE_FILE, self.device)
-        if self.elastic and self.cpu.state.loans != self.filed_loans:
-            self.filed_loans = self.cpu.state.loans
+        if self.elastic and (self.cpu.state.loans, self.cpu.state.bubble_loans) != self.filed_loans:
+            self.filed_loans = self.cpu.state.loans, self.cpu.state.bubble_loans
             files[POLICY_STATE_FILE] = policy_state.encode(self.cpu.state)
         return files
 

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from podslice.core.allocate import pod_level
 from podslice.core.allocate.cpu_distribute import Pick
-from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.allocate.picker import check_smt_alignment
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers import cpu_elastic
 from podslice.core.managers.context import (
     EXCLUSIVE,
     SHARED_POOL,
@@ -172,6 +172,11 @@ class CPUManager:
             bubble = self._running_bubble(pod)
             if bubble is not None:
                 return {"cpu": self._hints(bubble, 0, pod.cpus)}
+            held = self.state.bubbles.get(pod.uid, 0)
+            if held and self.rules.resizer is not None:
+                size = held.bit_count()
+                available = held if size == pod.cpus else self.assignable
+                return {"cpu": self._hints(available, 0 if size == pod.cpus else held, pod.cpus)}
             if self._runs(pod):
                 return None
             try:
@@ -232,9 +237,12 @@ class CPUManager:
         if self.rules.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
             self._check_smt(container.exclusive_cpus, reusable)
         if held is not None:
-            if self.rules.resizer is not None and held.bit_count() < container.exclusive_cpus:
-                return self._grow(self.rules.resizer, pod, container, affinity)
-            return held
+            resizer = self.rules.resizer
+            if resizer is None or held.bit_count() >= container.exclusive_cpus:
+                return held
+            free = self.assignable | reusable
+            self._become(cpu_elastic.grown(self.state, resizer, pod, container, free=free, affinity=affinity))
+            return self.state.assignments[pod.uid][container.name]
         cpus = self._pick(container.exclusive_cpus, affinity, reusable)
         self.state = self.state.give(pod.uid, container.name, cpus)
         if self.rules.pod_level:
@@ -254,37 +262,19 @@ class CPUManager:
         held = self.state.assignments.get(pod.uid, {})
         return reusable & ~union(held.get(one.name, 0) for one in pod.containers if not one.plain_init)
 
-    def _grow(self, resizer: ResizePicker, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
-        held, count = self.state.assignments[pod.uid][container.name], container.exclusive_cpus
-        try:
-            cpus = resizer.pick(held, self.assignable | self._reusable(pod), count, affinity.mask)
-        except AdmissionError:
-            if affinity.mask is None:
-                raise
-            cpus = resizer.pick(held, self.assignable | self._reusable(pod), count)
-        state = self.state.resize(pod.uid, container.name, cpus)
-        self._check_left(state.default)
-        self._count_release(-(self.state.default & ~state.default).bit_count())
-        self.state = state
-        return cpus
+    def shrink(self, pod: AdmissionPod, was: AdmissionPod) -> None:
+        """Take back what containers have beyond what the pod asks for now, where it asked for more. Raises
+        `AdmissionError`."""
+        if self.rules.resizer is not None:
+            self._become(cpu_elastic.shrunk(self.state, self.rules.resizer, pod, was))
 
-    def shrink(self, pod: AdmissionPod) -> None:
-        """Take back what containers have beyond what the pod asks for now; what was promised to them goes last."""
-        resizer = self.rules.resizer
-        if resizer is None or pod.managed:
-            return
-        for container in pod.containers:
-            held, count = self.state.assignment(pod.uid, container.name), container.exclusive_cpus
-            if held is None or held.bit_count() <= count:
-                continue
-            promised = self.state.promised(pod.uid, container.name)
-            anchor = promised if promised.bit_count() <= count else 0
-            kept = resizer.pick(anchor, held & ~anchor if anchor else promised, count)
-            state = self.state.resize(pod.uid, container.name, kept)
-            if not kept:
-                state = state.unassign(pod.uid, container.name)
-            self._count_release((state.default & ~self.state.default).bit_count())
-            self.state = state
+    def _become(self, state: CPUState) -> None:
+        """The state after a resize, with what is shared and owned counted."""
+        taken, freed = self.state.default & ~state.default, state.default & ~self.state.default
+        if taken:
+            self._check_left(state.default)
+        self._count_release(freed.bit_count() - taken.bit_count())
+        self.state = state
 
     def _check_smt(self, count: int, reusable: Bits) -> None:
         free = self.state.default & ~self.rules.reserved_physical
@@ -314,6 +304,12 @@ class CPUManager:
             return
         if self.context.leftovers:
             self.remove_stale()
+        if self.rules.resizer is not None and pod.uid in self.state.bubbles:
+            if self._running_bubble(pod) is None or not all(self.holds(pod, one) for one in pod.containers):
+                self._check_shared_pool(pod)
+                free, resizer = self.assignable, self.rules.resizer
+                self._become(cpu_elastic.regrown_bubble(self.state, resizer, pod, free=free, affinity=affinity))
+            return
         if not pod.cpus or self._runs(pod):
             return
         try:
@@ -494,7 +490,10 @@ class CPUManager:
         if not container.exclusive_cpus or not self.static:
             return True
         held = self.state.assignment(pod.uid, container.name)
-        return held is not None and (self.rules.resizer is None or held.bit_count() == container.exclusive_cpus)
+        if held is None or self.rules.resizer is None:
+            return held is not None
+        bubble = self.state.bubbles.get(pod.uid)
+        return held.bit_count() == container.exclusive_cpus and (bubble is None or bubble.bit_count() == pod.cpus)
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
         """Whose CPUs a container runs on."""

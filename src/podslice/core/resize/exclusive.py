@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from podslice.core.allocate.picker import check_smt_alignment
+from podslice.core.allocate.pod_level import check_shared_pool
 from podslice.core.config.policy import ExclusiveResize
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.quirks import PODSLICE
 from podslice.core.resize.allocation import INFEASIBLE, ResizeVerdict
 from podslice.core.values.cpuset import Bits, format_bits
 
 _MOVES = ResizeVerdict(
     INFEASIBLE, "resize would move the container between shared and exclusive CPUs", "eligibility_change"
+)
+_POD_MOVES = ResizeVerdict(
+    INFEASIBLE, "resize would move the pod between shared and exclusive CPUs", "eligibility_change"
 )
 
 
@@ -26,10 +31,16 @@ def check_exclusive(
     promised: Mapping[str, Bits],
     policy: ExclusiveResize,
     *,
+    bubble: Bits | None,
     core_size: int,
 ) -> ResizeVerdict | None:
     """Why the new sizes can never be granted; None where it is for the free CPUs to decide. `promised` are the
-    containers' baselines, `core_size` the CPUs that can only be given together."""
+    containers' baselines, `bubble` is the pod's if it has one, `core_size` the CPUs that can only be given together.
+    """
+    if bubble is not None:
+        verdict = _check_bubble(allocated, desired, bubble, policy, core_size)
+        if verdict is not None:
+            return verdict
     before = {container.name: container.exclusive_cpus for container in allocated.containers}
     for container in desired.containers:
         was, wants = before.get(container.name, 0), container.exclusive_cpus
@@ -42,6 +53,21 @@ def check_exclusive(
         )
         if verdict is not None:
             return verdict
+    return None
+
+
+def _check_bubble(
+    allocated: AdmissionPod, desired: AdmissionPod, promised: Bits, policy: ExclusiveResize, core_size: int
+) -> ResizeVerdict | None:
+    if not desired.cpus:
+        return _POD_MOVES
+    verdict = None if desired.cpus == allocated.cpus else _check_size(desired.cpus, promised, policy, core_size)
+    if verdict is not None:
+        return verdict
+    try:
+        check_shared_pool(desired, PODSLICE)
+    except AdmissionError as error:
+        return ResizeVerdict(INFEASIBLE, error.message, "empty_pod_pool")
     return None
 
 

@@ -18,7 +18,7 @@ its bubble.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -33,9 +33,36 @@ Loans = dict[str, dict[str, tuple[int, ...]]]
 """CPUs beyond the promised ones, by pod and container, in the order in which they came."""
 
 
+FiledLoans = tuple[Loans, dict[str, Bits]]
+"""Those of containers, and those of pods with a BUBBLE: what the policy's state file holds."""
+
+T = TypeVar("T")
+
+
 def assignable(default: Bits, reserved: Bits) -> Bits:
     """ASSIGNABLE: what can still be given away exclusively."""
     return default & ~reserved
+
+
+class PodCPUs(msgspec.Struct, frozen=True):
+    """What one pod has of a `CPUState`: `assignments` and `loans` by container, and its bubble."""
+
+    assignments: dict[str, Bits] = {}
+    loans: dict[str, tuple[int, ...]] = {}
+    bubble: Bits = 0
+    bubble_loans: Bits = 0
+
+    @property
+    def cpus(self) -> Bits:
+        """All CPUs of the pod."""
+        return union(self.assignments.values()) | self.bubble
+
+
+class Intent(NamedTuple):
+    """A resize that is being written: what the pod had, and what it is to have."""
+
+    before: PodCPUs
+    after: PodCPUs
 
 
 class CPUState(msgspec.Struct, frozen=True):
@@ -44,7 +71,8 @@ class CPUState(msgspec.Struct, frozen=True):
     `default`, `assignments` {pod: {container: CPUs}} and `bubbles` {pod: CPUs} are what its state file holds.
     `reusable`: CPUs by pod that its plain init containers leave to the containers after them. `written`: the CPUs the
     runtime was told, `containers`: the ids it has. `loans`: the CPUs that containers have beyond the ones promised at
-    their first admission, in the order in which they came, ascending where they came together.
+    their first admission, in the order in which they came, ascending where they came together; `bubble_loans` those
+    that pods have beyond their first bubble.
     """
 
     default: Bits = 0
@@ -54,6 +82,7 @@ class CPUState(msgspec.Struct, frozen=True):
     written: dict[str, dict[str, Bits]] = {}
     containers: ContainerIds = {}
     loans: Loans = {}
+    bubble_loans: dict[str, Bits] = {}
 
     # Questions
 
@@ -76,7 +105,30 @@ class CPUState(msgspec.Struct, frozen=True):
         loaned = bits_of(self.loans.get(pod, {}).get(container, ()))
         return (self.assignment(pod, container) or 0) & ~loaned
 
+    def promised_bubble(self, pod: str) -> Bits:
+        """The baseline of a pod with a BUBBLE."""
+        return self.bubbles.get(pod, 0) & ~self.bubble_loans.get(pod, 0)
+
+    def of_pod(self, pod: str) -> PodCPUs:
+        """All that a pod has."""
+        bubble, loaned = self.bubbles.get(pod, 0), self.bubble_loans.get(pod, 0)
+        return PodCPUs(self.assignments.get(pod, {}), self.loans.get(pod, {}), bubble, loaned)
+
     # Changes
+
+    def put_back(self, pod: str, had: PodCPUs) -> CPUState:
+        """A pod has what it had once, in place of what it has; only where nobody else has it now."""
+        free = self.default | self.of_pod(pod).cpus
+        if had.cpus & ~free:
+            return self
+        return replace(
+            self,
+            default=free & ~had.cpus,
+            assignments=_put_any(self.assignments, pod, had.assignments),
+            loans=_put_any(self.loans, pod, had.loans),
+            bubbles=_put_any(self.bubbles, pod, had.bubble),
+            bubble_loans=_put_any(self.bubble_loans, pod, had.bubble_loans),
+        )
 
     def with_default(self, cpus: Bits) -> CPUState:
         """Another DEFAULT."""
@@ -101,10 +153,23 @@ class CPUState(msgspec.Struct, frozen=True):
         init container of the pod has it too."""
         had = self.assignments[pod][container]
         lost = had & ~union(own for name, own in self.assignments[pod].items() if name != container)
+        return replace(self.resize_slice(pod, container, cpus), default=(self.default | lost) & ~cpus)
+
+    def resize_slice(self, pod: str, container: str, cpus: Bits) -> CPUState:
+        """As `resize`, within the pod's BUBBLE: DEFAULT stays. CPUs of a container that had none are promised."""
+        had = self.assignments.get(pod, {}).get(container, cpus)
         kept = tuple(cpu for cpu in self.loans.get(pod, {}).get(container, ()) if cpus >> cpu & 1)
         loaned = (*kept, *iter_bits(cpus & ~had))
         loans = put_in(self.loans, pod, container, loaned) if loaned else drop_in(self.loans, pod, container)
-        return replace(self.assign(pod, container, cpus), default=(self.default | lost) & ~cpus, loans=loans)
+        return replace(self.assign(pod, container, cpus), loans=loans)
+
+    def resize_bubble(self, pod: str, cpus: Bits) -> CPUState:
+        """A pod with a BUBBLE has these CPUs now; what it gains is loaned, what it loses is free in DEFAULT."""
+        had = self.bubbles[pod]
+        loaned = cpus & (self.bubble_loans.get(pod, 0) | ~had)
+        loans = put(self.bubble_loans, pod, loaned) if loaned else drop(self.bubble_loans, pod)
+        default = (self.default | had) & ~cpus
+        return replace(self, default=default, bubbles=put(self.bubbles, pod, cpus), bubble_loans=loans)
 
     def with_bubble(self, pod: str, cpus: Bits) -> CPUState:
         """The pod has this BUBBLE."""
@@ -112,7 +177,8 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def give_back_bubble(self, pod: str) -> CPUState:
         """A pod's BUBBLE is part of DEFAULT again."""
-        return replace(self, default=self.default | self.bubbles[pod], bubbles=drop(self.bubbles, pod))
+        bubbles, loans = drop(self.bubbles, pod), drop(self.bubble_loans, pod)
+        return replace(self, default=self.default | self.bubbles[pod], bubbles=bubbles, bubble_loans=loans)
 
     def leave_reusable(self, reusable: dict[str, Bits]) -> CPUState:
         """Other CPUs are left by init containers."""
@@ -143,9 +209,9 @@ class CPUState(msgspec.Struct, frozen=True):
         """The pod is gone with all its containers. `freed` is DEFAULT again, None where nothing is assigned; with
         `bubbles` its BUBBLE went with it."""
         written, containers = drop(self.written, pod), drop(self.containers, pod)
-        loans = drop(self.loans, pod)
+        loans = drop(self.loans, pod), drop(self.bubble_loans, pod)
         if freed is None:
-            return CPUState(self.default, self.assignments, self.bubbles, self.reusable, written, containers, loans)
+            return CPUState(self.default, self.assignments, self.bubbles, self.reusable, written, containers, *loans)
         return CPUState(
             self.default | freed,
             drop(self.assignments, pod),
@@ -153,7 +219,7 @@ class CPUState(msgspec.Struct, frozen=True):
             self.reusable,
             written,
             containers,
-            loans,
+            *loans,
         )
 
     def relocate(self, pod: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> CPUState:
@@ -164,10 +230,17 @@ class CPUState(msgspec.Struct, frozen=True):
         old = self.bubbles.get(pod, 0) if bubble is not None else 0
         new = bubble or 0
         own = dict(self.assignments.get(pod, {}))
+        loans, bubble_loans = self.loans, self.bubble_loans
         for name, cpus in sets.items():
             old |= own.get(name) or 0
             new |= cpus
             own[name] = cpus
+            loaned = len(loans.get(pod, {}).get(name, ()))
+            if loaned:
+                loans = put_in(loans, pod, name, tuple(iter_bits(cpus))[-loaned:])
+        if bubble is not None and pod in bubble_loans:
+            loaned = bubble_loans[pod].bit_count()
+            bubble_loans = put(bubble_loans, pod, bits_of(tuple(iter_bits(bubble))[-loaned:]))
         return CPUState(
             (self.default | old) & ~new,
             put(self.assignments, pod, own) if own else self.assignments,
@@ -175,8 +248,14 @@ class CPUState(msgspec.Struct, frozen=True):
             drop(self.reusable, pod),
             self.written,
             self.containers,
-            self.loans,
+            loans,
+            bubble_loans,
         )
+
+
+def _put_any(table: dict[str, T], pod: str, value: T) -> dict[str, T]:
+    """The table with this entry of a pod, without any where there is nothing in it."""
+    return put(table, pod, value) if value else drop(table, pod)
 
 
 Isolation: TypeAlias = Literal["container", "pod", "host"]

@@ -2,37 +2,67 @@
 
     {"data":"{\\"version\\":1,\\"bootId\\":\\"\\",\\"originals\\":{\\"u1\\":{\\"c\\":\\"2-5\\"}}}","checksum":3053661560}
 
-`originals` are the CPUs promised to containers at their admission, where they have more now; `order` the CPUs in the
+`originals` are the CPUs promised to containers at their admission, where they have more now, `podOriginals` those of
+pods with a bubble; `order` the CPUs in the
 order in which they came, where that is not the promised ones and then the others, both ascending. The managers' files
-always win: what contradicts them is dropped. A kubelet does not know this file.
+always win: what contradicts them is dropped. `intents` are resizes that were being written when the process ended. A
+kubelet does not know this file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from podslice.core.state.model import CPUState
-from podslice.core.values.cpuset import Bits, CPUSetError, bits_of, format_bits, iter_bits, parse_bits
+from podslice.core.state.model import CPUState, Intent, Loans, PodCPUs
+from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits, readable_bits
 from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data
 from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_string
 
 VERSION = 1
-Loans = dict[str, dict[str, tuple[int, ...]]]
-"""CPUs beyond the promised ones, by pod and container, in the order in which they came."""
+
+
+class _PodCPUs(msgspec.Struct, rename="camel", omit_defaults=True):
+    containers: dict[str, str] = {}
+    loans: dict[str, list[int]] = {}
+    bubble: str = ""
+    bubble_loans: str = ""
+
+    @classmethod
+    def of(cls, had: PodCPUs) -> _PodCPUs:
+        containers = {name: format_bits(cpus) for name, cpus in sorted(had.assignments.items())}
+        loans = {name: list(cpus) for name, cpus in sorted(had.loans.items())}
+        return cls(containers, loans, format_bits(had.bubble), format_bits(had.bubble_loans))
+
+    def value(self) -> PodCPUs:
+        return PodCPUs(
+            {name: readable_bits(cpus) for name, cpus in self.containers.items()},
+            {name: tuple(cpus) for name, cpus in self.loans.items()},
+            readable_bits(self.bubble),
+            readable_bits(self.bubble_loans),
+        )
+
+
+class _Intent(msgspec.Struct, rename={"before": "from", "after": "to"}):
+    before: _PodCPUs
+    after: _PodCPUs
 
 
 class _Content(msgspec.Struct, rename="camel"):
     version: int
     boot_id: str = ""
     originals: dict[str, dict[str, str]] = {}
+    pod_originals: dict[str, str] = {}
     order: dict[str, dict[str, list[int]]] = {}
+    intents: dict[str, _Intent] = {}
 
 
-def encode(state: CPUState) -> bytes:
-    """The file for this state."""
+def encode(state: CPUState, intents: Mapping[str, Intent] = MappingProxyType({})) -> bytes:
+    """The file for this state, and by pod the resizes that are being written."""
     content: dict[str, Any] = {"version": VERSION, "bootId": ""}
     originals, order = {}, {}
     for uid, loans in sorted(state.loans.items()):
@@ -42,7 +72,11 @@ def encode(state: CPUState) -> bytes:
         if mixed:
             order[uid] = mixed
     content |= {"originals": originals} if originals else {}
+    if state.bubble_loans:
+        content["podOriginals"] = {uid: format_bits(state.promised_bubble(uid)) for uid in sorted(state.bubble_loans)}
     content |= {"order": order} if order else {}
+    if intents:
+        content["intents"] = {uid: _Intent(*map(_PodCPUs.of, intents[uid])) for uid in sorted(intents)}
     data = msgspec.json.encode(content).decode()
     return f'{{"data":{dump_string(data)},"checksum":{data_checksum(data)}}}'.encode()
 
@@ -65,18 +99,34 @@ def decode(data: bytes) -> _Content:
     return content
 
 
-def loans_in(data: bytes | None, assignments: Mapping[str, Mapping[str, Bits]]) -> Loans:
-    """What a file says that these assignments bear out; nothing for a file that is missing or damaged."""
+def with_loans(state: CPUState, data: bytes | None) -> CPUState:
+    """The state with what a file says that the assignments bear out; as it is where the file is missing or damaged."""
     if data is None:
-        return {}
+        return state
     try:
         content = decode(data)
     except CheckpointError:
-        return {}
+        return state
     loans: Loans = {}
-    for uid, name, loaned in _loans(content, assignments):
+    for uid, name, loaned in _loans(content, state.assignments):
         loans.setdefault(uid, {})[name] = loaned
-    return loans
+    return replace(state, loans=loans, bubble_loans=dict(_bubble_loans(content, state.bubbles)))
+
+
+def intents_in(data: bytes | None) -> dict[str, Intent]:
+    """Resizes that were being written, by pod; none where the file is missing or damaged."""
+    try:
+        intents = {} if data is None else decode(data).intents
+    except CheckpointError:
+        return {}
+    return {uid: Intent(one.before.value(), one.after.value()) for uid, one in intents.items()}
+
+
+def _bubble_loans(content: _Content, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:
+    for uid, text in content.pod_originals.items():
+        promised, held = readable_bits(text), bubbles.get(uid, 0)
+        if promised and promised & ~held == 0 and promised != held:
+            yield uid, held & ~promised
 
 
 def _loans(
@@ -85,10 +135,7 @@ def _loans(
     for uid, named in content.originals.items():
         for name, text in named.items():
             held = assignments.get(uid, {}).get(name, 0)
-            try:
-                promised = parse_bits(text)
-            except CPUSetError:
-                continue
+            promised = readable_bits(text)
             if not promised or promised & ~held or promised == held:
                 continue
             loaned = tuple(cpu for cpu in content.order.get(uid, {}).get(name, ()) if not promised >> cpu & 1)

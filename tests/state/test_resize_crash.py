@@ -1,0 +1,86 @@
+"""A resize that is killed between any two writes ends as done or as never begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podslice import ExclusiveResize, KubeletConfig, Pod, PodslicePolicy
+from podslice.host.store import NodeStore, StateWriteError
+from tests.resize.helpers import guaranteed, pod
+from tests.resize.test_exclusive import MACHINE, budget
+from tests.state.test_crash import FullDisk, KilledError, Killer
+
+POLICY = PodslicePolicy(resize=ExclusiveResize(exclusive=True, below_baseline="allow", eligibility_change="allow"))
+CONFIG = KubeletConfig(
+    cpu_manager_policy="static",
+    reserved_system_cpus="0-1",
+    topology_manager_policy="best-effort",
+    topology_manager_scope="pod",
+    feature_gates={"PodLevelResourceManagers": True},
+)
+OTHER = pod(guaranteed("4", "1Gi"), name="other")
+
+
+def one(cpu: str) -> Pod:
+    return pod(guaranteed(cpu, "1Gi"))
+
+
+def open_store(directory: Path, *running: Pod, files: Killer | None = None) -> NodeStore:
+    return NodeStore(directory, MACHINE, CONFIG, running=running, policy=POLICY, files=files)
+
+
+HISTORIES = [
+    pytest.param([one("4"), one("8")], id="grow"),
+    pytest.param([one("4"), one("12"), one("6")], id="shrink"),
+    pytest.param([one("4"), one("8"), one("4")], id="back"),
+    pytest.param([one("4"), one("8"), one("2")], id="below-the-promise"),
+    pytest.param([one("1500m"), one("4")], id="first-exclusive"),
+    pytest.param([one("4"), one("1500m")], id="no-longer-exclusive"),
+    pytest.param([budget("8", "4"), budget("12", "6")], id="bubble-grows"),
+    pytest.param([budget("8", "4"), budget("12", "8"), budget("8", "4")], id="bubble-shrinks"),
+]
+
+
+def play(store: NodeStore, sizes: list[Pod]) -> None:
+    """The pod in its first size beside another one, then in the others."""
+    assert store.admit(sizes[0]).admitted
+    assert store.admit(OTHER).admitted
+    for size in sizes[1:]:
+        assert store.resize(size).outcome == "Allocated"
+
+
+@pytest.mark.parametrize("sizes", HISTORIES)
+def test_every_kill_point(sizes: list[Pod], tmp_path: Path) -> None:
+    """Killed before or after any write, a node starts with exactly what it had where the old size was granted, with
+    what it was to have where the new one was, and the other pod stays where it is."""
+    before, after = open_store(tmp_path / "before"), open_store(tmp_path / "after")
+    play(before, sizes[:-1])
+    play(after, sizes)
+    counter = Killer()
+    play(open_store(tmp_path / "count", files=counter), sizes[:-1])
+    first = counter.steps
+    play(open_store(tmp_path / "whole", files=(counter := Killer())), sizes)
+    for at in range(first + 1, counter.steps + 1):
+        for granted, expected in ((sizes[-2], before), (sizes[-1], after)):
+            directory = tmp_path / f"kill-{at}-{granted is sizes[-1]}"
+            with pytest.raises(KilledError):
+                play(open_store(directory, files=Killer(at)), sizes)
+            again = open_store(directory, granted, OTHER)
+            assert again.refused == []
+            now, then = again.node.state.cpu, expected.node.state.cpu
+            assert (now.default, now.assignments, now.bubbles) == (then.default, then.assignments, then.bubbles)
+            assert (now.loans, now.bubble_loans) == (then.loans, then.bubble_loans)
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A resize that cannot be written is taken back."""
+    disk = FullDisk()
+    store = NodeStore(tmp_path, MACHINE, CONFIG, policy=POLICY, files=disk)
+    play(store, [one("4")])
+    before = store.node.state
+    disk.full = True
+    with pytest.raises(StateWriteError):
+        store.resize(one("8"))
+    assert store.node.state == before
