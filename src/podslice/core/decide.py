@@ -7,7 +7,7 @@ keep a node, keep `node.state`; to go on from it, `Node.of(node.rules, state)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
@@ -23,6 +23,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
+from podslice.core.state.model import Intent, PodCPUs
 
 
 class Shape(NamedTuple):
@@ -108,3 +109,29 @@ def restart(
     kubelet.sources_ready()
     kubelet.manager.remove_stale()
     return Restarted(kubelet.rules, kubelet.state, answers)
+
+
+def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod]) -> None:
+    """Resizes that were being written when the process ended, by UID: what was granted to a pod decides whether it has
+    what it had before or what it was to have. Before `Node.readmit` of the same pods."""
+    for pod in pods:
+        intent = intents.get(pod.metadata.uid)
+        if intent is None:
+            continue
+        granted = node.kubelet.admission(default_pod(pod, node.rules.gates))
+        had = next((one for one in intent if _has_what_it_asks(granted, one)), None)
+        if had is not None:
+            cpu = node.kubelet.manager.cpu
+            cpu.state = cpu.state.put_back(granted.uid, had)
+
+
+def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs) -> bool:
+    """True when these CPUs are as many as the pod's containers, and it as a whole, are entitled to."""
+    if had.bubble and had.bubble.bit_count() != pod.cpus:
+        return False
+    own = {one.name: had.assignments.get(one.name, 0).bit_count() for one in pod.containers if not one.plain_init}
+    return all(
+        own[one.name] == one.exclusive_cpus
+        for one in pod.containers
+        if one.name in own and (one.exclusive_cpus or not had.bubble)
+    )

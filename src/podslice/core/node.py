@@ -44,7 +44,6 @@ from podslice.core.resize.events import (
 )
 from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
-from podslice.core.state.model import Intent, PodCPUs
 from podslice.core.state.tables import drop, put
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.values.series import Series
@@ -285,20 +284,6 @@ class Node:
             return pod
         return allocated_pod(pod, self.kubelet.granted.get(pod.metadata.uid), self.rules.gates)
 
-    def settle_resizes(self, intents: Mapping[str, Intent], pods: Iterable[Pod]) -> None:
-        """Resizes that were being written when the process ended, by UID: what was granted to a pod decides whether it
-        has what it had before or what it was to have. Before `readmit` of the same pods."""
-        kubelet = self.kubelet
-        for pod in pods:
-            intent = intents.get(pod.metadata.uid)
-            if intent is None:
-                continue
-            granted = kubelet.admission(default_pod(pod, self.rules.gates))
-            for had in intent:
-                if _has_what_it_asks(granted, had):
-                    kubelet.manager.cpu.state = kubelet.manager.cpu.state.put_back(granted.uid, had)
-                    break
-
     @property
     def counters(self) -> Mapping[Series, int]:
         """What the managers have counted so far, under the kubelet's names of metrics."""
@@ -510,15 +495,3 @@ def _granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:
 
 def _differs(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:
     return desired is not allocated and allocation_of(desired, gates) != allocation_of(allocated, gates)
-
-
-def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs) -> bool:
-    """True when these CPUs are as many as the pod's containers, and it as a whole, are entitled to."""
-    if had.bubble and had.bubble.bit_count() != pod.cpus:
-        return False
-    own = {one.name: had.assignments.get(one.name, 0).bit_count() for one in pod.containers if not one.plain_init}
-    return all(
-        own[one.name] == one.exclusive_cpus
-        for one in pod.containers
-        if one.name in own and (one.exclusive_cpus or not had.bubble)
-    )

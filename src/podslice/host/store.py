@@ -15,6 +15,7 @@ from pathlib import Path
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
+from podslice.core.decide import settle_resizes
 from podslice.core.decision import Decision, ResizeDecision
 from podslice.core.errors import PodsliceError, StartError
 from podslice.core.machine.devices import DeviceInventory
@@ -72,7 +73,7 @@ class NodeStore:
             file = STATE_FILE_OF_STAGE.get(error.stage)
             raise error if file is None else error.but(path=quote(str(self._path(file)))) from None
         running = list(running)
-        self.node.settle_resizes(policy_state.intents_in(found.get(POLICY_STATE_FILE)), running)
+        settle_resizes(self.node, policy_state.intents_in(found.get(POLICY_STATE_FILE)), running)
         self.refused = self.node.readmit(running)
         accept(self.node)
         self._save()
