@@ -9,6 +9,7 @@ from typing import Any
 from podslice import Node, load_kubelet_config, load_machine
 from podslice.agent.podresources import allocatable_memory, container_resources
 from podslice.core.config.validation import validate
+from podslice.core.decision import ResizeDecision
 from podslice.core.effects.tree import PodEffects
 from podslice.core.errors import Refusal, StartError, StartKind
 from podslice.core.kubelet import Kubelet
@@ -76,6 +77,16 @@ class Model:
             self._granted = encode({**self._ended, **kubelet.allocations()})
             kubelet.run_containers(admission.uid)
         return refusal
+
+    def resize(self, pod: Json) -> ResizeDecision:
+        """A running pod that wants other resources, as the API server stores it."""
+        given = {key: own for key, own in pod.items() if key != "status"}
+        node = Node.of(self._kubelet.rules, self._kubelet.state)
+        decision = node.resize(pod_from_dict(given))
+        self._kubelet.state = node.state
+        if decision.outcome == "Allocated":
+            self._granted = encode({**self._ended, **self._kubelet.allocations()})
+        return decision
 
     def gone(self, uid: str, *, listed: bool = False) -> None:
         """A pod was deleted; or it has ended and is still `listed` by the API server."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from e2e.controlplane import Api, ControlPlane, Settings, StatusError
+from e2e.controlplane import STRATEGIC, Api, ControlPlane, Settings, StatusError
 from e2e.programs import Programs
 
 from prediction.kubelet import RealKubelet
@@ -32,6 +32,12 @@ class OneNode:
         spec = {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1, **pod["spec"]}
         spec["nodeName"] = self.kubelet.node
         return self.api.call("POST", _PODS, {"metadata": pod["metadata"], "spec": spec})
+
+    def resize(self, name: str, containers: list[Json]) -> Json:
+        """A pod whose containers are to have other resources, once the kubelet has seen that. Raises `StatusError`."""
+        wanted = self.api.call("PATCH", f"{_PODS}/{name}/resize", {"spec": {"containers": containers}}, STRATEGIC)
+        generation = wanted["metadata"]["generation"]
+        return self.until(name, lambda pod: bool(pod["status"].get("observedGeneration") == generation))
 
     def get(self, name: str) -> Json:
         return self.api.call("GET", f"{_PODS}/{name}")

@@ -13,7 +13,7 @@ import msgspec
 from e2e.controlplane import StatusError
 from judge.chance import often, pick
 from judge.kubelets import draw_kubelet, spare_lists
-from judge.pods import PodDrawer
+from judge.pods import PodDrawer, changed_pod
 
 from podslice.core.errors import Refusal, StartError
 from podslice.statefiles.names import MEMORY_STATE_FILE
@@ -72,7 +72,7 @@ class Trial:
             kinds: list[tuple[float, Callable[[], None]]] = [(10, self._create)]
             if self._running:
                 kinds += [(2.5, self._delete), (1, self._crash), (1, self._restart), (0.5, self._restart_without)]
-                kinds += [(0.5, self._reconfigure)]
+                kinds += [(0.5, self._reconfigure), (2, self._resize)]
             if any(pod["spec"]["restartPolicy"] == "Never" for pod in self._running.values()):
                 kinds += [(1.5, self._complete)]
             pick(self._r, *kinds)()
@@ -190,6 +190,42 @@ class Trial:
         self._node.until(name, is_over)
         self._leave(name, listed=True)
         self._compare()
+
+    def _resize(self) -> None:
+        """Containers are to have other resources. Where they do not get them, they want the old ones again."""
+        name = self._any()
+        before = self._running[name]
+        self._step = f"resize {name}"
+        wanted = changed_pod(self._r, before)["spec"]["containers"]
+        try:
+            self._try_resize(name, wanted)
+        except StatusError as error:
+            self.counts["resizes refused by the API server"] += 1
+            if error.code not in (403, 422):
+                raise
+            return
+        if self._running[name] is before:
+            self._step = f"no resize {name}"
+            self._node.resize(name, before["spec"]["containers"])
+            self._model.resize(self._node.get(name))
+        self._compare()
+
+    def _try_resize(self, name: str, containers: list[Json]) -> None:
+        resources = [{"name": own["name"], "resources": own.get("resources", {})} for own in containers]
+        found = self._node.resize(name, resources)
+        decision = self._model.resize(found)
+        self.counts["resizes"] += 1
+        pending = [own for own in found["status"]["conditions"] if own["type"] == "PodResizePending"]
+        real = [(own["reason"], own["message"]) for own in pending]
+        condition = decision.condition
+        refused = condition is not None and decision.outcome in ("Deferred", "Infeasible")
+        predicted = [(condition.reason, condition.message)] if condition is not None and refused else []
+        self._same("PodResizePending", real, predicted)
+        if decision.outcome == "Allocated":
+            self.counts["resizes allocated"] += 1
+            self._running[name] = found
+            for container in self._node.runtime.of_pod(self._uids[name]):
+                self._created.pop(container.id, None)
 
     def _crash(self) -> None:
         """A container ends, and is started again."""

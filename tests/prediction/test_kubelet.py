@@ -50,6 +50,22 @@ def test_a_kubelet_decides_on_the_machine_it_is_shown(node: OneNode) -> None:
     assert [own.state for own in node.runtime.of_pod(uid)] in ([], [EXITED])
 
 
+@pytest.mark.slow
+def test_a_resize_is_answered(node: OneNode) -> None:
+    """A kubelet with static CPUs says that it cannot resize a Guaranteed pod, until the pod is content again."""
+    node.kubelet.start(STATIC)
+    node.create(pod("fits", "2"))
+    before = node.decided("fits")["spec"]["containers"]
+    limits = {"cpu": "3", "memory": "64Mi"}
+    found = node.resize("fits", [{"name": "app", "resources": {"limits": limits, "requests": limits}}])
+    pending = [own for own in found["status"]["conditions"] if own["type"] == "PodResizePending"]
+    assert [(own["reason"], own["message"]) for own in pending] == [
+        ("Infeasible", 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"')
+    ]
+    again = node.resize("fits", before)
+    assert "PodResizePending" not in {own["type"] for own in again["status"]["conditions"]}
+
+
 def test_a_machine_that_is_written_reads_as_it_was_meant(tmp_path: Path) -> None:
     """podslice finds in the written files the sockets, NUMA nodes, cores, caches, memory and huge pages of a shape."""
     write(Shape("four nodes", sockets=2, nodes=4, cores=4, mib=1024, huge_pages=8, caches=2), tmp_path)
