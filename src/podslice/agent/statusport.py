@@ -23,6 +23,7 @@ from podslice.audit.written import load_state
 from podslice.core.document import document
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device
+from podslice.core.machine.form import to_data
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
 from podslice.web.access import SHORTEST_TOKEN, asks_localhost, knows
@@ -44,12 +45,13 @@ def status_routes(
 ) -> dict[str, Route]:
     """One audit runs at a time, in a thread: it reads a file or two for every container."""
     auditing = asyncio.Lock()
+    machine = to_data(owner.machine)
 
     async def tell_status() -> HTTPAnswer:
         return _json(document(status()))
 
     async def tell_node() -> HTTPAnswer:
-        return _json(live_node(owner, node, devices()))
+        return _json(live_node(owner, node, devices(), machine))
 
     async def tell_audit() -> HTTPAnswer:
         names = {one.id: one.name for one in owner.containers.values()}
