@@ -33,7 +33,6 @@ from tests.cluster.rules import (
     podslice_says_of_limit_range,
     podslice_says_with_quota,
     server_says_of_limit_range,
-    server_says_with_quota,
     with_quota,
 )
 from tests.cluster.updates import podslice_says_of_update, server_says_of_update
@@ -114,7 +113,7 @@ def quotas(api: Api, pods: int, seed: int, overrides: Gates) -> Report:
         kept = with_quota(api, namespace, rule)
         for position in range(PODS_A_RULE):
             pod = draw.pod(f"p{position}")
-            answer = server_says_with_quota(api, namespace, pod)
+            answer = server_says(api, pod, namespace)
             ours = podslice_says_with_quota(pod, gates, kept)
             report.add(Case([rule, pod], answer.verdict, differences(answer, ours)))
     return report

@@ -25,6 +25,7 @@ from podslice.core.scheduling.quota import QuotaError, ResourceQuota, check_quot
 from podslice.core.values.gates import FeatureGates
 from podslice.core.values.quantity import Quantity
 from tests.cluster.compare import PROFILE, Json, Said, causes, fields
+from tests.cluster.rules import with_quota
 
 
 class Around(NamedTuple):
@@ -61,13 +62,10 @@ NOTHING = {"requests.cpu": "0", "limits.cpu": "0", "requests.memory": "0", "limi
 def make_rules(api: Api, namespace: str, kind: str) -> str:
     """A namespace of that kind: `limits`, `quota` or another."""
     prepare_namespace(api, namespace)
-    base = f"/api/v1/namespaces/{namespace}"
     if kind == "limits":
-        api.call("POST", f"{base}/limitranges", LIMITS)
+        api.call("POST", f"/api/v1/namespaces/{namespace}/limitranges", LIMITS)
     elif kind == "quota":
-        made = api.call("POST", f"{base}/resourcequotas", QUOTA)
-        status = {"hard": QUOTA["spec"]["hard"], "used": NOTHING}
-        api.call("PUT", f"{base}/resourcequotas/quota/status", {**made, "status": status})
+        with_quota(api, namespace, QUOTA | {"status": {"hard": QUOTA["spec"]["hard"], "used": NOTHING}})
     return kind
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +16,7 @@ from podslice.core.pod.spec import pod_from_dict
 from podslice.core.pod.validate_limitrange import limit_range_errors
 from podslice.core.scheduling.quota import QuotaError, ResourceQuota, check_quotas, resource_quota_from_dict
 from podslice.core.values.gates import FeatureGates
-from tests.clock import until
-from tests.cluster.compare import PROFILE, Json, Said, causes, podslice_says, server_says
+from tests.cluster.compare import PROFILE, Json, Said, causes, podslice_says
 
 _FIELDS = ("min", "max", "default", "default_request", "max_limit_request_ratio")
 
@@ -57,13 +56,25 @@ def _amounts(item: LimitRangeItem, field: str) -> Mapping[str, Any]:
     return getattr(item, field) or {}
 
 
+PROBE: Json = {
+    "metadata": {"name": "probe"},
+    "spec": {"hard": {"count/configmaps": "0"}},
+    "status": {"hard": {"count/configmaps": "0"}, "used": {"count/configmaps": "0"}},
+}
+
+
 def with_quota(api: Api, namespace: str, quota: Json) -> ResourceQuota:
-    """The quota as the API server keeps it, with its status."""
-    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
-    made = api.call("POST", path, quota)
-    api.call("PUT", f"{path}/{made['metadata']['name']}/status", {**made, "status": quota["status"]})
-    kept = api.call("GET", f"{path}/{made['metadata']['name']}")
-    return resource_quota_from_dict(kept)
+    """The quota as the API server keeps it, with its status. Returns when the admission plugin has heard of it: it
+    has once it knows a second quota, which was made later and concerns no pod."""
+    base = f"/api/v1/namespaces/{namespace}"
+    for one in (quota, PROBE):
+        made = api.call("POST", f"{base}/resourcequotas", one)
+        path = f"{base}/resourcequotas/{made['metadata']['name']}/status"
+        api.call("PUT", path, {**made, "status": one["status"]})
+    asked = {"metadata": {"name": "any"}}
+    while "exceeded quota: probe" not in api.ask("POST", f"{base}/configmaps?dryRun=All", asked).message:
+        time.sleep(0.02)
+    return resource_quota_from_dict(api.call("GET", f"{base}/resourcequotas/{quota['metadata']['name']}"))
 
 
 def podslice_says_with_quota(pod: Json, gates: FeatureGates, quota: ResourceQuota) -> Said:
@@ -76,15 +87,3 @@ def podslice_says_with_quota(pod: Json, gates: FeatureGates, quota: ResourceQuot
     except QuotaError as error:
         return Said("forbidden", (f"quota: {error}",))
     return said
-
-
-def server_says_with_quota(api: Api, namespace: str, pod: Json) -> Said:
-    """A dry run, again until the admission plugin has heard of the quota's status."""
-    said: list[Said] = []
-
-    def settled() -> bool:
-        said.append(server_says(api, pod, namespace))
-        return not any("status unknown" in error for error in said[-1].errors)
-
-    asyncio.run(until(settled))
-    return said[-1]
