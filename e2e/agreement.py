@@ -10,20 +10,28 @@ from podslice.core.values.cpuset import parse_bits
 Json = dict[str, Any]
 
 
+def named(path: str) -> str:
+    """The id of the container, or `pod` and the pod's UID, that a cgroup belongs to, with either cgroup driver."""
+    last = path.rpartition("/")[2]
+    if last.endswith(".slice"):
+        return last.rpartition("-")[2].removesuffix(".slice").replace("_", "-")
+    return last.removeprefix("cri-containerd-").removesuffix(".scope")
+
+
 def disagreements(status: Json, cgroups: dict[str, Json], running: dict[str, str]) -> list[str]:
     """A line for each thing that is not as it should be, none where all is well. `cgroups` are those of the node's pods
-    by path; `running` are the containers that the API server says run: a name for each id."""
-    named = {path.rpartition("/")[2].removeprefix("cri-containerd-").removesuffix(".scope"): path for path in cgroups}
+    by path; `running` are the containers of scenarios that the API server says run: a name for each id."""
+    by_id = {named(path): path for path in cgroups}
     found = list(_of_sets(status))
     listed: set[str] = set()
     for pod in status["pods"]:
         for container in pod["containers"]:
             name = f"{pod['name']}/{container['name']}"
             listed.add(container["id"])
-            if container["stranger"]:
+            if container["stranger"] and container["id"] in running:
                 found.append(f"{name} is a stranger")
-            if container["id"] in named:
-                path = named[container["id"]]
+            if container["id"] in by_id:
+                path = by_id[container["id"]]
                 found += _of_container(name, container, cgroups[path])
                 if not any(one["isolation"] == "pod" for one in pod["containers"]):
                     found += _quota(f"the pod of {name}", container, cgroups[path.rpartition("/")[0]])

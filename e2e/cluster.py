@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from e2e.agreement import disagreements
+from e2e.agreement import disagreements, named
 from e2e.controlplane import ACCOUNTS, APPLY, MERGE, SERVICE_ADDRESS, Api, ControlPlane, Settings, StatusError
 from e2e.controlplane import kubeconfig as make_kubeconfig
 from e2e.vm import GuestError, Shape, VirtualMachine
@@ -24,6 +24,7 @@ from podslice.core.values.cpuset import parse_bits
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parent.parent
 MANIFEST = REPOSITORY / "deploy/manifests/podslice.yaml"
+CONFIG_MAP = "/api/v1/namespaces/podslice/configmaps/podslice-agent"
 NODE, ADDRESS = "e2e", "10.96.0.15"
 SHAPE = Shape("2x2x2", "8,sockets=2,cores=2,threads=2", ("0-3", "4-7"), distance=21, mib=1024)
 ONLINE, RESERVED = 0xFF, 0x01
@@ -73,29 +74,34 @@ def network(port: int, busybox: Path) -> tuple[str, ...]:
     return ("-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile=")
 
 
-def disk(image: Path) -> tuple[str, ...]:
-    """One more disk, which cannot be written."""
-    return (
-        "-drive", f"file={image},if=none,id=kubernetes,format=raw,readonly=on",
-        "-device", "virtio-blk-pci,drive=kubernetes",
-    )  # fmt: skip
+def disks(*images: Path) -> tuple[str, ...]:
+    """More disks, which cannot be written."""
+    options: list[str] = []
+    for number, image in enumerate(images):
+        options += ["-drive", f"file={image},if=none,id=more{number},format=raw,readonly=on"]
+        options += ["-device", f"virtio-blk-pci,drive=more{number}"]
+    return tuple(options)
 
 
 class Cluster:
-    """A node that is ready, with the agent beside its kubelet. `resources` replace those fields of the shipped
-    configuration."""
+    """The API server and its node."""
 
-    def __init__(self, vm: VirtualMachine, plane: ControlPlane, resources: Json) -> None:
+    def __init__(self, vm: VirtualMachine, plane: ControlPlane) -> None:
         self.vm = vm
         self.plane = plane
         self.api: Api = plane.api()
-        vm.call("join_network", address=ADDRESS, now=time.time())
-        vm.call("unpack_checkout")
+
+    def start(self, resources: Json) -> None:
+        """Until the node is ready with the agent beside its kubelet. `resources` replace those fields of the shipped
+        configuration."""
+        self.vm.call("join_network", address=ADDRESS, now=time.time())
+        self.vm.call("unpack_checkout")
         self.install(resources)
         self._prepare_kubelet()
         self.start_kubelet()
         self.until("the node is ready", self.node_is_ready)
-        self.start_agent()
+        self.begin_agent()
+        self.wait_for_agent()
 
     # What runs on the node
 
@@ -128,7 +134,7 @@ class Cluster:
             config = yaml.safe_load(self.agent_config())
             config["resources"].update(resources)
             data = {"data": {"agent.yaml": yaml.safe_dump(config)}}
-            self.api.call("PATCH", "/api/v1/namespaces/podslice/configmaps/podslice-agent", data, MERGE)
+            self.api.call("PATCH", CONFIG_MAP, data, MERGE)
 
     def apply(self, document: Json) -> None:
         """`kubectl apply --server-side`."""
@@ -139,10 +145,11 @@ class Cluster:
 
     def agent_config(self) -> str:
         """The configuration file that the config map holds."""
-        found = self.api.call("GET", "/api/v1/namespaces/podslice/configmaps/podslice-agent")
+        found = self.api.call("GET", CONFIG_MAP)
         return str(found["data"]["agent.yaml"])
 
-    def start_agent(self) -> None:
+    def begin_agent(self) -> None:
+        """Start the agent with a new token of its service account."""
         path = "/api/v1/namespaces/podslice/serviceaccounts/podslice-agent/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         token = self.api.call("POST", path, request)["status"]["token"]
@@ -153,7 +160,6 @@ class Cluster:
         variables = {"KUBECONFIG": _AGENT_KUBECONFIG, "NODE_NAME": NODE, "NODE_IP": ADDRESS}
         command = [*PODSLICE, "agent", "--config", _CONFIG]
         self.vm.call("start", name="agent", command=command, variables=variables)
-        self.wait_for_agent()
 
     def wait_for_agent(self) -> None:
         """Until the agent is connected to the runtime and ready."""
@@ -165,6 +171,24 @@ class Cluster:
 
     def start_containerd(self) -> None:
         self.vm.call("start_containerd")
+
+    def restart_kubelet(self) -> None:
+        """SIGKILL, and a new one that has looked at its pods."""
+        self.kill("kubelet")
+        self.start_kubelet()
+        self.wait_for_kubelet()
+
+    def wait_for_kubelet(self) -> None:
+        """Until it answers that it is well; one that ended is started again, as the node's supervisor does."""
+
+        def is_well() -> bool:
+            if not self.vm.call("is_running", name="kubelet"):
+                self.start_kubelet()
+                return False
+            healthy = "busybox wget -q -O - http://127.0.0.1:10248/healthz 2>&1 || true"
+            return bool(self.vm.call("shell", command=healthy).strip() == "ok")
+
+        self.until("the kubelet is well", is_well)
 
     # Pods
 
@@ -248,9 +272,9 @@ class Cluster:
 
     def cgroup(self, pod: Json, container: str = "") -> Json:
         """The cgroup of a running container, else of the pod."""
-        last = container_ids(pod)[container] if container else f"pod{uid(pod)}"
-        found = [one for path, one in self.vm.call("pod_cgroups").items() if path.rpartition("/")[2] == last]
-        check(len(found) == 1, f"{len(found)} cgroups named {last}")
+        ident = container_ids(pod)[container] if container else f"pod{uid(pod)}"
+        found = [one for path, one in self.vm.call("pod_cgroups").items() if named(path) == ident]
+        check(len(found) == 1, f"{len(found)} cgroups of {ident}")
         one: Json = found[0]
         return one
 
@@ -278,14 +302,21 @@ class Cluster:
         except CheckError:
             raise CheckError("; ".join(found)) from None
 
+    def processes(self) -> int:
+        """Shims that live (the guest's first process does not reap), and processes of pods."""
+        shims = "grep -l '[c]ontainerd-shim' /proc/[0-9]*/cmdline 2>/dev/null"
+        pods = "find /sys/fs/cgroup/kubepods -name cgroup.procs -exec cat {} +"
+        return int(self.vm.call("shell", command=f"{{ {shims}; {pods}; }} | wc -l"))
+
     def nothing_left(self) -> None:
         """All pods of scenarios are deleted; nobody owns anything then, and no cgroup of a pod is left."""
         names = [pod["metadata"]["name"] for pod in self.pods() if not is_mirror(pod)]
         if names:
             self.delete(*names, grace=1)
-        self.until("the state has no owners", lambda: not self._owners(), 60)
+        self.until("the state has no owners", lambda: not self.owners(), 60)
 
-    def _owners(self) -> list[str]:
+    def owners(self) -> list[str]:
+        """Who owns CPUs by the agent's state file."""
         state = json.loads(self.vm.call("read", path=f"{STATE}/cpu_manager_state"))
         return [*state.get("entries", {}), *state.get("podEntries", {})]
 
@@ -340,6 +371,11 @@ def container_ids(pod: Json) -> dict[str, str]:
         for one in pod["status"].get(field) or []
         if "running" in one.get("state", {})
     }
+
+
+def restarts(pod: Json) -> int:
+    """How often the pod's containers were started again."""
+    return sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or [])
 
 
 def brief(pod: Json) -> str:

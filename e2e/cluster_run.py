@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from e2e import cluster as place
-from e2e import cluster_scenarios
+from e2e import cluster_daemonset, cluster_ends, cluster_refusals, cluster_restarts, cluster_scenarios
+from e2e.agent_image import agent_image
 from e2e.cluster import CONTROL_PLANE, SHAPE, Cluster
-from e2e.cluster_scenarios import CLUSTER, ClusterScenario
+from e2e.cluster_daemonset import DaemonSetCluster
+from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, SYSTEMD, ClusterScenario
 from e2e.controlplane import ControlPlane, ControlPlaneError, StatusError
-from e2e.image import checkout_disk, guest_busybox, kernel, locked, program_disk, root_image, snapshot_name
+from e2e.image import checkout_disk, guest_busybox, image_disk, kernel, locked, program_disk, root_image, snapshot_name
+from e2e.packages import FetchError
 from e2e.programs import Programs, find_programs
 from e2e.vm import GuestError, VirtualMachine
 from e2e.world import CheckError
 
-SUITES = (cluster_scenarios,)
+SUITES = (cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_daemonset)
 _PROBLEMS = (CheckError, GuestError, StatusError, ControlPlaneError, OSError, http.client.HTTPException)
 
 
@@ -45,8 +48,8 @@ def run_cluster(chosen: list[ClusterScenario], cache: Path) -> list[ClusterOutco
     """Scenarios with the same configuration share a cluster as long as they pass. Raises `FetchError`."""
     machine = Machine(cache, find_programs(cache))
     groups: dict[str, list[ClusterScenario]] = {}
-    for one in chosen:
-        groups.setdefault(json.dumps(one.resources, sort_keys=True), []).append(one)
+    for one in machine.possible(chosen):
+        groups.setdefault(json.dumps([one.resources, one.node], sort_keys=True), []).append(one)
     outcomes: list[ClusterOutcome] = []
     for members in groups.values():
         waiting = list(members)
@@ -56,42 +59,64 @@ def run_cluster(chosen: list[ClusterScenario], cache: Path) -> list[ClusterOutco
 
 
 class Machine:
-    """What every cluster starts from."""
+    """What every cluster starts from. `image` is the agent's, where it can be built and was asked for."""
 
     def __init__(self, cache: Path, programs: Programs) -> None:
         self._cache = cache
         self._programs = programs
+        self.image: Path | None = None
         with locked(cache):
             self._linux, self._initramfs = kernel(cache)
             self._root = root_image(cache)
-            self._disk = program_disk(programs.hyperkube, cache)
+            self._program = program_disk(programs.hyperkube, cache)
             self._checkout = checkout_disk(place.REPOSITORY, cache)
             self._busybox = guest_busybox(cache)
 
+    def possible(self, chosen: list[ClusterScenario]) -> list[ClusterScenario]:
+        """The scenarios that can run here: those with the agent's image need a builder. One line says what is left
+        out."""
+        wanted = [one for one in chosen if one.node == DAEMON_SET]
+        if not wanted:
+            return chosen
+        try:
+            with locked(self._cache):
+                self.image = agent_image(place.REPOSITORY, self._cache)
+        except FetchError as error:
+            print(f"e2e: {', '.join(one.ident for one in wanted)} left out: {error}", flush=True)
+            return [one for one in chosen if one.node != DAEMON_SET]
+        return chosen
+
     @contextmanager
-    def started(self) -> Iterator[tuple[VirtualMachine, ControlPlane]]:
+    def started(self, node: str) -> Iterator[Cluster]:
         """A new control plane and a resumed guest, gone afterwards."""
         with tempfile.TemporaryDirectory(prefix="cluster-", dir=self._cache) as name:
             folder = Path(name)
             checkout = folder / "checkout.tar"
             checkout.write_bytes(self._checkout)
+            disks = place.disks(self._program, image_disk(self.image, folder / "image.tar"))
             with ControlPlane(self._programs, folder / "plane", CONTROL_PLANE) as plane:
-                devices = (*place.disk(self._disk), *place.network(plane.port, self._busybox))
-                snapshot = self._cache / snapshot_name((SHAPE, "cluster", self._disk.name), self._initramfs, self._root)
+                devices = (*disks, *place.network(plane.port, self._busybox))
+                words = "e2e.systemd" if node == SYSTEMD else ""
+                what = (SHAPE, "cluster", self._program.name, words)
+                snapshot = self._cache / snapshot_name(what, self._initramfs, self._root)
                 with VirtualMachine(
-                    SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices
+                    SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices, words
                 ) as vm:
-                    yield vm, plane
+                    if node == DAEMON_SET and self.image:
+                        yield DaemonSetCluster(vm, plane, self.image)
+                    else:
+                        yield Cluster(vm, plane)
 
 
 def _in_one_cluster(machine: Machine, waiting: list[ClusterScenario]) -> Iterator[ClusterOutcome]:
     """Scenarios until one fails; what ran is taken from `waiting`."""
     begin = time.monotonic()
-    with machine.started() as (vm, plane):
+    with machine.started(waiting[0].node) as cluster:
         try:
-            cluster = Cluster(vm, plane, waiting[0].resources)
+            cluster.start(waiting[0].resources)
         except _PROBLEMS as error:
             yield _told(ClusterOutcome(waiting.pop(0).ident, time.monotonic() - begin, f"no cluster: {error}"))
+            print(cluster.last_words(), flush=True)
             return
         print(f"        a cluster is ready after {time.monotonic() - begin:.1f} s", flush=True)
         while waiting:

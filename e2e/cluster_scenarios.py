@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from e2e.cluster import NODE, RESERVED, Cluster
+from e2e.cluster import NODE, RESERVED, Cluster, complete, container_ids, is_mirror, restarts
+from e2e.controlplane import STRATEGIC
 from e2e.pods import burstable, gu, ngu, pod
 from e2e.world import check
 from podslice.core.values.cpuset import parse_bits
 
 Json = dict[str, Any]
+PROGRAM, DAEMON_SET, SYSTEMD = "program", "daemon set", "systemd"
 
 
 class ClusterScenario(NamedTuple):
     """`promise` is one sentence; `resources` are what the agent's configuration has otherwise than the shipped one;
-    `short` ones are part of the set that CI runs."""
+    `short` ones are part of the set that CI runs; `node` is how the node is set up: the agent as a PROGRAM, as its
+    DAEMON_SET in its image, or as a program under SYSTEMD as init and cgroup driver."""
 
     ident: str
     promise: str
     resources: Json
     short: bool
+    node: str
     run: Callable[[Cluster], None]
 
 
@@ -28,13 +33,15 @@ CLUSTER: dict[str, ClusterScenario] = {}
 Function = Callable[[Cluster], None]
 
 
-def in_cluster(ident: str, resources: Json | None = None, *, short: bool = False) -> Callable[[Function], Function]:
+def in_cluster(
+    ident: str, resources: Json | None = None, *, short: bool = False, node: str = PROGRAM
+) -> Callable[[Function], Function]:
     """Register a function, whose docstring is the promise."""
 
     def register(function: Function) -> Function:
         assert ident not in CLUSTER, ident
-        CLUSTER[ident] = ClusterScenario(ident, " ".join((function.__doc__ or "").split()), resources or {}, short,
-                                         function)  # fmt: skip
+        promise = " ".join((function.__doc__ or "").split())
+        CLUSTER[ident] = ClusterScenario(ident, promise, resources or {}, short, node, function)
         return function
 
     return register
@@ -98,3 +105,64 @@ def burstable_pod(cluster: Cluster) -> None:
         quota = cluster.cgroup(bursts, what)["cpu.max"]
         check(quota == "100000 100000", f"cpu.max of {what or 'the pod'} is {quota}")
     cluster.agree()
+
+
+@in_cluster("X-K05")
+def static_pod(cluster: Cluster) -> None:
+    """A static pod owns CPUs, its mirror at the API server says what it asks for, and without its file it is gone."""
+    path, name = "/etc/kubernetes/manifests/static.json", f"static-{NODE}"
+    manifest = complete(pod("static", gu("c", 2)))
+    cluster.vm.call("write", path=path, text=json.dumps(manifest))
+    cluster.until("the mirror is there", lambda: cluster.exists(name))
+    mirror = cluster.running(name)
+    check(is_mirror(mirror), "the pod is no mirror")
+    cluster.exclusive(mirror, "c", 2)
+    cluster.agree()
+    cluster.vm.call("shell", command=f"rm {path}")
+    cluster.until("the mirror is gone", lambda: not cluster.exists(name))
+
+
+@in_cluster("X-K06")
+def ephemeral_container(cluster: Cluster) -> None:
+    """An ephemeral container shares the node's CPUs and takes none of those that its pod owns."""
+    owner = cluster.run(pod("owner", gu("c", 2)))
+    owned = cluster.exclusive(owner, "c", 2)
+    debug = {"name": "debug", "image": "localhost/sleep:1", "imagePullPolicy": "Never"}
+    path = "/api/v1/namespaces/default/pods/owner/ephemeralcontainers"
+    cluster.api.call("PATCH", path, {"spec": {"ephemeralContainers": [debug]}}, STRATEGIC)
+    found = cluster.pod_until("owner", "runs the ephemeral container", lambda one: "debug" in container_ids(one))
+    cluster.agree()
+    check(not cluster.cpus(found, "debug") & owned, "the ephemeral container runs on owned CPUs")
+    check(cluster.exclusive(found, "c", 2) == owned, "the owner moved")
+
+
+@in_cluster("X-K07")
+def crash_loop(cluster: Cluster) -> None:
+    """A container that crashes again and again keeps its CPUs, also while nothing of it runs."""
+    crashing = {**gu("c", 2), "command": ["/bin/sh", "-c", "sleep 4; exit 1"]}
+    first = cluster.run(pod("crash", crashing))
+    owned = cluster.exclusive(first, "c", 2)
+    cluster.pod_until("crash", "waits after a crash", lambda one: restarts(one) >= 1 and not container_ids(one))
+    held = parse_bits(cluster.status()["pools"]["exclusive"])
+    check(held & owned == owned, f"the CPUs in use are {held:b}, the pod had {owned:b}")
+    others = cluster.run(pod("other", gu("c", 2)))
+    check(not cluster.exclusive(others, "c", 2) & owned, "another pod got the CPUs")
+    again = cluster.pod_until("crash", "runs again", lambda one: restarts(one) >= 2 and bool(container_ids(one)))
+    check(cluster.exclusive(again, "c", 2) == owned, "the container came back on other CPUs")
+
+
+@in_cluster("X-K08", short=True)
+def finished_job(cluster: Cluster) -> None:
+    """What a Job's pod owned is free when the pod has finished, although its object is still there."""
+    worker = {**gu("c", 2), "command": ["/bin/sh", "-c", "sleep 5"]}
+    template = {"spec": {**complete(pod("job", worker))["spec"], "restartPolicy": "Never"}}
+    job = {"metadata": {"name": "job"}, "spec": {"template": template}}
+    cluster.api.call("POST", "/apis/batch/v1/namespaces/default/jobs", job)
+    cluster.until("the Job's pod runs", lambda: any(container_ids(one) for one in cluster.pods()))
+    (running,) = cluster.pods("job-name=job")
+    cluster.exclusive(running, "c", 2)
+    name = running["metadata"]["name"]
+    cluster.pod_until(name, "has finished", lambda one: one["status"]["phase"] == "Succeeded")
+    cluster.until("nobody owns anything", lambda: not cluster.owners(), 60)
+    check(cluster.exists(name), "the pod is gone")
+    cluster.api.call("DELETE", "/apis/batch/v1/namespaces/default/jobs/job?propagationPolicy=Background")

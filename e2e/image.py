@@ -23,12 +23,11 @@ from e2e.packages import FetchError, Index
 
 SUITE, KERNEL_SUITE = "forky", "bookworm"
 PYTHON = "3.13"
-_PACKAGES = ("containerd", "runc", f"python{PYTHON}", "busybox-static", "libstdc++6")
+_PACKAGES = ("containerd", "runc", f"python{PYTHON}", "busybox-static", "libstdc++6", "systemd")
 _LEFT_OUT = (
     "debconf",
     "perl-base",
     "init-system-helpers",
-    "systemd",
     "dpkg",
     "tar",
     "tzdata",
@@ -38,6 +37,7 @@ _LEFT_OUT = (
 _MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "virtio_net", "veth", "ext4", "overlay")
 _WHEELS = ("msgspec", "pyyaml", "click", "rich", "grpcio", "protobuf", "prometheus-client", "structlog", "lightkube")
 _DISK = 32 << 20
+_IMAGE_DISK = 128 << 20
 _GUEST = Path(__file__).parent / "guest"
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
@@ -138,6 +138,19 @@ def program_disk(program: Path, cache: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="disk-", dir=cache) as folder:
         (Path(folder) / program.name.partition("-")[0]).hardlink_to(program)
         return _ext4(Path(folder), image, f"{(program.stat().st_size >> 20) + 32}M")
+
+
+def image_disk(archive: Path | None, disk: Path) -> Path:
+    """A disk with an archive of a container image behind its first mebibyte, always as large (`checkout_archive` says
+    why); without an archive an empty one."""
+    with disk.open("wb") as file:
+        if archive is not None:
+            file.seek(1 << 20)
+            file.write(archive.read_bytes())
+            if file.tell() > _IMAGE_DISK:
+                raise FetchError(f"{archive.name} is larger than {_IMAGE_DISK >> 20} MiB")
+        file.truncate(_IMAGE_DISK)
+    return disk
 
 
 def _ext4(folder: Path, image: Path, size: str) -> Path:

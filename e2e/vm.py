@@ -61,7 +61,7 @@ class GuestError(Exception):
 
 class VirtualMachine:
     """A running guest. Use as a context; the guest and its disk's changes are gone afterwards. `devices` are more
-    options of QEMU: those a snapshot was made with, whatever is behind them."""
+    options of QEMU: those a snapshot was made with, whatever is behind them; `words` are more of the kernel's line."""
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class VirtualMachine:
         checkout: Path,
         snapshot: Path,
         devices: tuple[str, ...] = (),
+        words: str = "",
     ) -> None:
         self.shape = shape
         self._folder = folder
@@ -83,7 +84,7 @@ class VirtualMachine:
             "qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none",
             "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", shape.cpu,
             "-m", f"{shape.mib * len(shape.nodes)}M", "-smp", shape.smp, *_numa_options(shape),
-            "-kernel", str(kernel), "-initrd", str(initramfs), "-append", _KERNEL_LINE,
+            "-kernel", str(kernel), "-initrd", str(initramfs), "-append", f"{_KERNEL_LINE} {words}",
             "-drive", f"file={root},if=none,id=root,format=raw,readonly=on", "-device", "virtio-blk-pci,drive=root",
             "-drive", f"file={checkout},if=none,id=src,format=raw,readonly=on", "-device", "virtio-blk-pci,drive=src",
             "-serial", f"file:{self._console}",

@@ -24,8 +24,8 @@ host=pod$number address=10.96.$((number / 256)).$((number % 256))
     echo 1 > /proc/sys/net/ipv4/conf/$host/proxy_arp
     $b ip route add $address/32 dev $host
     inside ip addr add $address/32 dev eth0
-    inside ip route add 169.254.1.1 dev eth0
-    inside ip route add default via 169.254.1.1
+    inside ip route add 10.96.0.15 dev eth0
+    inside ip route add default via 10.96.0.15
 } >&2
 echo '{"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}],
  "ips": [{"version": "4", "interface": 0, "address": "'$address'/32"}]}'

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# First process of the guest: mounts, containerd with its images, then the runner that answers the host.
+# First process of the guest: mounts and configuration, then the runner that answers the host.
 b=/bin/busybox
 $b mount -t proc none /proc
 $b mkdir -p /usr/local/bin && $b --install -s /usr/local/bin
@@ -24,4 +24,26 @@ hostname e2e
 mkdir -p /etc/containerd && cp /opt/e2e/containerd.toml /etc/containerd/config.toml
 echo "root:x:0:0::/root:/bin/sh" > /etc/passwd; echo "root:x:0:" > /etc/group
 printf '127.0.0.1 localhost\n10.96.0.15 e2e\n' > /etc/hosts; : > /etc/resolv.conf
-exec python3.13 /opt/e2e/runner.py
+grep -q e2e.systemd /proc/cmdline || exec python3.13 /opt/e2e/runner.py
+# the same under systemd as the first process, and as the driver of cgroups
+sed -i 's/SystemdCgroup = false/SystemdCgroup = true/' /etc/containerd/config.toml
+units=/etc/systemd/system
+mkdir -p $units
+for name in systemd-journald.service systemd-journald.socket systemd-udevd.service systemd-logind.service getty.target; do
+    ln -sf /dev/null $units/$name
+done
+printf '[Unit]\nWants=e2e.service\nAllowIsolate=yes\n' > $units/e2e.target
+ln -sf e2e.target $units/default.target
+cat > $units/e2e.service <<END
+[Unit]
+DefaultDependencies=no
+[Service]
+Environment=PATH=$PATH HOME=/root PYTHON_COLORS=0 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ExecStart=/usr/bin/python3.13 /opt/e2e/runner.py
+Delegate=yes
+KillMode=process
+StandardOutput=file:/run/runner.log
+StandardError=file:/run/runner.log
+LimitNOFILE=1048576
+END
+exec /usr/lib/systemd/systemd

@@ -29,6 +29,34 @@ def join_network(address: str, now: float) -> None:
         subprocess.run(["sh", "-c", command], check=True, capture_output=True)
 
 
+def import_image(digest: str) -> None:
+    """Import the container image of the fourth disk, also by its digest, as a kubelet asks for it."""
+    reading = "dd if=/dev/vdd bs=1M skip=1 2>/dev/null"
+    commands = (
+        f"{reading} | ctr -n k8s.io images import -",
+        f"name=$(ctr -n k8s.io images ls -q | grep /podslice:) && ctr -n k8s.io images tag $name ${{name%:*}}@{digest}",
+    )
+    for command in commands:
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr[-800:])
+
+
+def forget_memory() -> None:
+    """What a reboot takes from a node whose programs have been killed: all processes of pods, their cgroups and mounts,
+    and everything below /run."""
+    commands = (
+        "grep -l '[c]ontainerd-shim' /proc/[0-9]*/cmdline | cut -d/ -f3 | xargs -r kill -9; true",
+        "find /sys/fs/cgroup/kubepods -name cgroup.procs -exec cat {} + | xargs -r kill -9; sleep 1",
+        "find /sys/fs/cgroup/kubepods -depth -type d -exec rmdir {} +; true",
+        "grep -E ' /(run|var/run)/' /proc/mounts | cut -d' ' -f2 | sort -r | xargs -r umount -l; true",
+        "grep ' /var/lib/kubelet/pods/' /proc/mounts | cut -d' ' -f2 | sort -r | xargs -r umount -l; true",
+        "rm -rf /run/containerd /run/podslice /run/netns /run/nri /run/runc",
+    )
+    for command in commands:
+        subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+
+
 def agent_status(path: str) -> dict[str, Any]:
     """What the agent's socket says, as `podslice status` reads it."""
     with socket.socket(socket.AF_UNIX) as client:

@@ -45,7 +45,8 @@ def wait_ready() -> dict[str, object]:
     if done.returncode:
         raise RuntimeError(done.stderr)
     (CGROUP / "cgroup.subtree_control").write_text("+cpuset +cpu +memory +pids")
-    make_cgroup("kubepods")
+    if not Path("/run/systemd/system").exists():
+        make_cgroup("kubepods")
     cri().version()
     return {"cpus": os.cpu_count()}
 
@@ -67,6 +68,11 @@ def kill(name: str, number: int = signal.SIGKILL) -> int:
     process = PROCESSES.pop(name)
     process.send_signal(number)
     return process.wait(60)
+
+
+def is_running(name: str) -> bool:
+    """Has one of our processes not ended by itself?"""
+    return PROCESSES[name].poll() is None
 
 
 def unpack_checkout() -> str:
@@ -203,9 +209,9 @@ def persist(call: Callable[[str], None], argument: str) -> None:
 CALLS: dict[str, Any] = {
     function.__name__: function
     for function in (
-        wait_ready, start_containerd, kill, unpack_checkout, start, wait_agent, shell, read, write, make_cgroup,
-        run_sandbox, create_container, start_container, remove_container, remove_sandbox, update_container, facts,
-        together, node.join_network, node.agent_status, node.pod_cgroups,
+        wait_ready, start_containerd, kill, is_running, unpack_checkout, start, wait_agent, shell, read, write,
+        make_cgroup, run_sandbox, create_container, start_container, remove_container, remove_sandbox, update_container,
+        facts, together, node.join_network, node.agent_status, node.pod_cgroups, node.forget_memory, node.import_image,
     )
 }  # fmt: skip
 

@@ -163,7 +163,8 @@ def test_chart_values_arrive() -> None:
     assert {"name": "pod-cgroups", "hostPath": {"path": "/sys/fs/cgroup/kubepods", "type": "Directory"}} in pod[
         "volumes"
     ]
-    assert (pod["hostNetwork"], container["livenessProbe"]["httpGet"]["host"]) == (True, "127.0.0.1")
+    probes = [container[f"{kind}Probe"]["httpGet"]["host"] for kind in ("startup", "liveness", "readiness")]
+    assert (pod["hostNetwork"], probes) == (True, ["127.0.0.1"] * 3)
     assert render("networkpolicy", **values)["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
     assert container["resources"]["limits"] == {"memory": "1Gi"}
     watched = [one for one in documents("other", **values) if one["metadata"].get("labels", {}).get("release")]
@@ -220,6 +221,17 @@ def test_rights_follow_the_sources(sources: dict[str, Any], refusals: str, rules
     """The chart asks for what the configured sources and the way of refusing need, and nothing else."""
     rendered = render("clusterrole", agent={"sources": sources, "refusals": refusals})
     assert [(rule["resources"], rule["verbs"]) for rule in rendered["rules"] or []] == rules
+
+
+def test_a_busy_node_has_time_to_start_the_agent() -> None:
+    """Until it answers for the first time, for five minutes, the liveness probe does not have it restarted."""
+    (shipped,) = [one for one in yaml.safe_load_all((DEPLOY / "manifests/podslice.yaml").read_text())
+                  if one["kind"] == "DaemonSet"]  # fmt: skip
+    for found in (shipped, render("daemonset", image=IMAGE)):
+        container = found["spec"]["template"]["spec"]["containers"][0]
+        startup = container["startupProbe"]
+        assert startup["httpGet"] == container["livenessProbe"]["httpGet"]
+        assert startup["periodSeconds"] * startup["failureThreshold"] >= 300
 
 
 def test_image_is_made_of_what_is_pinned() -> None:

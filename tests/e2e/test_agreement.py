@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from e2e.agreement import disagreements
+from e2e.agreement import disagreements, named
 
 Json = dict[str, Any]
 
@@ -99,3 +99,12 @@ def test_each_disagreement_is_a_line(what: str) -> None:
     status, groups, running = copy.deepcopy((STATUS, CGROUPS, RUNNING))
     change(status, groups, running)
     assert disagreements(status, groups, running) == [line]
+
+
+def test_whose_cgroup_it_is() -> None:
+    """Both cgroup drivers' names say it."""
+    top = "/kubepods.slice/kubepods-burstable.slice"
+    assert named("/kubepods/burstable/pod1-2/3f") == "3f"
+    assert named("/kubepods/burstable/pod1-2") == "pod1-2"
+    assert named(f"{top}/kubepods-burstable-pod1_2.slice") == "pod1-2"
+    assert named(f"{top}/kubepods-burstable-pod1_2.slice/cri-containerd-3f.scope") == "3f"

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
-from e2e.cluster import KUBELET, MANIFEST, brief, complete, container_ids, uid
+from e2e.cluster import KUBELET, MANIFEST, brief, complete, container_ids, disks, restarts, uid
+from e2e.cluster_daemonset import daemon_set
 from e2e.cluster_run import ClusterOutcome, choose, markdown
 from e2e.cluster_scenarios import CLUSTER
+from e2e.image import image_disk
+from e2e.packages import FetchError
 from e2e.pods import gu, pod
 
 from podslice.agent.settings import settings_from_dict
@@ -68,8 +71,8 @@ POD: dict[str, Any] = {
         "phase": "Pending",
         "initContainerStatuses": [{"name": "i", "state": {"terminated": {"reason": "Completed"}}, "containerID": "x://1"}],
         "containerStatuses": [
-            {"name": "c", "state": {"running": {}}, "containerID": "containerd://2"},
-            {"name": "d", "state": {"waiting": {"reason": "CreateContainerError", "message": "no room"}}},
+            {"name": "c", "state": {"running": {}}, "containerID": "containerd://2", "restartCount": 3},
+            {"name": "d", "state": {"waiting": {"reason": "Refused", "message": "no room"}}, "restartCount": 0},
         ],
     },
 }  # fmt: skip
@@ -78,8 +81,47 @@ POD: dict[str, Any] = {
 def test_what_is_read_of_a_pod() -> None:
     """The ids of what runs, what the kubelet calls a static pod, and a line for people."""
     assert container_ids(POD) == {"c": "2"}
+    assert restarts(POD) == 3
     assert uid(POD) == "h"
-    assert brief(POD) == "Pending, i terminated Completed, c running, d waiting CreateContainerError no room"
+    assert brief(POD) == "Pending, i terminated Completed, c running, d waiting Refused no room"
+
+
+def test_the_daemon_set_an_operator_applies() -> None:
+    """Of the shipped one only what its comments tell to put there is changed: the image, and the folder of cgroupfs."""
+    (shipped,) = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == "DaemonSet"]
+    found = daemon_set("sha256:abc")
+    spec, own = found["spec"]["template"]["spec"], shipped["spec"]["template"]["spec"]
+    assert spec["containers"][0].pop("image") == "localhost/podslice@sha256:abc"
+    del own["containers"][0]["image"]
+    for mount in own["containers"][0]["volumeMounts"]:
+        mount["mountPath"] = mount["mountPath"].replace("kubepods.slice", "kubepods")
+    for volume in own["volumes"]:
+        if volume["name"] == "pod-cgroups":
+            volume["hostPath"]["path"] = "/sys/fs/cgroup/kubepods"
+    assert found == shipped
+
+
+def test_an_image_as_a_disk(tmp_path: Path) -> None:
+    """The archive begins at the second mebibyte, a disk without one is as large, and what is too large is refused."""
+    archive = tmp_path / "image.oci.tar"
+    archive.write_bytes(b"archive")
+    disk = image_disk(archive, tmp_path / "disk")
+    with disk.open("rb") as file:
+        file.seek(1 << 20)
+        assert file.read(archive.stat().st_size) == archive.read_bytes()
+    assert disk.stat().st_size == image_disk(None, tmp_path / "empty").stat().st_size
+    with archive.open("r+b") as file:
+        file.truncate(disk.stat().st_size)
+    with pytest.raises(FetchError, match=r"image\.oci\.tar is larger than \d+ MiB"):
+        image_disk(archive, tmp_path / "disk")
+
+
+def test_disks_are_in_order() -> None:
+    """The guest knows them by their order."""
+    assert [word for word in disks(Path("/a"), Path("/b")) if word.startswith("virtio")] == [
+        "virtio-blk-pci,drive=more0",
+        "virtio-blk-pci,drive=more1",
+    ]
 
 
 def test_results_as_a_table() -> None:

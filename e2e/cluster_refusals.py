@@ -1,0 +1,112 @@
+"""Pods the node does not take, in a cluster: the kubelet beside the agent would have taken them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.cluster import Cluster, brief, complete, container_ids, restarts
+from e2e.cluster_scenarios import in_cluster
+from e2e.pods import gu, pod
+from e2e.world import check
+
+Json = dict[str, Any]
+SINGLE: Json = {"topologyManagerPolicy": "single-numa-node"}
+REASON = "TopologyAffinityError"
+MESSAGE = "Pod was rejected: Resources cannot be allocated with Topology locality"
+"""A kubelet's own words; of the node's two NUMA nodes one has four CPUs, the other three that are not reserved."""
+_MANY = 50
+
+
+def replica_set(name: str, manifest: Json) -> Json:
+    """One pod, made again whenever there is none."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": complete(manifest)["spec"]}
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def _refused(found: Json) -> None:
+    status = found["status"]
+    check(status["phase"] == "Failed", f"the pod is {brief(found)}")
+    check((status["reason"], status["message"]) == (REASON, MESSAGE), f"the pod is {brief(found)}")
+    check(not container_ids(found), "a container of the refused pod runs")
+
+
+@in_cluster("X-K10", SINGLE, short=True)
+def refused_pod(cluster: Cluster) -> None:
+    """A pod that does not fit is Failed with a kubelet's reason and message; an event says why and what would help."""
+    cluster.create(pod("wide", gu("c", 5)))
+    found = cluster.pod_until("wide", "is refused", lambda one: one["status"]["phase"] == "Failed")
+    _refused(found)
+    cluster.until("the event is there", lambda: any(one.startswith(REASON) for one in cluster.events("wide")))
+    listed = [one for one in cluster.status()["rejected"] if one["name"] == "wide"]
+    check(len(listed) == 1 and listed[0]["reason"] == REASON, f"the status lists {listed}")
+    fits = cluster.run(pod("narrow", gu("c", 4)))
+    cluster.exclusive(fits, "c", 4)
+    cluster.agree()
+
+
+@in_cluster("X-K11", SINGLE)
+def owner_replaces_it(cluster: Cluster) -> None:
+    """The owner of a refused pod makes another, which runs once there is room for it."""
+    first = cluster.run(pod("first", gu("c", 1)))
+    second = cluster.run(pod("second", gu("c", 2)))
+    other = cluster.run(pod("other", gu("c", 1)))
+    path = "/apis/apps/v1/namespaces/default/replicasets"
+    cluster.api.call("POST", path, replica_set("set", pod("set", gu("c", 3))))
+    wanted = "app=set"
+    cluster.until("two pods were refused", lambda: len([p for p in cluster.pods(wanted) if _failed(p)]) >= 2)
+    for found in cluster.pods(wanted):
+        if _failed(found):
+            _refused(found)
+    cluster.delete(first["metadata"]["name"], second["metadata"]["name"], other["metadata"]["name"], grace=1)
+    cluster.until("a pod of the set runs", lambda: any(container_ids(one) for one in cluster.pods(wanted)))
+    (running,) = [one for one in cluster.pods(wanted) if container_ids(one)]
+    cluster.exclusive(running, "c", 3)
+    cluster.agree()
+    cluster.api.call("DELETE", f"{path}/set?propagationPolicy=Foreground")
+    cluster.until("the set is gone", lambda: not cluster.pods(wanted))
+
+
+def _failed(found: Json) -> bool:
+    return bool(found["status"]["phase"] == "Failed")
+
+
+@in_cluster("X-K12", SINGLE)
+def refusals_leave_nothing(cluster: Cluster) -> None:
+    """Fifty refused pods leave no process on the node, and containerd starts again."""
+    cluster.run(pod("stays", gu("c", 2)))
+    before = cluster.processes()
+    for number in range(_MANY):
+        cluster.create(pod(f"wide-{number}", gu("c", 5)))
+    names = [f"wide-{number}" for number in range(_MANY)]
+    cluster.until(
+        "all are refused", lambda: all(_failed(one) for one in cluster.pods() if one["metadata"]["name"] in names)
+    )
+    cluster.until("no process is left", lambda: cluster.processes() == before, 60)
+    cluster.delete(*names, grace=0)
+    owned = cluster.exclusive(cluster.get("stays"), "c", 2)
+    cluster.kill("containerd", 15)
+    cluster.start_containerd()
+    cluster.wait_for_agent()
+    cluster.run(pod("later", gu("c", 2)))
+    check(cluster.exclusive(cluster.get("stays"), "c", 2) == owned, "the pod that stayed has moved")
+    cluster.agree()
+
+
+@in_cluster("X-K13", SINGLE, short=True)
+def replaced_while_terminating(cluster: Cluster) -> None:
+    """A pod that needs the CPUs of one that terminates waits for them and is not refused."""
+    slow = {**gu("c", 3), "command": ["/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
+    cluster.run(pod("filler", gu("c", 1)))
+    former = cluster.run(pod("former", slow))
+    owned = cluster.exclusive(former, "c", 3)
+    cluster.api.call("DELETE", "/api/v1/namespaces/default/pods/former?gracePeriodSeconds=15")
+    cluster.create(pod("next", gu("c", 3)))
+    found = cluster.running("next")
+    check(not cluster.exists("former"), "both run at the same time")
+    check(cluster.exclusive(found, "c", 3) == owned, "the pod has other CPUs")
+    check(restarts(found) == 0, "the pod's container was restarted")
+    cluster.agree()

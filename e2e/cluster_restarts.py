@@ -1,0 +1,122 @@
+"""Programs of the node are restarted under pods that run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from e2e.cluster import Cluster, container_ids
+from e2e.cluster_scenarios import CLUSTER, PROGRAM, ClusterScenario, in_cluster
+from e2e.pods import burstable, gu, ngu, pod
+from e2e.world import check
+
+Json = dict[str, Any]
+_PROGRAMS = ("kubelet", "containerd", "agent")
+
+
+def _pods(cluster: Cluster) -> dict[str, int]:
+    """A pod that owns CPUs, one with pod-level resources and one that shares the node's; the masks of their
+    containers."""
+    for manifest in (
+        pod("owner", gu("c", 2)),
+        pod("level", gu("own", 1), ngu("rest"), budget=(2, "64Mi")),
+        pod("shares", burstable("c")),
+    ):
+        cluster.run(manifest)
+    return _masks(cluster)
+
+
+def _masks(cluster: Cluster) -> dict[str, int]:
+    return {
+        f"{found['metadata']['name']}/{name}": cluster.cpus(found, name)
+        for found in cluster.pods()
+        for name in container_ids(found)
+    }
+
+
+def _unmoved(cluster: Cluster, before: dict[str, int]) -> None:
+    """Nobody has moved, and a new pod gets CPUs of its own."""
+    cluster.agree()
+    after = _masks(cluster)
+    check(after == before, f"before {before}, afterwards {after}")
+    new = cluster.run(pod("new", gu("c", 1)))
+    owned = cluster.exclusive(new, "c", 1)
+    check(not any(mask & owned for name, mask in before.items() if name != "shares/c"), "the new pod's CPUs are owned")
+    cluster.agree()
+
+
+def _start(cluster: Cluster, program: str) -> None:
+    start = {"kubelet": cluster.start_kubelet, "containerd": cluster.start_containerd, "agent": cluster.begin_agent}
+    start[program]()
+
+
+def _all_up(cluster: Cluster) -> None:
+    cluster.wait_for_agent()
+    cluster.wait_for_kubelet()
+
+
+def _restart(order: tuple[str, ...], cluster: Cluster) -> None:
+    before = _pods(cluster)
+    for program in order:
+        cluster.kill(program)
+    for program in order:
+        _start(cluster, program)
+    _all_up(cluster)
+    _unmoved(cluster, before)
+
+
+def _register() -> None:
+    """One program, then all three, killed and started again in every order."""
+    orders = [*((program,) for program in _PROGRAMS), *itertools.permutations(_PROGRAMS)]
+    for number, order in enumerate(orders, 20):
+        ident = f"X-K{number}"
+        programs = " then ".join(order)
+        promise = f"Killed and started again: {programs}. Nobody moves, and the next pod gets CPUs of its own."
+
+        def run(cluster: Cluster, order: tuple[str, ...] = order) -> None:
+            _restart(order, cluster)
+
+        CLUSTER[ident] = ClusterScenario(ident, promise, {}, order == ("agent",), PROGRAM, run)
+
+
+_register()
+
+
+@in_cluster("X-K29")
+def pod_made_while_the_agent_is_away(cluster: Cluster) -> None:
+    """A pod that is created while the agent is away gets its CPUs when the agent is back."""
+    before = _pods(cluster)
+    cluster.kill("agent")
+    late = cluster.run(pod("late", gu("c", 2)))
+    check(cluster.cpus(late, "c").bit_count() > 2, "pinned without an agent")
+    cluster.begin_agent()
+    cluster.wait_for_agent()
+    cluster.until("the late pod owns CPUs", lambda: cluster.cpus(late, "c").bit_count() == 2)
+    cluster.agree()
+    check(not cluster.exclusive(late, "c", 2) & before["owner/c"], "owned twice")
+
+
+@in_cluster("X-K30")
+def node_rebooted(cluster: Cluster) -> None:
+    """All processes of the node are gone and with them what is in memory, as at a reboot; the pods come back, and each
+    that owns CPUs owns as many."""
+    before = _pods(cluster)
+    old = {found["metadata"]["name"]: container_ids(found) for found in cluster.pods()}
+    for program in _PROGRAMS:
+        cluster.kill(program)
+    cluster.vm.call("forget_memory")
+    for program in ("containerd", "kubelet", "agent"):
+        _start(cluster, program)
+    _all_up(cluster)
+
+    def back() -> bool:
+        return all(
+            set(container_ids(found)) == set(old[found["metadata"]["name"]])
+            and not set(container_ids(found).values()) & set(old[found["metadata"]["name"]].values())
+            for found in cluster.pods()
+        )
+
+    cluster.until("all pods run again", back)
+    cluster.agree()
+    after = {name: mask.bit_count() for name, mask in _masks(cluster).items()}
+    check(after == {name: mask.bit_count() for name, mask in before.items()}, f"before {before}, afterwards {after}")
