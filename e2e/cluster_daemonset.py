@@ -119,8 +119,8 @@ def agent_process_killed(cluster: Cluster) -> None:
 def configuration_rolled_out(cluster: Cluster) -> None:
     """A changed configuration and a restarted DaemonSet: pods keep their CPUs, and the new rules hold for the next."""
     assert isinstance(cluster, DaemonSetCluster)
-    owner = cluster.run(pod("owner", gu("c", 2)))
-    owned = cluster.exclusive(owner, "c", 2)
+    owner = cluster.run(pod("owner", gu("c", 1)))
+    owned = cluster.exclusive(owner, "c", 1)
     config = yaml.safe_load(cluster.agent_config())
     config["resources"]["topologyManagerPolicy"] = "single-numa-node"
     cluster.api.call("PATCH", CONFIG_MAP, {"data": {"agent.yaml": yaml.safe_dump(config)}}, MERGE)
@@ -133,7 +133,7 @@ def configuration_rolled_out(cluster: Cluster) -> None:
         return [one["metadata"]["name"] not in names and is_ready(one) for one in agents] == [True]
 
     cluster.until("the new pod of the agent is ready", rolled_out, 240)
-    check(cluster.exclusive(owner, "c", 2) == owned, "the owner moved")
+    check(cluster.exclusive(owner, "c", 1) == owned, "the owner moved")
     cluster.create(pod("wide", gu("c", 5)))
     found = cluster.pod_until("wide", "is refused", lambda one: one["status"]["phase"] == "Failed")
     check(found["status"].get("reason") == "TopologyAffinityError", f"refused with {found['status'].get('reason')}")
