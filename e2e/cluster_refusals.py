@@ -34,7 +34,7 @@ def _refused(found: Json) -> None:
     check(not container_ids(found), "a container of the refused pod runs")
 
 
-@in_cluster("X-K10", SINGLE, short=True)
+@in_cluster("X-K10", SINGLE)
 def refused_pod(cluster: Cluster) -> None:
     """A pod that does not fit is Failed with a kubelet's reason and message; an event says why and what would help."""
     cluster.create(pod("wide", gu("c", 5)))
@@ -43,6 +43,7 @@ def refused_pod(cluster: Cluster) -> None:
     cluster.until("the event is there", lambda: any(one.startswith(REASON) for one in cluster.events("wide")))
     listed = [one for one in cluster.status()["rejected"] if one["name"] == "wide"]
     check(len(listed) == 1 and listed[0]["reason"] == REASON, f"the status lists {listed}")
+    cluster.delete("wide")
     fits = cluster.run(pod("narrow", gu("c", 4)))
     cluster.exclusive(fits, "c", 4)
     cluster.agree()
@@ -96,7 +97,7 @@ def refusals_leave_nothing(cluster: Cluster) -> None:
     cluster.agree()
 
 
-@in_cluster("X-K13", SINGLE, short=True)
+@in_cluster("X-K13", SINGLE)
 def replaced_while_terminating(cluster: Cluster) -> None:
     """A pod that needs the CPUs of one that terminates waits for them and is not refused."""
     slow = {**gu("c", 3), "command": ["/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
