@@ -52,9 +52,8 @@ def refused_pod(cluster: Cluster) -> None:
 @in_cluster("X-K11", SINGLE)
 def owner_replaces_it(cluster: Cluster) -> None:
     """The owner of a refused pod makes another, which runs once there is room for it."""
-    first = cluster.run(pod("first", gu("c", 1)))
-    second = cluster.run(pod("second", gu("c", 2)))
-    other = cluster.run(pod("other", gu("c", 1)))
+    cluster.run(pod("first", gu("c", 1)))
+    cluster.run(pod("second", gu("c", 3)))
     path = "/apis/apps/v1/namespaces/default/replicasets"
     cluster.api.call("POST", path, replica_set("set", pod("set", gu("c", 3))))
     wanted = "app=set"
@@ -62,7 +61,7 @@ def owner_replaces_it(cluster: Cluster) -> None:
     for found in cluster.pods(wanted):
         if _failed(found):
             _refused(found)
-    cluster.delete(first["metadata"]["name"], second["metadata"]["name"], other["metadata"]["name"], grace=1)
+    cluster.delete("first", "second", grace=1)
     cluster.until("a pod of the set runs", lambda: any(container_ids(one) for one in cluster.pods(wanted)))
     (running,) = [one for one in cluster.pods(wanted) if container_ids(one)]
     cluster.exclusive(running, "c", 3)
