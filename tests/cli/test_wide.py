@@ -8,7 +8,7 @@ import pytest
 
 from podslice import KubeletConfig, Node
 from podslice.agent.status import AgentStatus, ContainerReport, PodReport
-from podslice.cli.status import _show
+from podslice.cli.status import show_status
 from podslice.core.machine.synthetic import from_synthetic
 from tests.cli.test_cli import run
 from tests.conftest import make_pod
@@ -65,8 +65,8 @@ def test_status_names_cgroups(capsys: pytest.CaptureFixture[str]) -> None:
         node="n", machine="m", runtime="r", connected=True, observe=False, started_at=0.0, ready="", safe_mode="",
         pools=None, pods=(pod,), drift=(), map="",
     )  # fmt: skip
-    _show(status, "wide", show_map=False)
+    show_status(status, "wide", show_map=False)
     wide = capsys.readouterr().out
     assert wide.splitlines()[-1].split()[-3:] == ["u-1", "abc", path]
-    _show(status, "table", show_map=False)
+    show_status(status, "table", show_map=False)
     assert "abc" not in capsys.readouterr().out

@@ -161,8 +161,8 @@ def test_machines_come_back(name: str) -> None:
 def test_other_kinds_are_no_machine() -> None:
     """A document of another kind or version is refused by name."""
     text = dump_machine(load_gallery("raspberry-pi-5"), "yaml")
-    with pytest.raises(InputError, match="kind: 'Node' is not Machine"):
-        parse_machine(text.replace("kind: Machine", "kind: Node"))
+    with pytest.raises(InputError, match="kind: 'Lease' is not Machine"):
+        parse_machine(text.replace("kind: Machine", "kind: Lease"))
     with pytest.raises(InputError, match=r"apiVersion: 'podslice.io/v9' is not podslice.io/v1alpha1"):
         parse_machine(text.replace(API_VERSION, "podslice.io/v9"))
 

@@ -182,11 +182,8 @@ def test_recording_changes_no_decision(seed: int) -> None:
         refusal = plain.admit(defaulted)
         with Trial(listened).recording() as record:
             assert listened.admit(defaulted) == refusal
-        assert listened.manager.topology.providers == [
-            listened.manager.device,
-            listened.manager.cpu,
-            listened.manager.memory,
-        ]
+        managers = listened.manager
+        assert managers.topology.providers == (managers.device, managers.cpu, managers.memory)
         plain.save()
         listened.save()
         assert plain.files == listened.files

@@ -14,9 +14,9 @@ from typing import Any
 
 from podslice.agent.records import ReportedRefusal
 from podslice.core.pod.spec import Container
+from podslice.core.reasons import REJECTED
 
 REFUSED_ANNOTATION = "podslice.io/refused"
-_PREFIX = "Pod was rejected: "
 _LONGEST_MESSAGE = 1000
 _MOST_CONTAINERS = 100
 _KILLED = 137
@@ -32,7 +32,7 @@ def status_patch(uid: str, refusal: ReportedRefusal, now: float) -> dict[str, An
         "status": {
             "phase": "Failed",
             "reason": refusal.reason,
-            "message": (_PREFIX + refusal.message)[:_LONGEST_MESSAGE],
+            "message": (REJECTED + refusal.message)[:_LONGEST_MESSAGE],
             **_container_statuses(refusal),
         },
     }

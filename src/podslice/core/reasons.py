@@ -30,6 +30,9 @@ UPSTREAM_DEFECT: Final = "UpstreamDefect"
 
 OURS: Final = frozenset({EMPTY_NODE_SHARED_POOL, AMOUNT_OVERFLOW, INVALID_POD, POD_TOO_LARGE, UPSTREAM_DEFECT})
 
+REJECTED: Final = "Pod was rejected: "
+"""What a kubelet puts before the message in the status of a pod that it refused."""
+
 
 def out_of(resource: str) -> str:
     """The reason for want of a resource of the whole node: `OutOfcpu`, `OutOfexample.com/gpu`."""

@@ -7,6 +7,7 @@ import sys
 from click.shell_completion import ShellComplete
 
 from podslice.cli.kubectl.main import NAME, kubectl
+from podslice.render.ansi import echo
 
 _NO_FILES, _FILES = ":4", ":0"
 
@@ -17,5 +18,5 @@ def main() -> None:
     found = ShellComplete(kubectl, {}, NAME, "").get_completions(words, incomplete)
     for item in found:
         if item.type == "plain":
-            print(item.value if item.help is None else f"{item.value}\t{item.help}")
-    print(_FILES if any(item.type == "file" for item in found) else _NO_FILES)
+            echo(item.value if item.help is None else f"{item.value}\t{item.help}")
+    echo(_FILES if any(item.type == "file" for item in found) else _NO_FILES)

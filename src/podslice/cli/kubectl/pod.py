@@ -10,6 +10,7 @@ from podslice.agent.status import waiting_text
 from podslice.cli.kubectl.options import agents_of, cluster_options, complete_node
 from podslice.cli.output import OUTPUT, emit, prose_width
 from podslice.core.errors import InputError
+from podslice.core.reasons import REJECTED
 from podslice.render.ansi import echo, style
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _refusals(placement: PodPlacement) -> list[str]:
     texts = []
     for refusal in placement.refusals:
         who = f" {refusal.container}" if refusal.container else ""
-        said = refusal.reason == placement.reason and refusal.message in placement.message
+        said = refusal.reason == placement.reason and placement.message.removeprefix(REJECTED) == refusal.message
         head = "the node's agent says why" if said and refusal.why else f"{refusal.reason}: {refusal.message}"
         lines = [style(f"refused{who}", fg="red") + f": {head}", refusal.why]
         lines.append(waiting_text(refusal.waits_for) if refusal.waits_for else "")
