@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from podslice.core.values.cpuset import parse_bits
@@ -18,9 +18,12 @@ def named(path: str) -> str:
     return last.removeprefix("cri-containerd-").removesuffix(".scope")
 
 
-def disagreements(status: Json, cgroups: dict[str, Json], running: dict[str, str]) -> list[str]:
+def disagreements(
+    status: Json, cgroups: dict[str, Json], running: dict[str, str], strangers: Container[str] = ()
+) -> list[str]:
     """A line for each thing that is not as it should be, none where all is well. `cgroups` are those of the node's pods
-    by path; `running` are the containers of scenarios that the API server says run: a name for each id."""
+    by path; `running` are the containers of scenarios that the API server says run: a name for each id. `strangers` are
+    the pods that were made without the agent."""
     by_id = {named(path): path for path in cgroups}
     found = list(_of_sets(status))
     listed: set[str] = set()
@@ -28,7 +31,7 @@ def disagreements(status: Json, cgroups: dict[str, Json], running: dict[str, str
         for container in pod["containers"]:
             name = f"{pod['name']}/{container['name']}"
             listed.add(container["id"])
-            if container["stranger"] and container["id"] in running:
+            if container["stranger"] and container["id"] in running and pod["name"] not in strangers:
                 found.append(f"{name} is a stranger")
             if container["id"] in by_id:
                 path = by_id[container["id"]]

@@ -288,13 +288,14 @@ class Cluster:
             check(quota.startswith("max "), f"cpu.max of {what or 'the pod'} is {quota}")
         return found
 
-    def agree(self) -> None:
-        """Cgroups, masks and quotas are what the status says, soon: the reconcile loop may be about to act."""
+    def agree(self, *strangers: str) -> None:
+        """Cgroups, masks and quotas are what the status says, soon: the reconcile loop may be about to act. `strangers`
+        are pods that were made without the agent, which it goes on telling."""
         found: list[str] = []
 
         def agreed() -> bool:
             running = {id: name for pod in self.pods() for name, id in container_ids(pod).items()}
-            found[:] = disagreements(self.status(), self.vm.call("pod_cgroups"), running)
+            found[:] = disagreements(self.status(), self.vm.call("pod_cgroups"), running, strangers)
             return not found
 
         try:

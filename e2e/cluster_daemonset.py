@@ -89,7 +89,7 @@ def agent_pod_replaced(cluster: Cluster) -> None:
     cluster.until("another pod of the agent is ready", lambda: [is_ready(one) for one in cluster.agents()] == [True])
     check(cluster.exclusive(owner, "c", 2) == owned, "the owner moved")
     cluster.until("the late pod owns a CPU", lambda: cluster.cpus(late, "c").bit_count() == 1)
-    cluster.agree()
+    cluster.agree("late")
     check(not cluster.exclusive(late, "c", 1) & owned, "owned twice")
 
 

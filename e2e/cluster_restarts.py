@@ -92,7 +92,7 @@ def pod_made_while_the_agent_is_away(cluster: Cluster) -> None:
     cluster.begin_agent()
     cluster.wait_for_agent()
     cluster.until("the late pod owns CPUs", lambda: cluster.cpus(late, "c").bit_count() == 2)
-    cluster.agree()
+    cluster.agree("late")
     check(not cluster.exclusive(late, "c", 2) & before["owner/c"], "owned twice")
 
 
@@ -117,6 +117,6 @@ def node_rebooted(cluster: Cluster) -> None:
         )
 
     cluster.until("all pods run again", back)
-    cluster.agree()
+    cluster.agree(*old)
     after = {name: mask.bit_count() for name, mask in _masks(cluster).items()}
     check(after == {name: mask.bit_count() for name, mask in before.items()}, f"before {before}, afterwards {after}")

@@ -26,7 +26,9 @@ from e2e.vm import GuestError, VirtualMachine
 from e2e.world import CheckError
 
 SUITES = (cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_daemonset)
-_PROBLEMS = (CheckError, GuestError, StatusError, ControlPlaneError, OSError, http.client.HTTPException)
+_PROBLEMS = (
+    CheckError, GuestError, StatusError, ControlPlaneError, OSError, http.client.HTTPException, LookupError, ValueError
+)  # fmt: skip
 
 
 class ClusterOutcome(NamedTuple):

@@ -101,6 +101,15 @@ def test_each_disagreement_is_a_line(what: str) -> None:
     assert disagreements(status, groups, running) == [line]
 
 
+def test_a_pod_that_was_made_without_the_agent() -> None:
+    """Of a pod that is known to be a stranger only the rest is looked at."""
+    status, groups, running = copy.deepcopy((STATUS, CGROUPS, RUNNING))
+    status["pods"][2]["containers"][0].update(stranger=True)
+    assert disagreements(status, groups, running, {"ngu"}) == []
+    groups.pop("/kubepods/besteffort/pod3/id-d")
+    assert disagreements(status, groups, running, {"ngu"}) == ["ngu/d has no cgroup"]
+
+
 def test_whose_cgroup_it_is() -> None:
     """Both cgroup drivers' names say it."""
     top = "/kubepods.slice/kubepods-burstable.slice"
