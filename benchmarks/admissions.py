@@ -11,9 +11,10 @@ from typing import Any
 
 from benchmarks.measure import Case
 from benchmarks.nodes import ALL_RESOURCES, Prepare, config, devices, machine, pod
-from podslice import Digester, KubeletConfig, Node, decide, release, shape_of
+from podslice import Digester, ExclusiveResize, KubeletConfig, Node, PodslicePolicy, decide, release, shape_of
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
+from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.host.store import NodeStore
 
@@ -159,6 +160,9 @@ def values() -> Iterator[Case]:
     for policy in ("none", "restricted", "single-numa-node"):
         yield Case("values", f"decide + release, 2 NUMA x 96 CPUs, 8 devices, CPU + memory, {policy}",
                    partial(_decision, policy))  # fmt: skip
+    for policy, pods in (("best-effort", 60), ("restricted", 8)):
+        yield Case("values", f"resize decision, 4 to 8 CPUs, 8 NUMA x 256 CPUs, {pods} pods, {policy}",
+                   partial(_resizing, policy, pods))  # fmt: skip
     yield Case("values", "copy a node of 60 pods", _copying)
     yield Case("values", "go on from a state of 60 pods", _going_on)
     yield Case("values", "digest of a state of 60 pods, one of them new", _digest)
@@ -178,6 +182,27 @@ def _decision(policy: str) -> Prepare:
         release(rules, decided.state, "bench")
 
     return lambda: cycle
+
+
+def _resizing(policy: str, pods: int) -> Prepare:
+    """A container grows among others; what the API server checks before is not the kubelet's."""
+    elastic = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
+    node = Node(machine(8, cpus_per_node=32), config(memory=False, policy=policy), policy=elastic)
+    for i in range(pods - 2):
+        assert node.admit(pod(f"p{i}", cpus=2)).admitted
+    for uid in ("bench", "beside"):
+        assert node.admit(pod(uid, cpus=4)).admitted
+    state, bigger = node.state, default_pod(pod(cpus=8), node.rules.gates)
+
+    def grow() -> None:
+        (attempt,) = node.kubelet.resize(bigger)
+        assert attempt.verdict.outcome == "Allocated"
+
+    def prepare() -> Callable[[], Any]:
+        node.state = state
+        return grow
+
+    return prepare
 
 
 def _full() -> Node:

@@ -67,6 +67,7 @@ GOALS = (
     Goal("inspect, CPU for each pod, without and with a node", explain.INSPECT_LIMIT, explain.GROUP,
          prefix=explain.INSPECTED, unit="ms"),
     Goal("decide + release on a value, 2 NUMA, 96 CPUs, 8 devices, CPU + memory", 60, "values", prefix="decide"),
+    Goal("resize decision, 8 NUMA, 256 CPUs", 150, "values", prefix="resize decision"),
     Goal("copy of a node with 60 pods", 1, "values", prefix="copy"),
     Goal("a node made of a state with 60 pods", 100, "values", prefix="go on"),
     Goal("memory per idle node, machine shared", 20, "figures", ("idle node, 2 NUMA x 64 CPUs, shared machine",),
