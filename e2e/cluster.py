@@ -163,7 +163,7 @@ class Cluster:
 
     def wait_for_agent(self) -> None:
         """Until the agent is connected to the runtime and ready."""
-        self.vm.call("wait_agent", path=SOCKET, ready=True)
+        self.vm.call("wait_agent", path=SOCKET, ready=True, seconds=PATIENCE)
 
     def kill(self, name: str, number: int = 9) -> None:
         """End `agent`, `kubelet` or `containerd`."""
