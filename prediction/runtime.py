@@ -16,8 +16,7 @@ from typing import Any
 
 import grpc
 import msgspec
-
-from prediction import cri_pb2 as pb
+from e2e.guest import cri_pb2 as pb
 
 CREATED, RUNNING, EXITED = 0, 1, 2
 _READY, _NOT_READY = 0, 1

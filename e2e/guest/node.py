@@ -6,12 +6,21 @@ import json
 import os
 import socket
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 CGROUP = Path("/sys/fs/cgroup")
 FILES = ("cpuset.cpus", "cpuset.cpus.effective", "cpuset.mems", "cpuset.mems.effective", "cpu.max", "cpu.weight",
          "memory.max")  # fmt: skip
+
+
+def _run(commands: Iterable[str]) -> None:
+    """One after the other. Raises `RuntimeError` with what the first says that fails."""
+    for command in commands:
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr[-800:])
 
 
 def join_network(address: str, now: float) -> None:
@@ -25,8 +34,7 @@ def join_network(address: str, now: float) -> None:
         "mkdir -p /opt/kubernetes",
         "[ -e /opt/kubernetes/hyperkube ] || mount -t ext4 -o ro /dev/vdc /opt/kubernetes",
     )
-    for command in commands:
-        subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    _run(commands)
 
 
 def import_image(digest: str) -> None:
@@ -36,10 +44,7 @@ def import_image(digest: str) -> None:
         f"{reading} | ctr -n k8s.io images import -",
         f"name=$(ctr -n k8s.io images ls -q | grep /podslice:) && ctr -n k8s.io images tag $name ${{name%:*}}@{digest}",
     )
-    for command in commands:
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr[-800:])
+    _run(commands)
 
 
 def forget_memory() -> None:
@@ -53,8 +58,7 @@ def forget_memory() -> None:
         "grep ' /var/lib/kubelet/pods/' /proc/mounts | cut -d' ' -f2 | sort -r | xargs -r umount -l; true",
         "rm -rf /run/containerd /run/podslice /run/netns /run/nri /run/runc",
     )
-    for command in commands:
-        subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    _run(commands)
 
 
 def agent_status(path: str) -> dict[str, Any]:

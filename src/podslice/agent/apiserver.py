@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
+from podslice.agent.sources import no_pods_from
 from podslice.core.pod.spec import Pod
 from podslice.k8s.podlist import ApiError, Change, GoneError, KnownPod
 from podslice.wire.nri import BackOff
@@ -90,11 +91,8 @@ class ApiSource:
         """News come by themselves."""
 
     def unknown(self) -> str:
-        if self.cause:
-            return f"no pods from the API server: {self.cause}"
-        if not self.ready:
-            return "no pods from the API server: it has not answered yet"
-        return "the API server has not told about this pod yet"
+        nothing = no_pods_from("the API server", self.cause, ready=self.ready)
+        return nothing or "the API server has not told about this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """List, watch, and list again after every failure, more and more slowly until a watch tells something."""

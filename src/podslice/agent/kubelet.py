@@ -18,6 +18,7 @@ from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.reach import why
 from podslice.agent.settings import KubeletSettings
+from podslice.agent.sources import no_pods_from
 from podslice.agent.waiting import or_after
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
@@ -80,11 +81,8 @@ class KubeletSource:
         self._asked.set()
 
     def unknown(self) -> str:
-        if self.cause:
-            return f"no pods from the kubelet: {self.cause}"
-        if not self.ready:
-            return "no pods from the kubelet: it has not answered yet"
-        return "the kubelet does not list this pod yet"
+        nothing = no_pods_from("the kubelet", self.cause, ready=self.ready)
+        return nothing or "the kubelet does not list this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Read the list every so often, at once when asked, and more and more slowly while that fails."""

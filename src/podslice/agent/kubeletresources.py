@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 
@@ -19,6 +19,7 @@ from podslice.wire.proto import podresources_pb2 as api
 SERVICE = "v1.PodResourcesLister"
 OLD_SERVICE = "v1alpha1.PodResourcesLister"
 CALL_SECONDS = 5.0
+Resources = TypeVar("Resources", api.ContainerResources, api.AllocatableResourcesResponse)
 
 
 class UpstreamError(Exception):
@@ -125,13 +126,13 @@ def merged_pod(theirs: api.PodResources, ours: api.PodResources, own: Ours) -> a
     return pod
 
 
-def _put_in(container: api.ContainerResources, ours: api.ContainerResources, own: Ours) -> None:
-    del container.cpu_ids[:]
-    container.cpu_ids.extend(ours.cpu_ids)
+def _put_in(theirs: Resources, ours: Resources, own: Ours) -> None:
+    del theirs.cpu_ids[:]
+    theirs.cpu_ids.extend(ours.cpu_ids)
     if own.memory:
-        del container.memory[:]
-        container.memory.extend(ours.memory)
-    _put_devices(container.devices, ours.devices, own)
+        del theirs.memory[:]
+        theirs.memory.extend(ours.memory)
+    _put_devices(theirs.devices, ours.devices, own)
 
 
 def merged_allocatable(
@@ -140,12 +141,7 @@ def merged_allocatable(
     """What the node may give away: CPUs as we count them, the rest as far as it is ours."""
     answer = api.AllocatableResourcesResponse()
     answer.CopyFrom(theirs)
-    del answer.cpu_ids[:]
-    answer.cpu_ids.extend(ours.cpu_ids)
-    if own.memory:
-        del answer.memory[:]
-        answer.memory.extend(ours.memory)
-    _put_devices(answer.devices, ours.devices, own)
+    _put_in(answer, ours, own)
     return answer
 
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
+from podslice.agent.sources import no_pods_from
 from podslice.agent.waiting import or_after
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
@@ -98,11 +99,8 @@ class PodsApiSource:
             self._asked.set()
 
     def unknown(self) -> str:
-        if self.cause:
-            return f"no pods from the kubelet's Pods API: {self.cause}"
-        if self._required and not self.ready:
-            return "no pods from the kubelet's Pods API: it has not answered yet"
-        return "the kubelet's Pods API has not told about this pod yet"
+        nothing = no_pods_from("the kubelet's Pods API", self.cause, ready=self.ready or not self._required)
+        return nothing or "the kubelet's Pods API has not told about this pod yet"
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Watch, and watch again: at once for a fresh list, more and more slowly while that fails."""

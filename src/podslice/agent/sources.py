@@ -45,6 +45,13 @@ class PodSource(Protocol):
         """Why a pod it expects is not known, for people."""
 
 
+def no_pods_from(source: str, cause: str, *, ready: bool) -> str:
+    """Why a source can say nothing of any pod now; empty for one that can."""
+    if cause:
+        return f"no pods from {source}: {cause}"
+    return "" if ready else f"no pods from {source}: it has not answered yet"
+
+
 class ManifestSource:
     """Static pods of a directory, read when the kubelet says that a pod is one. It appends the node's name to the
     pod's."""

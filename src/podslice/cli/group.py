@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 import click
 
@@ -29,6 +30,17 @@ class CommandGroup(click.Group):
             hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
             raise click.UsageError(f"no such command {name!r} ({hint})", ctx)
         return super().resolve_command(ctx, args)
+
+
+def top_group(package: str, commands: Mapping[str, str], *, epilog: str) -> Callable[[Callable[..., Any]], click.Group]:
+    """The decorator of a program's own function: a lazy group that may be called without a command."""
+    return click.group(
+        cls=lazy_group(package, commands),
+        invoke_without_command=True,
+        subcommand_metavar="COMMAND [ARGS]...",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=epilog,
+    )
 
 
 def lazy_group(package: str, commands: Mapping[str, str]) -> type[CommandGroup]:

@@ -8,7 +8,7 @@ import sys
 import click
 
 from podslice.cli.completion import register
-from podslice.cli.group import lazy_group
+from podslice.cli.group import top_group
 from podslice.cli.output import coloured, print_error
 from podslice.core.errors import PodsliceError
 from podslice.entry import INTERRUPTED, interruptible
@@ -35,11 +35,9 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=lazy_group("podslice.cli", _COMMANDS),
-    invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",
-    context_settings={"help_option_names": ["-h", "--help"]},
+@top_group(
+    "podslice.cli",
+    _COMMANDS,
     epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, cases differ), 2 bad input.",
 )
 @click.option("--version", "ask_version", is_flag=True, help="Print the version and exit.")

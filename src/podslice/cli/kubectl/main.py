@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from podslice.cli.group import lazy_group
+from podslice.cli.group import top_group
 from podslice.cli.kubectl.options import cluster_options
 from podslice.cli.main import run_command
 from podslice.render.ansi import echo
@@ -21,11 +21,9 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=lazy_group("podslice.cli.kubectl", _COMMANDS),
-    invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",
-    context_settings={"help_option_names": ["-h", "--help"]},
+@top_group(
+    "podslice.cli.kubectl",
+    _COMMANDS,
     epilog="Exit codes: 0 all well, 1 the answer is no (pods refused, findings), 2 bad input, or nobody answers.",
 )
 @cluster_options

@@ -154,11 +154,9 @@ class CPUManager:
             return {"cpu": self._hints(self.assignable, self._reusable(pod), count)}
         if assigned.bit_count() == count:
             return {"cpu": self._hints(assigned, 0, count)}
-        return {
-            "cpu": []
-            if self.rules.resizer is None
-            else self._hints(self.assignable | self._reusable(pod), assigned, count)
-        }
+        if self.rules.resizer is None:
+            return {"cpu": []}
+        return {"cpu": self._hints(self.assignable | self._reusable(pod), assigned, count)}
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole (cpu-topology 7.2)."""
@@ -170,13 +168,12 @@ class CPUManager:
             return None
         if pod.managed:
             bubble = self._running_bubble(pod)
+            if bubble is None and self.rules.resizer is not None:
+                bubble = self.state.bubbles.get(pod.uid)
             if bubble is not None:
-                return {"cpu": self._hints(bubble, 0, pod.cpus)}
-            held = self.state.bubbles.get(pod.uid, 0)
-            if held and self.rules.resizer is not None:
-                size = held.bit_count()
-                available = held if size == pod.cpus else self.assignable
-                return {"cpu": self._hints(available, 0 if size == pod.cpus else held, pod.cpus)}
+                whole = bubble.bit_count() == pod.cpus
+                available, reusable = (bubble, 0) if whole else (self.assignable, bubble)
+                return {"cpu": self._hints(available, reusable, pod.cpus)}
             if self._runs(pod):
                 return None
             try:
