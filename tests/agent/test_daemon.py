@@ -43,6 +43,8 @@ RESOURCES = {
     "evictionHard": {},
 }
 
+POLICY = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy"}
+
 
 def settings(folder: Path, **fields: Any) -> dict[str, Any]:
     return {
@@ -407,6 +409,14 @@ def test_address_in_use_is_one_line(tmp_path: Path) -> None:
         ({"sources": {"waitSeconds": 3}}, "sources.waitSeconds: 3.0 is out of range"),
         ({"sources": {"x": 1}}, "sources: object contains unknown field `x`"),
         ({"metricsAddress": "x"}, "metricsAddress: 'x' is not an address"),
+        ({"policy": {**POLICY, "spec": {"resice": {}}}}, "policy.spec.resice: unknown field .did you mean resize"),
+        ({"policy": {**POLICY, "spec": {"resize": {"shrinkDelaySeconds": 11}}}}, "policy.spec.resize.shrinkDelaySec"),
+        ({"policy": {"kind": "Policy"}}, "policy.kind: 'Policy' is not PodslicePolicy"),
+        ({"policy": "/none/policy.yaml"}, "/none/policy.yaml"),
+        (
+            {"profile": "kubelet-1.36", "policy": {**POLICY, "spec": {"resize": {"exclusive": True}}}},
+            "policy.spec: a kubelet has no such policy",
+        ),
         ({"resources": {"topologyManagerPolicy": "x"}}, "resources: invalid configuration: topologyManagerPolicy"),
     ],
 )
@@ -429,6 +439,11 @@ def test_check_config(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert isinstance(result.exception, InputError)
     assert not (tmp_path / "state").exists()
+    wrong = tmp_path / "policy.yaml"
+    wrong.write_text(json.dumps({**POLICY, "spec": {"resize": {"exclusive": "yes"}}}))
+    file.write_text(json.dumps(settings(tmp_path, policy=str(wrong))))
+    result = CliRunner().invoke(cli, arguments)
+    assert str(result.exception).startswith(f"{wrong}: spec.resize.exclusive: expected true or false")
     file.write_text(json.dumps(settings(tmp_path, metricsAddress="0.0.0.0:9095")))
     assert "not loopback" in CliRunner().invoke(cli, arguments).output
 

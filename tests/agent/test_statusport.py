@@ -87,6 +87,22 @@ def test_nothing_secret_of_a_pod_leaves_the_node(tmp_path: Path) -> None:
     with_agent(tmp_path, test, statusAddress="127.0.0.1:0")
 
 
+def test_the_policy_decides_elsewhere_too(tmp_path: Path) -> None:
+    """Who asks from afar decides by the agent's PodslicePolicy: a resize is granted there as on the node."""
+    spec = {"resize": {"exclusive": True, "shrinkDelaySeconds": 2.5}}
+    policy = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy", "spec": spec}
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(api_pod("a", "2"))
+        await fake.create_container(await fake.run_pod("a"), "app")
+        found = remote_node(json.loads((await get(agent.status_port, "/node", Host="localhost"))[1]), "test")
+        assert found.node is not None
+        assert found.node.rules.policy == agent.owner.admitting.policy
+        assert found.node.resize(pod_from_dict(api_pod("a", "4"))).outcome == "Allocated"
+
+    with_agent(tmp_path, test, statusAddress="127.0.0.1:0", policy=policy)
+
+
 def test_in_safe_mode_the_document_says_so(tmp_path: Path) -> None:
     """Without a state that can be trusted there are no pods and no files, and the reason is told."""
     (tmp_path / "state").mkdir()

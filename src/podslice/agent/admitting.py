@@ -19,6 +19,7 @@ from podslice.agent.podfiles import PodFiles
 from podslice.agent.records import PodRecord, ReportedRefusal
 from podslice.agent.size import too_large
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.decision import Decision
 from podslice.core.errors import PodsliceError, StartError
 from podslice.core.machine.model import Machine
@@ -48,6 +49,7 @@ class Admitting:
         *,
         reporter: Reporter,
         profile: str,
+        policy: PodslicePolicy = NO_POLICY,
         real_devices: bool,
         clock: Callable[[], float] = time.perf_counter,
         now: Callable[[], float] = time.time,
@@ -61,6 +63,7 @@ class Admitting:
         self.files = PodFiles(directory)
         self._reporter = reporter
         self.profile = profile
+        self.policy = policy
         self._clock = clock
         self.now = now
         self._devices = RegisteringInventory() if real_devices else None
@@ -77,6 +80,7 @@ class Admitting:
                 self.config,
                 running=running,
                 profile=self.profile,
+                policy=self.policy,
                 devices=self._devices,
                 accept=accept,
                 predicates=False,

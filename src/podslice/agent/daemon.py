@@ -85,6 +85,7 @@ class Agent:
             loaded.config,
             reporter=self.reporter,
             profile=settings.profile,
+            policy=loaded.policy,
             move_strangers=settings.strangers == "move",
             real_devices=bool(settings.device_plugins),
             find=self.sources.find,

@@ -32,6 +32,7 @@ def live_node(
         "problem": "" if node is not None else owner.safe_mode or "the runtime has not told what runs yet",
         "machine": machine,
         "configuration": msgspec.to_builtins(owner.config),
+        "policy": msgspec.to_builtins(owner.admitting.policy),
         "pods": [] if node is None else [_pod(pod.spec) for pod in node.view.pods.values()],
         "files": {} if node is None else {name: data.decode() for name, data in node.manager_files.items()},
         "devices": [_resource(resource, listed) for resource, listed in devices.items()],

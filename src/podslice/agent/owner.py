@@ -26,6 +26,7 @@ from podslice.agent.seam import Seam
 from podslice.agent.translate import applied_of, kept_of, limits_of, update_of, variables_of
 from podslice.agent.updates import Updates
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.errors import PodsliceError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
@@ -55,6 +56,7 @@ class Owner:
         *,
         reporter: Reporter,
         profile: str = "podslice",
+        policy: PodslicePolicy = NO_POLICY,
         move_strangers: bool = True,
         real_devices: bool = False,
         find: Callable[[Identity], Pod | None] = lambda identity: None,
@@ -74,6 +76,7 @@ class Owner:
             config,
             reporter=reporter,
             profile=profile,
+            policy=policy,
             real_devices=real_devices,
             clock=clock,
         )

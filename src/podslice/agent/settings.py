@@ -21,11 +21,13 @@ from typing import Any
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
 from podslice.core.errors import InputError
-from podslice.core.quirks import PROFILES
+from podslice.core.quirks import PROFILES, profile
 from podslice.k8s.kubeletconfig import API_VERSION as KUBELET_VERSION
 from podslice.k8s.kubeletconfig import config_from_dict, load_config_data
+from podslice.k8s.policy import load_policy, policy_from_dict
 from podslice.web.access import is_loopback
 
 API_VERSION = "podslice.io/v1alpha1"
@@ -111,10 +113,12 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     a pod the node does not take Failed, as a kubelet does (needs `sources.apiServer`); `hold` leaves it Pending until
     there is room.
     `pod_resources_upstream`: the kubelet's own PodResources socket, whose answers are completed; the same path as
-    `pod_resources_socket` to stand in its place.
+    `pod_resources_socket` to stand in its place. `policy`: what is done beyond a kubelet, a PodslicePolicy or the path
+    of its file.
     """
 
     resources: dict[str, Any] = {}
+    policy: str | dict[str, Any] = ""
     profile: str = "podslice"
     sources: SourceSettings = SourceSettings()
     nri_socket: str = "/var/run/nri/nri.sock"
@@ -173,6 +177,7 @@ class LoadedSettings(msgspec.Struct, frozen=True):
 
     agent: AgentSettings
     config: KubeletConfig
+    policy: PodslicePolicy = NO_POLICY
     warnings: tuple[str, ...] = ()
 
 
@@ -205,7 +210,22 @@ def settings_from_dict(data: dict[str, Any]) -> LoadedSettings:
     problems = validate(loaded.config)
     if problems:
         raise InputError("; ".join(map(str, problems)), path="resources")
-    return LoadedSettings(agent, loaded.config, loaded.warnings)
+    return LoadedSettings(agent, loaded.config, _policy(agent), loaded.warnings)
+
+
+def _policy(agent: AgentSettings) -> PodslicePolicy:
+    """Raises `InputError`."""
+    if not agent.policy:
+        return NO_POLICY
+    try:
+        policy = load_policy(agent.policy) if isinstance(agent.policy, str) else policy_from_dict(agent.policy)
+        check_policy(policy, profile(agent.profile))
+    except InputError as error:
+        if isinstance(agent.policy, str):
+            raise
+        place = f"policy.{error.path}".rstrip(".")
+        raise InputError(error.problem, path=place, remedy=error.remedy) from None
+    return policy
 
 
 def _unknown(fields: dict[str, Any]) -> Iterator[InputError]:
@@ -222,7 +242,7 @@ def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:
     for name, value in fields.items():
         if isinstance(value, float):
             plain[name] = float(value)
-        elif isinstance(value, dict) and name != "resources":
+        elif isinstance(value, dict) and name not in ("resources", "policy"):
             plain[name] = value | _plain_numbers(value)
     return plain
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import click
 
-from podslice.agent.settings import AgentSettings, load_settings
+from podslice.agent.settings import AgentSettings, LoadedSettings, load_settings
 from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
@@ -60,7 +59,7 @@ def agent(
         echo(style(f"warning: {warning}", fg="yellow"), err=True)
     chosen = resolve_machine(machine, sysfs, source)
     if check_config:
-        _check(loaded.agent.profile, loaded.config, chosen)
+        _check(loaded, chosen)
         for remark in _remarks(loaded.agent):
             echo(style(f"warning: {remark}", fg="yellow"), err=True)
         echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
@@ -108,9 +107,9 @@ def _remarks(settings: AgentSettings) -> Iterator[str]:
         yield f"nriSocket {settings.nri_socket}: no runtime listens there yet"
 
 
-def _check(profile: str, config: KubeletConfig, machine: Machine) -> None:
+def _check(loaded: LoadedSettings, machine: Machine) -> None:
     """Raises `InputError` if the managers would not start on this machine."""
     try:
-        Node(machine, config, profile=profile)
+        Node(machine, loaded.config, profile=loaded.agent.profile, policy=loaded.policy)
     except StartError as error:
         raise InputError(f"would not start: {error.message}", path=error.stage, remedy=error.remedy) from None

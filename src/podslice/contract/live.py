@@ -19,7 +19,7 @@ class LivePod(msgspec.Struct, frozen=True):
 class LiveNode(msgspec.Struct, frozen=True):
     """All that decides on a node: the machine, the managers' configuration (fields of a KubeletConfiguration), the pods
     in order of admission, the managers' state files by name, and plugin devices. `problem` says why nothing can be
-    decided, and is empty where it can."""
+    decided, and is empty where it can. `policy` is the `spec` of the agent's PodslicePolicy."""
 
     node: str
     profile: str
@@ -29,3 +29,4 @@ class LiveNode(msgspec.Struct, frozen=True):
     pods: tuple[LivePod, ...]
     files: dict[str, str]
     devices: tuple[FileResource, ...]
+    policy: dict[str, Any] = {}

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import API_VERSION as POLICY_VERSION
+from podslice.core.config.policy import KIND as POLICY_KIND
+from podslice.core.config.policy import PodslicePolicy
 from podslice.core.document import without_header
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.devices import inventory_from_data
@@ -13,6 +16,7 @@ from podslice.core.machine.form import from_data
 from podslice.core.node import Node
 from podslice.core.pod.spec import pod_from_dict
 from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
+from podslice.k8s.policy import policy_from_dict
 
 _REMEDY = "give the agent and kubectl-podslice the same version"
 
@@ -47,6 +51,7 @@ def _node(facts: dict[str, Any]) -> Node:
         profile=facts["profile"],
         devices=inventory_from_data({"devices": facts["devices"]}) if facts["devices"] else None,
         predicates=False,
+        policy=_policy(facts.get("policy", {})),
         files={name: text.encode() for name, text in facts["files"].items()},
     )
     refused = node.resume(pod_from_dict(pod) for pod in facts["pods"])
@@ -58,3 +63,7 @@ def _node(facts: dict[str, Any]) -> Node:
 
 def _configuration(fields: dict[str, Any]) -> KubeletConfig:
     return config_from_dict({"apiVersion": API_VERSION, "kind": "KubeletConfiguration", **fields}).config
+
+
+def _policy(spec: dict[str, Any]) -> PodslicePolicy:
+    return policy_from_dict({"apiVersion": POLICY_VERSION, "kind": POLICY_KIND, "spec": spec})

@@ -5,7 +5,7 @@ The empty policy changes nothing: decisions, messages and state files are those 
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -22,13 +22,15 @@ class ExclusiveResize(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     `exclusive`: they can be resized, without the gate InPlacePodVerticalScalingExclusiveCPUs too. `below_baseline`:
     whether a container may give up CPUs promised at its admission. `eligibility_change`: whether it may move between
     shared and exclusive CPUs. `misfit`: whether a growth that has no room waits, or is refused for good as KEP-5554
-    says.
+    says. `shrink_delay_seconds`: how long the agent leaves a container that gives back CPUs on them, so that it can
+    prepare.
     """
 
     exclusive: bool = False
     below_baseline: Literal["infeasible", "allow"] = "infeasible"
     eligibility_change: Literal["infeasible", "allow"] = "infeasible"
     misfit: Literal["deferred", "infeasible"] = "deferred"
+    shrink_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ class Event(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POST_UPDATE_CONTAINER: _ClassVar[Event]
     STOP_CONTAINER: _ClassVar[Event]
     REMOVE_CONTAINER: _ClassVar[Event]
+    UPDATE_POD_SANDBOX: _ClassVar[Event]
 
 class ContainerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -41,6 +42,7 @@ UPDATE_CONTAINER: Event
 POST_UPDATE_CONTAINER: Event
 STOP_CONTAINER: Event
 REMOVE_CONTAINER: Event
+UPDATE_POD_SANDBOX: Event
 CONTAINER_UNKNOWN: ContainerState
 CONTAINER_CREATED: ContainerState
 CONTAINER_PAUSED: ContainerState
@@ -138,6 +140,20 @@ class UpdateContainerResponse(_message.Message):
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     update: _containers.RepeatedCompositeFieldContainer[ContainerUpdate]
     def __init__(self, update: _Optional[_Iterable[_Union[ContainerUpdate, _Mapping]]] = ...) -> None: ...
+
+class UpdatePodSandboxRequest(_message.Message):
+    __slots__ = ("pod", "overhead_linux_resources", "linux_resources")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_LINUX_RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    LINUX_RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    pod: PodSandbox
+    overhead_linux_resources: LinuxResources
+    linux_resources: LinuxResources
+    def __init__(self, pod: _Optional[_Union[PodSandbox, _Mapping]] = ..., overhead_linux_resources: _Optional[_Union[LinuxResources, _Mapping]] = ..., linux_resources: _Optional[_Union[LinuxResources, _Mapping]] = ...) -> None: ...
+
+class UpdatePodSandboxResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class StopContainerResponse(_message.Message):
     __slots__ = ("update",)
