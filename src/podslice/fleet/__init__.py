@@ -1,0 +1,1 @@
+"""Simulations of clusters: traces, scenarios and tables around `core.fleet`."""
