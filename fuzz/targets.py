@@ -27,6 +27,7 @@ from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.formats.restore_memory import restore_memory_state
 from podslice.statefiles.tools.consequence import NodeFacts, start_consequence
+from podslice.statefiles.tools.promises import repair_promises
 from podslice.statefiles.tools.repair import repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
 from podslice.statefiles.tools.verify import verify
@@ -59,6 +60,7 @@ def state(data: bytes) -> None:
         start_consequence(data, "cpu", target, facts)
         start_consequence(data, "memory", target, facts)
         start_consequence(data, "device", target, facts)
+    repair_promises(data, None)
 
 
 def pods(data: bytes) -> None:

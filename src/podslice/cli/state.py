@@ -13,6 +13,7 @@ from podslice.cli.group import CommandGroup
 from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.cli.node_option import load_config, set_option
 from podslice.cli.output import OUTPUT, emit, print_warnings, with_options
+from podslice.cli.state_files import MENDED, READABLE, StateFile, converted, cpus_beside, repaired, state_files
 from podslice.contract.state import (
     StateConversion,
     StateConversionList,
@@ -28,50 +29,29 @@ from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import CPUSetError, parse_bits
 from podslice.core.values.gate_table import NEWEST, OLDEST
-from podslice.host.statefile import back_up, read_state, write_atomically
+from podslice.host.statefile import back_up, write_atomically
 from podslice.render.ansi import echo, style
 from podslice.render.state_table import content_text, identity_text
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.content import Content, read_content
-from podslice.statefiles.formats.releases import FileKind, Release, release
+from podslice.statefiles.formats.releases import Release, release
 from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.names import (
-    ACTUATED_STATE_FILE,
-    ALLOCATED_STATE_FILE,
-    DEVICE_STATE_FILE,
-    MANAGER_STATE_FILES,
-    place_of,
-)
 from podslice.statefiles.tools.consequence import Consequence, NodeFacts, start_consequence
 from podslice.statefiles.tools.convert import Rewritten
-from podslice.statefiles.tools.convert import convert as convert_content
-from podslice.statefiles.tools.repair import RunningPods, repair_cpu
-from podslice.statefiles.tools.repair_memory import repair_memory
-from podslice.statefiles.tools.verify import StateFinding, kind_of_name
+from podslice.statefiles.tools.finding import StateFinding
 from podslice.statefiles.tools.verify import verify as verify_file
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PLACES = (*MANAGER_STATE_FILES, place_of(DEVICE_STATE_FILE))
-_READABLE = (*_PLACES, ALLOCATED_STATE_FILE, ACTUATED_STATE_FILE)
-"""The managers' files, and the records of granted resources beside them, which are shown and verified only."""
 _FIRST_WITH_GATE = 36
 _NOT_MENDED = ("device", "allocation")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-class StateFile(NamedTuple):
-    """A file to work on; `kind` is told by its name, else by its content, else None."""
-
-    path: Path
-    data: bytes
-    kind: FileKind | None
-
-
 @click.group(cls=CommandGroup)
 def state() -> None:
-    """Show, verify, convert and repair cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint; show
-    and verify allocated_pods_state and actuated_pods_state.
+    """Show, verify, convert and repair cpu_manager_state, memory_manager_state, kubelet_internal_checkpoint and
+    podslice_policy_state; show and verify allocated_pods_state and actuated_pods_state.
 
     \b
     Examples:
@@ -171,31 +151,6 @@ def _configured_facts(
         ) from None
 
 
-def _files(path: Path, names: tuple[str, ...] = _PLACES) -> list[StateFile]:
-    """The state files of a directory, or the one file. Raises `InputError`."""
-    paths = [path]
-    if path.is_dir():
-        paths = [path / place for place in names if (path / place).is_file()]
-        if not paths:
-            raise InputError(
-                "holds no state file", source=str(path), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"
-            )
-    files = []
-    for place in paths:
-        data = read_state(place)
-        if data is None:
-            raise InputError("does not exist", source=str(place))
-        files.append(StateFile(place, data, kind_of_name(place.name) or _kind(data)))
-    return files
-
-
-def _kind(data: bytes) -> FileKind | None:
-    try:
-        return read_content(data).kind
-    except CheckpointError:
-        return None
-
-
 _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Path))
 
 
@@ -216,27 +171,30 @@ def show(path: Path, output: str) -> None:
     Exit codes: 0 shown, 1 a checksum does not fit, 2 bad input.
     """
     shown, problems = [], False
-    for file in _files(path, _READABLE):
+    for file in state_files(path, READABLE):
         try:
             content = read_content(file.data)
         except CheckpointError as error:
             raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
         problems = problems or not content.intact
         shown.append((file, content))
+    cpus = next((one.checkpoint for _, one in shown if isinstance(one.checkpoint, CPUCheckpoint)), None)
     if output in ("table", "wide"):
         for place, (file, content) in enumerate(shown):
             echo(f"{'' if place == 0 else chr(10)}{style(str(file.path), bold=True)}: {_title(content)}")
             if output == "wide":
                 echo(identity_text(file.data, content))
-            echo(content_text(content))
+            echo(content_text(content, cpus))
     else:
-        emit(StateFileList(tuple(state_file(str(file.path), content) for file, content in shown)), output)
+        emit(StateFileList(tuple(state_file(str(file.path), content, cpus) for file, content in shown)), output)
     sys.exit(1 if problems else 0)
 
 
 def _title(content: Content) -> str:
     if content.kind == "allocation" and content.intact:
         return "granted resources (kubelet 1.36)"
+    if content.kind == "policy" and content.intact:
+        return "promises, and resizes being written (podslice)"
     checkpoint = content.checkpoint
     policy = f", policy {checkpoint.policy_name}" if isinstance(checkpoint, CPUCheckpoint | MemoryCheckpoint) else ""
     return f"{content.identity.matches or 'the checksum fits no known format'}{policy}"
@@ -264,8 +222,9 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
     reader = _reader(version, config, pod_level=pod_level)
     facts = _facts(options, config, reader.minor)
     results = []
-    for file in _files(path, _READABLE):
-        content, findings = verify_file(file.data, facts)
+    files = state_files(path, READABLE)
+    for file in files:
+        content, findings = verify_file(file.data, facts, cpus_beside(file, files))
         if content is not None and file.kind is not None and content.kind != file.kind:
             text = f"the content is a {content.kind} state file"
             findings.append(StateFinding("error", "kind", "", text))
@@ -353,15 +312,7 @@ def convert(
 
     target = release(version, pod_level=pod_level)
     known = load_containers(containers) if containers else {}
-    files = _files(path)
-    changes = []
-    for file in files:
-        try:
-            changes.append((file, convert_content(read_content(file.data), target, known)))
-        except CheckpointError as error:
-            raise InputError(str(error), source=str(file.path), remedy="podslice state repair may help") from None
-        except InputError as error:
-            raise error.at(source=str(file.path)) from None
+    changes = converted(state_files(path, MENDED), target, known)
     _finish(changes, target, out, output, write=write, conversion=True)
 
 
@@ -407,18 +358,11 @@ def repair(
     config = _configuration(options)
     facts, target = _facts(options, config), _reader(version, config, pod_level=pod_level)
     running = load_running_pods(pods) if pods else None
-    changes = [(file, _repaired(file, target, facts, running)) for file in _files(path) if file.kind not in _NOT_MENDED]
+    changes = repaired(state_files(path, MENDED), target, facts, running)
     if not changes:
         remedy = "drain the node and remove the file: a kubelet makes a new one"
         raise InputError("holds nothing to repair", source=str(path), remedy=remedy)
     _finish(changes, target, out, output, write=write, conversion=False)
-
-
-def _repaired(file: StateFile, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
-    if file.kind is None:
-        raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
-    make = repair_cpu if file.kind == "cpu" else repair_memory
-    return make(file.data, target, facts, running)
 
 
 def _finish(
@@ -460,7 +404,7 @@ def _replace(file: StateFile, change: Rewritten) -> Path | None:
     if change.data == file.data:
         return None
     try:
-        backup = back_up(file.path)
+        backup = back_up(file.path) if file.data else None
         write_atomically(file.path, change.data)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(file.path)) from None

@@ -13,9 +13,10 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint, NUMANodeState
 from podslice.statefiles.formats.content import AllocationCheckpoint, Content
-from podslice.statefiles.tools.verify import StateFinding
+from podslice.statefiles.formats.policy_state import PodCPUTexts, PolicyContent
+from podslice.statefiles.tools.finding import StateFinding
 
-FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation"]
+FileKind: TypeAlias = Literal["cpu", "memory", "device", "allocation", "policy"]
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
@@ -108,10 +109,37 @@ class AllocationStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="ki
     entries: dict[str, GrantedPod]
 
 
+class CPUsUnderResize(msgspec.Struct, frozen=True):
+    """What a pod has before or after a resize that is being written: CPU lists of its containers, and its own."""
+
+    containers: dict[str, str]
+    pod: str
+
+
+class ResizeUnderWay(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
+    """A resize that was being written when the process ended."""
+
+    before: CPUsUnderResize
+    after: CPUsUnderResize
+
+
+class PolicyStateFile(FileIdentity, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="policy"):
+    """podslice_policy_state, of containers that have more CPUs than were promised at their admission: the promised
+    ones (`originals`, by pod UID and container) and those of whole pods (`podOriginals`); `order` where the others
+    came in another order than ascending; `growth` is what they have beyond the promised ones, by cpu_manager_state
+    where that file is given too."""
+
+    originals: dict[str, dict[str, str]]
+    pod_originals: dict[str, str]
+    growth: dict[str, dict[str, str]]
+    order: dict[str, dict[str, tuple[int, ...]]]
+    intents: dict[str, ResizeUnderWay]
+
+
 class StateFileList(msgspec.Struct, frozen=True):
     """The content of the files of a directory."""
 
-    items: tuple[CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile, ...]
+    items: tuple[CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile | PolicyStateFile, ...]
 
 
 class StateVerification(msgspec.Struct, frozen=True, rename="camel"):
@@ -168,11 +196,11 @@ class StateRepairList(msgspec.Struct, frozen=True):
     items: tuple[StateRepair, ...]
 
 
-StateFile: TypeAlias = CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile
+StateFile: TypeAlias = CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile | PolicyStateFile
 
 
-def state_file(path: str, content: Content) -> StateFile:
-    """One file's content, the same for every version."""
+def state_file(path: str, content: Content, cpus: CPUCheckpoint | None = None) -> StateFile:
+    """One file's content, the same for every version; `cpus` is the CPU Manager's beside it."""
     identity = FileIdentity(path, content.version, content.intact, content.identity.stated)
     facts = msgspec.structs.asdict(identity)
     match content.checkpoint:
@@ -185,6 +213,8 @@ def state_file(path: str, content: Content) -> StateFile:
         case AllocationCheckpoint(pods):
             entries = {uid: _granted_pod(pod) for uid, pod in sorted(pods.items())}
             return AllocationStateFile(**facts, entries=entries)
+        case PolicyContent() as policy:
+            return _policy(facts, policy, cpus)
 
 
 def _cpu(facts: dict[str, Any], cpu: CPUCheckpoint, container_ids: dict[str, str]) -> CPUStateFile:
@@ -207,6 +237,24 @@ def _device(facts: dict[str, Any], device: DeviceCheckpoint) -> DeviceStateFile:
         ),
         registered={name: tuple(ids or ()) for name, ids in (device.registered or {}).items()},
     )
+
+
+def _policy(facts: dict[str, Any], policy: PolicyContent, cpus: CPUCheckpoint | None) -> PolicyStateFile:
+    return PolicyStateFile(
+        **facts,
+        originals=policy.originals,
+        pod_originals=policy.pod_originals,
+        growth=policy.growth({} if cpus is None else cpus.entries or {}),
+        order={uid: {name: tuple(cpus) for name, cpus in named.items()} for uid, named in policy.order.items()},
+        intents={
+            uid: ResizeUnderWay(_under_resize(intent.before), _under_resize(intent.after))
+            for uid, intent in policy.intents.items()
+        },
+    )
+
+
+def _under_resize(had: PodCPUTexts) -> CPUsUnderResize:
+    return CPUsUnderResize(dict(had.containers), had.bubble)
 
 
 def _memory(facts: dict[str, Any], memory: MemoryCheckpoint) -> MemoryStateFile:

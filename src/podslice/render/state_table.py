@@ -12,10 +12,11 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import Block, MemoryCheckpoint
 from podslice.statefiles.formats.content import AllocationCheckpoint, Content
+from podslice.statefiles.formats.policy_state import PodCPUTexts, PolicyContent
 
 
-def content_text(content: Content) -> str:
-    """Tables of one file's content."""
+def content_text(content: Content, cpus: CPUCheckpoint | None = None) -> str:
+    """Tables of one file's content; `cpus` is the CPU Manager's file beside it."""
     match content.checkpoint:
         case CPUCheckpoint() as cpu:
             return _cpu_text(cpu)
@@ -25,6 +26,8 @@ def content_text(content: Content) -> str:
             return _device_text(device)
         case AllocationCheckpoint(pods):
             return _allocation_text(pods)
+        case PolicyContent() as policy:
+            return _policy_text(policy, cpus)
 
 
 def identity_text(data: bytes, content: Content) -> str:
@@ -104,3 +107,28 @@ def _allocation_text(allocations: Mapping[str, PodAllocation]) -> str:
 
 def _amounts(amounts: ResourceList | None) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in sorted((amounts or {}).items())) or "-"
+
+
+def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
+    growth = policy.growth({} if cpus is None else cpus.entries or {})
+    rows = [(uid, "(whole pod)", text, "", "") for uid, text in sorted(policy.pod_originals.items())]
+    for uid, named in sorted(policy.originals.items()):
+        for name, text in sorted(named.items()):
+            order = ",".join(map(str, policy.order.get(uid, {}).get(name, ()))) or "ascending"
+            rows.append((uid, name, text, growth.get(uid, {}).get(name, "-"), order))
+    headings = ("POD", "CONTAINER", "PROMISED", "BEYOND IT", "ORDER")
+    parts = [format_table(headings, sorted(rows)) if rows else "Nobody has more CPUs than were promised."]
+    moves = [
+        (uid, name, before.get(name, "-"), after.get(name, "-"))
+        for uid, intent in sorted(policy.intents.items())
+        for before, after in [(_lists(intent.before), _lists(intent.after))]
+        for name in sorted({*before, *after})
+    ]
+    if moves:
+        parts.append("Being written:\n" + format_table(("POD", "CONTAINER", "FROM", "TO"), moves))
+    return "\n\n".join(parts)
+
+
+def _lists(had: PodCPUTexts) -> dict[str, str]:
+    whole = {"(whole pod)": had.bubble} if had.bubble else {}
+    return {**whole, **had.containers}

@@ -18,13 +18,15 @@ from podslice.statefiles.formats import (
     checkpoint_data,
     checkpoint_devices,
     checkpoint_memory,
+    policy_state,
 )
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.identify import IdentifiedFile, identify
+from podslice.statefiles.formats.policy_state import PolicyContent
 from podslice.statefiles.formats.releases import FileKind
-from podslice.statefiles.go.gojson import CheckpointError, Members, parse
+from podslice.statefiles.go.gojson import CheckpointError, Members, dump_string, dump_value, parse
 
 
 class AllocationCheckpoint(NamedTuple):
@@ -33,18 +35,19 @@ class AllocationCheckpoint(NamedTuple):
     pods: Mapping[str, PodAllocation]
 
 
-Checkpoint: TypeAlias = CPUCheckpoint | MemoryCheckpoint | DeviceCheckpoint | AllocationCheckpoint
+Checkpoint: TypeAlias = CPUCheckpoint | MemoryCheckpoint | DeviceCheckpoint | AllocationCheckpoint | PolicyContent
 _KINDS: Mapping[type, FileKind] = {
     CPUCheckpoint: "cpu",
     MemoryCheckpoint: "memory",
     DeviceCheckpoint: "device",
     AllocationCheckpoint: "allocation",
+    PolicyContent: "policy",
 }
 
 
 class Content(msgspec.Struct, frozen=True):
-    """One file. `unknown` are members of a V4 string we do not know. `by_container_id`: a CPU file V1, whose entries
-    are in `entries_v1` of its checkpoint."""
+    """One file. `unknown` are members of its string we do not know, as JSON text (`,"key":value…`).
+    `by_container_id`: a CPU file V1, whose entries are in `entries_v1` of its checkpoint."""
 
     identity: IdentifiedFile
     version: str
@@ -93,6 +96,8 @@ def read_content(data: bytes) -> Content:
 def _read_data(data: bytes, identity: IdentifiedFile) -> Content:
     if identity.version != "crc32" and _is_allocation(data):
         return Content(identity, "data", AllocationCheckpoint(checkpoint_allocation.decode(data)))
+    if identity.version != "crc32" and (unknown := _unknown_of_policy(data)) is not None:
+        return Content(identity, "data", policy_state.read(data), unknown)
     inner = identify(checkpoint_data.decode_data(data).data.encode())
     if inner.kind == "memory":
         memory, unknown = checkpoint_data.MEMORY_V3.decode(data)
@@ -107,6 +112,15 @@ def _is_allocation(data: bytes) -> bool:
     """The managers' files name a policy, the records of granted resources have nothing beside their entries."""
     value = parse(checkpoint_data.decode_data(data).data.encode())
     return isinstance(value, Members) and all(key.lower() == "entries" for key, _ in value)
+
+
+def _unknown_of_policy(data: bytes) -> str | None:
+    """What podslice's own file has that this release does not know; None for other files. It alone has a version."""
+    value = parse(checkpoint_data.decode_data(data).data.encode())
+    if not isinstance(value, Members) or not any(key == "version" for key, _ in value):
+        return None
+    unknown = [f",{dump_string(key)}:{dump_value(one)}" for key, one in value if key not in policy_state.MEMBERS]
+    return "".join(unknown)
 
 
 def _has_pod_entries(data: bytes) -> bool:

@@ -13,27 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from podslice.core.state.model import CPUState, Intent, Loans, PodCPUs
-from podslice.core.values.cpuset import Bits, bits_of, format_bits, iter_bits, readable_bits
+from podslice.core.values.cpuset import MAX_CPU_ID, Bits, bits_of, format_bits, iter_bits, readable_bits
 from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data
 from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_string
 
 VERSION = 1
+MEMBERS: Final = frozenset({"version", "bootId", "originals", "podOriginals", "order", "intents"})
+"""What this release knows of it."""
+CPUId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_CPU_ID)]
 
 
-class _PodCPUs(msgspec.Struct, rename="camel", omit_defaults=True):
+class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What one pod has, as the file says it."""
+
     containers: dict[str, str] = {}
-    loans: dict[str, list[int]] = {}
+    loans: dict[str, list[CPUId]] = {}
     bubble: str = ""
     bubble_loans: str = ""
 
     @classmethod
-    def of(cls, had: PodCPUs) -> _PodCPUs:
+    def of(cls, had: PodCPUs) -> PodCPUTexts:
         containers = {name: format_bits(cpus) for name, cpus in sorted(had.assignments.items())}
         loans = {name: list(cpus) for name, cpus in sorted(had.loans.items())}
         return cls(containers, loans, format_bits(had.bubble), format_bits(had.bubble_loans))
@@ -47,18 +52,32 @@ class _PodCPUs(msgspec.Struct, rename="camel", omit_defaults=True):
         )
 
 
-class _Intent(msgspec.Struct, rename={"before": "from", "after": "to"}):
-    before: _PodCPUs
-    after: _PodCPUs
+class IntentTexts(msgspec.Struct, rename={"before": "from", "after": "to"}):
+    """A resize that was being written, as the file says it."""
+
+    before: PodCPUTexts
+    after: PodCPUTexts
 
 
-class _Content(msgspec.Struct, rename="camel"):
+class PolicyContent(msgspec.Struct, rename="camel"):
+    """The file's content: CPU lists, by pod UID and where it is about containers by container."""
+
     version: int
     boot_id: str = ""
     originals: dict[str, dict[str, str]] = {}
     pod_originals: dict[str, str] = {}
-    order: dict[str, dict[str, list[int]]] = {}
-    intents: dict[str, _Intent] = {}
+    order: dict[str, dict[str, list[CPUId]]] = {}
+    intents: dict[str, IntentTexts] = {}
+
+    def growth(self, entries: Mapping[str, Mapping[str, str] | None]) -> dict[str, dict[str, str]]:
+        """What containers with these CPUs have beyond the promised ones, where the promise holds."""
+        found: dict[str, dict[str, str]] = {}
+        for uid, named in self.originals.items():
+            for name, text in named.items():
+                promised, held = readable_bits(text), readable_bits((entries.get(uid) or {}).get(name, ""))
+                if promised & ~held == 0 and promised != held:
+                    found.setdefault(uid, {})[name] = format_bits(held & ~promised)
+        return found
 
 
 def encode(state: CPUState, intents: Mapping[str, Intent] = MappingProxyType({})) -> bytes:
@@ -76,7 +95,12 @@ def encode(state: CPUState, intents: Mapping[str, Intent] = MappingProxyType({})
         content["podOriginals"] = {uid: format_bits(state.promised_bubble(uid)) for uid in sorted(state.bubble_loans)}
     content |= {"order": order} if order else {}
     if intents:
-        content["intents"] = {uid: _Intent(*map(_PodCPUs.of, intents[uid])) for uid in sorted(intents)}
+        content["intents"] = {uid: IntentTexts(*map(PodCPUTexts.of, intents[uid])) for uid in sorted(intents)}
+    return enveloped(content)
+
+
+def enveloped(content: Mapping[str, Any]) -> bytes:
+    """The file with this content, under its checksum."""
     data = msgspec.json.encode(content).decode()
     return f'{{"data":{dump_string(data)},"checksum":{data_checksum(data)}}}'.encode()
 
@@ -85,18 +109,23 @@ def _mixed(loaned: tuple[int, ...]) -> bool:
     return list(loaned) != sorted(loaned)
 
 
-def decode(data: bytes) -> _Content:
+def decode(data: bytes) -> PolicyContent:
     """Read a file, checksum included. Raises `CheckpointError`."""
     envelope = decode_data(data)
     if data_checksum(envelope.data) != envelope.stated:
         raise CheckpointError(CORRUPT)
-    try:
-        content = msgspec.json.decode(envelope.data, type=_Content)
-    except msgspec.MsgspecError as error:
-        raise CheckpointError(str(error)) from None
+    content = read(data)
     if content.version != VERSION:
         raise CheckpointError(f"version {content.version} is not {VERSION}")
     return content
+
+
+def read(data: bytes) -> PolicyContent:
+    """Read a file whatever its checksum and version. Raises `CheckpointError`."""
+    try:
+        return msgspec.json.decode(decode_data(data).data, type=PolicyContent)
+    except msgspec.MsgspecError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def with_loans(state: CPUState, data: bytes | None) -> CPUState:
@@ -122,7 +151,7 @@ def intents_in(data: bytes | None) -> dict[str, Intent]:
     return {uid: Intent(one.before.value(), one.after.value()) for uid, one in intents.items()}
 
 
-def _bubble_loans(content: _Content, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:
+def _bubble_loans(content: PolicyContent, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:
     for uid, text in content.pod_originals.items():
         promised, held = readable_bits(text), bubbles.get(uid, 0)
         if promised and promised & ~held == 0 and promised != held:
@@ -130,7 +159,7 @@ def _bubble_loans(content: _Content, bubbles: Mapping[str, Bits]) -> Iterator[tu
 
 
 def _loans(
-    content: _Content, assignments: Mapping[str, Mapping[str, Bits]]
+    content: PolicyContent, assignments: Mapping[str, Mapping[str, Bits]]
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     for uid, named in content.originals.items():
         for name, text in named.items():

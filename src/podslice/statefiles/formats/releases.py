@@ -16,7 +16,7 @@ from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.go.gojson import CheckpointError
 
-FileKind = Literal["cpu", "memory", "device", "allocation"]
+FileKind = Literal["cpu", "memory", "device", "allocation", "policy"]
 _VERSION = re.compile(r"v?1\.(\d{1,3})(\.\d+)?\Z")
 
 
@@ -36,7 +36,7 @@ class Release(NamedTuple):
             return "v4" if self.minor >= 37 else "v3" if self.pod_level else "v2" if self.minor >= 18 else "v1"
         if kind == "memory":
             return "v3" if self.minor >= 37 else "v2" if self.pod_level else "v1"
-        if kind == "allocation":
+        if kind in ("allocation", "policy"):
             return "data"
         return "v2" if self.minor >= 20 else "v1"
 

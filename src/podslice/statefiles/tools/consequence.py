@@ -16,7 +16,7 @@ from podslice.core.machine.memory_accounts import default_machine_state
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.values.cpuset import Bits
-from podslice.statefiles.formats import checkpoint_allocation, checkpoint_devices, restore, restore_memory
+from podslice.statefiles.formats import checkpoint_allocation, checkpoint_devices, policy_state, restore, restore_memory
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.releases import FileKind, Release, load_cpu, load_memory
 from podslice.statefiles.go.gojson import CheckpointError
@@ -25,6 +25,7 @@ from podslice.statefiles.names import (
     CPU_STATE_FILE,
     DEVICE_STATE_FILE,
     MEMORY_STATE_FILE,
+    POLICY_STATE_FILE,
     STATE_DIRECTORY,
     place_of,
 )
@@ -34,6 +35,7 @@ PATHS: dict[FileKind, str] = {
     "memory": f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}",
     "device": f"{STATE_DIRECTORY}/{place_of(DEVICE_STATE_FILE)}",
     "allocation": f"{STATE_DIRECTORY}/{ALLOCATED_STATE_FILE}",
+    "policy": f"{STATE_DIRECTORY}/{POLICY_STATE_FILE}",
 }
 
 
@@ -54,7 +56,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 def start_error(data: bytes, kind: FileKind, reader: Release, facts: NodeFacts, path: str = "") -> str:
     """Why a kubelet of that release would not start; empty when it would."""
     path = path or PATHS[kind]
-    if kind == "device":
+    if kind in ("device", "policy"):
         return ""
     if kind == "allocation":
         return _allocation_error(data, path)
@@ -88,6 +90,8 @@ def start_consequence(
         except CheckpointError as error:
             return Consequence(True, f"a kubelet {reader} starts, logs {error} and knows no device assignments")
         return Consequence(True, f"a kubelet {reader} starts with these devices")
+    if kind == "policy":
+        return _of_policy(data, reader)
     if kind == "memory" and reader.minor < 21:
         return Consequence(True, f"a kubelet {reader} has no Memory Manager and ignores the file")
     if kind == "allocation" and reader.minor < 36:
@@ -97,6 +101,15 @@ def start_consequence(
         return Consequence(False, f"a kubelet {reader} does not start: {refusal}")
     checked = "" if facts.machine is not None or kind == "allocation" else " (not checked against a machine)"
     return Consequence(True, f"a kubelet {reader} starts with this state{checked}")
+
+
+def _of_policy(data: bytes, reader: Release) -> Consequence:
+    ignores = f"a kubelet {reader} ignores the file; podslice starts"
+    try:
+        policy_state.decode(data)
+    except CheckpointError as error:
+        return Consequence(True, f"{ignores} without its promises: {error}")
+    return Consequence(True, f"{ignores} with its promises")
 
 
 def _allocation_error(data: bytes, path: str) -> str:

@@ -21,7 +21,8 @@ from podslice.statefiles.formats.checkpoint_memory import Block
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.convert import Rewritten
-from podslice.statefiles.tools.salvage import data_string, dumps, nested, salvage, text_map
+from podslice.statefiles.tools.promises import FIRST_WITH_PROMISES, held_promises, with_kubelet_promises
+from podslice.statefiles.tools.salvage import dumps, nested, salvaged, text_map
 
 
 class RunningContainer(msgspec.Struct, frozen=True):
@@ -33,18 +34,6 @@ class RunningContainer(msgspec.Struct, frozen=True):
 
 RunningPods = Mapping[str, Mapping[str, RunningContainer]]
 """Pod UID → container name → what is known of it. Pods that are not in it are gone."""
-
-
-def salvaged(data: bytes) -> tuple[dict[str, Any], list[str]]:
-    """What is left of a file, and what that means in words."""
-    members, whole = salvage(data)
-    inner = data_string(members)
-    if inner is not None:
-        members, inner_whole = salvage(inner)
-        whole = whole and inner_whole
-    if not members:
-        return {}, ["the file is unreadable; nothing of it is used"]
-    return members, [] if whole else ["the file is broken; what comes before the fault is used"]
 
 
 # cpu_manager_state
@@ -69,8 +58,13 @@ def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningP
     book.take_entries(nested(members.get("entries")), running)
     checkpoint = book.checkpoint(known_policy(members, ("none", "static"), "static", actions))
     version = target.writes("cpu")
+    promised = held_promises(members, checkpoint)
+    if promised and target.minor < FIRST_WITH_PROMISES:
+        actions.append(f"originals: a kubelet {target} keeps no promises; podslice state convert does, elsewhere")
+        promised = {}
     if version == "v4":
-        return Rewritten(checkpoint_data.CPU_V4.encode(checkpoint), version, actions)
+        further = with_kubelet_promises("", promised)
+        return Rewritten(checkpoint_data.CPU_V4.encode(checkpoint, further), version, actions)
     return Rewritten(checkpoint_cpu.encode(checkpoint, version), version, actions)
 
 

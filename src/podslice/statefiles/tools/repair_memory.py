@@ -21,8 +21,8 @@ from podslice.statefiles.formats.held_memory import emptied, misplaced
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.tools.consequence import NodeFacts, reservations
 from podslice.statefiles.tools.convert import Rewritten
-from podslice.statefiles.tools.repair import RunningPods, known_policy, salvaged
-from podslice.statefiles.tools.salvage import nested
+from podslice.statefiles.tools.repair import RunningPods, known_policy
+from podslice.statefiles.tools.salvage import nested, salvaged
 
 
 def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:

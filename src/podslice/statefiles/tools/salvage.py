@@ -80,6 +80,18 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def salvaged(data: bytes) -> tuple[dict[str, Any], list[str]]:
+    """What is left of a file, and what that means in words."""
+    members, whole = salvage(data)
+    inner = data_string(members)
+    if inner is not None:
+        members, inner_whole = salvage(inner)
+        whole = whole and inner_whole
+    if not members:
+        return {}, ["the file is unreadable; nothing of it is used"]
+    return members, [] if whole else ["the file is broken; what comes before the fault is used"]
+
+
 def data_string(members: dict[str, Any]) -> bytes | None:
     """The inner text of a file that carries its content as a string."""
     inner = members.get("data")

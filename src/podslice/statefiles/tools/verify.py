@@ -8,7 +8,6 @@ or unprotected; `note` that something is unusual.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 import msgspec
 
@@ -21,6 +20,7 @@ from podslice.statefiles.formats.checkpoint_devices import DeviceCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MachineState, MemoryCheckpoint
 from podslice.statefiles.formats.content import AllocationCheckpoint, Content, read_content
 from podslice.statefiles.formats.held_memory import held_blocks, misplaced, rebuilt
+from podslice.statefiles.formats.policy_state import PolicyContent
 from podslice.statefiles.formats.releases import FileKind
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.names import (
@@ -29,20 +29,12 @@ from podslice.statefiles.names import (
     CPU_STATE_FILE,
     DEVICE_STATE_FILE,
     MEMORY_STATE_FILE,
+    POLICY_STATE_FILE,
 )
 from podslice.statefiles.tools.consequence import NodeFacts
 from podslice.statefiles.tools.convert import same_cpus
-
-Level = Literal["error", "warning", "note"]
-
-
-class StateFinding(msgspec.Struct, frozen=True):
-    """One thing to say about a file. `code` is stable, `path` names the member, `text` says what is there."""
-
-    level: Level
-    code: str
-    path: str
-    text: str
+from podslice.statefiles.tools.finding import Level, StateFinding
+from podslice.statefiles.tools.promises import check_promises, kubelet_promises
 
 
 def kind_of_name(name: str) -> FileKind | None:
@@ -53,12 +45,16 @@ def kind_of_name(name: str) -> FileKind | None:
         DEVICE_STATE_FILE: "device",
         ALLOCATED_STATE_FILE: "allocation",
         ACTUATED_STATE_FILE: "allocation",
+        POLICY_STATE_FILE: "policy",
     }
     return kinds.get(name)
 
 
-def verify(data: bytes, facts: NodeFacts) -> tuple[Content | None, list[StateFinding]]:
-    """Everything that can be said about a file, and its content where it can be read. Raises nothing."""
+def verify(
+    data: bytes, facts: NodeFacts, cpus: CPUCheckpoint | None = None
+) -> tuple[Content | None, list[StateFinding]]:
+    """Everything that can be said about a file, and its content where it can be read; `cpus` is the CPU Manager's file
+    beside it. Raises nothing."""
     try:
         content = read_content(data)
     except CheckpointError as error:
@@ -67,12 +63,16 @@ def verify(data: bytes, facts: NodeFacts) -> tuple[Content | None, list[StateFin
     match content.checkpoint:
         case CPUCheckpoint() as cpu:
             findings += _cpu(content, cpu, facts)
+            promised, _ = kubelet_promises(content.unknown)
+            findings += check_promises(PolicyContent(1, originals=promised), "", cpu)
         case MemoryCheckpoint() as memory:
             findings += _memory(memory, facts.machine)
         case DeviceCheckpoint() as device:
             findings += _devices(device)
         case AllocationCheckpoint(pods):
             findings += _allocations(pods)
+        case PolicyContent() as policy:
+            findings += check_promises(policy, content.unknown, cpus)
     return content, findings
 
 

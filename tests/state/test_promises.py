@@ -1,0 +1,255 @@
+"""The policy's state file in `podslice state`: shown, verified, converted to and from KEP-5554's keys, repaired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podslice.core.errors import InputError
+from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, policy_state
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.content import read_content
+from podslice.statefiles.formats.releases import Release
+from podslice.statefiles.tools.consequence import NodeFacts
+from podslice.statefiles.tools.promises import carry_promises, repair_promises
+from podslice.statefiles.tools.repair import repair_cpu
+from podslice.statefiles.tools.verify import verify
+from tests.cli.test_state import _items, _run
+from tests.state import samples
+
+CPUS = CPUCheckpoint("static", "0-1,8-31", {"u1": {"c": "2-7"}})
+CONTENT: dict[str, Any] = {"version": 1, "bootId": "", "originals": {"u1": {"c": "2-5"}}}
+INTENT = {"from": {"containers": {"c": "2-5"}}, "to": {"containers": {"c": "2-7"}, "loans": {"c": [6, 7]}}}
+KEP_DATA = (
+    '{"policyName":"static","defaultCpuSet":"0,5-15","entries":{"gu-pod-1-uid":{"gu-container-1":"1-4"}},'
+    '"originals":{"gu-pod-1-uid":{"gu-container-1":{"original":"1-2"}}}}'
+)
+
+
+def policy_file(**more: Any) -> bytes:
+    return policy_state.enveloped({**CONTENT, **more})
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path) -> Path:
+    """A folder with an intact CPU file and what podslice remembers beside it."""
+    (tmp_path / "cpu_manager_state").write_bytes(checkpoint_cpu.encode(CPUS, "v2"))
+    (tmp_path / "podslice_policy_state").write_bytes(policy_file())
+    return tmp_path
+
+
+def v4(data: str = KEP_DATA) -> bytes:
+    """A file V4 with this string as its data."""
+    return msgspec.json.encode({"checksum": 0, "data": data, "dataChecksum": checkpoint_data.data_checksum(data)})
+
+
+def findings(content: bytes, cpus: CPUCheckpoint | None = CPUS) -> list[tuple[str, str, str]]:
+    return [(one.level, one.code, one.path) for one in verify(content, NodeFacts(), cpus)[1]]
+
+
+# show
+
+
+def test_show(kubelet: Path) -> None:
+    """What was promised, and what a container has beyond it by the CPU Manager's file."""
+    result = _run("show", kubelet)
+    assert result.exit_code == 0
+    assert "podslice_policy_state: promises, and resizes being written (podslice)" in result.output
+    row = next(line.split() for line in result.output.splitlines() if "ascending" in line)
+    assert row == ["u1", "c", "2-5", "6-7", "ascending"]
+
+
+def test_show_as_data(kubelet: Path) -> None:
+    """Programs read the same, and the resizes that were being written."""
+    (kubelet / "podslice_policy_state").write_bytes(policy_file(intents={"u1": INTENT}))
+    shown = _items("StateFileList", "show", kubelet)[-1]
+    assert (shown["kind"], shown["intact"]) == ("policy", True)
+    assert shown["originals"] == {"u1": {"c": "2-5"}}
+    assert shown["growth"] == {"u1": {"c": "6-7"}}
+    assert shown["intents"]["u1"]["to"] == {"containers": {"c": "2-7"}, "pod": ""}
+
+
+def test_show_of_a_damaged_file(kubelet: Path) -> None:
+    """A wrong checksum is exit 1; what is no such file at all one line that says what may help."""
+    (kubelet / "podslice_policy_state").write_bytes(policy_file().replace(b"2-5", b"2-4"))
+    assert _run("show", kubelet).exit_code == 1
+    (kubelet / "podslice_policy_state").write_bytes(b'{"data":"{\\"version\\":1,\\"originals\\":3}","checksum":1}')
+    with pytest.raises(InputError, match="podslice state repair may help") as raised:
+        _run("show", kubelet / "podslice_policy_state")
+    assert "\n" not in str(raised.value)
+
+
+# verify
+
+
+def test_intact() -> None:
+    """A promise within what a container has is nothing to talk about, with or without the CPU Manager's file."""
+    assert findings(policy_file()) == findings(policy_file(), None) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({"version": 2}, ("error", "version", "version")),
+        ({"originals": {"u1": {"c": "x"}}}, ("error", "cpu-list", "originals.u1.c")),
+        ({"originals": {"u1": {"c": "2-8"}}}, ("warning", "promise-not-held", "originals.u1.c")),
+        ({"originals": {"gone": {"c": "2-3"}}}, ("warning", "promise-not-held", "originals.gone.c")),
+        ({"podOriginals": {"u1": "2-3"}}, ("warning", "promise-not-held", "podOriginals.u1")),
+        ({"order": {"u1": {"c": [2, 3, 4, 5, 7]}}}, ("warning", "order", "order.u1.c")),
+        ({"order": {"u1": {"c": [7, 6, 2, 3, 4, 5]}}}, ("warning", "order", "order.u1.c")),
+        ({"intents": {"u1": INTENT}}, ("warning", "unfinished", "intents.u1")),
+        ({"machine": {}}, ("note", "unknown-member", "machine")),
+    ],
+)
+def test_findings(more: dict[str, Any], found: tuple[str, str, str]) -> None:
+    """Whatever does not hold is named with its place."""
+    assert findings(policy_file(**more)) == [found]
+
+
+def test_the_order_of_growth_is_fine() -> None:
+    """Promised CPUs first, then the others as they came."""
+    assert findings(policy_file(order={"u1": {"c": [2, 3, 4, 5, 7, 6]}})) == []
+
+
+def test_what_a_start_makes_of_it(kubelet: Path) -> None:
+    """A kubelet ignores the file, and podslice starts without one that is damaged."""
+    result = _run("verify", kubelet)
+    assert "a kubelet 1.36 ignores the file; podslice starts with its promises" in result.output
+    (kubelet / "podslice_policy_state").write_bytes(policy_file().replace(b"2-5", b"2-4"))
+    result = _run("verify", kubelet / "podslice_policy_state")
+    assert result.exit_code == 1
+    assert "podslice starts without its promises: checkpoint is corrupted" in result.output
+
+
+def test_the_kubelets_own_promises_are_checked() -> None:
+    """In a file V4 too a promise must be part of what the container has."""
+    assert findings(v4()) == []
+    assert findings(v4(KEP_DATA.replace('"1-2"', '"1-9"'))) == [
+        ("warning", "promise-not-held", "originals.gu-pod-1-uid.gu-container-1")
+    ]
+
+
+# convert
+
+
+def test_the_specified_bytes() -> None:
+    """The example of the specification: promises in the kubelet's own data, under its checksum."""
+    checkpoint = CPUCheckpoint("static", "0,5-15", {"gu-pod-1-uid": {"gu-container-1": "1-4"}})
+    own = policy_state.enveloped({**CONTENT, "originals": {"gu-pod-1-uid": {"gu-container-1": "1-2"}}})
+    content = read_content(checkpoint_data.CPU_V4.encode(checkpoint))
+    carried = carry_promises(content, own, Release(38)).cpu
+    data = checkpoint_data.CPU_V4.encode(checkpoint, carried.unknown)
+    envelope = checkpoint_data.decode_data(data)
+    assert (envelope.data, envelope.data_checksum) == (KEP_DATA, 1610901102)
+
+
+@pytest.mark.parametrize("keys", [("originals", "original"), ("baselines", "baseline")])
+def test_out_of_the_kubelets_file(keys: tuple[str, str]) -> None:
+    """Either name of the KEP is read, and the promise is podslice's from then on."""
+    data = KEP_DATA.replace("originals", keys[0]).replace('"original"', f'"{keys[1]}"')
+    carried = carry_promises(read_content(v4(data)), None, Release(36))
+    assert carried.cpu.unknown == ""
+    assert carried.policy is not None
+    assert policy_state.decode(carried.policy).originals == {"gu-pod-1-uid": {"gu-container-1": "1-2"}}
+
+
+def test_there_and_back(kubelet: Path) -> None:
+    """To 1.38 and back to 1.36 a folder is as it was, and everything that was replaced is kept."""
+    cpu, policy = kubelet / "cpu_manager_state", kubelet / "podslice_policy_state"
+    (kubelet / "memory_manager_state").write_bytes(samples.files()["memory-v1"])
+    before = {path.name: path.read_bytes() for path in kubelet.iterdir()}
+    assert _run("convert", kubelet, "--to", "1.38", "--write").exit_code == 0
+    policy.unlink()
+    assert '\\"originals\\":{\\"u1\\":{\\"c\\":{\\"original\\":\\"2-5\\"}}}' in cpu.read_text()
+    assert cpu.with_suffix(".bak").read_bytes() == before["cpu_manager_state"]
+    result = _run("convert", kubelet, "--to", "1.36", "--write")
+    assert result.exit_code == 0, result.output
+    assert {name: (kubelet / name).read_bytes() for name in before} == before
+    assert not policy.with_suffix(".bak").exists()
+
+
+def test_a_single_file_loses_its_promises(tmp_path: Path) -> None:
+    """Whoever converts the one file is told what has no place in it."""
+    file = tmp_path / "cpu_manager_state"
+    file.write_bytes(v4())
+    result = _run("convert", file, "--to", "1.36")
+    assert result.exit_code == 1
+    assert "pod gu-pod-1-uid: which CPUs were promised to it; converting the folder keeps that" in result.output
+    assert file.read_bytes() == v4()
+
+
+def test_members_of_others_stay() -> None:
+    """What this release does not know of the policy's file is still there after a conversion."""
+    own = policy_file(machine={"cpus": {"0": "0/0/0/0"}})
+    carried = carry_promises(read_content(v4()), own, Release(36))
+    assert carried.policy is not None
+    content = msgspec.json.decode(checkpoint_data.decode_data(carried.policy).data)
+    assert content["machine"] == {"cpus": {"0": "0/0/0/0"}}
+    assert content["originals"] == {"u1": {"c": "2-5"}, "gu-pod-1-uid": {"gu-container-1": "1-2"}}
+
+
+# repair
+
+
+def test_a_good_file_stays() -> None:
+    """There is nothing to repair, not even for members that are not known."""
+    data = policy_file(machine={"x": 1}, intents={"u1": INTENT})
+    assert repair_promises(data, CPUS) == (data, "data", [])
+
+
+def test_what_does_not_hold_is_dropped() -> None:
+    """The CPU Manager's file wins, and what is dropped is said; the rest stays."""
+    data = policy_file(originals={"u1": {"c": "2-5", "x": "2"}, "u2.a": {"c": "9"}}, podOriginals={"u1": "2"}, more=[1])
+    repaired = repair_promises(data, CPUS)
+    assert repaired.data == policy_file(more=[1])
+    assert [one.partition(": ")[0] for one in repaired.remarks] == [
+        "originals.u1.x",
+        "originals.u2.a.c",
+        "podOriginals.u1",
+    ]
+
+
+def test_a_wrong_checksum_is_put_right() -> None:
+    """Content that holds gets its checksum, and that is said."""
+    repaired = repair_promises(policy_file().replace(b"2-5", b"2-4"), CPUS)
+    assert repaired.data == policy_file(originals={"u1": {"c": "2-4"}})
+    assert len(repaired.remarks) == 1
+
+
+def test_a_newer_file_stays() -> None:
+    """What a newer podslice wrote is not touched."""
+    data = policy_file(version=2)
+    assert repair_promises(data, CPUS).data == data
+
+
+@given(st.binary(max_size=200), st.integers(0, 120))
+def test_damage_never_stops_a_repair(noise: bytes, at: int) -> None:
+    """Whatever a file became, its repair can be read, and is there to stay."""
+    whole = policy_file(intents={"u1": INTENT}, order={"u1": {"c": [2, 3, 4, 5, 7, 6]}})
+    for data in (noise, whole[:at] + noise, whole[:at] + noise + whole[at:]):
+        repaired = repair_promises(data, CPUS)
+        if not any("newer" in one for one in repaired.remarks):
+            policy_state.decode(repaired.data)
+            assert repair_promises(repaired.data, CPUS) == (repaired.data, "data", [])
+        verify(data, NodeFacts(), CPUS)
+
+
+def test_repair_of_a_folder(kubelet: Path) -> None:
+    """The promises are checked against the CPU Manager's file as it will be, and the old file is kept."""
+    cut = (kubelet / "cpu_manager_state").read_bytes().replace(b'"2-7"', b'"2-4"')
+    (kubelet / "cpu_manager_state").write_bytes(cut)
+    assert _run("repair", kubelet, "--write").exit_code == 0
+    assert policy_state.decode((kubelet / "podslice_policy_state").read_bytes()).originals == {}
+    assert (kubelet / "podslice_policy_state.bak").read_bytes() == policy_file()
+
+
+def test_repair_of_a_newer_kubelets_file() -> None:
+    """Promises in a damaged file V4 stay where they hold, and are not lost silently for a kubelet without them."""
+    damaged = v4().replace(b'\\"0,5-15\\"', b'\\"0,6-15\\"')
+    assert "originals" in repair_cpu(damaged, Release(38), NodeFacts(), None).data.decode()
+    assert any("keeps no promises" in one for one in repair_cpu(damaged, Release(37), NodeFacts(), None).remarks)
