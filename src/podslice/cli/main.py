@@ -21,6 +21,7 @@ _COMMANDS = {
     "defrag": "Plan the fewest moves that make room for a pod.",
     "draw": "Draw a node: terminal, SVG or HTML; watch it live.",
     "explain": "Say why a pod is refused, and what would make it fit.",
+    "fleet": "Simulate and compare whole clusters.",
     "inspect": "Show what Kubernetes makes of a pod's resources, on one page.",
     "lint": "Warn about pods and kubelet configurations before they hurt.",
     "man": "Print manual pages.",

@@ -41,6 +41,8 @@ KINDS: dict[str, Kind] = {
     "StateFileList": Kind("state", "podslice state show"),
     "StateRepairList": Kind("state", "podslice state repair"),
     "StateVerificationList": Kind("state", "podslice state verify"),
+    "TraceCheck": Kind("fleet", "podslice fleet trace check"),
+    "TraceDescription": Kind("fleet", "podslice fleet trace describe"),
     "Version": Kind("version", "podslice version"),
 }
 

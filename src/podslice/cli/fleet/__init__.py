@@ -1,0 +1,25 @@
+"""`podslice fleet`: whole clusters. Each command loads when it is called."""
+
+from __future__ import annotations
+
+import click
+
+from podslice.cli.group import lazy_group
+
+_COMMANDS = {
+    "trace": "Look at, convert, cut and check traces of clusters.",
+}
+
+
+@click.group(cls=lazy_group("podslice.cli.fleet", _COMMANDS))
+def fleet() -> None:
+    """Simulate and compare whole clusters whose nodes refuse pods as a kubelet does.
+
+    \b
+    Examples:
+      podslice fleet trace describe pods.csv.gz
+
+    Not simulated: interference at run time, network, storage, image pulls, gang scheduling, the control plane's speed.
+
+    Exit codes: 0 done, 1 the answer is no, 2 bad input.
+    """
