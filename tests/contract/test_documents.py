@@ -44,6 +44,8 @@ COMMANDS = [
     ("StateFileList", ("state", "show", "{state}")),
     ("StateRepairList", ("state", "repair", "{state}")),
     ("StateVerificationList", ("state", "verify", "{state}")),
+    ("TraceCheck", ("fleet", "trace", "check", "tests/fleet/openb-like.csv")),
+    ("TraceDescription", ("fleet", "trace", "describe", "tests/fleet/openb-like.csv")),
     ("Version", ("version",)),
 ]
 ELSEWHERE = {

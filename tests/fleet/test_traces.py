@@ -14,8 +14,8 @@ from podslice.core.errors import InputError
 from podslice.core.fleet.streams import stream
 from podslice.fleet.columns import amount, known_format, read_mapping
 from podslice.fleet.rows import MAX_LINE
-from podslice.fleet.trace import TraceNode, TracePod, open_trace
 from podslice.fleet.sample import chosen
+from podslice.fleet.trace import TraceNode, TracePod, open_trace
 from podslice.fleet.trace_facts import describe
 from podslice.fleet.trace_write import write_trace
 from tests.documents import read_document

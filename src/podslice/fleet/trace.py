@@ -44,7 +44,7 @@ class TraceNode(NamedTuple):
     model: str = ""
 
 
-class Trace:
+class OpenTrace:
     """An open trace: read its rows once, as pods or as nodes, whichever they are. Raises `InputError` while it is read.
 
     `empty` counts empty cells by column, as far as was read.
@@ -107,17 +107,17 @@ class Trace:
 
 
 @contextmanager
-def open_trace(path: Path, mapping: Mapping[str, Column] | None = None, *, rows: str = "") -> Iterator[Trace]:
+def open_trace(path: Path, mapping: Mapping[str, Column] | None = None, *, rows: str = "") -> Iterator[OpenTrace]:
     """A trace while its file is open. `mapping` says which column is what, beyond or against what is known about such
     files; `rows` whether they are pods or nodes. Raises `InputError`."""
     with open_rows(path) as table:
-        yield Trace(path, resolve_format(table.columns, mapping or {}, rows, str(path)), table)
+        yield OpenTrace(path, resolve_format(table.columns, mapping or {}, rows, str(path)), table)
 
 
 class _Cells:
     """Reads the cells of a row by meaning. A bad one raises `InputError` with its line and column."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: OpenTrace) -> None:
         self._source = str(trace.path)
         self._columns = trace.format.columns
         self._places = {meaning: trace.columns.index(column.name) for meaning, column in self._columns.items()}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from podslice.fleet.columns import Format
-from podslice.fleet.trace import Trace, TraceNode, TracePod
+from podslice.fleet.trace import OpenTrace, TraceNode, TracePod
 
 S = TypeVar("S", bound=tuple[Any, ...])
 _DAY = 86_400_000
@@ -47,7 +47,7 @@ class Concurrency(msgspec.Struct, frozen=True, rename="camel"):
     milli_gpus: int
 
 
-class PodFacts(msgspec.Struct, frozen=True, rename="camel"):
+class PodListFacts(msgspec.Struct, frozen=True, rename="camel"):
     """About a list of pods. Times in milliseconds; `whole_cpus` asks for whole CPUs and for at least one."""
 
     whole_cpus: int
@@ -70,7 +70,7 @@ class PodFacts(msgspec.Struct, frozen=True, rename="camel"):
     commonest_shapes: tuple[CountedValue, ...]
 
 
-class NodeFacts(msgspec.Struct, frozen=True, rename="camel"):
+class NodeListFacts(msgspec.Struct, frozen=True, rename="camel"):
     """About a list of nodes."""
 
     with_gpus: int
@@ -87,13 +87,13 @@ class TraceFacts(msgspec.Struct, frozen=True, rename="camel"):
     format: str
     rows: int
     columns: tuple[ColumnFacts, ...]
-    pods: PodFacts | None
-    nodes: NodeFacts | None
+    pods: PodListFacts | None
+    nodes: NodeListFacts | None
     missing: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def describe(trace: Trace) -> TraceFacts:
+def describe(trace: OpenTrace) -> TraceFacts:
     """Read a trace to its end. Raises `InputError`."""
     pods = nodes = None
     if trace.format.rows == "pods":
@@ -114,7 +114,7 @@ def describe(trace: Trace) -> TraceFacts:
 # Pods
 
 
-def _pod_facts(rows: Iterable[TracePod]) -> tuple[int, PodFacts]:
+def _pod_facts(rows: Iterable[TracePod]) -> tuple[int, PodListFacts]:
     shapes: Counter[tuple[int, int, int, int, tuple[str, ...]]] = Counter()
     classes: Counter[tuple[object, ...]] = Counter()
     cpus: Counter[int] = Counter()
@@ -137,7 +137,7 @@ def _pod_facts(rows: Iterable[TracePod]) -> tuple[int, PodFacts]:
         spans.append((pod.arrival, pod.end, pod.cpu, pod.gpus * pod.gpu_milli))
     arrivals = [span[0] for span in spans if span[0] is not None]
     instants = [at for at in chain.from_iterable(span[:2] for span in spans) if at is not None]
-    facts = PodFacts(
+    facts = PodListFacts(
         whole_cpus=whole,
         commonest_cpu=cpus.most_common(1)[0][0] if cpus else 0,
         shapes=len(shapes),
@@ -225,11 +225,11 @@ def _missing_of_pods(format: Format, rows: int) -> tuple[str, ...]:
     return (*lacking, "containers and limits: a reading says how many containers a pod has and what limits them")
 
 
-def _pod_notes(rows: int, facts: PodFacts) -> tuple[str, ...]:
+def _pod_notes(rows: int, facts: PodListFacts) -> tuple[str, ...]:
     return tuple(chain(_replay_note(facts), _cpu_note(rows, facts), _gpu_note(facts), _time_notes(rows, facts)))
 
 
-def _replay_note(facts: PodFacts) -> Iterator[str]:
+def _replay_note(facts: PodListFacts) -> Iterator[str]:
     if facts.at_once is None or not facts.sums.pods:
         return
     once = facts.at_once
@@ -249,7 +249,7 @@ def _whole(milli: int) -> int:
     return -(-milli // _WHOLE)
 
 
-def _cpu_note(rows: int, facts: PodFacts) -> Iterator[str]:
+def _cpu_note(rows: int, facts: PodListFacts) -> Iterator[str]:
     if rows and facts.whole_cpus < rows:
         share = 100 * facts.whole_cpus / rows
         yield (
@@ -259,7 +259,7 @@ def _cpu_note(rows: int, facts: PodFacts) -> Iterator[str]:
         )
 
 
-def _gpu_note(facts: PodFacts) -> Iterator[str]:
+def _gpu_note(facts: PodListFacts) -> Iterator[str]:
     if facts.with_part_of_a_gpu:
         yield (
             f"{facts.with_part_of_a_gpu} pods use a part of one GPU, {facts.with_several_gpus} use several. A kubelet "
@@ -267,7 +267,7 @@ def _gpu_note(facts: PodFacts) -> Iterator[str]:
         )
 
 
-def _time_notes(rows: int, facts: PodFacts) -> Iterator[str]:
+def _time_notes(rows: int, facts: PodListFacts) -> Iterator[str]:
     if not facts.span:
         return
     if not facts.sorted_by_arrival:
@@ -285,11 +285,11 @@ def _time_notes(rows: int, facts: PodFacts) -> Iterator[str]:
 # Nodes
 
 
-def _node_facts(rows: Iterable[TraceNode]) -> tuple[int, NodeFacts]:
+def _node_facts(rows: Iterable[TraceNode]) -> tuple[int, NodeListFacts]:
     shapes: Counter[tuple[int, int, int, str]] = Counter()
     for node in rows:
         shapes[(node.cpu, node.memory or 0, node.gpus, node.model)] += 1
-    facts = NodeFacts(
+    facts = NodeListFacts(
         with_gpus=sum(count for shape, count in shapes.items() if shape[2]),
         gpus=sum(shape[2] * count for shape, count in shapes.items()),
         milli_cpus=sum(shape[0] * count for shape, count in shapes.items()),

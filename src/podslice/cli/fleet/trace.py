@@ -14,11 +14,11 @@ from podslice.cli.group import CommandGroup
 from podslice.cli.output import OUTPUT, emit, prose_width, with_options
 from podslice.contract.fleet import TraceCheck, TraceDescription, TraceProblem
 from podslice.core.errors import InputError
-from podslice.fleet.columns import read_mapping
 from podslice.core.fleet.streams import stream
+from podslice.fleet.columns import read_mapping
 from podslice.fleet.sample import chosen
-from podslice.fleet.trace import Trace, TraceNode, TracePod, open_trace
-from podslice.fleet.trace_facts import PodFacts, TraceFacts, describe
+from podslice.fleet.trace import OpenTrace, TraceNode, TracePod, open_trace
+from podslice.fleet.trace_facts import PodListFacts, TraceFacts, describe
 from podslice.fleet.trace_write import write_trace
 from podslice.render.ansi import echo, style
 from podslice.render.prose import counted, wrapped
@@ -201,11 +201,11 @@ def _between(
             yield row
 
 
-def _rows(opened: Trace) -> Iterator[TracePod | TraceNode]:
+def _rows(opened: OpenTrace) -> Iterator[TracePod | TraceNode]:
     return opened.pods() if opened.format.rows == "pods" else opened.nodes()
 
 
-def _write(out: Path, opened: Trace, rows: Iterator[TracePod | TraceNode]) -> None:
+def _write(out: Path, opened: OpenTrace, rows: Iterator[TracePod | TraceNode]) -> None:
     if out.exists() and out.samefile(opened.path):
         raise InputError("is the trace that is read", path="--out", remedy="name another file")
     written = write_trace(out, rows, nodes=opened.format.rows == "nodes")
@@ -234,7 +234,7 @@ def _print(facts: TraceFacts) -> None:
     _print_list("Know before you use it:", facts.notes)
 
 
-def _pod_lines(pods: PodFacts) -> Iterator[str]:
+def _pod_lines(pods: PodListFacts) -> Iterator[str]:
     sums = pods.sums
     totals = f"{-(-sums.milli_cpus // 1000)} CPUs, {-(-sums.milli_gpus // 1000)} GPUs"
     yield f"{pods.shapes} shapes ({pods.shapes_with_qos} with QoS); in all {totals}"
