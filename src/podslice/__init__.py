@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from podslice.advise.whatif import Outcome, PodVerdict, Scenario
     from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
-    from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
+    from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, PodslicePolicy
     from podslice.core.decide import Decided, Restarted, Shape, decide, release, resize, restart, shape_of
     from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
     from podslice.core.effects.cgroup import PodCgroup
@@ -108,6 +108,7 @@ __all__ = [
     "Admitted",
     "AllocateResponse",
     "Amounts",
+    "AnnotationRules",
     "Answer",
     "Block",
     "CPUGroup",
@@ -133,6 +134,7 @@ __all__ = [
     "Count",
     "Decided",
     "Decision",
+    "Defragmentation",
     "Device",
     "DeviceInventory",
     "DeviceNode",
@@ -338,6 +340,8 @@ _ON_USE = {
     "ResizeCondition": "podslice.core.resize.events",
     "PodslicePolicy": "podslice.core.config.policy",
     "ResizeDecision": "podslice.core.decision",
+    "AnnotationRules": "podslice.core.config.policy",
+    "Defragmentation": "podslice.core.config.policy",
     "ExclusiveResize": "podslice.core.config.policy",
     "ResizePolicy": "podslice.core.pod.spec",
     "ResourceRequirements": "podslice.core.pod.spec",

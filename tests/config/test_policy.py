@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from podslice import InputError, KubeletConfig, Node
-from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.k8s.policy import load_policy, policy_from_dict
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE
@@ -37,7 +37,15 @@ def test_all_fields() -> None:
         ({"spec": {"resise": {}}}, "spec.resise: unknown field (did you mean resize?)"),
         ({"spec": {"resize": {"misfitt": 1}}}, "spec.resize.misfitt: unknown field (did you mean misfit?)"),
         ({"spec": {"resize": {"exclusive": "yes"}}}, "spec.resize.exclusive: expected true or false, got text"),
-        ({"spec": {"resize": {"misfit": "wait"}}}, "spec.resize.misfit: invalid enum value 'wait'"),
+        ({"spec": {"resize": {"misfit": "wait"}}},
+         "spec.resize.misfit: invalid enum value 'wait' (one of deferred, infeasible)"),
+        ({"spec": {"resize": {"shrinkDelaySeconds": 11}}}, "spec.resize.shrinkDelaySeconds: expected a number <= 10.0"),
+        ({"spec": {"defrag": {"carryOut": "always"}}},
+         "spec.defrag.carryOut: invalid enum value 'always' (one of never, onRequest, automatic)"),
+        ({"spec": {"defrag": {"maxMovesPerHour": -1}}}, "spec.defrag.maxMovesPerHour: expected a whole number >= 0"),
+        ({"spec": {"annotations": {"namespaces": "x"}}}, "spec.annotations.namespaces: expected a list, got text"),
+        ({"spec": {"annotations": {"invalid": "warn"}}},
+         "spec.annotations.invalid: invalid enum value 'warn' (one of refuse, ignore)"),
         ({"spec": {"resize": []}}, "spec.resize: expected an object, got a list"),
         ({"spec": "x"}, "spec: expected an object, got text"),
     ],
@@ -49,6 +57,16 @@ def test_wrong(tmp_path: Path, data: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         load_policy(str(file))
     assert str(caught.value) == f"{file}: {message}"
+
+
+def test_further_sections() -> None:
+    """So do those of moves and of annotations; one that says nothing is as none."""
+    defrag = {"carryOut": "onRequest", "movable": "all", "memory": "follow", "maxMovesPerHour": 2}
+    annotations = {"invalid": "ignore", "namespaces": ["team-*"]}
+    read = policy_from_dict({**KIND, "spec": {"defrag": defrag, "annotations": annotations}})
+    assert read.defrag == Defragmentation("onRequest", "all", "follow", 2)
+    assert read.annotations == AnnotationRules("ignore", ("team-*",))
+    assert policy_from_dict({**KIND, "spec": {"defrag": {}, "annotations": {}}}) == PodslicePolicy()
 
 
 def test_the_empty_policy_changes_nothing() -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from podslice.core.config.annotations import INVALID_KIND, annotation_problems, resize_wishes
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
@@ -39,7 +40,7 @@ from podslice.core.quirks import Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.allocation import INFEASIBLE, ResizeNode, ResizeVerdict, allocation_of, try_resize
 from podslice.core.resize.events import ResizeCondition
-from podslice.core.resize.exclusive import check_exclusive
+from podslice.core.resize.exclusive import ResizeRules, check_exclusive
 from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.fit import amounts
@@ -323,8 +324,10 @@ class Kubelet:
             manager.remove_stale()
         before = (self.state, context.metrics.copy()) if self.undoes_refusals else None
         there = self._look() if self.predicates else None
+        new = admission.uid not in context.active
         context.activate(admission)
         try:
+            self._refuse_annotations(admission, new=new)
             self._refuse_overflow(admission)
             manager.cpu.shrink(admission, stays or admission)
             manager.topology.admit(admission)
@@ -361,8 +364,10 @@ class Kubelet:
         told = context.ended_early, context.unaligned
         context.metrics = counted.copy()
         context.begin()
+        new = uid not in context.active
         context.activate(admission)
         try:
+            self._refuse_annotations(admission, new=new)
             self._refuse_overflow(admission)
             manager.topology.admit(admission)
             if others is not None and self._later_verdict(admission, others, self._on_node(admission)).victims:
@@ -390,6 +395,13 @@ class Kubelet:
     def others(self, uid: str = "") -> Others:
         """The pods on the node but the one with this UID, as the predicates see them."""
         return self._look().beside(uid)
+
+    def _refuse_annotations(self, admission: AdmissionPod, *, new: bool) -> None:
+        """A pod that is on the node already stays, whatever the policy says about its annotations by now."""
+        if not new or self.policy is NO_POLICY or self.policy.annotations.invalid != "refuse":
+            return
+        for one in annotation_problems(self.policy, admission.spec):
+            raise AdmissionError(INVALID_KIND, key=one.key, problem=one.problem)
 
     def _refuse_overflow(self, admission: AdmissionPod) -> None:
         if self.quirks.amounts_wrap:
@@ -467,7 +479,7 @@ class Kubelet:
             allocated,
             admission,
             {one.name: cpu.state.promised(admission.uid, one.name) for one in allocated.containers},
-            self.policy.resize,
+            ResizeRules(self.policy.resize, resize_wishes(self.policy, allocated.spec)),
             bubble=cpu.state.promised_bubble(admission.uid) if admission.uid in cpu.state.bubbles else None,
             core_size=cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1,
         )

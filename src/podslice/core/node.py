@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from podslice.core.config.annotations import annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
@@ -33,6 +34,7 @@ from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.resize import prepare_for_resize, validate_resize
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
+from podslice.core.reasons import INVALID_ANNOTATION
 from podslice.core.refusal import explain_refusal
 from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.events import (
@@ -224,9 +226,14 @@ class Node:
         return decision
 
     def _events(self, pod: AdmissionPod) -> tuple[PodEvent, ...]:
-        if not pod.ignored:
-            return ()
-        return ignored_pod_level_events(pod, self.kubelet.config, self.rules.gates, self.kubelet.quirks)
+        passed_over: tuple[PodEvent, ...] = ()
+        if pod.ignored:
+            passed_over = ignored_pod_level_events(pod, self.kubelet.config, self.rules.gates, self.kubelet.quirks)
+        policy = self.rules.policy
+        if policy.annotations.invalid != "ignore":
+            return passed_over
+        wrong = annotation_problems(policy, pod.spec)
+        return (*passed_over, *(PodEvent("Warning", INVALID_ANNOTATION, one.message) for one in wrong))
 
     def try_admit(self, pod: Pod) -> Decision:
         """What `admit` would answer, on a copy of the node: this one stays as it is. Raises as `admit`."""

@@ -27,8 +27,11 @@ AMOUNT_OVERFLOW: Final = "AmountOverflowError"
 INVALID_POD: Final = "InvalidPod"
 POD_TOO_LARGE: Final = "PodTooLarge"
 UPSTREAM_DEFECT: Final = "UpstreamDefect"
+INVALID_ANNOTATION: Final = "InvalidPodsliceAnnotation"
 
-OURS: Final = frozenset({EMPTY_NODE_SHARED_POOL, AMOUNT_OVERFLOW, INVALID_POD, POD_TOO_LARGE, UPSTREAM_DEFECT})
+OURS: Final = frozenset(
+    {EMPTY_NODE_SHARED_POOL, AMOUNT_OVERFLOW, INVALID_POD, POD_TOO_LARGE, UPSTREAM_DEFECT, INVALID_ANNOTATION}
+)
 
 REJECTED: Final = "Pod was rejected: "
 """What a kubelet puts before the message in the status of a pod that it refused."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from podslice.core.allocate.picker import SMT_FRACTION, SMT_SHORT
 from podslice.core.allocate.pod_level import POD_POOL_EMPTY
+from podslice.core.config.annotations import INVALID_KIND
 from podslice.core.errors import Refusal
 from podslice.core.managers.topology import NOT_ALIGNED
 from podslice.core.pod.eligibility import AdmissionPod
@@ -29,6 +30,8 @@ def explain_refusal(node: NodeView, pod: AdmissionPod, refusal: Refusal, unalign
         return f"The node takes no more pods than {most} at a time (maxPods, podsPerCore)."
     if refusal.code == NODE_TOTAL:
         return "All pods of the node together would ask for more than it has after reservations."
+    if refusal.kind is INVALID_KIND:
+        return "The node's PodslicePolicy reads this annotation; correct it or leave it out."
     pool = node.empty_pool(pod) if refusal.code in POD_POOL_CODES else None
     if pool is not None:
         text = str(pool)

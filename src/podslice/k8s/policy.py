@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -41,10 +41,20 @@ def _problem(text: str) -> InputError:
     found = decoding_problem(text)
     path = f"spec.{found.path}".rstrip(".")
     if not found.unknown:
-        return InputError(found.problem, path=path, remedy=found.remedy)
+        return InputError(found.problem, path=path, remedy=found.remedy or _allowed(found.path))
     name = found.problem.removeprefix(_UNKNOWN).rstrip("`")
     close = get_close_matches(name, _fields_at(found.path), 1)
     return InputError("unknown field", path=f"{path}.{name}", remedy=f"did you mean {close[0]}?" if close else "")
+
+
+def _allowed(path: str) -> str:
+    """The values of a field that has only some; empty for others."""
+    parent, _, name = path.rpartition(".")
+    fields = PodslicePolicy
+    for step in filter(None, parent.split(".")):
+        fields = next(one.type for one in msgspec.structs.fields(fields) if one.encode_name == step)
+    found = [one.type for one in msgspec.structs.fields(fields) if one.encode_name == name]
+    return f"one of {', '.join(get_args(found[0]))}" if found and get_origin(found[0]) is Literal else ""
 
 
 def _fields_at(path: str) -> list[str]:

@@ -33,10 +33,30 @@ class ExclusiveResize(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     shrink_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 
+class Defragmentation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Moves of running containers. `carry_out`: whether the agent moves any, when it is asked to or for every pod that
+    it refused. `movable`: which containers. `memory`: whether memory follows to other NUMA nodes."""
+
+    carry_out: Literal["never", "onRequest", "automatic"] = "never"
+    movable: Literal["annotated", "all", "none"] = "annotated"
+    memory: Literal["never", "follow"] = "never"
+    max_moves_per_hour: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 6
+
+
+class AnnotationRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What pods may ask for by annotations under `podslice.io/` (`core.config.annotations`). `invalid`: whether a wrong
+    one refuses the pod or counts for nobody. `namespaces`: globs of those whose pods may use them."""
+
+    invalid: Literal["refuse", "ignore"] = "refuse"
+    namespaces: tuple[str, ...] = ("*",)
+
+
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The `spec` of the object; what is left out is as without a policy."""
 
     resize: ExclusiveResize = ExclusiveResize()
+    defrag: Defragmentation = Defragmentation()
+    annotations: AnnotationRules = AnnotationRules()
 
 
 NO_POLICY: Final = PodslicePolicy()

@@ -7,15 +7,38 @@ it had (quirk `resize_keeps_old_cpus`); KEP-5554, which would change that, is no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from podslice.core.allocate.picker import check_smt_alignment
 from podslice.core.allocate.pod_level import check_shared_pool
+from podslice.core.config.annotations import ResizeWishes
 from podslice.core.config.policy import ExclusiveResize
 from podslice.core.errors import AdmissionError
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import PODSLICE
 from podslice.core.resize.allocation import INFEASIBLE, ResizeVerdict
 from podslice.core.values.cpuset import Bits, format_bits
+
+
+class ResizeRules(NamedTuple):
+    """What a policy says about resizes, and what the pod may ask for besides."""
+
+    policy: ExclusiveResize
+    wishes: ResizeWishes = ResizeWishes()
+
+    def may_shrink_below(self, container: str) -> bool:
+        """A container may give up CPUs promised to it."""
+        return self.policy.below_baseline == "allow" or container in self.wishes.below
+
+    @property
+    def pod_may_shrink_below(self) -> bool:
+        """So may a pod that has CPUs as a whole."""
+        return self.policy.below_baseline == "allow" or self.wishes.pod_below
+
+    def may_move(self, container: str, was: int) -> bool:
+        """A container may move between shared and exclusive CPUs; `was`: how many of its own it has."""
+        return self.policy.eligibility_change == "allow" and (not was or self.may_shrink_below(container))
+
 
 _MOVES = ResizeVerdict(
     INFEASIBLE, "resize would move the container between shared and exclusive CPUs", "eligibility_change"
@@ -29,7 +52,7 @@ def check_exclusive(
     allocated: AdmissionPod,
     desired: AdmissionPod,
     promised: Mapping[str, Bits],
-    policy: ExclusiveResize,
+    rules: ResizeRules,
     *,
     bubble: Bits | None,
     core_size: int,
@@ -38,7 +61,7 @@ def check_exclusive(
     containers' baselines, `bubble` is the pod's if it has one, `core_size` the CPUs that can only be given together.
     """
     if bubble is not None:
-        verdict = _check_bubble(allocated, desired, bubble, policy, core_size)
+        verdict = _check_bubble(allocated, desired, bubble, rules, core_size)
         if verdict is not None:
             return verdict
     before = {container.name: container.exclusive_cpus for container in allocated.containers}
@@ -46,22 +69,25 @@ def check_exclusive(
         was, wants = before.get(container.name, 0), container.exclusive_cpus
         if was == wants:
             continue
-        verdict = (
-            _check_size(wants, promised.get(container.name, 0), policy, core_size)
-            if was and wants
-            else _check_move(was, policy)
-        )
+        verdict = None
+        if was and wants:
+            below = rules.may_shrink_below(container.name)
+            verdict = _check_size(wants, promised.get(container.name, 0), core_size, below=below)
+        elif not rules.may_move(container.name, was):
+            verdict = _MOVES
         if verdict is not None:
             return verdict
     return None
 
 
 def _check_bubble(
-    allocated: AdmissionPod, desired: AdmissionPod, promised: Bits, policy: ExclusiveResize, core_size: int
+    allocated: AdmissionPod, desired: AdmissionPod, promised: Bits, rules: ResizeRules, core_size: int
 ) -> ResizeVerdict | None:
     if not desired.cpus:
         return _POD_MOVES
-    verdict = None if desired.cpus == allocated.cpus else _check_size(desired.cpus, promised, policy, core_size)
+    verdict = None
+    if desired.cpus != allocated.cpus:
+        verdict = _check_size(desired.cpus, promised, core_size, below=rules.pod_may_shrink_below)
     if verdict is not None:
         return verdict
     try:
@@ -71,13 +97,8 @@ def _check_bubble(
     return None
 
 
-def _check_move(was: int, policy: ExclusiveResize) -> ResizeVerdict | None:
-    allowed = policy.eligibility_change == "allow" and (not was or policy.below_baseline == "allow")
-    return None if allowed else _MOVES
-
-
-def _check_size(wants: int, promised: Bits, policy: ExclusiveResize, core_size: int) -> ResizeVerdict | None:
-    if wants < promised.bit_count() and policy.below_baseline != "allow":
+def _check_size(wants: int, promised: Bits, core_size: int, *, below: bool) -> ResizeVerdict | None:
+    if wants < promised.bit_count() and not below:
         return ResizeVerdict(INFEASIBLE, _below(promised), "below_baseline")
     try:
         check_smt_alignment(wants, wants, core_size)

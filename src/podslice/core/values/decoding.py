@@ -14,6 +14,7 @@ MAP_KEY = "[...]"
 """What stands in a path for a key of a map; the decoder does not say which."""
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>.*)`$")
 _EXPECTED = re.compile(r"expected `(?P<wanted>\w+)(?P<or_null> \| null)?`, got `(?P<found>\w+)`", re.IGNORECASE)
+_BOUND = re.compile(r"expected `(?P<wanted>int|float)` (?P<bound>[<>]=? )", re.IGNORECASE)
 _MISSING, _UNKNOWN = "missing required field", "contains unknown field"
 _WORDS = {
     "object": "an object",
@@ -49,6 +50,8 @@ def decoding_problem(text: str) -> DecodingProblem:
         problem = _EXPECTED.sub(f"expected {_WORDS.get(wanted, wanted)}, got {_WORDS.get(found, found)}", problem)
         if wanted == "str" and found in _SCALARS:
             remedy = "put it in quotes"
+    elif _BOUND.search(problem):
+        problem = _BOUND.sub(lambda match: f"expected {_WORDS[match['wanted']]} {match['bound']}", problem)
     elif _MISSING in problem:
         remedy = "add the field"
     return DecodingProblem(path, problem[:1].lower() + problem[1:], remedy, _UNKNOWN in problem)

@@ -1,0 +1,226 @@
+"""What a pod may ask of a PodslicePolicy by annotations (docs/policy.md).
+
+    podslice.io/resize: shrink-delay=30,below-baseline=allow     items for every container
+    podslice.io/resize: db=below-baseline=allow                  one for the container db, which wins there
+    podslice.io/movable: "true,db=false"
+
+An annotation counts where the policy configures its section and lets the pod's namespace use annotations; elsewhere it
+is passed over in silence, because a pod may run on many clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Final, Literal, NamedTuple
+
+from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.errors import RefusalKind
+from podslice.core.pod.spec import Pod
+from podslice.core.reasons import INVALID_ANNOTATION
+from podslice.core.values.golang import quote
+
+PREFIX: Final = "podslice.io/"
+RESIZE: Final = f"{PREFIX}resize"
+MOVABLE: Final = f"{PREFIX}movable"
+RESOURCES: Final = f"{PREFIX}resources"
+"""JSON that stands for a pod's specification where a runtime knows nothing else (docs/agent.md)."""
+LARGEST: Final = 16 << 10
+"""Bytes of one annotation."""
+LONGEST_DELAY: Final = 300
+"""Seconds for which a container may keep CPUs that it gives back."""
+INVALID_KIND: Final = RefusalKind("invalid-annotation", 'annotation "{key}": {problem}', INVALID_ANNOTATION)
+_SHOWN = 40
+_DELAY, _BELOW = _OPTIONS = ("shrink-delay", "below-baseline")
+_MOVES = ("true", "false", "pinned-too")
+
+Movable = Literal["true", "false", "pinned-too"]
+
+
+class AnnotationProblem(NamedTuple):
+    """What is wrong with one annotation of a pod."""
+
+    key: str
+    problem: str
+
+    @property
+    def message(self) -> str:
+        """One line."""
+        return INVALID_KIND.message.format(**self._asdict())
+
+
+class _ProblemError(Exception):
+    """What is wrong with an annotation."""
+
+
+class ResizeWishes(NamedTuple):
+    """`below`: containers that may give up CPUs promised to them, `delays`: seconds, by container, for which they keep
+    CPUs that they give back; `pod_below`: the pod as a whole may too."""
+
+    below: frozenset[str] = frozenset()
+    delays: Mapping[str, float] = {}
+    pod_below: bool = False
+
+
+# What counts
+
+
+def resize_wishes(policy: PodslicePolicy, pod: Pod) -> ResizeWishes:
+    """What a pod asks for its resizes; nothing where it may not ask or asks wrongly."""
+    if policy.resize == ExclusiveResize() or not _has(policy, pod, RESIZE):
+        return ResizeWishes()
+    try:
+        items = list(_resize_items(pod, (pod.metadata.annotations or {})[RESIZE]))
+    except _ProblemError:
+        return ResizeWishes()
+    chosen = {(name, option): value for option in (_DELAY, _BELOW) for name, value in _chosen(pod, items, option)}
+    below = frozenset(name for name, option in chosen if option == _BELOW)
+    delays = {name: float(value) for (name, option), value in chosen.items() if option == _DELAY}
+    return ResizeWishes(below, delays, any(not item.container and item.option == _BELOW for item in items))
+
+
+def movable(policy: PodslicePolicy, pod: Pod) -> dict[str, Movable]:
+    """Whether the policy lets containers of a pod be moved: all of them, none, or those that their pod's annotation
+    says. Without a section `defrag` nothing is said: no containers."""
+    rules = policy.defrag
+    names = _containers(pod)
+    if rules.movable != "annotated":
+        return dict.fromkeys(names, "true" if rules.movable == "all" else "false")
+    said: dict[str, Movable] = dict.fromkeys(names, "false")
+    if rules == Defragmentation() or not _has(policy, pod, MOVABLE):
+        return said
+    try:
+        items = list(_items(pod, (pod.metadata.annotations or {})[MOVABLE], _check_move))
+    except _ProblemError:
+        return said
+    said.update((name, _MOVE_OF[value]) for name, value in _chosen(pod, items, ""))
+    return said
+
+
+_MOVE_OF: dict[str, Movable] = {"true": "true", "false": "false", "pinned-too": "pinned-too"}
+
+
+# What is wrong
+
+
+def annotation_problems(policy: PodslicePolicy, pod: Pod) -> Iterator[AnnotationProblem]:
+    """What is wrong with the annotations of a pod that count under this policy."""
+    annotations = pod.metadata.annotations or {}
+    for key, configured, read in (
+        (RESIZE, policy.resize != ExclusiveResize(), _resize_items),
+        (MOVABLE, policy.defrag != Defragmentation(), partial(_items, check=_check_move)),
+    ):
+        if configured and _has(policy, pod, key):
+            try:
+                list(read(pod, annotations[key]))
+            except _ProblemError as problem:
+                yield AnnotationProblem(key, str(problem))
+
+
+def may_annotate(policy: PodslicePolicy, pod: Pod) -> bool:
+    """Pods of this namespace may use annotations."""
+    namespace = pod.metadata.namespace or "default"
+    return any(fnmatchcase(namespace, glob) for glob in policy.annotations.namespaces)
+
+
+def _has(policy: PodslicePolicy, pod: Pod, key: str) -> bool:
+    annotations = pod.metadata.annotations
+    return bool(annotations) and key in (annotations or {}) and may_annotate(policy, pod)
+
+
+# Grammar
+
+
+class _Item(NamedTuple):
+    """A value for one container, or without its name for all; `option` is what it is a value of."""
+
+    container: str
+    option: str
+    value: str
+
+
+def _items(pod: Pod, text: str, check: Callable[[str], None]) -> Iterator[_Item]:
+    """`ITEM[,ITEM...]`, ITEM = `VALUE` or `CONTAINER=VALUE`."""
+    seen = set[str]()
+    for word in _words(text):
+        before, equals, after = word.partition("=")
+        container, value = (before, after) if equals else ("", before)
+        check(value)
+        _check_container(pod, container, named=bool(equals))
+        if container in seen:
+            raise _ProblemError(f"has two values for {_whom(container)}")
+        seen.add(container)
+        yield _Item(container, "", value)
+
+
+def _resize_items(pod: Pod, text: str) -> Iterator[_Item]:
+    """The same with `OPTION=VALUE` for VALUE; each option once for a container."""
+    seen = set[tuple[str, str]]()
+    for word in _words(text):
+        container, option, value = "", *_halves(word)
+        if option not in _OPTIONS or _halves(value)[0] in _OPTIONS:
+            container, (option, value) = option, _halves(value)
+            _check_container(pod, container, named=True)
+        _check_option(option, value)
+        if (container, option) in seen:
+            raise _ProblemError(f"has two values of {option} for {_whom(container)}")
+        seen.add((container, option))
+        yield _Item(container, option, value)
+
+
+def _words(text: str) -> Iterator[str]:
+    if len(text.encode("utf-8", errors="replace")) > LARGEST:
+        raise _ProblemError(f"is longer than {LARGEST} bytes")
+    for item in text.split(","):
+        word = item.strip()
+        if not word:
+            raise _ProblemError("has an empty item")
+        yield word
+
+
+def _halves(text: str) -> tuple[str, str]:
+    before, _, after = text.partition("=")
+    return before, after
+
+
+def _check_container(pod: Pod, container: str, *, named: bool) -> None:
+    if named and container not in _containers(pod):
+        raise _ProblemError(f"names container {_short(container)}, which the pod does not have")
+
+
+def _check_move(value: str) -> None:
+    if value not in _MOVES:
+        raise _ProblemError(f"{_short(value)} is none of {', '.join(_MOVES)}")
+
+
+def _check_option(option: str, value: str) -> None:
+    if option == _BELOW:
+        if value != "allow":
+            raise _ProblemError(f"{_BELOW} {_short(value)} is not allow")
+    elif option == _DELAY:
+        digits = value.isascii() and value.isdigit() and len(value) <= 3
+        if not digits or int(value) > LONGEST_DELAY:
+            raise _ProblemError(f"{_DELAY} {_short(value)} is not a whole number of seconds from 0 to {LONGEST_DELAY}")
+    else:
+        raise _ProblemError(f"{_short(option)} is neither {_DELAY} nor {_BELOW}")
+
+
+def _chosen(pod: Pod, items: list[_Item], option: str) -> Iterator[tuple[str, str]]:
+    """The value of an option for each container that has one: its own, else that of all."""
+    mine = {item.container: item.value for item in items if item.option == option}
+    for name in _containers(pod):
+        if name in mine or "" in mine:
+            yield name, mine.get(name, mine.get("", ""))
+
+
+def _containers(pod: Pod) -> list[str]:
+    return [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
+
+
+def _whom(container: str) -> str:
+    return f"container {container}" if container else "all containers"
+
+
+def _short(text: str) -> str:
+    return quote(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
