@@ -19,7 +19,7 @@ def draw_history(r: Random, name: str, *, length: int | None = None) -> Json:
     most_cpus = pick(r, (8, 64), (2, 128), (0.5, 512 if most_nodes <= 8 or often(r, 0.5) else 128))
     machine = draw_machine(r, most_nodes=most_nodes, most_cpus=most_cpus)
     kubelet = draw_kubelet(r, machine)
-    devices = _devices(r, machine) if often(r, 0.45) else []
+    devices = draw_devices(r, machine) if often(r, 0.45) else []
     case: Json = {"name": name, "machine": machine, "kubelet": kubelet}
     if devices:
         case["devices"] = devices
@@ -32,7 +32,7 @@ def draw_history(r: Random, name: str, *, length: int | None = None) -> Json:
     return case
 
 
-def _devices(r: Random, machine: Json) -> list[Json]:
+def draw_devices(r: Random, machine: Json) -> list[Json]:
     """Device plugins. One that states no preference has few devices, because upstream then picks by chance."""
     nodes = [node["id"] for node in machine["nodes"]]
     resources = []

@@ -1,0 +1,159 @@
+"""Nodes as a simulated cluster sees them beside real ones: the same questions, the same answers, the same states.
+
+`python -m judge.values --questions 1000000` asks drawn nodes (`judge.machines`, `judge.kubelets`, `judge.pods`) through
+`core.fleet.answers` and through `Node`, in lockstep, and compares verdict, reason and the whole state after every
+admission and removal. It prints counts, and the first difference with the seed that shows it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from judge.chance import often
+from judge.histories import draw_devices
+from judge.kubelets import draw_kubelet
+from judge.machines import draw_machine
+from judge.pods import PodDrawer
+from podslice import Node
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import InputError, StartError, UpstreamDefectError
+from podslice.core.fleet.answers import FleetState, Numbers, PodHolding, Remembered, answers_for
+from podslice.core.fleet.nodes import FleetClass
+from podslice.core.fleet.shapes import FleetShape, SchedulerRequests
+from podslice.core.machine.devices import inventory_from_data
+from podslice.core.machine.model import Machine
+from podslice.core.managers.node_state import NodeState
+from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.quirks import Quirks
+
+_NOTHING = SchedulerRequests({}, {}, {}, {}, {})
+_STEPS = 200
+_SHAPES = 12
+_BY_SUMS = "OutOf"
+_DEFECTS = frozenset(Quirks.__struct_fields__)
+"""Where upstream's kubelet crashes, there is no next state."""
+
+
+class Counts(NamedTuple):
+    """What was compared. `by_sums`: refusals by the node's sums, which are no business of a state."""
+
+    nodes: int = 0
+    questions: int = 0
+    refusals: int = 0
+    by_sums: int = 0
+    removals: int = 0
+    remembered: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Both together."""
+        return Counts(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+class DifferenceError(Exception):
+    """A state without names answers otherwise than the node."""
+
+
+def draw_node(r: Random, profile: str) -> tuple[Node, PodDrawer] | None:
+    """A node and pods for it; None where the kubelet does not start."""
+    machine = draw_machine(r, most_nodes=r.choice([2, 4, 8]), most_cpus=r.choice([64, 128, 256]))
+    devices = draw_devices(r, machine) if often(r, 0.5) else []
+    config = msgspec.convert({"evictionHard": {}, **draw_kubelet(r, machine)}, KubeletConfig)
+    try:
+        inventory = inventory_from_data(devices) if devices else None
+        node = Node(msgspec.convert(machine, Machine), config, profile=profile, devices=inventory)
+    except (StartError, InputError):
+        return None
+    return node, PodDrawer(r, machine, devices, 2)
+
+
+def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Counts:
+    """The life of one drawn node, both ways. Raises `DifferenceError`."""
+    r = Random(seed)
+    drawn = draw_node(r, profile)
+    if drawn is None:
+        return Counts()
+    node, drawer = drawn
+    pod_level = 0.4 if node.rules.gates["PodLevelResourceManagers"] else 0.1
+    pods = [pod_from_dict(drawer.pod(pod_level=often(r, pod_level))) for _ in range(_SHAPES)]
+    kind = FleetClass(name="drawn", rules=node.rules, state=node.state, allocatable={})
+    shapes = [FleetShape(name=pod.metadata.name, pod=pod, requests=_NOTHING) for pod in pods]
+    computing = answers_for(kind, shapes, Numbers())
+    answers = Remembered([computing], len(shapes), room=r.choice([8, 64, 4096]), verify=r.choice([0, 1, 7]))
+    state = computing.start
+    running: dict[str, PodHolding] = {}
+    questions = refusals = by_sums = removals = 0
+    for step in range(steps):
+        questions += 1
+        shape = r.randrange(len(pods))
+        answer = answers.admit(0, state, shape, step)
+        decision = _admit(node, pods[shape], f"pod-{step}")
+        if decision == answer.reason and decision in _DEFECTS:
+            break
+        if decision.startswith(_BY_SUMS):
+            by_sums += 1
+            state = answer.state if state.named is not None else state
+        elif decision != answer.reason:
+            said = answer.reason or "admitted"
+            raise DifferenceError(f"seed {seed}, step {step}: {said}, not {decision or 'admitted'}")
+        elif decision:
+            refusals += 1
+            state = answer.state
+        else:
+            assert answer.holding is not None
+            state = answer.state
+            running[f"pod-{step}"] = answer.holding
+        _compare(node.state, state, f"seed {seed}, step {step}")
+        leaving = 0 if not running else r.choice([0, 0, 1, 1, 2]) if not decision else r.choice([0, 1, 2, 3])
+        for _ in range(min(leaving, len(running))):
+            uid = r.choice(list(running))
+            node.remove(uid)
+            state = answers.release(0, state, running.pop(uid))
+            removals += 1
+            _compare(node.state, state, f"seed {seed}, step {step}, {uid} gone")
+    return Counts(1, questions, refusals, by_sums, removals, answers.asked - answers.computed)
+
+
+def _admit(node: Node, pod: Pod, uid: str) -> str:
+    """The reason of a refusal, nothing for an admission."""
+    try:
+        return node.admit(replace(pod, metadata=replace(pod.metadata, uid=uid))).reason
+    except UpstreamDefectError as defect:
+        return defect.name
+
+
+def _compare(node: NodeState, value: FleetState, where: str) -> None:
+    used = tuple(node.device.used.get(name, 0) for name in node.device.pools)
+    ours, theirs = (value.cpus, value.machine, value.used), (node.cpu.default, node.memory.machine_state, used)
+    if ours != theirs:
+        raise DifferenceError(f"{where}: {ours} is not {theirs}")
+
+
+def main() -> int:
+    """Ask so many questions; exit 1 at a difference."""
+    parser = argparse.ArgumentParser(prog="python -m judge.values", description=__doc__)
+    parser.add_argument("--questions", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1, help="of the first node")
+    parser.add_argument("--profile", default="podslice", choices=["podslice", "kubelet-1.36"])
+    told = parser.parse_args()
+    counts, seed, begun = Counts(), told.seed, time.process_time()
+    while counts.questions < told.questions:
+        try:
+            counts = counts.plus(lockstep(seed, profile=told.profile))
+        except DifferenceError as difference:
+            print(difference)
+            return 1
+        seed += 1
+    shown = ", ".join(f"{amount} {name.replace('_', ' ')}" for name, amount in counts._asdict().items())
+    print(f"seeds {told.seed} to {seed - 1}: {shown}; 0 different; {time.process_time() - begun:.0f} s CPU")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
