@@ -58,7 +58,7 @@ def main(seed: int | None, pods: int, count: int, first: int, folder: Path | Non
                 with node_of(plane, programs, place / str(number), chosen.shape) as node:
                     trial = Trial(node, chosen, r)
                     trial.run(pods)
-                for difference in trial.differences:
+                for difference in trial.notes.differences:
                     click.echo(f"  {chosen.name}: {difference}")
                 rows.append(row(number, chosen.name, trial.counts, time.monotonic() - began))
                 click.echo(rows[-1])

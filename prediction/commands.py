@@ -44,12 +44,19 @@ class Before(NamedTuple):
         return cls(kubelet, {name: kubelet.file(name) for name in FILES}, folders, pods)
 
 
+class InspectedContainer(NamedTuple):
+    """A container's OOM score and the files of its cgroup."""
+
+    score: int
+    files: dict[str, str]
+
+
 class Inspected(NamedTuple):
-    """A pod's QoS class, the files of its cgroup, and its containers' OOM scores."""
+    """A pod's QoS class, the files of its cgroup, and its containers."""
 
     qos: str
     pod: dict[str, str]
-    scores: dict[str, int]
+    containers: dict[str, InspectedContainer]
 
 
 def admit(before: Before, pod: Json) -> Verdict | None:
@@ -85,8 +92,12 @@ def inspect(kubelet: RealKubelet, pod: Json) -> Inspected:
             _run("inspect", str(place), "--node", f"cgroup={cgroup_version()}", *_on(kubelet), allowed=(0,))
         )["items"][0]
     own = next(cgroup for cgroup in page["cgroups"] if cgroup["kind"] == "pod")
-    scores = {cgroup["owner"]: cgroup["oomScoreAdj"] for cgroup in page["cgroups"] if cgroup["kind"] != "pod"}
-    return Inspected(page["qos"]["qosClass"], own["files"], scores)
+    containers = {
+        cgroup["owner"]: InspectedContainer(cgroup["oomScoreAdj"], cgroup["files"])
+        for cgroup in page["cgroups"]
+        if cgroup["kind"] != "pod"
+    }
+    return Inspected(page["qos"]["qosClass"], own["files"], containers)
 
 
 def next_start(kubelet: RealKubelet) -> bool:

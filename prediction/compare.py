@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from podslice.core.effects.container_cgroup import LinuxResources
+from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US
 from podslice.core.effects.huge_pages import page_size_name
 from podslice.core.effects.tree import PodEffects
 from podslice.core.values.cpuset import bits_of, format_bits, parse_bits
 from prediction.kubelet import RealKubelet
-from prediction.runtime import RUNNING, FakeRuntime
+from prediction.runtime import RUNNING, FakeRuntime, Sandbox
 
 Json = dict[str, Any]
+_PAGE = 4096
 _NO_LIMIT = {"-1", "9223372036854771712", "9223372036854775807"}
 
 
@@ -61,22 +64,43 @@ def _memory(block: Any) -> tuple[str, int, list[int]]:
 
 def told(runtime: FakeRuntime, uid: str) -> dict[str, Json]:
     """What the runtime knows of each running container of a pod, after all updates."""
-    return {own.name: _linux(own.resources) for own in runtime.of_pod(uid) if own.state == RUNNING}
+    return {own.name: linux(own.resources) for own in runtime.of_pod(uid) if own.state == RUNNING}
 
 
-def _linux(resources: Any) -> Json:
-    """NUMA nodes are told as `0,1,2`; the kernel's file shows `0-2`."""
+def linux(told: Any) -> Json:
+    """What a message says of a container. NUMA nodes are told as `0,1,2`; the kernel's file shows `0-2`."""
+    return {**_amounts(told), "cpus": told.cpuset_cpus, "mems": format_bits(parse_bits(told.cpuset_mems))}
+
+
+def sandbox(found: Sandbox, root: str) -> Json:
+    """What the runtime was told of a pod when it made the sandbox, below a root of cgroups."""
+    told = found.config.linux
+    parent = told.cgroup_parent.removeprefix(f"/{root}")
+    return {"cgroup_parent": parent, "overhead": _amounts(told.overhead), "resources": _amounts(told.resources)}
+
+
+def _amounts(told: Any) -> Json:
     return {
-        "cpu_period": resources.cpu_period,
-        "cpu_quota": resources.cpu_quota,
-        "cpu_shares": resources.cpu_shares,
-        "memory": resources.memory_limit_in_bytes,
-        "memory_swap": resources.memory_swap_limit_in_bytes,
-        "oom_score_adj": resources.oom_score_adj,
-        "cpus": resources.cpuset_cpus,
-        "mems": format_bits(parse_bits(resources.cpuset_mems)),
-        "huge_pages": {limit.page_size: limit.limit for limit in resources.hugepage_limits},
-        "unified": dict(resources.unified),
+        "cpu_period": told.cpu_period,
+        "cpu_quota": told.cpu_quota,
+        "cpu_shares": told.cpu_shares,
+        "memory": told.memory_limit_in_bytes,
+        "memory_swap": told.memory_swap_limit_in_bytes,
+        "oom_score_adj": told.oom_score_adj,
+        "huge_pages": {limit.page_size: limit.limit for limit in told.hugepage_limits},
+        "unified": dict(told.unified),
+    }
+
+
+def written(told: Any) -> dict[str, str]:
+    """What a runtime writes of it into files of cgroup v1, as the kernel shows it; no limit of memory is -1."""
+    memory = told.memory_limit_in_bytes
+    return {
+        "cpu.shares": str(told.cpu_shares),
+        "cpu.cfs_quota_us": str(told.cpu_quota if told.cpu_quota > 0 else -1),
+        "cpu.cfs_period_us": str(told.cpu_period or DEFAULT_PERIOD_US),
+        "memory.limit_in_bytes": str(memory // _PAGE * _PAGE if memory else -1),
+        **{f"hugetlb.{limit.page_size}.limit_in_bytes": str(limit.limit) for limit in told.hugepage_limits},
     }
 
 
@@ -84,18 +108,25 @@ def predicted(effects: PodEffects) -> dict[str, Json]:
     """What the runtime should know of each container."""
     return {
         own.name: {
-            "cpu_period": own.resources.cpu_period,
-            "cpu_quota": own.resources.cpu_quota,
-            "cpu_shares": own.resources.cpu_shares,
-            "memory": own.resources.memory_limit,
-            "memory_swap": own.resources.memory_swap_limit,
-            "oom_score_adj": own.oom_score_adj,
+            **resources(own.resources),
             "cpus": own.files.get("cpuset.cpus", ""),
             "mems": own.files.get("cpuset.mems", ""),
-            "huge_pages": {page_size_name(size): limit for size, limit in own.resources.huge_pages.items()},
-            "unified": {name: str(value) for name, value in own.resources.unified.items()},
         }
         for own in effects.containers
+    }
+
+
+def resources(values: LinuxResources) -> Json:
+    """What the runtime should be told of a container or a sandbox, but for its CPUs and NUMA nodes."""
+    return {
+        "cpu_period": values.cpu_period,
+        "cpu_quota": values.cpu_quota,
+        "cpu_shares": values.cpu_shares,
+        "memory": values.memory_limit,
+        "memory_swap": values.memory_swap_limit,
+        "oom_score_adj": values.oom_score_adj,
+        "huge_pages": {page_size_name(size): limit for size, limit in values.huge_pages.items()},
+        "unified": {name: str(value) for name, value in values.unified.items()},
     }
 
 

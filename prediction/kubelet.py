@@ -47,6 +47,7 @@ _HOUSE_KEPT = '"SyncLoop (housekeeping) end"'
 _ERROR = re.compile(r'\] "(?P<what>(?:[^"\\]|\\.)*)"(?: err="(?P<error>(?:[^"\\]|\\.)*)")?')
 _CGROUP_FILES = (
     "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes",
+    "hugetlb.2MB.limit_in_bytes",
     "cpu.weight", "cpu.max", "memory.min", "memory.low", "memory.high", "memory.max", "hugetlb.2MB.max",
 )  # fmt: skip
 """Of cgroup version 1, and of version 2."""
@@ -82,7 +83,7 @@ class RealKubelet:
         self._hyperkube, self._work, self._runtime = hyperkube, folder, runtime
         self._process: subprocess.Popen[bytes] | None = None
         self._health = 0
-        self._cgroup = f"podslice-prediction-{os.getpid()}-{node}"
+        self.cgroup_root = f"podslice-prediction-{os.getpid()}-{node}"
         self.folder.mkdir(parents=True)
         write(machine, self.machine)
         (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
@@ -90,13 +91,13 @@ class RealKubelet:
 
     def __enter__(self) -> RealKubelet:
         for hierarchy in cgroup_hierarchies():
-            (hierarchy / self._cgroup).mkdir(exist_ok=True)
+            (hierarchy / self.cgroup_root).mkdir(exist_ok=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
         for hierarchy in cgroup_hierarchies():
-            for folder, _, _ in os.walk(hierarchy / self._cgroup, topdown=False):
+            for folder, _, _ in os.walk(hierarchy / self.cgroup_root, topdown=False):
                 os.rmdir(folder)
 
     def start(self, config: Json) -> None:
@@ -150,14 +151,14 @@ class RealKubelet:
             )
             return ask(request(), timeout=_PATIENCE, wait_for_ready=True)
 
-    def pod_cgroup(self, uid: str, qos: str) -> dict[str, str]:
-        """The files that bear on resources in a pod's cgroup, of all hierarchies; empty if it has none."""
-        place = Path(self._cgroup, "kubepods", *(() if qos == "Guaranteed" else (qos.lower(),)), f"pod{uid}")
+    def cgroup_files(self, path: str) -> dict[str, str]:
+        """The files that bear on resources in a cgroup below that of this node, of all hierarchies; empty where there
+        is none."""
         return {
-            name: path.read_text().strip()
+            name: file.read_text().strip()
             for hierarchy in cgroup_hierarchies()
             for name in _CGROUP_FILES
-            if (path := hierarchy / place / name).exists()
+            if (file := Path(hierarchy, f"{self.cgroup_root}{path}", name)).exists()
         }
 
     def wait(self, what: str, until: Callable[[], bool]) -> None:
@@ -203,7 +204,7 @@ class RealKubelet:
             "containerRuntimeEndpoint": self._runtime.endpoint,
             "staticPodPath": str(self._work / "manifests"),
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{self._cgroup}",
+            "cgroupRoot": f"/{self.cgroup_root}",
             "failCgroupV1": False,
             "failSwapOn": False,
             "oomScoreAdj": 0,

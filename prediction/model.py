@@ -10,11 +10,13 @@ from podslice import Node, load_kubelet_config, load_machine
 from podslice.agent.podresources import allocatable_memory, container_resources
 from podslice.core.config.validation import validate
 from podslice.core.decision import ResizeDecision
+from podslice.core.effects.qos_cgroup import QOSCgroup, qos_cgroups
 from podslice.core.effects.tree import PodEffects
 from podslice.core.errors import Refusal, StartError, StartKind
-from podslice.core.kubelet import Kubelet
+from podslice.core.kubelet import Kubelet, StartedContainer
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.pod_allocation import PodAllocation
+from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.resize.allocation import allocation_of
@@ -40,6 +42,8 @@ class Model:
         self._granted = b""
         self._ended: dict[str, PodAllocation] = {}
         self._kubelet: Kubelet
+        self.started: dict[str, StartedContainer] = {}
+        """The containers of the pod that was admitted last, as each one started."""
 
     def start(self, config: Path, pods: Iterable[Json]) -> dict[str, Refusal]:
         """A kubelet's start on the files of the last one, while these pods run, the oldest first. The refused ones by
@@ -75,7 +79,7 @@ class Model:
         refusal = kubelet.decide(admission)
         if refusal is None:
             self._granted = encode({**self._ended, **kubelet.allocations()})
-            kubelet.run_containers(admission.uid)
+            self.started = kubelet.start_containers(admission.uid)
         return refusal
 
     def resize(self, pod: Json) -> ResizeDecision:
@@ -109,6 +113,13 @@ class Model:
     def effects(self, uid: str) -> PodEffects:
         """Cgroups of a pod on the node, and what the runtime knows of its containers."""
         return Node.of(self._kubelet.rules, self._kubelet.state).effects(uid)
+
+    def classes(self) -> dict[str, QOSCgroup]:
+        """The cgroups of Burstable and BestEffort pods."""
+        kubelet = self._kubelet
+        pods = [pod.spec for pod in kubelet.active.values()]
+        found = qos_cgroups(pods, kubelet.manager.context.gates)
+        return {qos: found[qos] for qos in (BURSTABLE, BEST_EFFORT)}
 
     def listed(self) -> list[Any]:
         """The answer of the PodResources API's List, in order of the pods' names."""

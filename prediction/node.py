@@ -19,6 +19,13 @@ Json = dict[str, Any]
 NODE = "n1"
 _PODS = "/api/v1/namespaces/default/pods"
 _NOT_FOUND = 404
+WITH_OVERHEAD = "with-overhead"
+"""A runtime class."""
+_WITH_OVERHEAD = {
+    "metadata": {"name": WITH_OVERHEAD},
+    "handler": WITH_OVERHEAD,
+    "overhead": {"podFixed": {"cpu": "250m", "memory": "64Mi"}},
+}
 
 
 class OneNode:
@@ -90,9 +97,11 @@ def _started(pod: Json) -> bool:
 
 @contextmanager
 def control_plane(programs: Programs, folder: Path) -> Iterator[ControlPlane]:
-    """An API server for `node_of`."""
+    """An API server for `node_of`, with a class of pods that have an overhead."""
     settings = Settings(nodes=(NODE,), api_server=("--disable-admission-plugins=ServiceAccount",))
     with ControlPlane(programs, folder / "plane", settings) as plane:
+        with plane.api() as api:
+            api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", _WITH_OVERHEAD)
         yield plane
 
 

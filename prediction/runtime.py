@@ -5,6 +5,7 @@ A container runs until it is stopped, unless its command is `exit CODE`: then it
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable
@@ -33,9 +34,14 @@ class Sandbox(msgspec.Struct):
     created: int
     state: int = _READY
 
+    @property
+    def uid(self) -> str:
+        return str(self.config.metadata.uid)
+
 
 class Container(msgspec.Struct):
-    """A container as the runtime knows it; `resources` are those of its last update."""
+    """A container as the runtime knows it. `resources` are those of its last update, `config` has those of its
+    creation."""
 
     id: str
     sandbox: str
@@ -82,6 +88,11 @@ class FakeRuntime:
         """A pod's containers, those that ended too, oldest first."""
         with self._lock:
             return [container for container in self.containers.values() if container.uid == uid]
+
+    def sandbox_of(self, uid: str) -> Sandbox:
+        """A pod's newest sandbox."""
+        with self._lock:
+            return [sandbox for sandbox in self.sandboxes.values() if sandbox.uid == uid][-1]
 
     def end(self, container: Container, code: int) -> None:
         """A container ends by itself."""
@@ -169,7 +180,7 @@ class FakeRuntime:
         with self._lock:
             container = Container(
                 f"{next(self._numbers):064x}", request.pod_sandbox_id, request.config, time.time_ns(),
-                request.config.linux.resources,
+                copy.deepcopy(request.config.linux.resources),
             )  # fmt: skip
             self.containers[container.id] = container
         return pb.CreateContainerResponse(container_id=container.id)

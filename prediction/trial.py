@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
 
-import msgspec
 from e2e.controlplane import StatusError
 from judge.chance import often, pick
 from judge.kubelets import draw_kubelet, spare_lists
@@ -19,39 +17,24 @@ from podslice.core.errors import Refusal, StartError
 from podslice.statefiles.names import MEMORY_STATE_FILE
 from prediction import commands, compare
 from prediction.configurations import Configuration, changed, machine_of
+from prediction.creation import compare_creation
 from prediction.kubelet import KubeletEndedError, RealKubelet, cgroup_version
 from prediction.model import FILES, Model
-from prediction.node import OneNode, is_over, soon
+from prediction.node import WITH_OVERHEAD, OneNode, is_over, soon
+from prediction.notes import Notes
 from prediction.runtime import RUNNING
 
 Json = dict[str, Any]
 _PREFIX = "Pod was rejected: "
 _PATIENCE = 12.0
-_CONTEXT = 300
-
-
-class Difference(msgspec.Struct):
-    """Where the two part: the step, what was compared, and both."""
-
-    step: str
-    what: str
-    kubelet: str
-    podslice: str
-
-    def __str__(self) -> str:
-        pairs = zip(self.kubelet, self.podslice, strict=False)
-        at = next((place for place, (one, other) in enumerate(pairs) if one != other), 0)
-        start = max(0, at - _CONTEXT)
-        kubelet, podslice = (text[start : at + _CONTEXT] or "nothing" for text in (self.kubelet, self.podslice))
-        return f"{self.step}: {self.what}: kubelet {kubelet}, podslice {podslice}"
 
 
 class Trial:
     """`run` goes through one history, which `r` draws."""
 
     def __init__(self, node: OneNode, configuration: Configuration, r: Random) -> None:
-        self.counts: Counter[str] = Counter()
-        self.differences: list[Difference] = []
+        self.notes = Notes()
+        self.counts = self.notes.counts
         self._node, self._configuration, self._r = node, configuration, r
         self._model = Model(node.kubelet.machine, cgroup_version())
         self._running: dict[str, Json] = {}
@@ -60,7 +43,6 @@ class Trial:
         self._crashed: set[str] = set()
         self._created: dict[str, Json] = {}
         """What containers got when they were created, by the runtime's id."""
-        self._step = "start"
         machine = machine_of(configuration.shape)
         self._drawer = PodDrawer(r, machine, [], spare_lists(machine, configuration.kubelet))
 
@@ -76,11 +58,11 @@ class Trial:
             if any(pod["spec"]["restartPolicy"] == "Never" for pod in self._running.values()):
                 kinds += [(1.5, self._complete)]
             pick(self._r, *kinds)()
-        self._step = "end"
+        self.notes.step = "end"
         for pod in self._node.pods():
             name = pod["metadata"]["name"]
             if name in self._running:
-                self._same("phase", pod["status"].get("phase"), "Running")
+                self.notes.same("phase", pod["status"].get("phase"), "Running")
         self._last_start()
 
     # What happens
@@ -103,7 +85,7 @@ class Trial:
         if real or predicted:
             self.counts["starts refused"] += 1
             same = bool(predicted) and all(part in real for part in predicted.split("; "))
-            self._note("start", same, real or "starts", predicted or "starts")
+            self.notes.note("start", same, real or "starts", predicted or "starts")
             if not real:
                 kubelet.stop()
             return False
@@ -124,10 +106,10 @@ class Trial:
                 if soon(partial(self._is_over, name), _PATIENCE):
                     self._same_refusal(name, refused[uid])
                 else:
-                    self._note(f"{name} is refused", False, "runs on", str(refused[uid].message))
+                    self.notes.note(f"{name} is refused", False, "runs on", str(refused[uid].message))
                 del self._running[name]
             else:
-                self._same(f"{name} phase", self._node.get(name)["status"].get("phase"), "Running")
+                self.notes.same(f"{name} phase", self._node.get(name)["status"].get("phase"), "Running")
 
     def _is_over(self, name: str) -> bool:
         return is_over(self._node.get(name))
@@ -135,7 +117,7 @@ class Trial:
     def _create(self) -> None:
         pod = self._draw()
         name = pod["metadata"]["name"]
-        self._step = f"create {name}"
+        self.notes.step = f"create {name}"
         soon(self._folders_are_gone, _PATIENCE)
         before = commands.Before.of(self._node.kubelet, self._node.pods())
         self._new_second()
@@ -160,9 +142,9 @@ class Trial:
         if verdict is None:
             self.counts["files without a next start"] += 1
         else:
-            self._same("podslice admit", self._verdict(found), verdict)
+            self.notes.same("podslice admit", self._verdict(found), verdict)
         if not failed and refusal is None:
-            self._compare_cgroups(stored)
+            compare_creation(self.notes, self._node, self._model, stored)
         self._compare()
 
     def _folders_are_gone(self) -> bool:
@@ -172,7 +154,7 @@ class Trial:
 
     def _delete(self) -> None:
         name = self._any()
-        self._step = f"delete {name}"
+        self.notes.step = f"delete {name}"
         self.counts["deletions"] += 1
         self._node.delete(name)
         self._leave(name)
@@ -181,7 +163,7 @@ class Trial:
     def _complete(self) -> None:
         """A pod whose containers are not started again ends."""
         name = self._r.choice([n for n, pod in self._running.items() if pod["spec"]["restartPolicy"] == "Never"])
-        self._step = f"complete {name}"
+        self.notes.step = f"complete {name}"
         self.counts["completions"] += 1
         apps = {own["name"] for own in self._running[name]["spec"]["containers"]}
         for container in self._node.runtime.of_pod(self._uids[name]):
@@ -195,7 +177,7 @@ class Trial:
         """Containers are to have other resources. Where they do not get them, they want the old ones again."""
         name = self._any()
         before = self._running[name]
-        self._step = f"resize {name}"
+        self.notes.step = f"resize {name}"
         wanted = changed_pod(self._r, before)["spec"]["containers"]
         try:
             self._try_resize(name, wanted)
@@ -205,7 +187,7 @@ class Trial:
                 raise
             return
         if self._running[name] is before:
-            self._step = f"no resize {name}"
+            self.notes.step = f"no resize {name}"
             self._node.resize(name, before["spec"]["containers"])
             self._model.resize(self._node.get(name))
         self._compare()
@@ -220,7 +202,7 @@ class Trial:
         condition = decision.condition
         refused = condition is not None and decision.outcome in ("Deferred", "Infeasible")
         predicted = [(condition.reason, condition.message)] if condition is not None and refused else []
-        self._same("PodResizePending", real, predicted)
+        self.notes.same("PodResizePending", real, predicted)
         if decision.outcome == "Allocated":
             self.counts["resizes allocated"] += 1
             self._running[name] = found
@@ -235,7 +217,7 @@ class Trial:
         if pod["spec"]["restartPolicy"] == "Never" or name in self._crashed or not running:
             return
         container = self._r.choice(running)
-        self._step = f"crash {name}/{container.name}"
+        self.notes.step = f"crash {name}/{container.name}"
         self.counts["crashes"] += 1
         self._crashed.add(name)
         self._node.runtime.end(container, 1)
@@ -244,7 +226,7 @@ class Trial:
         self._compare()
 
     def _restart(self) -> None:
-        self._step = "restart"
+        self.notes.step = "restart"
         self.counts["restarts"] += 1
         self._node.kubelet.stop(kill=often(self._r, 0.5))
         if not self._start(self._now):
@@ -253,7 +235,7 @@ class Trial:
     def _restart_without(self) -> None:
         """A pod is deleted while no kubelet runs."""
         name = self._any()
-        self._step = f"restart without {name}"
+        self.notes.step = f"restart without {name}"
         self.counts["restarts"] += 1
         self._node.kubelet.stop()
         self._node.forget(name)
@@ -267,10 +249,10 @@ class Trial:
         self.counts["restarts"] += 1
         self.counts["restarts with another configuration"] += 1
         config = changed(self._r, self._configuration, before)
-        self._step = f"restart with {_what_differs(before, config)}"
+        self.notes.step = f"restart with {_what_differs(before, config)}"
         self._node.kubelet.stop()
         if not self._start(config):
-            self._step = "restart as before"
+            self.notes.step = "restart as before"
             if not self._start(before):
                 self._begin_anew()
 
@@ -282,7 +264,7 @@ class Trial:
             self._node.forget(pod["metadata"]["name"])
         self._running.clear()
         config = self._configuration.kubelet
-        self._step = "start on an empty node"
+        self.notes.step = "start on an empty node"
         while True:
             for name in FILES:
                 (self._node.kubelet.folder / name).unlink(missing_ok=True)
@@ -297,6 +279,8 @@ class Trial:
         pod = self._drawer.pod(pod_level=often(self._r, 0.45))
         spec = pod["spec"]
         spec.pop("overhead", None)
+        if often(self._r, 0.15):
+            spec["runtimeClassName"] = WITH_OVERHEAD
         spec["restartPolicy"] = "Never" if often(self._r, 0.2) else "Always"
         for container in spec.get("initContainers", ()):
             if container.get("restartPolicy") != "Always":
@@ -331,21 +315,21 @@ class Trial:
         listed = [compare.listing(pod) for pod in model.listed()]
         soon(lambda: bool(compare.listed(kubelet) == listed), _PATIENCE)
         self.counts["PodResources answers"] += 2
-        self._same("PodResources List", compare.listed(kubelet), listed)
+        self.notes.same("PodResources List", compare.listed(kubelet), listed)
         real = compare.allocatable(kubelet.pod_resources("GetAllocatableResources"))
-        self._same("GetAllocatableResources", real, compare.allocatable(model.allocatable()))
+        self.notes.same("GetAllocatableResources", real, compare.allocatable(model.allocatable()))
         for name, uid in ((name, self._uids[name]) for name in self._running):
             expected = self._as_created(uid, compare.predicted(model.effects(uid)))
             soon(partial(self._is_told, uid, expected), _PATIENCE)
             for container, told in compare.told(self._node.runtime, uid).items():
                 self.counts["containers"] += 1
-                self._same(f"what the runtime knows of {name}/{container}", told, expected[container])
+                self.notes.same(f"what the runtime knows of {name}/{container}", told, expected[container])
 
     def _same_file(self, name: str, real: bytes, predicted: bytes) -> None:
         if name == MEMORY_STATE_FILE and real != predicted and compare.in_order(real) == compare.in_order(predicted):
             self.counts["memory state files in another order"] += 1
             real = predicted
-        self._same(name, real.decode(), predicted.decode())
+        self.notes.same(name, real.decode(), predicted.decode())
 
     def _as_created(self, uid: str, expected: dict[str, Json]) -> dict[str, Json]:
         """With what containers got when they were created, but for their CPUs: no kubelet tells a running container
@@ -363,31 +347,19 @@ class Trial:
         told = compare.told(self._node.runtime, uid)
         return all(expected[name] == own for name, own in told.items())
 
-    def _compare_cgroups(self, pod: Json) -> None:
-        inspected = commands.inspect(self._node.kubelet, pod)
-        real = self._node.kubelet.pod_cgroup(pod["metadata"]["uid"], inspected.qos)
-        expected = compare.as_kernel_shows(inspected.pod)
-        self.counts["cgroup files"] += len(expected.keys() & real.keys())
-        self._same("cgroup of the pod", {name: own for name, own in real.items() if name in expected},
-                   {name: own for name, own in expected.items() if name in real})  # fmt: skip
-        for container in self._node.runtime.of_pod(pod["metadata"]["uid"]):
-            self.counts["OOM scores"] += 1
-            told = container.config.linux.resources.oom_score_adj
-            self._same(f"OOM score of {container.name}", told, inspected.scores[container.name])
-
     def _last_start(self) -> None:
         """`podslice state verify` says whether the next kubelet starts."""
-        self._step = "last start"
+        self.notes.step = "last start"
         predicted = commands.next_start(self._node.kubelet)
         self._node.kubelet.stop()
         self.counts["restarts"] += 1
-        self._same("podslice state verify", self._start(self._now), predicted)
+        self.notes.same("podslice state verify", self._start(self._now), predicted)
 
     def _same_refusal(self, name: str, refusal: Refusal | None) -> None:
         status = self._node.get(name)["status"]
         real = (status.get("reason"), status.get("message")) if status["phase"] == "Failed" else ("", "admitted")
         predicted = ("", "admitted") if refusal is None else (refusal.reason, _PREFIX + refusal.message)
-        self._same(f"verdict on {name}", real, predicted)
+        self.notes.same(f"verdict on {name}", real, predicted)
 
     def _verdict(self, pod: Json) -> commands.Verdict:
         status = pod["status"]
@@ -398,15 +370,6 @@ class Trial:
             for own in self._node.runtime.of_pod(pod["metadata"]["uid"])
         }
         return commands.Verdict("", "", cpus)
-
-    def _same(self, what: str, real: object, predicted: object) -> None:
-        self._note(what, real == predicted, str(real), str(predicted))
-
-    def _note(self, what: str, same: bool, real: str, predicted: str) -> None:
-        self.counts["comparisons"] += 1
-        if not same:
-            self.counts["differences"] += 1
-            self.differences.append(Difference(self._step, what, real, predicted))
 
 
 def _has(kubelet: RealKubelet, name: str, content: bytes) -> bool:

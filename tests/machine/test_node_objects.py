@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from podslice import KubeletConfig, Node
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
+from podslice.core.values.cpuset import format_bits
 from podslice.host.machine_files import dump_machine, load_machine, parse_described, parse_machine
 from podslice.k8s.described import DescribedNode
 from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint, encode
 from tests.cli.test_manners import Shell
 from tests.cli.test_manners import podslice as podslice
 
@@ -367,3 +369,39 @@ def test_on_the_command_line(podslice: Shell, tmp_path: Path) -> None:
     assert (topology.err, "! assumed: two threads in each core" in topology.out) == ("", True)
     assert "6 CPUs" not in podslice("inspect", str(pod), "--node", str(file)).out
     assert load_machine(file).name == "n7"
+
+
+def test_lint_knows_the_told_configuration(podslice: Shell, tmp_path: Path) -> None:
+    """`lint` looks at pods on the node as the object tells of it, without --config, and says what it assumed; a plain
+    machine tells nothing."""
+    file, pod = tmp_path / "n7.json", tmp_path / "pod.yaml"
+    file.write_text(json.dumps(TOPOLOGY))
+    amounts = {"limits": {"cpu": "8", "memory": "1Gi"}}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": amounts}]}
+    pod.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}))
+    told = podslice("lint", str(pod), "--from", str(file))
+    assert "error PS202" in told.out
+    assert "assumed: cpuManagerPolicy static" in told.err
+    other = podslice("lint", str(pod), "--from", str(file), "--set", "topologyManagerPolicy=none")
+    assert ("info PS202" in other.out, "n7 says single-numa-node" in other.err) == (True, True)
+    plain = podslice("lint", str(pod), "--from", "pack:2 core:4 pu:2")
+    assert ("PS202" in plain.out, "says nothing about pods" in plain.err) == (False, True)
+
+
+@pytest.mark.parametrize("more", [(), ("--set", "cpuManagerPolicy=static")])
+@pytest.mark.parametrize(("owned", "code"), [("0", 1), ("1", 0)])
+def test_state_verify_knows_the_told_reservation(
+    podslice: Shell, tmp_path: Path, owned: str, code: int, more: tuple[str, ...]
+) -> None:
+    """A Node keeps a CPU from pods, so no kubelet starts there with a file that gives it to one. The Node does not tell
+    the policy, so the file's counts. What the options reserve counts in place of it."""
+    node, state = tmp_path / "n7.json", tmp_path / "cpu_manager_state"
+    node.write_text(json.dumps(NODE))
+    rest = format_bits(0xFFFF & ~(1 << int(owned)))
+    state.write_bytes(encode(CPUCheckpoint("static", rest, {"u": {"c": owned}}), "v2"))
+    found = podslice("state", "verify", str(state), "--from", str(node), *more)
+    assert (found.code, "not all reserved cpus" in found.out) == (code, bool(code)), found.out
+    assert "assumed: one NUMA node" in found.err
+    if not more:
+        other = podslice("state", "verify", str(state), "--from", str(node), "--reserved-cpus", "2")
+        assert (other.code, other.out.count("not all reserved cpus")) == (0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -9,15 +10,17 @@ from random import Random
 import msgspec
 import pytest
 from click.testing import CliRunner
+from e2e.guest import cri_pb2 as pb
 from e2e.programs import Programs
 from prediction.__main__ import main
-from prediction.compare import as_kernel_shows, in_order
+from prediction.compare import as_kernel_shows, in_order, written
 from prediction.configurations import FOUR, NAMED, SHAPES, configuration, machine_of
 from prediction.machine import Shape, write
 from prediction.model import Model
 from prediction.node import OneNode
+from prediction.notes import Difference
 from prediction.table import row, table
-from prediction.trial import Difference, Trial
+from prediction.trial import Trial
 
 from podslice import load_machine
 from prediction import trial
@@ -30,7 +33,8 @@ def test_a_real_kubelet_does_what_podslice_says(programs: Programs) -> None:
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "| 4 restricted, pod | 5 |" in done.output
-    assert "state files" in done.output
+    for counted in ("state files", "sandboxes", "containers at their creation", "files of containers"):
+        assert re.search(rf"[1-9]\d* {counted}", done.output), done.output
 
 
 @pytest.mark.slow
@@ -41,10 +45,10 @@ def test_a_difference_is_found(node: OneNode, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Model, "files", lambda self: {name: own + b"?" for name, own in said(self).items()})
     tried = Trial(node, NAMED[1], Random(1))
     tried.run(1)
-    assert tried.counts["differences"] == len(tried.differences) >= 6
-    assert tried.differences[0].step == "start"
-    assert tried.differences[0].what == "cpu_manager_state"
-    assert tried.differences[0].podslice == tried.differences[0].kubelet + "?"
+    assert tried.counts["differences"] == len(tried.notes.differences) >= 6
+    assert tried.notes.differences[0].step == "start"
+    assert tried.notes.differences[0].what == "cpu_manager_state"
+    assert tried.notes.differences[0].podslice == tried.notes.differences[0].kubelet + "?"
 
 
 def test_a_difference_shows_where_the_texts_part() -> None:
@@ -98,6 +102,21 @@ def test_no_limit_of_memory_is_the_largest_number_of_pages() -> None:
     """What is written as -1 reads as another number with cgroup v1."""
     shown = as_kernel_shows({"memory.limit_in_bytes": "-1", "cpu.cfs_quota_us": "-1"})
     assert shown == {"memory.limit_in_bytes": "9223372036854771712", "cpu.cfs_quota_us": "-1"}
+
+
+def test_what_a_runtime_writes() -> None:
+    """Of CRI's values for a container: no quota and no limit are -1, memory comes in whole pages."""
+    told = pb.LinuxContainerResources(cpu_shares=512, memory_limit_in_bytes=4097, cpu_quota=-1, cpu_period=5000)
+    told.hugepage_limits.add(page_size="2MB", limit=1 << 21)
+    assert written(told) == {
+        "cpu.shares": "512",
+        "cpu.cfs_quota_us": "-1",
+        "cpu.cfs_period_us": "5000",
+        "memory.limit_in_bytes": "4096",
+        "hugetlb.2MB.limit_in_bytes": "2097152",
+    }
+    nothing = written(pb.LinuxContainerResources(cpu_shares=2))
+    assert (nothing["cpu.cfs_period_us"], nothing["memory.limit_in_bytes"]) == ("100000", "-1")
 
 
 def test_the_order_of_memory_blocks_is_chance() -> None:

@@ -12,7 +12,7 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import prepare_reservations
 from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
 from podslice.core.pod.spec import pod_from_dict
-from podslice.core.quirks import KUBELET_1_36
+from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
 from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.scheduling.predicates import (
     NodeObject,
@@ -356,3 +356,28 @@ def test_pods_per_core(per_core, pods):
     """podsPerCore lowers the number of pods, never raises it."""
     config = KubeletConfig(pods_per_core=per_core)
     assert str(node_resources(MACHINE, config, {}).capacity["pods"]) == pods
+
+
+@pytest.mark.parametrize(
+    ("resources", "gates", "quirks", "used"),
+    [
+        ({"requests": {"cpu": "2"}}, {}, KUBELET_1_36, 3000),
+        ({"requests": {"cpu": "2"}}, {}, PODSLICE, 2500),
+        ({"requests": {"memory": "1Gi"}}, {}, KUBELET_1_36, 1500),
+        (None, {}, KUBELET_1_36, 1500),
+        ({"requests": {"cpu": "2"}}, {"InPlacePodLevelResourcesVerticalScaling": False}, KUBELET_1_36, 2500),
+    ],
+)
+def test_overhead_of_a_running_pod(
+    resources: dict[str, Any] | None, gates: dict[str, bool], quirks: Quirks, used: int
+) -> None:
+    """v1.36.2 counts the overhead of a running pod twice for what its pod level requests, as its status names the
+    overhead too; never for the pod that comes."""
+    own = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    spec: dict[str, Any] = {"containers": [own], "overhead": {"cpu": "500m"}}
+    if resources:
+        spec["resources"] = resources
+    running = pod_on_node(pod_from_dict({"metadata": {"uid": "r"}, "spec": spec}), {**GATES, **gates}, quirks)
+    assert Others.of([running]).used["cpu"] == used
+    once = 2500 if resources and "cpu" in resources["requests"] else 1500
+    assert running.requests["cpu"] == once

@@ -15,13 +15,14 @@ from podslice.advise.lint.model import SEVERITIES, Finding, Rule, at_least
 from podslice.advise.lint.registry import RULES, choose, find_rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.cli.completion import complete_rule
-from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.node_option import load_config, load_devices, profile_option, set_option
-from podslice.cli.output import emit, print_data, print_error, quiet_option
+from podslice.cli.machine_option import machine_options, named_node
+from podslice.cli.node_option import load_config, load_devices, profile_option, set_option, warnings_about
+from podslice.cli.output import emit, print_data, print_error, print_warnings, quiet_option
 from podslice.contract.linting import LintReport, LintRuleList, described
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
+from podslice.k8s.described import DescribedNode
 from podslice.render.ansi import echo
 
 _KUBELET = "KubeletConfiguration"
@@ -106,7 +107,7 @@ def lint(
         raise InputError("names no file", path="FILE", remedy="podslice lint pod.yaml")
     rules = choose(_split(select), _split(ignore))
     devices = load_devices(devices_path)
-    settings = _settings(config_path, overrides, (machine, sysfs, source), rules, profile, devices)
+    settings = _settings(config_path, overrides, named_node(machine, sysfs, source), rules, profile, devices)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
     if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
@@ -147,20 +148,25 @@ def _split(texts: tuple[str, ...]) -> list[str]:
 def _settings(
     config_path: str | None,
     overrides: tuple[str, ...],
-    machine: tuple[str | None, str | None, str | None],
+    described: DescribedNode | None,
     rules: frozenset[str],
     profile: str,
     devices: DeviceInventory | None,
 ) -> _Settings:
-    chosen = resolve_machine(*machine) if any(value is not None for value in machine) else None
-    if config_path is None and not overrides:
-        return _Settings(None, chosen, rules, profile, devices)
-    config, unknown = load_config(config_path, overrides)
-    node = NodeSubject(config, chosen, profile=profile, unknown_fields=unknown, devices=devices)
+    """What an object of a cluster tells of the configuration counts as on a node: where no file says otherwise."""
+    machine = described.machine if described else None
+    devices = devices or (described.devices if described else None)
+    told = described.fields if described else {}
+    if config_path is None and not overrides and not told:
+        return _Settings(None, machine, rules, profile, devices)
+    config, unknown = load_config(config_path, overrides, told=told)
+    if described:
+        print_warnings(tuple(warnings_about(described, config, configured=config_path is not None)))
+    node = NodeSubject(config, machine, profile=profile, unknown_fields=unknown, devices=devices)
     if overrides and node.gate_error:
         problem = f"a kubelet would not start: {node.gate_error}"
         raise InputError(problem, path="--set featureGates", remedy=node.gate_error.hint)
-    return _Settings(node, chosen, rules, profile, devices)
+    return _Settings(node, machine, rules, profile, devices)
 
 
 def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settings) -> tuple[list[_Result], bool]:

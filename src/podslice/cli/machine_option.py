@@ -49,6 +49,12 @@ def resolve_machine(machine: str | None, sysfs: str | None, source: str | None) 
     return found.machine
 
 
+def named_node(machine: str | None, sysfs: str | None, source: str | None) -> DescribedNode | None:
+    """As `resolve_node`, None when no option names a machine. Raises `InputError`."""
+    given = any(value is not None for value in (machine, sysfs, source))
+    return resolve_node(machine, sysfs, source) if given else None
+
+
 def resolve_node(machine: str | None, sysfs: str | None, source: str | None) -> DescribedNode:
     """As `resolve_machine`, with what else an object of a cluster tells of the node. Raises `InputError`."""
     given = [

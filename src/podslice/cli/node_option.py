@@ -171,11 +171,7 @@ def start_node(
     described = resolve_node(machine, sysfs, source)
     chosen = described.machine
     config, warnings = load_config_and_gates(config_path, overrides, strict=strict, told=described.fields)
-    warnings = (
-        *assumptions(described, configured=config_path is not None),
-        *warnings,
-        *_contradicted(config, described),
-    )
+    warnings = (*warnings_about(described, config, configured=config_path is not None), *warnings)
     devices = load_devices(devices_path) or described.devices
     policy = load_policy(policy_path, profile)
     there = read_running(
@@ -205,6 +201,12 @@ def assumptions(described: DescribedNode, *, configured: bool) -> Iterator[str]:
     """What is assumed of a node that an object describes; of its configuration only where none is given."""
     for line in (*described.assumed, *(() if configured else described.settled)):
         yield f"assumed: {line}"
+
+
+def warnings_about(described: DescribedNode, config: KubeletConfig, *, configured: bool) -> Iterator[str]:
+    """What is assumed of a node that an object describes, and where the configuration says otherwise than it."""
+    yield from assumptions(described, configured=configured)
+    yield from _contradicted(config, described)
 
 
 def _contradicted(config: KubeletConfig, described: DescribedNode) -> Iterator[str]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from podslice.cli.group import CommandGroup
-from podslice.cli.machine_option import machine_options, resolve_machine
-from podslice.cli.node_option import load_config, set_option
-from podslice.cli.output import OUTPUT, emit, print_warnings, with_options
+from podslice.cli.output import OUTPUT, emit
 from podslice.cli.state_files import MENDED, READABLE, StateFile, converted, cpus_beside, repaired, state_files
+from podslice.cli.state_node import state_node_options, told_node
 from podslice.contract.state import (
     StateConversion,
     StateConversionList,
@@ -24,11 +23,7 @@ from podslice.contract.state import (
     StateVerificationList,
     state_file,
 )
-from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.errors import InputError, StartError
-from podslice.core.machine.model import Machine
-from podslice.core.values.cpuset import CPUSetError, parse_bits
-from podslice.core.values.gate_table import NEWEST, OLDEST
+from podslice.core.errors import InputError
 from podslice.host.statefile import back_up, write_atomically
 from podslice.render.ansi import echo, style
 from podslice.render.state_table import content_text, identity_text
@@ -37,14 +32,12 @@ from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.content import Content, read_content
 from podslice.statefiles.formats.releases import Release, release
 from podslice.statefiles.go.gojson import CheckpointError
-from podslice.statefiles.tools.consequence import Consequence, NodeFacts, start_consequence
+from podslice.statefiles.tools.consequence import Consequence, start_consequence
 from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.finding import StateFinding
 from podslice.statefiles.tools.verify import verify as verify_file
 
 F = TypeVar("F", bound=Callable[..., Any])
-_FIRST_WITH_GATE = 36
-_NOT_MENDED = ("device", "allocation")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -70,85 +63,6 @@ def _release_options(flag: str, text: str) -> Callable[[F], F]:
         return click.option(flag, "version", metavar="1.N", default="1.36", show_default=True, help=text)(command)
 
     return add
-
-
-def _node_options(command: F) -> F:
-    options = (
-        click.option("--here", is_flag=True, help="Check against this very machine."),
-        click.option("--config", "config_path", metavar="FILE", help="The kubelet's configuration; needs a machine."),
-        set_option,
-        click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system."),
-        click.option("--strict-reservation", is_flag=True, help="strict-cpu-reservation is on."),
-        click.option("--containers", metavar="FILE", help="crictl ps -a -o json, for files that name container ids."),
-    )
-    return machine_options(with_options(command, *options))
-
-
-def _configuration(options: dict[str, Any]) -> KubeletConfig | None:
-    """The kubelet's configuration where `--config` or `--set` name one."""
-    if options["config_path"] is None and not options["overrides"]:
-        return None
-    loaded = load_config(options["config_path"], options["overrides"])
-    print_warnings(loaded.warnings)
-    return loaded.config
-
-
-def _reader(version: str, config: KubeletConfig | None, *, pod_level: bool) -> Release:
-    """The kubelet that is to read the files; its gate is on when the flag or its configuration says so."""
-    reader = release(version, pod_level=pod_level)
-    if config is None or pod_level or reader.minor < _FIRST_WITH_GATE:
-        return reader
-    return release(version, pod_level=config.feature_gates.get("PodLevelResourceManagers", False))
-
-
-def _facts(options: dict[str, Any], config: KubeletConfig | None, minor: int = NEWEST) -> NodeFacts:
-    """What the node options say. Without any machine option the files are not checked against a machine."""
-    from podslice.k8s.running import load_containers
-
-    chosen = (options["machine"], options["sysfs"], options["source"])
-    known = options["here"] or any(option is not None for option in chosen)
-    containers = load_containers(options["containers"]) if options["containers"] else {}
-    if config is not None:
-        if not OLDEST <= minor <= NEWEST:
-            unknown = f"the feature gates of Kubernetes 1.{minor} are not known here; those of 1.{NEWEST} count"
-            print_warnings((unknown,))
-        return _configured_facts(options, config, resolve_machine(*chosen) if known else None, containers, minor)
-    try:
-        reserved = parse_bits(options["reserved_cpus"])
-    except CPUSetError as error:
-        raise InputError(str(error), path="--reserved-cpus", remedy="write for example 0-1,64") from None
-    return NodeFacts(
-        machine=resolve_machine(*chosen) if known else None,
-        reserved=reserved,
-        strict=options["strict_reservation"],
-        containers=containers,
-    )
-
-
-def _configured_facts(
-    options: dict[str, Any],
-    config: KubeletConfig,
-    machine: Machine | None,
-    containers: Mapping[str, tuple[str, str]],
-    minor: int,
-) -> NodeFacts:
-    from podslice.advise.state_facts import node_facts
-
-    if machine is None:
-        raise InputError("needs a machine", path="--config", remedy="--here, --machine, --sysfs or --from")
-    if options["reserved_cpus"] or options["strict_reservation"]:
-        raise InputError(
-            "already sets the reservation",
-            path="--config",
-            remedy="leave out --reserved-cpus and --strict-reservation",
-        )
-    try:
-        return node_facts(machine, config, containers, minor=minor)
-    except StartError as error:
-        problem = f"a kubelet would not start even without state files: {error.message}"
-        raise InputError(problem, path=error.stage, remedy=error.remedy).at(
-            source=options["config_path"] or ""
-        ) from None
 
 
 _PATH = click.argument("path", metavar="DIR|FILE", type=click.Path(path_type=Path))
@@ -205,7 +119,7 @@ def _title(content: Content) -> str:
 
 @state.command()
 @_PATH
-@_node_options
+@state_node_options
 @_release_options("--kubelet-version", "The kubelet that would start with the files.")
 @OUTPUT("table", "wide")
 def verify(*, path: Path, version: str, pod_level: bool, output: str, **options: Any) -> None:
@@ -218,11 +132,11 @@ def verify(*, path: Path, version: str, pod_level: bool, output: str, **options:
 
     Exit codes: 0 nothing wrong, 1 problems found, 2 bad input.
     """
-    config = _configuration(options)
-    reader = _reader(version, config, pod_level=pod_level)
-    facts = _facts(options, config, reader.minor)
-    results = []
     files = state_files(path, READABLE)
+    told = told_node(options, files)
+    reader = told.reader(version, pod_level=pod_level)
+    facts = told.facts(reader.minor)
+    results = []
     for file in files:
         content, findings = verify_file(file.data, facts, cpus_beside(file, files))
         if content is not None and file.kind is not None and content.kind != file.kind:
@@ -318,7 +232,7 @@ def convert(
 
 @state.command()
 @_PATH
-@_node_options
+@state_node_options
 @_release_options("--kubelet-version", "The kubelet that is to read the files.")
 @click.option(
     "--running",
@@ -355,10 +269,11 @@ def repair(
     """
     from podslice.k8s.running import load_running_pods
 
-    config = _configuration(options)
-    facts, target = _facts(options, config), _reader(version, config, pod_level=pod_level)
+    files = state_files(path, MENDED)
+    told = told_node(options, files)
+    facts, target = told.facts(), told.reader(version, pod_level=pod_level)
     running = load_running_pods(pods) if pods else None
-    changes = repaired(state_files(path, MENDED), target, facts, running)
+    changes = repaired(files, target, facts, running)
     if not changes:
         remedy = "drain the node and remove the file: a kubelet makes a new one"
         raise InputError("holds nothing to repair", source=str(path), remedy=remedy)

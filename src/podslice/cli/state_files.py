@@ -86,6 +86,13 @@ def cpus_beside(file: StateFile, files: list[StateFile]) -> CPUCheckpoint | None
     return _cpu_checkpoint(read_state(file.path.with_name(CPU_STATE_FILE)) if cpu is None else cpu.data)
 
 
+def cpu_policy(files: list[StateFile]) -> str:
+    """The policy that the CPU Manager's file among them names; empty where there is none that can be read."""
+    cpu = _of_kind(files, "cpu")
+    checkpoint = None if cpu is None else _cpu_checkpoint(cpu.data)
+    return checkpoint.policy_name if checkpoint else ""
+
+
 def _cpu_checkpoint(data: bytes | None) -> CPUCheckpoint | None:
     try:
         checkpoint = None if data is None else read_content(data).checkpoint

@@ -116,6 +116,9 @@ class Quirks(msgspec.Struct, frozen=True):
     negative_sandbox_limits: bool = False
     """pod-level-resources 17.24: with CFS quota off the runtime is told a quota of -1 less the overhead's, and the
     like."""
+    running_overhead_counts_twice: bool = False
+    """pod-level-resources 7.3, 17.25: the overhead of a running pod with pod-level requests counts twice where the
+    kubelet looks whether another pod fits."""
     pod_level_on_cgroup_v1: bool = False
     """pod-level-resources 17.23: pods with pod-level resources are admitted on cgroup v1, which KEP-2837 excludes."""
     running_pods_need_the_gate: bool = False

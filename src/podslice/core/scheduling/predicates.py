@@ -17,6 +17,7 @@ import msgspec
 from podslice.core.errors import Refusal, RefusalKind
 from podslice.core.machine.devices import is_extended_resource_name
 from podslice.core.pod.critical import is_critical
+from podslice.core.pod.demand import is_supported_pod_level_resource, requests_of
 from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, pod_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
@@ -82,12 +83,14 @@ _FITS = Verdict()
 class PodOnNode(NamedTuple):
     """A pod as the predicates see it; worked out once per pod by `pod_on_node`.
 
-    Amounts are CPUs in milli, everything else in whole units. `requests` are effective requests with overhead.
+    Amounts are CPUs in milli, everything else in whole units. `requests` are effective requests with overhead, `taken`
+    what the pod takes away from others.
     """
 
     pod: Pod
     qos: str
     requests: dict[str, int]
+    taken: dict[str, int]
     gates: Mapping[str, bool]
     quirks: Quirks
 
@@ -108,7 +111,7 @@ class Others(NamedTuple):
         """These pods."""
         used: dict[str, int] = {}
         for pod in pods:
-            _add(used, pod.requests)
+            _add(used, pod.taken)
         return cls(pods, used)
 
 
@@ -129,7 +132,7 @@ class Seen(msgspec.Struct, frozen=True):
     def seeing(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
         """A pod came, or is another one."""
         used = self._less(uid)
-        _add(used, pod.requests)
+        _add(used, pod.taken)
         return Seen(active, put(self.pods, uid, pod), used)
 
     def without(self, uid: str, active: Mapping[str, object]) -> Seen:
@@ -139,7 +142,7 @@ class Seen(msgspec.Struct, frozen=True):
     def _less(self, uid: str) -> dict[str, int]:
         used = dict(self.used)
         known = self.pods.get(uid)
-        for name, amount in known.requests.items() if known is not None else ():
+        for name, amount in known.taken.items() if known is not None else ():
             used[name] -= amount
         return used
 
@@ -160,7 +163,24 @@ class NodeObject(NamedTuple):
 
 def pod_on_node(pod: Pod, gates: Mapping[str, bool], quirks: Quirks) -> PodOnNode:
     """The predicates' view of a pod."""
-    return PodOnNode(pod, pod_qos(pod, gates), filter_requests(pod, gates), gates, quirks)
+    requests = filter_requests(pod, gates)
+    return PodOnNode(pod, pod_qos(pod, gates), requests, _taken(pod, requests, gates, quirks), gates, quirks)
+
+
+def _taken(pod: Pod, requests: dict[str, int], gates: Mapping[str, bool], quirks: Quirks) -> dict[str, int]:
+    """What a pod takes away from others while it runs. Its status says what was granted to it, overhead included, where
+    its pod level can be resized; v1.36.2 adds the overhead to that (pod-level-resources 7.3)."""
+    told = pod.spec.overhead and gates["PodLevelResources"] and gates["InPlacePodLevelResourcesVerticalScaling"]
+    if not (told and quirks.running_overhead_counts_twice) or pod.spec.resources is None:
+        return requests
+    twice = {
+        name: amount
+        for name, amount in amounts(pod.spec.overhead or {}).items()
+        if name in requests_of(pod.spec.resources) and is_supported_pod_level_resource(name)
+    }
+    total = dict(requests)
+    _add(total, twice)
+    return total
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:

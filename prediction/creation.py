@@ -1,0 +1,74 @@
+"""What a kubelet does for the kernel when a pod comes: the pod's cgroup, that of its class, its sandbox, and the values
+that each container is created with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podslice.core.effects.cgroup import pod_cgroup_path
+from podslice.core.values.cpuset import format_bits
+from prediction import commands, compare
+from prediction.kubelet import cgroup_version
+from prediction.model import Model
+from prediction.node import OneNode, soon
+from prediction.notes import Notes
+
+Json = dict[str, Any]
+_PATIENCE = 12.0
+
+
+def compare_creation(notes: Notes, node: OneNode, model: Model, pod: Json) -> None:
+    """Of a pod that was admitted just now, and whose containers have started."""
+    inspected = commands.inspect(node.kubelet, pod)
+    _compare_pod_cgroup(notes, node, inspected, pod["metadata"]["uid"])
+    _compare_classes(notes, node, model)
+    _compare_sandbox(notes, node, model, pod["metadata"]["uid"])
+    _compare_containers(notes, node, model, inspected, pod["metadata"]["uid"])
+
+
+def _compare_pod_cgroup(notes: Notes, node: OneNode, inspected: commands.Inspected, uid: str) -> None:
+    real = node.kubelet.cgroup_files(pod_cgroup_path(uid, inspected.qos, systemd=False))
+    expected = compare.as_kernel_shows(inspected.pod)
+    notes.counts["cgroup files"] += len(expected.keys() & real.keys())
+    notes.same("cgroup of the pod", {name: own for name, own in real.items() if name in expected},
+               {name: own for name, own in expected.items() if name in real})  # fmt: skip
+
+
+def _compare_classes(notes: Notes, node: OneNode, model: Model) -> None:
+    """The weights of Burstable and BestEffort pods together; a kubelet writes them as it makes a pod's cgroup."""
+    file = "cpu.weight" if cgroup_version() == 2 else "cpu.shares"
+    classes = model.classes().items()
+    expected = {qos: str(own.cpu_weight if cgroup_version() == 2 else own.cpu_shares) for qos, own in classes}
+
+    def real() -> dict[str, str]:
+        return {qos: node.kubelet.cgroup_files(f"/kubepods/{qos.lower()}")[file] for qos in expected}
+
+    soon(lambda: real() == expected, _PATIENCE)
+    notes.counts["cgroup files"] += len(expected)
+    notes.same(f"{file} of the classes", real(), expected)
+
+
+def _compare_sandbox(notes: Notes, node: OneNode, model: Model, uid: str) -> None:
+    effects = model.effects(uid)
+    notes.counts["sandboxes"] += 1
+    notes.same("sandbox", compare.sandbox(node.runtime.sandbox_of(uid), node.kubelet.cgroup_root), {
+        "cgroup_parent": pod_cgroup_path(uid, effects.qos, systemd=False),
+        "overhead": compare.resources(effects.sandbox.overhead),
+        "resources": compare.resources(effects.sandbox.resources),
+    })  # fmt: skip
+
+
+def _compare_containers(notes: Notes, node: OneNode, model: Model, inspected: commands.Inspected, uid: str) -> None:
+    predicted = compare.predicted(model.effects(uid))
+    for container in node.runtime.of_pod(uid):
+        name, told = container.name, container.config.linux.resources
+        notes.counts["OOM scores"] += 1
+        notes.same(f"OOM score of {name}", told.oom_score_adj, inspected.containers[name].score)
+        notes.counts["containers at their creation"] += 1
+        then = model.started[name]
+        pins = {"cpus": format_bits(then.cpus), "mems": format_bits(then.memory_nodes)}
+        notes.same(f"what {name} was created with", compare.linux(told), {**predicted[name], **pins})
+        if cgroup_version() == 1:
+            files = inspected.containers[name].files
+            notes.counts["files of containers"] += len(files)
+            notes.same(f"files of {name}", compare.written(told), files)
