@@ -21,9 +21,16 @@ def test_all_fields() -> None:
     spec = {
         "resize": {
             "exclusive": True, "belowBaseline": "allow", "eligibilityChange": "allow", "misfit": "infeasible",
+            "memoryNodes": "follow",
         }
     }  # fmt: skip
-    expected = ExclusiveResize(exclusive=True, below_baseline="allow", eligibility_change="allow", misfit="infeasible")
+    expected = ExclusiveResize(
+        exclusive=True,
+        below_baseline="allow",
+        eligibility_change="allow",
+        misfit="infeasible",
+        memory_nodes="follow",
+    )
     assert policy_from_dict({**KIND, "metadata": {"name": "x"}, "spec": spec}) == PodslicePolicy(resize=expected)
     assert policy_from_dict(KIND) == policy_from_dict({**KIND, "spec": {"resize": {}}}) == PodslicePolicy()
 

@@ -7,30 +7,45 @@ from pathlib import Path
 import pytest
 
 from podslice import ExclusiveResize, KubeletConfig, Pod, PodslicePolicy
+from podslice.core.config.kubelet import MemoryReservation
 from podslice.host.store import NodeStore, StateWriteError
-from tests.resize.helpers import guaranteed, pod
+from tests.resize.helpers import burstable, guaranteed, pod
 from tests.resize.test_exclusive import MACHINE, budget
 from tests.state.test_crash import FullDisk, KilledError, Killer
 
-POLICY = PodslicePolicy(resize=ExclusiveResize(exclusive=True, below_baseline="allow", eligibility_change="allow"))
+POLICY = PodslicePolicy(
+    resize=ExclusiveResize(exclusive=True, below_baseline="allow", eligibility_change="allow", memory_nodes="follow")
+)
 CONFIG = KubeletConfig(
     cpu_manager_policy="static",
     reserved_system_cpus="0-1",
+    memory_manager_policy="Static",
+    system_reserved={"memory": "1Gi"},
+    reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),),
+    eviction_hard={},
     topology_manager_policy="best-effort",
     topology_manager_scope="pod",
     feature_gates={"PodLevelResourceManagers": True},
 )
-OTHER = pod(guaranteed("4", "1Gi"), name="other")
+OWNER = pod(guaranteed("4", "1Gi"), name="other")
+SHARER = pod(burstable("4"), name="other")
+"""Holds no memory, so that another pod's may spread over all nodes."""
 
 
-def one(cpu: str) -> Pod:
-    return pod(guaranteed(cpu, "1Gi"))
+def one(cpu: str, memory: str = "1Gi") -> Pod:
+    return pod(guaranteed(cpu, memory))
+
+
+def whole(memory: str, slice_: str) -> Pod:
+    amounts = {"cpu": "8", "memory": memory}
+    return pod(guaranteed("4", slice_), {}, pod_level={"requests": amounts, "limits": dict(amounts)})
 
 
 def open_store(directory: Path, *running: Pod, files: Killer | None = None) -> NodeStore:
     return NodeStore(directory, MACHINE, CONFIG, running=running, policy=POLICY, files=files)
 
 
+WIDE = one("4", "80Gi"), whole("80Gi", "3Gi")
 HISTORIES = [
     pytest.param([one("4"), one("8")], id="grow"),
     pytest.param([one("4"), one("12"), one("6")], id="shrink"),
@@ -40,13 +55,23 @@ HISTORIES = [
     pytest.param([one("4"), one("1500m")], id="no-longer-exclusive"),
     pytest.param([budget("8", "4"), budget("12", "6")], id="bubble-grows"),
     pytest.param([budget("8", "4"), budget("12", "8"), budget("8", "4")], id="bubble-shrinks"),
+    pytest.param([one("4"), one("4", "5Gi")], id="memory-grows"),
+    pytest.param([one("4"), WIDE[0]], id="memory-grows-to-a-second-node"),
+    pytest.param([one("4", "80Gi"), one("8", "5Gi")], id="memory-leaves-a-node"),
+    pytest.param([whole("4Gi", "1Gi"), WIDE[1]], id="whole-memory-grows"),
+    pytest.param([whole("80Gi", "3Gi"), whole("4Gi", "1Gi")], id="whole-memory-shrinks"),
 ]
 
 
-def play(store: NodeStore, sizes: list[Pod]) -> None:
+def memory_of(store: NodeStore) -> tuple[object, ...]:
+    memory = store.node.state.memory
+    return memory.machine_state, memory.assignments, memory.pod_assignments
+
+
+def play(store: NodeStore, sizes: list[Pod], other: Pod = OWNER) -> None:
     """The pod in its first size beside another one, then in the others."""
     assert store.admit(sizes[0]).admitted
-    assert store.admit(OTHER).admitted
+    assert store.admit(other).admitted
     for size in sizes[1:]:
         assert store.resize(size).outcome == "Allocated"
 
@@ -55,23 +80,25 @@ def play(store: NodeStore, sizes: list[Pod]) -> None:
 def test_every_kill_point(sizes: list[Pod], tmp_path: Path) -> None:
     """Killed before or after any write, a node starts with exactly what it had where the old size was granted, with
     what it was to have where the new one was, and the other pod stays where it is."""
+    other = SHARER if sizes[-1] in WIDE else OWNER
     before, after = open_store(tmp_path / "before"), open_store(tmp_path / "after")
-    play(before, sizes[:-1])
-    play(after, sizes)
+    play(before, sizes[:-1], other)
+    play(after, sizes, other)
     counter = Killer()
-    play(open_store(tmp_path / "count", files=counter), sizes[:-1])
+    play(open_store(tmp_path / "count", files=counter), sizes[:-1], other)
     first = counter.steps
-    play(open_store(tmp_path / "whole", files=(counter := Killer())), sizes)
+    play(open_store(tmp_path / "whole", files=(counter := Killer())), sizes, other)
     for at in range(first + 1, counter.steps + 1):
         for granted, expected in ((sizes[-2], before), (sizes[-1], after)):
             directory = tmp_path / f"kill-{at}-{granted is sizes[-1]}"
             with pytest.raises(KilledError):
-                play(open_store(directory, files=Killer(at)), sizes)
-            again = open_store(directory, granted, OTHER)
+                play(open_store(directory, files=Killer(at)), sizes, other)
+            again = open_store(directory, granted, other)
             assert again.refused == []
             now, then = again.node.state.cpu, expected.node.state.cpu
             assert (now.default, now.assignments, now.bubbles) == (then.default, then.assignments, then.bubbles)
             assert (now.loans, now.bubble_loans) == (then.loans, then.bubble_loans)
+            assert memory_of(again) == memory_of(expected)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

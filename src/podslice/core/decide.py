@@ -16,14 +16,16 @@ from podslice.core.errors import Refusal
 from podslice.core.holding import Holding, holding_of
 from podslice.core.kubelet import Admitted, Kubelet
 from podslice.core.machine.model import Machine
+from podslice.core.managers.memory_elastic import fits
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.memory_demand import container_memory, pod_memory
 from podslice.core.pod.spec import Pod
 from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
-from podslice.core.state.model import Intent, PodCPUs
+from podslice.core.state.model import Intent, PodCPUs, PodMemory
 
 
 class Shape(NamedTuple):
@@ -121,17 +123,28 @@ def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod
         granted = node.kubelet.admission(default_pod(pod, node.rules.gates))
         had = next((one for one in intent if _has_what_it_asks(granted, one)), None)
         if had is not None:
-            cpu = node.kubelet.manager.cpu
+            cpu, memory = node.kubelet.manager.cpu, node.kubelet.manager.memory
             cpu.state = cpu.state.put_back(granted.uid, had)
+            memory.put_back(granted.uid, had.memory)
 
 
 def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs) -> bool:
-    """True when these CPUs are as many as the pod's containers, and it as a whole, are entitled to."""
+    """True when this is what the pod's containers, and it as a whole, are entitled to."""
     if had.bubble and had.bubble.bit_count() != pod.cpus:
         return False
     own = {one.name: had.assignments.get(one.name, 0).bit_count() for one in pod.containers if not one.plain_init}
-    return all(
+    return _has_its_memory(pod, had.memory) and all(
         own[one.name] == one.exclusive_cpus
         for one in pod.containers
         if one.name in own and (one.exclusive_cpus or not had.bubble)
+    )
+
+
+def _has_its_memory(pod: AdmissionPod, had: PodMemory) -> bool:
+    if had.whole and not fits(had.whole, pod_memory(pod)):
+        return False
+    return all(
+        fits(had.containers[one.name], request)
+        for one in pod.containers
+        if not one.plain_init and one.name in had.containers and (request := container_memory(pod, one))
     )

@@ -16,13 +16,14 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.config.annotations import INVALID_KIND, annotation_problems, resize_wishes
+from podslice.core.config.annotations import INVALID_KIND, annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
+from podslice.core.managers import resize_check
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.cpu import Content as CPUContent
 from podslice.core.managers.cpu import ReconciledContainer
@@ -38,9 +39,8 @@ from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
-from podslice.core.resize.allocation import INFEASIBLE, ResizeNode, ResizeVerdict, allocation_of, try_resize
+from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
 from podslice.core.resize.events import ResizeCondition
-from podslice.core.resize.exclusive import ResizeRules, check_exclusive
 from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.fit import amounts
@@ -329,7 +329,7 @@ class Kubelet:
         try:
             self._refuse_annotations(admission, new=new)
             self._refuse_overflow(admission)
-            manager.cpu.shrink(admission, stays or admission)
+            manager.shrink(admission, stays or admission)
             manager.topology.admit(admission)
             if there is not None:
                 self._later_handlers(admission, there, seen or self._on_node(admission))
@@ -463,7 +463,8 @@ class Kubelet:
             cpu_policy=self.config.cpu_manager_policy,
             memory_policy=self.config.memory_manager_policy,
             pod_scope=self.config.aligns_pods,
-            exclusive=self.manager.elastic,
+            exclusive_cpus=self.manager.elastic,
+            exclusive_memory=self.manager.elastic_memory,
             quirks=self.quirks,
         )
         return try_resize(desired, self.active[desired.metadata.uid].spec, node, self._admit_resized)
@@ -472,20 +473,12 @@ class Kubelet:
         """The admission chain for an active pod that wants other resources. A refused one keeps what it has."""
         admission = self.admission(desired)
         allocated = self.active[admission.uid]
-        if not self.manager.elastic:
+        manager, context = self.manager, self.manager.context
+        if not (manager.elastic or manager.elastic_memory):
             return self._try(admission, allocated)
-        cpu = self.manager.cpu
-        verdict = check_exclusive(
-            allocated,
-            admission,
-            {one.name: cpu.state.promised(admission.uid, one.name) for one in allocated.containers},
-            ResizeRules(self.policy.resize, resize_wishes(self.policy, allocated.spec)),
-            bubble=cpu.state.promised_bubble(admission.uid) if admission.uid in cpu.state.bubbles else None,
-            core_size=cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1,
-        )
+        verdict = resize_check.check(manager, allocated, admission)
         if verdict is not None:
             return verdict
-        context = self.manager.context
         context.resizing = True
         try:
             refusal = self._try(admission, allocated)
@@ -493,8 +486,7 @@ class Kubelet:
                 return refusal
         finally:
             context.resizing = False
-        too_many = admission.cpus > cpu.allocatable.bit_count()
-        return ResizeVerdict(INFEASIBLE, refusal.message, "cpus" if too_many else "topology")
+        return resize_check.hopeless(manager, admission, refusal.message)
 
     def _fits_alone(self, admission: AdmissionPod) -> bool:
         """True when a resize would be granted if no other pod were on the node."""

@@ -105,6 +105,9 @@ class Quirks(msgspec.Struct, frozen=True):
     resize_keeps_old_cpus: bool = False
     """With the gate InPlacePodVerticalScalingExclusiveCPUs a resize of exclusive CPUs is granted, and every container
     keeps the CPUs it had; False grows and shrinks what it has."""
+    resize_keeps_old_memory: bool = False
+    """With the gate InPlacePodVerticalScalingExclusiveMemory a resize of memory on NUMA nodes is granted, and every
+    container keeps the blocks it had; False grows and shrinks them."""
     resize_memory_check_gaps: bool = False
     """pod-level-resources 17.15: lowering only the pod's memory limit is not checked against its usage, and a
     container's message names the pod's usage."""

@@ -100,7 +100,7 @@ class NodeStore:
         decision = self.node.resize(pod)
         after = self.node.state
         granted = [one.uid for one in (decision, *decision.others) if one.outcome == "Allocated"]
-        intents = {uid: Intent(before.cpu.of_pod(uid), after.cpu.of_pod(uid)) for uid in granted}
+        intents = {uid: Intent(before.of_pod(uid), after.of_pod(uid)) for uid in granted}
         intents = {uid: one for uid, one in intents.items() if one.before != one.after}
         try:
             if intents:

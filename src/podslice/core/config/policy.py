@@ -17,19 +17,21 @@ KIND: Final = "PodslicePolicy"
 
 
 class ExclusiveResize(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """In-place resize of containers with exclusive CPUs.
+    """In-place resize of containers with exclusive CPUs, or memory on NUMA nodes.
 
-    `exclusive`: they can be resized, without the gate InPlacePodVerticalScalingExclusiveCPUs too. `below_baseline`:
-    whether a container may give up CPUs promised at its admission. `eligibility_change`: whether it may move between
-    shared and exclusive CPUs. `misfit`: whether a growth that has no room waits, or is refused for good as KEP-5554
-    says. `shrink_delay_seconds`: how long the agent leaves a container that gives back CPUs on them, so that it can
-    prepare.
+    `exclusive`: they can be resized, without the gates InPlacePodVerticalScalingExclusiveCPUs and -Memory too.
+    `below_baseline`: whether a container may give up CPUs promised at its admission. `eligibility_change`: whether it
+    may move between shared and exclusive CPUs. `misfit`: whether a growth that has no room waits, or is refused for
+    good as KEP-5554 says. `memory_nodes`: whether memory that shrinks stays on its NUMA nodes, or leaves those that it
+    does not need any more, so that the kernel moves its pages. `shrink_delay_seconds`: how long the agent
+    leaves a container that gives back CPUs on them, so that it can prepare.
     """
 
     exclusive: bool = False
     below_baseline: Literal["infeasible", "allow"] = "infeasible"
     eligibility_change: Literal["infeasible", "allow"] = "infeasible"
     misfit: Literal["deferred", "infeasible"] = "deferred"
+    memory_nodes: Literal["sticky", "follow"] = "sticky"
     shrink_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 

@@ -108,6 +108,11 @@ def memory_hints(
     )
 
 
+def fewest_nodes(machine: MachineState, request: Request, purse: Purse | None = None) -> Size | None:
+    """How many nodes that hold nothing are large enough for a request at least; None when even all are not."""
+    return _Room(machine, request).smallest(purse)
+
+
 class _Room:
     """What the nodes of a machine offer for one request: `sizes` when empty, `free` as they are; `large` are the nodes
     that would do alone when empty, `alone` those that do."""
@@ -236,6 +241,14 @@ def is_short(machine: MachineState, mask: Bits, request: Request, *, crash: bool
                 raise _missing(node, name)
         short = short or free & U64 < amount
     return short
+
+
+def is_too_large(machine: MachineState, request: Request) -> bool:
+    """True when all nodes together, if they held nothing, would lack some of what is asked for."""
+    sizes = [state.memory_map or {} for state in machine.values()]
+    return any(
+        amount > sum(tables.get(name, NO_TABLE).allocatable for tables in sizes) for name, amount in request.items()
+    )
 
 
 def is_part_of_group(machine: MachineState, mask: Bits) -> bool:

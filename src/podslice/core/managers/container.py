@@ -8,6 +8,7 @@ names the step. The attributes set until then stay readable, so that a failed st
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
+from functools import partial
 
 from podslice.core.allocate.picker import Picker
 from podslice.core.config import topology_options as topology_options
@@ -166,6 +167,12 @@ class ContainerManager:
         return wanted and not self.quirks.resize_keeps_old_cpus
 
     @property
+    def elastic_memory(self) -> bool:
+        """Memory on NUMA nodes can be resized: gate InPlacePodVerticalScalingExclusiveMemory, or the policy."""
+        wanted = self.context.gates["InPlacePodVerticalScalingExclusiveMemory"] or self.policy.resize.exclusive
+        return wanted and not self.quirks.resize_keeps_old_memory
+
+    @property
     def quota_can_be_disabled(self) -> bool:
         """Gate DisableCPUQuotaWithExclusiveCPUs: exclusive CPUs switch the CFS quota off."""
         return self.context.gates["DisableCPUQuotaWithExclusiveCPUs"]
@@ -193,10 +200,7 @@ class ContainerManager:
         self.reservation = reservations.total
         merger = self._merger()
         cpu = self._build_cpu_manager(reservations)
-        memory = MemoryManager(
-            MemoryRules.of(self.machine, self.config, reservations.total, quirks=self.quirks, pod_level=self.pod_level),
-            self.context,
-        )
+        memory = self._build_memory_manager(reservations)
         self.cpu = cpu
         self._start_cpu_manager(cpu, files, containers)
         self._start_memory_manager(memory, files, containers)
@@ -273,6 +277,18 @@ class ContainerManager:
             quirks=self.quirks,
         )
         return CPUManager(rules, self.context)
+
+    def _build_memory_manager(self, reservations: Reservations) -> MemoryManager:
+        rules = MemoryRules.of(
+            self.machine,
+            self.config,
+            reservations.total,
+            quirks=self.quirks,
+            pod_level=self.pod_level,
+            elastic=self.elastic_memory,
+            follows=self.policy.resize.memory_nodes == "follow",
+        )
+        return MemoryManager(rules, self.context)
 
     def _pick_reserved(self, topology: CPUTopology, count: int, options: CPUPolicyOptions) -> Bits:
         try:
@@ -354,6 +370,12 @@ class ContainerManager:
             return None
 
     # Pods and containers
+
+    def shrink(self, pod: AdmissionPod, was: AdmissionPod) -> None:
+        """What containers have beyond what the pod asks for now is free again, where it asked for more and can be
+        resized. Raises `AdmissionError`."""
+        self.cpu.shrink(pod, was)
+        self.memory.shrink(pod, partial(self.cpu.own_numa_nodes, pod.uid))
 
     def remove_stale(self) -> None:
         """What pods that are gone held is free again."""

@@ -466,6 +466,12 @@ class CPUManager:
         """ASSIGNABLE: CPUs that can still be given away exclusively."""
         return assignable(self.state.default, self.rules.reserved)
 
+    def own_numa_nodes(self, uid: str, container: str = "") -> Bits:
+        """NUMA nodes of the CPUs that a container, or a pod as a whole, has of its own."""
+        if container:
+            return self.topology.numa_nodes_of(self.state.assignment(uid, container) or 0)
+        return self.topology.numa_nodes_of(self.state.of_pod(uid).cpus)
+
     def affinity(self, uid: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7)."""
         return self.state.affinity(uid, container)

@@ -7,7 +7,8 @@ algorithms live in `core.hints.memory` and `core.allocate`; here is the order of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,10 +17,10 @@ from podslice.core.allocate.memory_static import resolve
 from podslice.core.errors import AdmissionError
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import HintSet, ProviderHints, ResourceHints
-from podslice.core.hints.memory import memory_hints
+from podslice.core.hints.memory import is_too_large, memory_hints
 from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.memory_accounts import charge
-from podslice.core.managers import memory_reuse
+from podslice.core.managers import memory_elastic, memory_pods, memory_reuse
 from podslice.core.managers.context import (
     NodeContext,
     allocation_error_series,
@@ -32,8 +33,9 @@ from podslice.core.managers.memory_state import Blocks, MemoryState
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.state import model
+from podslice.core.state.model import PodMemory
 from podslice.core.state.tables import drop
-from podslice.core.values.cpuset import Bits, bits_of, ids_of
+from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import Series, series
 from podslice.statefiles.formats.checkpoint_memory import MemoryStateEncoder
 
@@ -178,7 +180,7 @@ class MemoryManager:
             return None
         held = entries.get(container.name)
         if held is not None:
-            return held_blocks_as_hints(held, request)
+            return self._hints_of_held(held, request)
         return self._hints(request, self._left(pod, container, entries))
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
@@ -198,9 +200,9 @@ class MemoryManager:
         if pod.managed:
             own = self.state.pod_assignments.get(pod.uid)
             if own is not None and not self._repeats:
-                return held_blocks_as_hints(own, request)
+                return self._hints_of_held(own, request)
             try:
-                memory_pod.check_shared_pool(pod, request, lambda container: self._request(pod, container))
+                memory_pod.check_shared_pool(pod, request, partial(self._request, pod))
             except AdmissionError:
                 return {name: [] for name in request}
         if not request:
@@ -211,7 +213,17 @@ class MemoryManager:
             return self._hints(request, self.state.reusable.get(pod.uid, {}))
         if self.context.quirks.pod_hints_of_one_container:
             return held_blocks_as_hints(first, request)
-        return held_by_pod(held, request)
+        growing = None
+        if self.rules.elastic:
+            requests = partial(self._request, pod)
+            growing = memory_elastic.hints_of_growing(self.state, pod, requests, self.context.purse)
+        return growing or held_by_pod(held, request)
+
+    def _hints_of_held(self, held: Blocks, request: Amounts) -> ProviderHints:
+        """Where blocks are, or where they could be when they grow to what is asked for."""
+        if not self.rules.elastic or not memory_elastic.grows(held, request):
+            return held_blocks_as_hints(held, request)
+        return dict.fromkeys(request, memory_elastic.hints(self.state, held, request, self.context.purse) or [])
 
     def _hints(self, request: Amounts, reuse: Mapping[Bits, Amounts]) -> dict[str, ResourceHints]:
         hints = self._fitting(request, reuse)
@@ -252,6 +264,7 @@ class MemoryManager:
         try:
             entries = self.state.entries(pod.uid)
             if container.name in entries:
+                self._grow(pod, container, entries[container.name], affinity)
                 self._remember(pod.uid, container, entries[container.name])
             else:
                 self._allocate_container(pod, container, affinity, entries)
@@ -259,6 +272,28 @@ class MemoryManager:
             self.context.count(_ERRORS)
             self._count(_NODE_ERRORS)
             raise
+
+    def _grow(self, pod: AdmissionPod, container: AdmissionContainer, held: Blocks, affinity: Hint) -> None:
+        if self.rules.elastic and not container.plain_init:
+            request, purse = self._request(pod, container), self.context.purse
+            if memory_elastic.grows(held, request):
+                self.state = memory_elastic.grown(self.state, pod.uid, container.name, request, affinity, purse)
+
+    def shrink(self, pod: AdmissionPod, near: Callable[[str], Bits]) -> None:
+        """Take back what containers, or the pod as a whole, have beyond what the pod asks for now. `near` names the
+        NUMA nodes of the CPUs of a container, or with an empty name of the pod. Raises `AdmissionError`."""
+        if not self.rules.elastic or pod.uid not in self.state.assignments or pod.ignored:
+            return
+        follows = self.rules.follows
+        if self._holds_whole(pod.uid):
+            request = self._pod_request(pod)
+            self.state = memory_elastic.shrunk_pod(self.state, pod.uid, request, near=near(""), follows=follows)
+        else:
+            own = partial(self._request, pod)
+            self.state = memory_elastic.shrunk(self.state, pod, own, near=near, follows=follows)
+
+    def _holds_whole(self, uid: str) -> bool:
+        return self.rules.pod_level and uid in self.state.pod_assignments
 
     def _allocate_container(
         self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint, entries: memory_reuse.Entries
@@ -271,7 +306,7 @@ class MemoryManager:
         reuse = self._left(pod, container, entries)
         mask = self._resolve(affinity, request, reuse)
         reusable = reuse.get(mask, {})
-        blocks = _blocks(tuple(ids_of(mask)), request)
+        blocks = memory_elastic.blocks_on(mask, request)
         machine = self.state.machine_state.copy()
         for block in blocks:
             charge(machine, mask, block.type, max(0, block.size - reusable.get(block.type, 0)))
@@ -318,6 +353,8 @@ class MemoryManager:
         if not pod.guaranteed:
             return
         runs = pod.uid in self.state.pod_assignments or pod.uid in self.state.assignments
+        if runs and self.rules.elastic and self._holds_whole(pod.uid):
+            self._resize_pod(pod, affinity)
         if runs and not self._repeats:
             return
         try:
@@ -335,55 +372,46 @@ class MemoryManager:
             raise
 
     def _allocate_pod(self, pod: AdmissionPod, request: Amounts, affinity: Hint) -> None:
-        def own(container: AdmissionContainer) -> Amounts:
-            return self._request(pod, container)
-
+        own = partial(self._request, pod)
         memory_pod.check_shared_pool(pod, request, own)
         if not self.context.quirks.memory_budget_wraps:
             memory_pod.check_budget(pod, request, own)
         mask = self._resolve(affinity, request, self.state.reusable.get(pod.uid, {}))
         slices = memory_pod.partition(pod, request, own, self._count_slice)
-        self._book_pod(pod, request, tuple(ids_of(mask)), slices)
+        self.state = memory_pods.booked(self.state, pod, request, mask, slices)
         for container in pod.containers:
             if own(container) or self.context.quirks.assignment_metrics_drift:
                 self._count(_FROM_POD)
+
+    def check_whole(self, pod: AdmissionPod) -> None:
+        """Whether what a running pod holds as a whole would do for all its containers. Raises `AdmissionError`."""
+        if self.rules.elastic and self._holds_whole(pod.uid):
+            memory_pod.check_shared_pool(pod, self._pod_request(pod), partial(self._request, pod))
+
+    def is_too_small_for(self, pod: AdmissionPod) -> bool:
+        """True when all NUMA nodes together have not what a pod asks for."""
+        if not self.static or not pod.guaranteed or pod.ignored:
+            return False
+        return is_too_large(self.state.machine_state, self._pod_request(pod))
+
+    def _resize_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
+        """What a running pod holds as a whole grows, and is divided again (docs/resize.md)."""
+        request, own = self._pod_request(pod), partial(self._request, pod)
+        memory_pod.check_shared_pool(pod, request, own)
+        memory_pod.check_budget(pod, request, own)
+        state = self.state
+        if memory_elastic.grows(self.pod_blocks(pod.uid), request):
+            state = memory_elastic.grown_pod(state, pod.uid, request, affinity, self.context.purse)
+        slices = memory_pod.partition(pod, request, own, lambda event: None)
+        self.state = memory_elastic.divided_again(state, pod.uid, slices)
 
     def bring_back_pod(self, pod: AdmissionPod) -> None:
         """Book a running pod as a whole again, where its containers are, if there is room for what it asks for."""
         held = self.state.entries(pod.uid)
         gone = [one for one in pod.containers if one.name not in held and not one.plain_init]
-        if not self.static or not held or gone or self.pod_blocks(pod.uid):
-            return
-        request = self._pod_request(pod)
-        blocks = [block for own in held.values() for block in own]
-        masks = {bits_of(block.numa_affinity or ()) for block in blocks}
-        if len(masks) != 1 or not {block.type for block in blocks} <= set(request):
-            return
-        nodes = tuple(ids_of(masks.pop()))
-        booked = {name: sum(block.size for block in blocks if block.type == name) for name in request}
-        if any(self._free(nodes, name) + booked[name] < size for name, size in request.items()):
-            return
-        self._give_back(blocks)
-        slices = memory_pod.partition(pod, request, lambda container: self._request(pod, container), lambda event: None)
-        self._book_pod(pod, request, nodes, slices)
-
-    def _free(self, nodes: tuple[int, ...], name: str) -> int:
-        tables = [(self.state.machine_state[node].memory_map or {}).get(name) for node in nodes]
-        return sum(table.free for table in tables if table is not None)
-
-    def _book_pod(
-        self, pod: AdmissionPod, request: Amounts, nodes: tuple[int, ...], slices: Mapping[str, Amounts]
-    ) -> None:
-        machine = self.state.machine_state.copy()
-        for name, size in sorted(request.items()):
-            charge(machine, bits_of(nodes), name, size)
-        entries = {
-            container.name: tuple(
-                Block(nodes, name, size) for name, size in sorted(slices[container.name].items()) if size
-            )
-            for container in pod.containers
-        }
-        self.state = self.state.assign_pod(pod.uid, _blocks(nodes, request), entries, machine)
+        if self.static and held and not gone and not self.pod_blocks(pod.uid):
+            request, own = self._pod_request(pod), partial(self._request, pod)
+            self.state = memory_pods.brought_back(self.state, pod, request, own, settled=self._settles)
 
     def _count_slice(self, event: str) -> None:
         if self.rules.pod_level or event == "request":
@@ -446,6 +474,11 @@ class MemoryManager:
     def _give_back(self, blocks: Iterable[Block]) -> None:
         self.state = self.state.give_back(blocks, settled=self._settles)
 
+    def put_back(self, uid: str, had: PodMemory) -> None:
+        """A pod has what it had once, as `MemoryState.put_back`."""
+        if self.rules.elastic:
+            self.state = self.state.put_back(uid, had, pod_level=self.rules.pod_level)
+
     def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
         """Book memory on other NUMA nodes, as `MemoryState.relocate`."""
         self.state = self.state.relocate(
@@ -463,8 +496,9 @@ class MemoryManager:
         held = self.state.entries(pod.uid)
         if not self.rules.static or not pod.guaranteed or pod.ignored or self._has_ended(pod, container, held):
             return True
-        return container.name in held or (pod.managed and not container.guaranteed)
-
-
-def _blocks(nodes: tuple[int, ...], request: Amounts) -> Blocks:
-    return tuple([Block(nodes, name, size) for name, size in sorted(request.items())])
+        if not self.rules.elastic:
+            return container.name in held or (pod.managed and not container.guaranteed)
+        if self._holds_whole(pod.uid):
+            return memory_elastic.fits(self.pod_blocks(pod.uid), self._pod_request(pod))
+        own = held.get(container.name, ())
+        return container.plain_init or memory_elastic.fits(own, self._request(pod, container))

@@ -38,7 +38,8 @@ _NOTHING_RESERVED = StartKind(
 class MemoryRules(msgspec.Struct, frozen=True):
     """Policy `None` or `Static` on one machine. `reserved` are bytes by NUMA node and resource, `pod_level` is the gate
     PodLevelResourceManagers, `reuse` says what init containers leave, `sums_wrap` that sums of nodes may exceed 64
-    bits."""
+    bits. `elastic`: memory that containers hold can be resized; `follows`: it leaves NUMA nodes that it does not need
+    any more."""
 
     machine: Machine
     policy: str
@@ -47,6 +48,8 @@ class MemoryRules(msgspec.Struct, frozen=True):
     reuse: Reuse
     static: bool = False
     sums_wrap: bool = False
+    elastic: bool = False
+    follows: bool = False
 
     @classmethod
     def of(
@@ -57,6 +60,8 @@ class MemoryRules(msgspec.Struct, frozen=True):
         *,
         quirks: Quirks,
         pod_level: bool,
+        elastic: bool = False,
+        follows: bool = False,
     ) -> MemoryRules:
         """What a configuration asks for (memory-device 1.3). Raises `StartError`."""
         policy = config.memory_manager_policy
@@ -72,7 +77,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
         if not quirks.memory_reservation_wraps:
             check_reservation(machine, reserved)
         check_node_ids(machine, _STAGE)
-        return cls(machine, policy, reserved, pod_level, reuse(quirks), static=True)
+        return cls(machine, policy, reserved, pod_level, reuse(quirks), static=True, elastic=elastic, follows=follows)
 
 
 class Restored(NamedTuple):

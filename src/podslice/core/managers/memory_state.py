@@ -7,12 +7,14 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from podslice.core.hints.memory import is_short
 from podslice.core.machine.memory import Block, MachineState
-from podslice.core.machine.memory_accounts import rebook, release, settle
+from podslice.core.machine.memory_accounts import charge, rebook, release, settle
 from podslice.core.managers.memory_reuse import Entries
 from podslice.core.pod.memory_demand import Amounts
+from podslice.core.state.model import PodMemory
 from podslice.core.state.tables import ContainerIds, drop, drop_first, drop_in, put, put_in
-from podslice.core.values.cpuset import Bits, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 
 Blocks = tuple[Block, ...]
@@ -59,7 +61,53 @@ class MemoryState(msgspec.Struct, frozen=True):
             return self.pod_assignments[uid]
         return tuple(block for name in containers for block in self.blocks(uid, name))
 
+    def without(self, blocks: Iterable[Block]) -> MachineState:
+        """The books as if nobody held these blocks."""
+        return _released(self.machine_state, (tuple(blocks),), settled=True)
+
+    def of_pod(self, uid: str) -> PodMemory:
+        """All that a pod has."""
+        return PodMemory(self.entries(uid), self.pod_assignments.get(uid, ()))
+
     # Changes
+
+    def put_back(self, uid: str, had: PodMemory, *, pod_level: bool) -> MemoryState:
+        """A pod has what it had once, in place of what it has; only where there is room for it."""
+        books = self.without(self.booked(uid, self.entries(uid), pod_level=pod_level))
+        back = (
+            had.whole if pod_level and had.whole else tuple(block for own in had.containers.values() for block in own)
+        )
+        for block in back:
+            mask = bits_of(block.numa_affinity or ())
+            if mask & ~bits_of(books) or is_short(books, mask, {block.type: block.size}, crash=False):
+                return self
+            charge(books, mask, block.type, block.size)
+        settle(books)
+        return replace(
+            self,
+            machine_state=books,
+            assignments=put(self.assignments, uid, had.containers) if had.containers else drop(self.assignments, uid),
+            pod_assignments=put(self.pod_assignments, uid, had.whole) if had.whole else drop(self.pod_assignments, uid),
+        )
+
+    def resize(self, uid: str, name: str, blocks: Blocks) -> MemoryState:
+        """A container holds these blocks in place of those it held; none: it holds nothing."""
+        books = _booked(self.without(self.blocks(uid, name)), blocks)
+        entries = {**self.entries(uid), name: blocks} if blocks else drop(self.entries(uid), name)
+        return replace(
+            self,
+            machine_state=books,
+            assignments=put(self.assignments, uid, entries) if entries else drop(self.assignments, uid),
+        )
+
+    def resize_pod(self, uid: str, blocks: Blocks, entries: Entries) -> MemoryState:
+        """A pod holds these blocks as a whole in place of those it held, divided among its containers."""
+        return replace(
+            self,
+            machine_state=_booked(self.without(self.pod_assignments[uid]), blocks),
+            assignments=put(self.assignments, uid, entries),
+            pod_assignments=put(self.pod_assignments, uid, blocks),
+        )
 
     def with_machine(self, machine: MachineState) -> MemoryState:
         """Other books of the machine."""
@@ -148,6 +196,14 @@ def _released(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -
         if settled and any(len(block.numa_affinity or ()) > 1 for block in blocks):
             settle(machine)
     return machine
+
+
+def _booked(books: MachineState, blocks: Blocks) -> MachineState:
+    """These books, which are used up, with blocks that come to them."""
+    for block in blocks:
+        charge(books, bits_of(block.numa_affinity or ()), block.type, block.size)
+    settle(books)
+    return books
 
 
 def _on(blocks: Iterable[Block], nodes: Bits) -> Blocks:

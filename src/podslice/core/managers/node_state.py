@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from podslice.core.managers.context import Leftovers
 from podslice.core.managers.device_state import DeviceState
@@ -13,7 +14,7 @@ from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.pending import Waiting
 from podslice.core.scheduling.predicates import Seen
-from podslice.core.state.model import CPUState
+from podslice.core.state.model import CPUState, PodCPUs
 
 
 class RuntimeContainer(msgspec.Struct, frozen=True):
@@ -48,6 +49,10 @@ class NodeState(msgspec.Struct, frozen=True, eq=False):
     leftovers: dict[str, Leftovers]
     sources_ready: bool
     seen: Seen
+
+    def of_pod(self, uid: str) -> PodCPUs:
+        """What a pod has that can be resized."""
+        return replace(self.cpu.of_pod(uid), memory=self.memory.of_pod(uid))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NodeState):

@@ -38,14 +38,16 @@ _OTHER_PLATFORM = ("In-place pod resize is not supported on this node", "unsuppo
 class ResizeNode(msgspec.Struct, frozen=True):
     """What of a node decides about resizes. `cpu_policy`, `memory_policy` are the managers' policy names;
     `pod_scope`: the Topology Manager aligns whole pods, so static managers hold what a pod has as one. `cgroups` say
-    which containers swap (None: none does). `exclusive`: containers with exclusive CPUs are resized."""
+    which containers swap (None: none does). `exclusive_cpus`, `exclusive_memory`: what containers own of these is
+    resized."""
 
     gates: Mapping[str, bool]
     cpu_policy: str = "none"
     memory_policy: str = "None"
     pod_scope: bool = False
     cgroups: CgroupSettings | None = None
-    exclusive: bool = False
+    exclusive_cpus: bool = False
+    exclusive_memory: bool = False
     os: str = "linux"
     quirks: Quirks = PODSLICE
 
@@ -160,12 +162,13 @@ def _static_memory(desired: Pod, allocated: Pod, node: ResizeNode) -> ResizeVerd
 
 
 def _cpus_are_fixed(node: ResizeNode) -> bool:
-    allowed = node.exclusive or node.gates["InPlacePodVerticalScalingExclusiveCPUs"]
+    allowed = node.exclusive_cpus or node.gates["InPlacePodVerticalScalingExclusiveCPUs"]
     return node.cpu_policy == "static" and not allowed
 
 
 def _memory_is_fixed(node: ResizeNode) -> bool:
-    return node.memory_policy == "Static" and not node.gates["InPlacePodVerticalScalingExclusiveMemory"]
+    allowed = node.exclusive_memory or node.gates["InPlacePodVerticalScalingExclusiveMemory"]
+    return node.memory_policy == "Static" and not allowed
 
 
 def _guaranteed_changes(desired: Pod, allocated: Pod, node: ResizeNode, resource: str) -> bool:

@@ -44,13 +44,22 @@ def assignable(default: Bits, reserved: Bits) -> Bits:
     return default & ~reserved
 
 
+class PodMemory(msgspec.Struct, frozen=True):
+    """The blocks of memory that one pod has, by container and as a `whole`."""
+
+    containers: dict[str, tuple[Block, ...]] = {}
+    whole: tuple[Block, ...] = ()
+
+
 class PodCPUs(msgspec.Struct, frozen=True):
-    """What one pod has of a `CPUState`: `assignments` and `loans` by container, and its bubble."""
+    """What one pod has of a `CPUState`: `assignments` and `loans` by container, and its bubble; and its `memory` beside
+    that."""
 
     assignments: dict[str, Bits] = {}
     loans: dict[str, tuple[int, ...]] = {}
     bubble: Bits = 0
     bubble_loans: Bits = 0
+    memory: PodMemory = PodMemory()
 
     @property
     def cpus(self) -> Bits:

@@ -18,7 +18,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.state.model import CPUState, Intent, Loans, PodCPUs
+from podslice.core.machine.memory import Block
+from podslice.core.state.model import CPUState, Intent, Loans, PodCPUs, PodMemory
 from podslice.core.values.cpuset import MAX_CPU_ID, Bits, bits_of, format_bits, iter_bits, readable_bits
 from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data
 from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_string
@@ -36,12 +37,15 @@ class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
     loans: dict[str, list[CPUId]] = {}
     bubble: str = ""
     bubble_loans: str = ""
+    memory: dict[str, tuple[Block, ...]] = {}
+    pod_memory: tuple[Block, ...] = ()
 
     @classmethod
     def of(cls, had: PodCPUs) -> PodCPUTexts:
         containers = {name: format_bits(cpus) for name, cpus in sorted(had.assignments.items())}
         loans = {name: list(cpus) for name, cpus in sorted(had.loans.items())}
-        return cls(containers, loans, format_bits(had.bubble), format_bits(had.bubble_loans))
+        memory = dict(sorted(had.memory.containers.items()))
+        return cls(containers, loans, format_bits(had.bubble), format_bits(had.bubble_loans), memory, had.memory.whole)
 
     def value(self) -> PodCPUs:
         return PodCPUs(
@@ -49,6 +53,7 @@ class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
             {name: tuple(cpus) for name, cpus in self.loans.items()},
             readable_bits(self.bubble),
             readable_bits(self.bubble_loans),
+            PodMemory(self.memory, self.pod_memory),
         )
 
 
