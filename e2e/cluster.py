@@ -45,7 +45,6 @@ KUBELET: Json = {
     "kind": "KubeletConfiguration",
     "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
     "authorization": {"mode": "Webhook"},
-    "cgroupDriver": "cgroupfs",
     "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
     "cpuManagerPolicy": "none",
     "reservedSystemCPUs": "0",
@@ -86,6 +85,8 @@ def disks(*images: Path) -> tuple[str, ...]:
 class Cluster:
     """The API server and its node."""
 
+    cgroup_driver = "cgroupfs"
+
     def __init__(self, vm: VirtualMachine, plane: ControlPlane) -> None:
         self.vm = vm
         self.plane = plane
@@ -111,7 +112,7 @@ class Cluster:
         cluster = {"server": f"https://{SERVICE_ADDRESS}", "certificate-authority": "/etc/kubernetes/ca.crt"}
         config = make_kubeconfig(cluster, self.plane.token(f"system:node:{NODE}"))
         self.vm.call("write", path=_KUBECONFIG, text=json.dumps(config))
-        self.vm.call("write", path=_KUBELET_CONFIG, text=json.dumps(KUBELET))
+        self.vm.call("write", path=_KUBELET_CONFIG, text=json.dumps({**KUBELET, "cgroupDriver": self.cgroup_driver}))
 
     def start_kubelet(self) -> None:
         words = ("/opt/kubernetes/hyperkube", "kubelet", f"--kubeconfig={_KUBECONFIG}", f"--config={_KUBELET_CONFIG}")

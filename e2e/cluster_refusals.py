@@ -15,6 +15,8 @@ REASON = "TopologyAffinityError"
 MESSAGE = "Pod was rejected: Resources cannot be allocated with Topology locality"
 """A kubelet's own words; of the node's two NUMA nodes one has four CPUs, the other three that are not reserved."""
 KUBELETS_REASON = "OutOfcpu"
+_NEVER_WAS = "ContainerStatusUnknown"
+"""What a kubelet says of the containers of a pod that was Failed before they were made."""
 _MANY = 50
 
 
@@ -28,19 +30,26 @@ def replica_set(name: str, manifest: Json) -> Json:
     }
 
 
-def _refused(found: Json) -> None:
-    status = found["status"]
-    check(status["phase"] == "Failed", f"the pod is {brief(found)}")
-    check((status.get("reason"), status.get("message")) == (REASON, MESSAGE), f"the pod is {brief(found)}")
+def _refused(cluster: Cluster, name: str) -> None:
+    """The pod ends as a kubelet would have ended it, and stays so. For a moment a kubelet shows it without a reason:
+    the status it writes when it begins to tear the pod down has none."""
+    found = cluster.pod_until(name, "is refused for good", _for_good)
+    check(_by_agent(found) and found["status"].get("message") == MESSAGE, f"the pod is {brief(found)}")
     check(not container_ids(found), "a container of the refused pod runs")
+
+
+def _for_good(found: Json) -> bool:
+    """The kubelet has told the end of each container, after which it changes nothing by itself."""
+    status = found["status"]
+    ends = [one["state"].get("terminated", {}).get("reason") for one in status.get("containerStatuses", [])]
+    return bool(status["phase"] == "Failed" and ends and all(end == _NEVER_WAS for end in ends))
 
 
 @in_cluster("X-K10", SINGLE)
 def refused_pod(cluster: Cluster) -> None:
     """A pod that does not fit is Failed with a kubelet's reason and message; an event says why and what would help."""
     cluster.create(pod("wide", gu("c", 5)))
-    found = cluster.pod_until("wide", "is refused", lambda one: one["status"]["phase"] == "Failed")
-    _refused(found)
+    _refused(cluster, "wide")
     cluster.until("the event is there", lambda: any(one.startswith(REASON) for one in cluster.events("wide")))
     listed = [one for one in cluster.status()["rejected"] if one["name"] == "wide"]
     check(len(listed) == 1 and listed[0]["reason"] == REASON, f"the status lists {listed}")
@@ -61,7 +70,7 @@ def owner_replaces_it(cluster: Cluster) -> None:
     cluster.until("two pods were refused", lambda: len([p for p in cluster.pods(wanted) if _by_agent(p)]) >= 2)
     for found in cluster.pods(wanted):
         if _failed(found) and found["status"].get("reason") != KUBELETS_REASON:
-            _refused(found)
+            _refused(cluster, found["metadata"]["name"])
     cluster.delete("first", "second", grace=1)
     cluster.until("a pod of the set runs", lambda: any(container_ids(one) for one in cluster.pods(wanted)))
     (running,) = [one for one in cluster.pods(wanted) if container_ids(one)]

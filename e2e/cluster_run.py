@@ -18,6 +18,7 @@ from e2e.agent_image import agent_image
 from e2e.cluster import CONTROL_PLANE, SHAPE, Cluster
 from e2e.cluster_daemonset import DaemonSetCluster
 from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, SYSTEMD, ClusterScenario
+from e2e.cluster_systemd import SystemdCluster
 from e2e.controlplane import ControlPlane, ControlPlaneError, StatusError
 from e2e.image import checkout_disk, guest_busybox, image_disk, kernel, locked, program_disk, root_image, snapshot_name
 from e2e.packages import FetchError
@@ -106,6 +107,8 @@ class Machine:
                 ) as vm:
                     if node == DAEMON_SET and self.image:
                         yield DaemonSetCluster(vm, plane, self.image)
+                    elif node == SYSTEMD:
+                        yield SystemdCluster(vm, plane)
                     else:
                         yield Cluster(vm, plane)
 

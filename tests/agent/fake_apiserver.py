@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from podslice.agent.apiserver import AnswerError, Listing
-from podslice.k8s.podlist import ApiError, Change, GoneError, decode_change, decode_list
+from podslice.k8s.podlist import ApiError, Change, GoneError, KnownPod, decode_change, decode_list
 
 
 def _uid(data: dict[str, Any]) -> str:
@@ -31,6 +31,7 @@ class FakeApiServer:
         self.events: list[dict[str, Any]] = []
         self.patches: list[tuple[str, dict[str, Any]]] = []
         self.answers: list[int] = []
+        self.looks = 0
         self.down = False
         self._version = 1
         self._oldest = 0
@@ -85,6 +86,14 @@ class FakeApiServer:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(0.05):
                             await self._news.wait()
+
+    async def find_pod(self, namespace: str, name: str) -> KnownPod | None:
+        if self.down:
+            raise ApiError("connection refused")
+        self.looks += 1
+        items = [one for one in self.objects.values()
+                 if (one["metadata"]["namespace"], one["metadata"]["name"]) == (namespace, name)]  # fmt: skip
+        return next(iter(decode_list([msgspec.json.encode({"items": items})], "").pods), None)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         if self.down:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
@@ -248,6 +249,28 @@ def test_unreadable_pod_is_an_error_of_that_pod() -> None:
             source.find(who("bad"))
 
     with_source(test)
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({}, (False, "", False)),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, (False, "", True)),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "CreateContainerError"}}}, {"state": {}}]},
+         (False, "", False)),
+        ({"initContainerStatuses": [{"state": {"waiting": {"reason": "CreateContainerError"}}}],
+          "containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}}]}, (False, "", False)),
+        ({"containerStatuses": [{"state": {"running": {}}}]}, (False, "", False)),
+        ({"phase": "Failed", "reason": "Evicted", "containerStatuses": "none"}, (True, "Evicted", False)),
+        ({"phase": "Failed", "reason": None, "containerStatuses": [{"state": {"waiting": None}}]}, (True, "", False)),
+    ],
+)  # fmt: skip
+def test_what_a_kubelet_says_of_a_pod(status: dict[str, Any], told: tuple[bool, str, bool]) -> None:
+    """Whether it has ended and why, and whether the kubelet still prepares it; a status that cannot be read in one
+    part is read in the others."""
+    data = {"metadata": {"uid": "a", "name": "a", "namespace": "default"}, "status": status}
+    pod = known_pod(msgspec.json.encode(data), "")
+    assert (pod.ended, pod.reason, pod.preparing) == told
 
 
 def test_events_are_sent_once() -> None:

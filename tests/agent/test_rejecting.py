@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from podslice.agent.daemon import Agent
+from podslice.agent.refusals import LOOK_SECONDS
 from podslice.agent.status import PodReport
 from podslice.core.values.cpuset import format_bits, parse_bits
 from podslice.wire.ttrpc import RPCError
@@ -55,6 +56,11 @@ def report(agent: Agent, uid: str) -> PodReport:
 async def refused(fake: FakeRuntime, sandbox: str, match: str = "TopologyAffinityError") -> None:
     with pytest.raises(RPCError, match=match):
         await fake.create_container(sandbox, "app")
+
+
+def waiting(reason: str) -> dict[str, Any]:
+    """What a kubelet says of a pod whose container does not run yet."""
+    return {"phase": "Pending", "containerStatuses": [{"name": "app", "state": {"waiting": {"reason": reason}}}]}
 
 
 def phase(api: FakeApiServer, uid: str) -> str:
@@ -366,8 +372,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_kubelet_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused pod is marked when its containers have not been asked for during two seconds, and after ten at the
-    latest; without sandbox after three."""
+    """A refused pod is marked when its containers have not been asked for during two seconds, and after a minute at
+    the latest; without sandbox after three, and while the kubelet says that it prepares the pod not at all."""
     monkeypatch.setattr("podslice.agent.refusals.QUIET_SECONDS", 2.0)
     monkeypatch.setattr("podslice.agent.refusals.SANDBOX_SECONDS", 3.0)
 
@@ -382,12 +388,35 @@ def test_a_kubelet_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mon
         now = 1002.0
         await refused(fake, await fake.run_pod("big"))
         assert busy("big") == 2.0
-        now = 1009.0
+        now = 1059.0
         await refused(fake, "sandbox-big")
         assert busy("big") == 1.0
-        now = 1012.0
+        now = 1062.0
         assert busy("big") <= 0
         assert busy("unknown") == 0
+        now = 1005.0
+        await api.apply({**pod("big", "40"), "status": waiting("ContainerCreating")})
+        await until(lambda: busy("big") == LOOK_SECONDS)
+        now = 1061.0
+        assert busy("big") <= 0
+        now = 1005.0
+        await api.apply({**pod("big", "40"), "status": waiting("CreateContainerError")})
+        await until(lambda: busy("big") != LOOK_SECONDS)
+
+    on_node(tmp_path, test)
+
+
+def test_a_pod_that_is_pending_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kubelet writes over a mark is answered with another one at once, not at the next look."""
+    monkeypatch.setattr("podslice.agent.rejecting.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("podslice.agent.rejecting.CHECK_SECONDS", 1e9)
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await api.apply(pod("big", "40"))
+        await until(lambda: phase(api, "big") == "Failed")
+        marks = len(api.patches)
+        await api.apply({**pod("big", "40"), "status": waiting("ContainerCreating")})
+        await until(lambda: phase(api, "big") == "Failed" and len(api.patches) == marks + 1)
 
     on_node(tmp_path, test)
 

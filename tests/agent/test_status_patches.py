@@ -16,9 +16,11 @@ from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.rejected import MOST, REJECTED_FILE, RejectedPods, rejected_pod
 from podslice.agent.rejecting import (
+    AGAIN_SECONDS,
     AT_ONCE,
     CHECK_SECONDS,
     DENIED_SECONDS,
+    MOST_LOOKS,
     MOST_MARKS,
     MOST_TRIES,
     MOST_WAITING,
@@ -279,6 +281,90 @@ def test_a_kubelet_that_writes_over_it(tmp_path: Path) -> None:
         assert len(desk.api.patches) == 2 + MOST_MARKS
         assert desk.freed == ["b"]
         assert "does not end it" in desk.troubles[-1]
+
+    at_desk(tmp_path, test)
+
+
+def test_a_pod_that_is_pending_again_at_once(tmp_path: Path) -> None:
+    """A marked pod that the API server tells of again is marked again a second after its mark and not sooner, however
+    often it is told, and so many times at most."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a")
+        desk.reject("a")
+        await clock.until(lambda: desk.marked)
+        for _ in range(3):
+            await desk.store("a")
+            desk.reject("a", "a")
+            await asyncio.sleep(AGAIN_SECONDS / 4)
+        assert len(desk.api.patches) == 1
+        await asyncio.sleep(AGAIN_SECONDS / 2)
+        assert len(desk.api.patches) == 2
+        for _ in range(MOST_MARKS * 3):
+            await desk.store("a")
+            desk.reject("a")
+            await asyncio.sleep(AGAIN_SECONDS)
+        assert len(desk.api.patches) == MOST_MARKS
+
+    at_desk(tmp_path, test)
+
+
+def ended(name: str, **status: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "uid": name}
+    return {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Failed", **status}}
+
+
+def test_a_kubelet_that_ends_it_without_a_word(tmp_path: Path) -> None:
+    """A marked pod that has ended without reason is marked again with another annotation, as often as it is looked at;
+    then nobody looks any more."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a")
+        desk.reject("a")
+        await clock.until(lambda: desk.marked)
+        for number in range(MOST_LOOKS):
+            await desk.api.apply(ended("a"))
+            await clock.until(lambda number=number: len(desk.api.patches) == number + 2)
+            assert desk.api.objects["a"]["status"]["reason"] == "TopologyAffinityError"
+        notes = {patch["metadata"]["annotations"]["podslice.io/refused"] for _, patch in desk.api.patches}
+        assert len(notes) == MOST_LOOKS + 1
+        await desk.api.apply(ended("a"))
+        await asyncio.sleep(3600)
+        assert len(desk.api.patches) == MOST_LOOKS + 1
+        assert (desk.rejecting.waiting, desk.marked, desk.troubles) == (0, ["a"], [])
+
+    at_desk(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("how", "looks"),
+    [("another reason", MOST_LOOKS), ("gone", 1), ("its successor", 1), ("going", 1), ("never marked", 0), ("away", 0)],
+)
+def test_an_end_that_is_left_as_it_is(tmp_path: Path, how: str, looks: int) -> None:
+    """What ended with a reason of somebody else's, is gone or going, or was not marked by us is not written to, and
+    looked at a few times at most, also while the server is away."""
+
+    async def test(desk: Desk) -> None:
+        await desk.store("a")
+        found = ended("a", **({"reason": "Evicted"} if how == "another reason" else {}))
+        if how == "never marked":
+            await desk.api.apply(found)
+        desk.reject("a")
+        await clock.until(lambda: desk.marked or desk.freed)
+        if how == "going":
+            found["metadata"]["deletionTimestamp"] = "2026-11-22T06:00:00Z"
+        await desk.api.apply(found)
+        desk.moot.add("a")
+        if how in ("gone", "its successor"):
+            del desk.api.objects["a"]
+        if how == "its successor":
+            desk.api.objects["b"] = {**found, "metadata": {**found["metadata"], "uid": "b"}}
+        desk.api.down = how == "away"
+        await asyncio.sleep(3600)
+        assert len(desk.api.patches) == (how != "never marked")
+        assert desk.rejecting.waiting == 0
+        assert desk.api.looks == looks
+        assert desk.freed == (["a"] if how == "never marked" else [])
 
     at_desk(tmp_path, test)
 

@@ -282,6 +282,26 @@ def test_pods_are_failed(cluster: Cluster, bench: Bench) -> None:
     run(test())
 
 
+def test_one_pod_by_name(cluster: Cluster, bench: Bench) -> None:
+    """A pod that has ended is found by its name with its reason, and one that is not there is not."""
+    uid = bench.create("p")
+    bench.create("pp")
+
+    async def test() -> None:
+        async with client(cluster, bench.token) as api:
+            found = await api.find_pod(bench.name, "p")
+            assert found is not None
+            assert (found.uid, found.ended, found.reason) == (uid, False, "")
+            refusal = ReportedRefusal("TopologyAffinityError", "no room", final=True)
+            await api.patch_pod_status(bench.name, "p", status_patch(uid, refusal, time.time()))
+            found = await api.find_pod(bench.name, "p")
+            assert found is not None
+            assert (found.uid, found.ended, found.reason) == (uid, True, "TopologyAffinityError")
+            assert await api.find_pod(bench.name, "q") is None
+
+    run(test())
+
+
 def test_rights_are_missing(cluster: Cluster, bench: Bench) -> None:
     """Without its rights the agent is told so by the server, in one line that names what is missing."""
     uid = bench.create("p")

@@ -116,6 +116,13 @@ class HTTPApiServer:
                     if not ends:
                         raise
 
+    async def find_pod(self, namespace: str, name: str) -> KnownPod | None:
+        """By a list of one, for which the right to list pods is enough. Raises `ApiError`."""
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        pieces = self._pieces(path, {"fieldSelector": f"metadata.name={name}"}, timeout=REQUEST_SECONDS)
+        page = await read_page(pieces, "", LARGEST_PAGE, f"{path}: the answer")
+        return next((one for one in page.pods if one.name == name), None)
+
     async def create_event(self, event: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
         with self._translated(path):

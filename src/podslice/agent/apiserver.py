@@ -47,6 +47,9 @@ class ApiServer(Protocol):
     def watch_pods(self, node: str, version: str) -> AsyncIterator[Change]:
         """Changes from a version on, until the server ends the stream. Raises `GoneError`."""
 
+    async def find_pod(self, namespace: str, name: str) -> KnownPod | None:
+        """The pod of that name as it is now, also one that has ended. None for one that is not there."""
+
     async def create_event(self, event: dict[str, Any]) -> None:
         """Post a v1 Event."""
 

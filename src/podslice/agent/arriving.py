@@ -69,6 +69,11 @@ class Awaiting:
         known = self._source.pods.get(uid)
         return known if known is not None and self.counts(known) else None
 
+    def preparing(self, uid: str) -> bool:
+        """True while the kubelet is at work on a pod and has not told yet how that ended."""
+        known = self.get(uid)
+        return known is not None and known.preparing
+
     def leaves(self, uid: str) -> bool:
         """True for a pod that is being deleted, has ended or is gone."""
         known = self._source.pods.get(uid)

@@ -25,7 +25,9 @@ QUIET_SECONDS = 2.0
 """After a container was refused: the kubelet tries it once more within a second or so, and writes a status."""
 SANDBOX_SECONDS = 3.0
 """After the decision, where no container was asked for yet."""
-LONGEST_SECONDS = 10.0
+LONGEST_SECONDS = 60.0
+"""A kubelet that makes a sandbox, fetches an image or asks again and again is left alone for so long."""
+LOOK_SECONDS = 0.5
 
 
 class Refusals:
@@ -85,12 +87,16 @@ class Refusals:
 
     def _busy(self, uid: str) -> float:
         """Seconds for which the kubelet is still at work on a refused pod. What is marked meanwhile is Pending once
-        more before it is Failed for good, and its controller makes one pod too many."""
+        more before it is Failed for good, then without reason and message, and its controller makes one pod too
+        many."""
         pod = self._owner.pods.get(uid)
         refusal = None if pod is None else pod.refusals.get(uid)
         if pod is None or refusal is None:
             return 0.0
-        begun, now = pod.turned_away + QUIET_SECONDS, self._owner.admitting.now()
+        now = self._owner.admitting.now()
+        if self.awaiting.preparing(uid):
+            return min(LOOK_SECONDS, refusal.since + LONGEST_SECONDS - now)
+        begun = pod.turned_away + QUIET_SECONDS
         if not pod.turned_away:
             begun = refusal.since + SANDBOX_SECONDS
         return min(begun, refusal.since + LONGEST_SECONDS) - now

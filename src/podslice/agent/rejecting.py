@@ -31,9 +31,13 @@ AT_ONCE = 20
 PER_SECOND = 1.0
 """So many pods are failed at once and then so many a second: a controller that replaces each at once does not run away
 with it."""
+AGAIN_SECONDS = 1.0
+"""So long after a mark, if a kubelet has said since that the pod is Pending, it is marked again."""
 CHECK_SECONDS = 5.0
-"""So long after a mark the pod must have ended; if a kubelet's own status came over it, it is marked again."""
-MOST_MARKS = 6
+"""So long after a mark the pod must have ended with our reason, and at every look at it later twice as long."""
+MOST_MARKS = 8
+MOST_LOOKS = 3
+"""At a pod that has ended: a kubelet may write its own end of it a while later."""
 _DENIED = (
     "refused pods stay Pending: the service account lacks the right to patch pods/status"
     " (docs/agent.md, Rights; or set refusals: hold)"
@@ -45,7 +49,7 @@ _ANOTHER = "metadata.uid: "
 
 class _Job(msgspec.Struct):
     """One pod to be failed. `due`: when it is looked at next; `answers` other than yes, `marks`: patches that were
-    accepted."""
+    accepted, the last of them at `marked`; `looks` at the pod after it had ended."""
 
     identity: Identity
     refusal: ReportedRefusal
@@ -53,6 +57,8 @@ class _Job(msgspec.Struct):
     back_off: BackOff = msgspec.field(default_factory=lambda: BackOff(0.5, 30.0))
     answers: int = 0
     marks: int = 0
+    marked: float = 0.0
+    looks: int = 0
 
 
 class Rejecting:
@@ -95,8 +101,12 @@ class Rejecting:
         return len(self._jobs)
 
     def reject(self, identity: Identity, refusal: ReportedRefusal) -> bool:
-        """False where the pod is left to its containers: the right is missing, or too many wait already."""
-        if identity.uid in self._jobs:
+        """False where the pod is left to its containers: the right is missing, or too many wait already. A pod that
+        was marked and is there again is marked again soon."""
+        known = self._jobs.get(identity.uid)
+        if known is not None:
+            if known.marks:
+                self._hasten(known)
             return True
         denied = max(self._denied_until, self._hopeless.get(identity.uid, 0.0))
         if self._now() < denied or len(self._jobs) >= MOST_WAITING:
@@ -105,11 +115,16 @@ class Rejecting:
         self._due.set()
         return True
 
+    def _hasten(self, job: _Job) -> None:
+        soon = job.marked + AGAIN_SECONDS
+        if soon < job.due:
+            job.due = soon
+            self._due.set()
+
     async def run(self) -> None:
         """Patch for ever, one pod after the other; each for itself more and more slowly while that is of no use."""
         while True:
             job = await self._next()
-            await self._pace()
             after = await self._look(job)
             if after is None:
                 self._jobs.pop(job.identity.uid, None)
@@ -141,9 +156,10 @@ class Rejecting:
         identity = job.identity
         if not self._ready():
             return job.back_off.next()
+        if job.marks and self._moot(identity.uid):
+            return await self._verify(job)
         if self._moot(identity.uid):
-            if not job.marks:
-                self._free(identity.uid)
+            self._free(identity.uid)
             return None
         if not job.marks and (seconds := self._busy(identity.uid)) > 0:
             return seconds
@@ -151,7 +167,30 @@ class Rejecting:
             self._trouble("podStatus", f"pod {identity}: the kubelet does not end it, though it is marked Failed")
             self._give_up(identity.uid)
             return None
+        await self._pace()
         return await self._patch(job)
+
+    async def _verify(self, job: _Job) -> float | None:
+        """Nobody tells of pods that have ended, so a marked one is looked at: a kubelet that was at work on it when the
+        mark came ends it without a word. Where anybody has given a reason, it stays."""
+        job.looks += 1
+        after = CHECK_SECONDS * 2**job.looks if job.looks < MOST_LOOKS else None
+        identity = job.identity
+        try:
+            found = await self._api.find_pod(identity.namespace, identity.name)
+        except ApiError as error:
+            self._trouble("podStatus", str(error))
+            return after
+        if found is None or found.uid != identity.uid or found.deleting:
+            return None
+        if found.reason or not found.ended:
+            return after
+        if job.marks >= MOST_MARKS:
+            self._trouble("podStatus", f"pod {identity}: the kubelet takes its reason away again and again")
+            return None
+        await self._pace()
+        again = await self._patch(job)
+        return None if again is None or after is None else max(again, after)
 
     async def _patch(self, job: _Job) -> float | None:
         identity = job.identity
@@ -164,6 +203,7 @@ class Rejecting:
             self._trouble("podStatus", str(error))
             return job.back_off.next()
         job.marks += 1
+        job.marked = self._now()
         if job.marks == 1:
             self._marked(identity, job.refusal)
             await self.rejected.add(rejected_pod(identity, job.refusal))

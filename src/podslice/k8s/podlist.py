@@ -34,6 +34,7 @@ _LARGEST_SAID = 2 << 20
 """Bytes of the annotations and owners of a pod that may be a mirror."""
 _LONGEST_WORD = 256
 _ENDED = ("Succeeded", "Failed")
+_PREPARING = ("ContainerCreating", "PodInitializing")
 _DEEPEST = 64
 _PLAIN = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 """Everything up to the next bracket; stops at a quotation mark whose string is not all there."""
@@ -55,7 +56,9 @@ class KnownPod(msgspec.Struct, frozen=True):
 
     `mirror_of`: the kubelet's UID of the static pod this is the mirror of, empty for all others; `mirror`: it claims to
     be one. `node` is where it is bound to, `created` when it was made (RFC 3339). `deleting`: its deletion was asked
-    for; `ended`: it is Succeeded or Failed. `spec` is JSON; `problem` says why there is none.
+    for; `ended`: it is Succeeded or Failed; `reason` is its status', empty where it has none. `preparing`: the kubelet
+    is at work on its sandbox or images and has not told yet how that ended. `spec` is JSON; `problem` says why there is
+    none.
     """
 
     uid: str
@@ -69,6 +72,8 @@ class KnownPod(msgspec.Struct, frozen=True):
     created: str = ""
     deleting: bool = False
     ended: bool = False
+    reason: str = ""
+    preparing: bool = False
 
     @property
     def size(self) -> int:
@@ -156,9 +161,31 @@ class _Place(msgspec.Struct, rename="camel"):
 
 
 class _Phase(msgspec.Struct):
-    """How far a pod is."""
+    """How far a pod is, and why."""
 
     phase: str | None = ""
+    reason: str | None = ""
+
+
+class _Waiting(msgspec.Struct):
+    """Why a container does not run yet."""
+
+    reason: str | None = ""
+
+
+class _State(msgspec.Struct):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(msgspec.Struct):
+    state: _State | None = None
+
+
+class _Statuses(msgspec.Struct, rename="camel"):
+    """What a kubelet says of a pod's containers."""
+
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
 
 
 class _ListMetadata(msgspec.Struct):
@@ -361,6 +388,7 @@ def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
         if value and not NAME_FORM.match(value):
             raise ApiError(f"metadata.{field}: {value[:80]!r} is not valid")
     annotations = _annotations(metadata)
+    status = _tolerant(pod.status, _Phase())
     known = KnownPod(
         uid,
         namespace,
@@ -370,7 +398,9 @@ def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
         node=(_tolerant(pod.spec, _Place()).node_name or "")[:_LONGEST_WORD],
         created=_tolerant(metadata.creation_timestamp, "")[:_LONGEST_WORD],
         deleting=_tolerant(metadata.deletion_timestamp, "") != "",
-        ended=_tolerant(pod.status, _Phase()).phase in _ENDED,
+        ended=status.phase in _ENDED,
+        reason=(status.reason or "")[:_LONGEST_WORD],
+        preparing=_preparing(_tolerant(pod.status, _Statuses())),
     )
     try:
         return msgspec.structs.replace(known, spec=_spec(pod.spec, known))
@@ -384,6 +414,13 @@ def _tolerant(data: msgspec.Raw, default: T) -> T:
         return msgspec.json.decode(data, type=type(default))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return default
+
+
+def _preparing(statuses: _Statuses) -> bool:
+    """Containers wait, and all of them for the first thing that a kubelet does for a pod."""
+    every = [*(statuses.init_container_statuses or ()), *(statuses.container_statuses or ())]
+    waiting = [one.state.waiting.reason for one in every if one.state is not None and one.state.waiting is not None]
+    return bool(waiting) and all(reason in _PREPARING for reason in waiting)
 
 
 def _version(data: msgspec.Raw) -> str:
