@@ -32,8 +32,19 @@ if TYPE_CHECKING:
     from podslice.advise.whatif import Outcome, PodVerdict, Scenario
     from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
-    from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, PodslicePolicy
-    from podslice.core.decide import Decided, Restarted, Shape, decide, release, resize, restart, shape_of
+    from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, Hotplug, PodslicePolicy
+    from podslice.core.decide import (
+        Decided,
+        MachineChanged,
+        Restarted,
+        Shape,
+        change_machine,
+        decide,
+        release,
+        resize,
+        restart,
+        shape_of,
+    )
     from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
     from podslice.core.effects.cgroup import PodCgroup
     from podslice.core.effects.container_cgroup import LinuxResources
@@ -53,6 +64,7 @@ if TYPE_CHECKING:
     )
     from podslice.core.holding import ContainerHolding, Digest, Digester, Holding, digest, holding_of
     from podslice.core.kubelet import Admitted
+    from podslice.core.machine.delta import MachineConsequence, MachineDelta, machine_delta, without_cpus
     from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
     from podslice.core.machine.memory import Block, MemoryTable, NUMANodeState
     from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
@@ -152,6 +164,7 @@ __all__ = [
     "Finding",
     "Fix",
     "Holding",
+    "Hotplug",
     "HugePages",
     "IgnoredField",
     "InputError",
@@ -162,6 +175,9 @@ __all__ = [
     "LoadedConfig",
     "LoadedPod",
     "Machine",
+    "MachineChanged",
+    "MachineConsequence",
+    "MachineDelta",
     "MemoryReservation",
     "MemoryTable",
     "MergeStep",
@@ -178,6 +194,7 @@ __all__ = [
     "ObjectMeta",
     "ObjectReference",
     "Outcome",
+    "OwnCPUs",
     "Page",
     "Placement",
     "Plan",
@@ -224,6 +241,7 @@ __all__ = [
     "UpstreamDefectError",
     "Value",
     "Write",
+    "change_machine",
     "decide",
     "defragment",
     "digest",
@@ -238,12 +256,14 @@ __all__ = [
     "load_kubelet_config",
     "load_machine",
     "load_pods",
+    "machine_delta",
     "pod_from_dict",
     "release",
     "resize",
     "restart",
     "shape_of",
     "whatif",
+    "without_cpus",
 ]
 
 _ON_USE = {
@@ -390,6 +410,14 @@ _ON_USE = {
     "digest": "podslice.core.holding",
     "holding_of": "podslice.core.holding",
     "Admitted": "podslice.core.kubelet",
+    "Hotplug": "podslice.core.config.policy",
+    "MachineChanged": "podslice.core.decide",
+    "change_machine": "podslice.core.decide",
+    "MachineConsequence": "podslice.core.machine.delta",
+    "MachineDelta": "podslice.core.machine.delta",
+    "machine_delta": "podslice.core.machine.delta",
+    "without_cpus": "podslice.core.machine.delta",
+    "OwnCPUs": "podslice.core.state.model",
 }
 """Where each public name is; it is imported on first use, so that `podslice.entry` starts at once."""
 

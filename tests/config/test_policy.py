@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from podslice import InputError, KubeletConfig, Node
-from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, Hotplug, PodslicePolicy
 from podslice.k8s.policy import load_policy, policy_from_dict
 from tests.resize.helpers import guaranteed, pod
 from tests.resize.test_exclusive import MACHINE
@@ -32,6 +32,12 @@ def test_all_fields() -> None:
         memory_nodes="follow",
     )
     assert policy_from_dict({**KIND, "metadata": {"name": "x"}, "spec": spec}) == PodslicePolicy(resize=expected)
+    hotplug = {
+        "newCPUs": "ignore", "lostCPUs": "drain", "memory": "fixed", "afterReboot": "refuse", "driftTolerance": "1Mi",
+    }  # fmt: skip
+    wanted = Hotplug(new_cpus="ignore", lost_cpus="drain", memory="fixed", after_reboot="refuse", drift_tolerance="1Mi")
+    assert policy_from_dict({**KIND, "spec": {"hotplug": hotplug}}) == PodslicePolicy(hotplug=wanted)
+    assert policy_from_dict({**KIND, "spec": {"hotplug": {}}}) == PodslicePolicy(hotplug=Hotplug())
     assert policy_from_dict(KIND) == policy_from_dict({**KIND, "spec": {"resize": {}}}) == PodslicePolicy()
 
 
@@ -54,6 +60,10 @@ def test_all_fields() -> None:
         ({"spec": {"annotations": {"invalid": "warn"}}},
          "spec.annotations.invalid: invalid enum value 'warn' (one of refuse, ignore)"),
         ({"spec": {"resize": []}}, "spec.resize: expected an object, got a list"),
+        ({"spec": {"hotplug": {"newCPU": 1}}}, "spec.hotplug.newCPU: unknown field (did you mean newCPUs?)"),
+        ({"spec": {"hotplug": {"memory": "x"}}}, "spec.hotplug.memory: invalid enum value 'x' (one of track, fixed)"),
+        ({"spec": {"hotplug": {"driftTolerance": "-1"}}},
+         "spec.hotplug.driftTolerance: '-1' is negative (auto, off, legacy or an amount such as 128Mi)"),
         ({"spec": "x"}, "spec: expected an object, got text"),
     ],
 )  # fmt: skip

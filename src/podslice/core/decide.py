@@ -15,6 +15,7 @@ from podslice.core.decision import ResizeDecision
 from podslice.core.errors import Refusal
 from podslice.core.holding import Holding, holding_of
 from podslice.core.kubelet import Admitted, Kubelet
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.model import Machine
 from podslice.core.managers.memory_elastic import fits
 from podslice.core.managers.node_rules import NodeRules
@@ -49,6 +50,14 @@ class Restarted(NamedTuple):
     rules: NodeRules
     state: NodeState
     pods: tuple[Admitted, ...]
+
+
+class MachineChanged(NamedTuple):
+    """The rules and the state on the other machine, and what follows for the pods."""
+
+    rules: NodeRules
+    state: NodeState
+    consequences: tuple[MachineConsequence, ...]
 
 
 def shape_of(rules: NodeRules, pod: Pod) -> Shape:
@@ -111,6 +120,13 @@ def restart(
     kubelet.sources_ready()
     kubelet.manager.remove_stale()
     return Restarted(kubelet.rules, kubelet.state, answers)
+
+
+def change_machine(rules: NodeRules, state: NodeState, machine: Machine) -> MachineChanged:
+    """What `Node.change_machine` does. Raises as it does."""
+    node = Node.of(rules, state)
+    consequences = node.change_machine(machine)
+    return MachineChanged(node.rules, node.state, consequences)
 
 
 def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod]) -> None:

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from podslice.core.config.annotations import INVALID_KIND, annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy
+from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy
 from podslice.core.errors import AdmissionError, Refusal, RefusalKind, UpstreamDefectError
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
@@ -30,6 +31,7 @@ from podslice.core.managers.cpu import ReconciledContainer
 from podslice.core.managers.device_records import DeviceContent
 from podslice.core.managers.devices import Content as DeviceFile
 from podslice.core.managers.devices import device_capacity
+from podslice.core.managers.hotplug import MachineChange, machine_for, rules_on
 from podslice.core.managers.memory import Content as MemoryContent
 from podslice.core.managers.node_rules import Counted, NodeRules
 from podslice.core.managers.node_state import NodeState, RuntimeContainer
@@ -218,6 +220,24 @@ class Kubelet:
                 counted=self._counted(),
             )
         return self._rules
+
+    def change_machine(self, machine: Machine, policy: Hotplug) -> tuple[MachineConsequence, ...]:
+        """The machine is another from now on; what follows for the pods. Nothing where it is the same to the managers.
+        Raises `StartError` for a machine on which nothing can run; then nothing changes."""
+        old, known = self.manager, self.manager.cpu.topology.all_cpus | self.manager.cpu.state.offline
+        machine = machine_for(self.rules, known, machine, policy)
+        if machine == self.machine:
+            return ()
+        rules = rules_on(self.rules, machine)
+        before, state = self.machine, self.state
+        manager = ContainerManager.of(rules, state)
+        manager.context.metrics = old.context.metrics
+        manager.cpu.filed, manager.memory.filed = old.cpu.filed, old.memory.filed
+        manager.device.filed = old.device.filed
+        manager.filed_loans = old.filed_loans
+        self.manager, self.machine = manager, machine
+        self._rules, self._resources, self._view = None, None, None
+        return MachineChange(manager, before, policy).carry_out()
 
     def save(self) -> None:
         """Bring `files` up to date with the managers' state."""

@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.core.config.annotations import annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
+from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
 from podslice.core.decision import ContainerDecision, Decision, ResizeDecision
 from podslice.core.effects.pod_event import PodEvent
@@ -22,6 +22,7 @@ from podslice.core.effects.tree import Pin, PodEffects, pod_effects
 from podslice.core.errors import InputError, Refusal, StartError, StartKind, UpstreamDefectError
 from podslice.core.hints.hint import Hint
 from podslice.core.kubelet import Kept, Kubelet, StartedContainer
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.devices import Device, DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
@@ -33,6 +34,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.resize import prepare_for_resize, validate_resize
 from podslice.core.pod.spec import Pod
+from podslice.core.quirks import PODSLICE
 from podslice.core.quirks import profile as quirks_of
 from podslice.core.reasons import INVALID_ANNOTATION
 from podslice.core.refusal import explain_refusal
@@ -426,6 +428,20 @@ class Node:
     def _resize_event(self, kind: ResizeStep, attempt: Attempt) -> PodEvent:
         gates = self.rules.gates
         return resize_event(kind, attempt.pod, gates, self.kubelet.quirks, error=attempt.verdict.message)
+
+    # The machine
+
+    def change_machine(self, machine: Machine) -> tuple[MachineConsequence, ...]:
+        """The node runs on and its machine is another from now on: CPUs, memory or NUMA nodes came or went. Says what
+        follows, by the policy's `hotplug` (docs/hotplug.md); nothing where the machine is the same. Resizes that wait
+        are not tried, `retry_resizes` does.
+
+        Raises `InputError` in a profile that predicts a kubelet, which does not look at its machine while it runs, and
+        `StartError` for a machine on which nothing can run; then nothing changes.
+        """
+        if self.rules.quirks != PODSLICE:
+            raise InputError("a kubelet does not look at its machine while it runs", remedy="start it again")
+        return self.kubelet.change_machine(machine, self.rules.policy.hotplug or Hotplug())
 
     def _decision(self, pod: AdmissionPod, **fields: Any) -> Decision:
         metadata = pod.spec.metadata

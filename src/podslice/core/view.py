@@ -52,14 +52,16 @@ class ContainerView(NamedTuple):
 
 class NodeView(msgspec.Struct, frozen=True):
     """A node at one moment. `pods` are those on it by UID, in order of admission; `reservation` is what the
-    configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy. `unmanaged` are pods
-    that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off. `predicates`: the
-    kubelet's general predicates have a say; `undoes_refusals`: a refused pod leaves nothing behind.
+    configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy. `unmanaged` are
+    pods that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off.
+    `predicates`: the kubelet's general predicates have a say; `undoes_refusals`: a refused pod leaves nothing
+    behind.
 
     Of CPUs: `reserved`, `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container)
-    and `bubbles` (by pod UID). Of memory: `memory`, the accounts of each NUMA node, `blocks` that containers hold and
-    `pod_blocks` that pods with pod-level resources hold as a whole. `devices` are those the node was made with,
-    `device_ids` the ones that containers hold: by pod UID, container, resource and NUMA node (-1: none).
+    and `bubbles` (by pod UID); `offline` went offline while the node ran, and owners may have some. Of memory:
+    `memory`, the accounts of each NUMA node, `blocks` that containers hold and `pod_blocks` that pods with pod-level
+    resources hold as a whole. `devices` are those the node was made with, `device_ids` the ones that containers hold:
+    by pod UID, container, resource and NUMA node (-1: none).
     """
 
     machine: Machine
@@ -80,6 +82,7 @@ class NodeView(msgspec.Struct, frozen=True):
     shared: Bits
     owners: Mapping[str, Mapping[str, Bits]]
     bubbles: Mapping[str, Bits]
+    offline: Bits
     memory: Mapping[int, NUMANodeState]
     blocks: Mapping[str, Mapping[str, tuple[Block, ...]]]
     pod_blocks: Mapping[str, tuple[Block, ...]]
@@ -173,29 +176,39 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def affinity(self, uid: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool."""
-        assigned = self.assignment(uid, container)
+        assigned = self.online(uid, container).cpus
         return self.shared if assigned is None else assigned
+
+    def online(self, uid: str, container: str) -> model.OwnCPUs:
+        """The CPUs a container has of its own or its pod's that are online."""
+        return model.own_cpus(self.assignment(uid, container), self.bubbles.get(uid, 0), self.offline)
+
+    def lost(self, uid: str, container: str) -> Bits:
+        """CPUs assigned to a container that are offline."""
+        return (self.assignment(uid, container) or 0) & self.offline
 
     def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
         """The CPUs a container runs on while those of its pod run that are named (see `model.beside`)."""
         own = self.affinity(pod.uid, container.name)
         held = self.owners.get(pod.uid, {})
         bubble = self.bubbles.get(pod.uid)
-        return model.beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
+        cpus = model.beside(pod, container, running, self.quirks, own=own, held=held, bubble=bubble)
+        return cpus & ~self.offline or own
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
         """Whose CPUs a container runs on: its own (`container`), its pod's (`pod`) or everybody's (`host`)."""
-        return model.isolation(pod, container, self.assignment(pod.uid, container.name))
+        own = self.online(pod.uid, container.name)
+        return model.isolation(pod, container, own.cpus, borrowed=own.borrowed)
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
         """No CFS quota for the cgroup of the whole pod, where CPUs of one's own switch it off."""
-        return model.pod_has_exclusive_cpus(pod, self.owners.get(pod.uid, {}))
+        return model.pod_has_exclusive_cpus(pod, model.online_parts(self.owners.get(pod.uid, {}), self.offline))
 
     # Memory
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes a container's memory is bound to; 0 for no binding."""
-        return model.numa_nodes(self.blocks_of(uid, container))
+        return model.nodes_left(model.numa_nodes(self.blocks_of(uid, container)), self.memory)
 
     def blocks_of(self, uid: str, container: str) -> tuple[Block, ...]:
         """Memory that a container holds."""
@@ -218,13 +231,15 @@ class NodeView(msgspec.Struct, frozen=True):
 
     def container(self, pod: AdmissionPod, container: AdmissionContainer) -> ContainerView:
         """What a container of a pod on the node has."""
-        assigned = self.assignment(pod.uid, container.name)
-        exclusive = model.has_exclusive_cpus(pod, container, assigned, pod_level=self.gates[_MANAGED])
+        own = self.online(pod.uid, container.name)
+        exclusive = model.has_exclusive_cpus(
+            pod, container, own.cpus, pod_level=self.gates[_MANAGED], borrowed=own.borrowed
+        )
         return ContainerView(
             cpus=self.affinity(pod.uid, container.name),
-            exclusive_cpus=assigned or 0,
+            exclusive_cpus=own.cpus or 0,
             memory_nodes=self.numa_nodes(pod.uid, container.name),
-            isolation=model.isolation(pod, container, assigned),
+            isolation=model.isolation(pod, container, own.cpus, borrowed=own.borrowed),
             has_exclusive_cpus=exclusive,
             cpu_quota_disabled=exclusive and self.quota_can_be_disabled,
             blocks=self.blocks_of(pod.uid, container.name),
@@ -262,6 +277,7 @@ def view_of(
         shared=cpu.state.default,
         owners=cpu.state.assignments,
         bubbles=cpu.state.bubbles,
+        offline=cpu.state.offline,
         memory=memory.machine_state,
         blocks=memory.assignments,
         pod_blocks=memory.pod_assignments,

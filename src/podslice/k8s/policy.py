@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from podslice.core.config.drift import drift_tolerance
 from podslice.core.config.policy import API_VERSION, KIND, PodslicePolicy
 from podslice.core.errors import InputError
 from podslice.core.values.decoding import decoding_problem
@@ -32,9 +34,15 @@ def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
     if unknown:
         raise InputError("unknown field", path=unknown[0], remedy="everything but the name is below spec")
     try:
-        return msgspec.convert(data.get("spec") or {}, PodslicePolicy)
+        policy = msgspec.convert(data.get("spec") or {}, PodslicePolicy)
     except msgspec.ValidationError as error:
         raise _problem(str(error)) from None
+    if policy.hotplug is not None:
+        try:
+            drift_tolerance(policy.hotplug.drift_tolerance)
+        except InputError as error:
+            raise error.at(path="spec.hotplug.driftTolerance") from None
+    return policy
 
 
 def _problem(text: str) -> InputError:
@@ -52,13 +60,18 @@ def _allowed(path: str) -> str:
     parent, _, name = path.rpartition(".")
     fields = PodslicePolicy
     for step in filter(None, parent.split(".")):
-        fields = next(one.type for one in msgspec.structs.fields(fields) if one.encode_name == step)
+        fields = next(_struct(one.type) for one in msgspec.structs.fields(fields) if one.encode_name == step)
     found = [one.type for one in msgspec.structs.fields(fields) if one.encode_name == name]
     return f"one of {', '.join(get_args(found[0]))}" if found and get_origin(found[0]) is Literal else ""
+
+
+def _struct(type: Any) -> Any:
+    """The type of a section, which may be left out."""
+    return next((one for one in get_args(type) if isinstance(one, builtins.type(msgspec.Struct))), type)
 
 
 def _fields_at(path: str) -> list[str]:
     fields = msgspec.structs.fields(PodslicePolicy)
     for name in filter(None, path.split(".")):
-        (fields,) = [msgspec.structs.fields(one.type) for one in fields if one.encode_name == name]
+        (fields,) = [msgspec.structs.fields(_struct(one.type)) for one in fields if one.encode_name == name]
     return [one.encode_name for one in fields]

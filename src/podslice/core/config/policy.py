@@ -53,12 +53,31 @@ class AnnotationRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     namespaces: tuple[str, ...] = ("*",)
 
 
+class Hotplug(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What becomes of a node whose CPUs, memory or NUMA nodes change (docs/hotplug.md).
+
+    `new_cpus`: whether CPUs that come are shared. `lost_cpus`: an owner of CPUs that go runs on the rest (`degrade`),
+    gets others for them (`replace`), or runs on the rest and should be drained by somebody (`drain`). `memory`: whether
+    the books follow the machine. `after_reboot`: what to do with state that does not fit a machine that changed over a
+    reboot. `drift_tolerance`: how much memory may have moved over a reboot: `auto` (KEP-6232), `off`, a quantity, or
+    `legacy` (the larger of 1 % and 64 MiB of each NUMA node).
+    """
+
+    new_cpus: Literal["share", "ignore"] = msgspec.field(default="share", name="newCPUs")
+    lost_cpus: Literal["degrade", "replace", "drain"] = msgspec.field(default="degrade", name="lostCPUs")
+    memory: Literal["track", "fixed"] = "track"
+    after_reboot: Literal["rebuild", "refuse"] = "rebuild"
+    drift_tolerance: str = "legacy"
+
+
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The `spec` of the object; what is left out is as without a policy."""
 
     resize: ExclusiveResize = ExclusiveResize()
     defrag: Defragmentation = Defragmentation()
     annotations: AnnotationRules = AnnotationRules()
+    hotplug: Hotplug | None = None
+    """None: a machine that changes is as a kubelet takes it, not looked at until it starts again."""
 
 
 NO_POLICY: Final = PodslicePolicy()

@@ -33,11 +33,12 @@ def _table(total: int, reserved: int, elsewhere: int) -> MemoryTable:
 
 
 def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
-    """Book `size` bytes on the nodes of a mask, lower ids first; what does not fit is lost (memory-device 1.9).
+    """Book `size` bytes on the nodes of a mask, lower ids first; what does not fit, or is meant for a node that is
+    not there, is lost (memory-device 1.9).
 
     The nodes' records are replaced, not changed, so a copy of `machine` stays what it is.
     """
-    cells = ids_of(mask)
+    cells = [node for node in ids_of(mask) if node in machine]
     for node in cells:
         state = machine[node]
         taken = min(_table_of(state, name).free, max(0, size))

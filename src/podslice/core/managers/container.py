@@ -198,7 +198,7 @@ class ContainerManager:
         self.context.gates = self._gates()
         reservations = prepare_reservations(self.config, self.machine)
         self.reservation = reservations.total
-        merger = self._merger()
+        merger = merger_on(self.machine, self.config, self.quirks)
         cpu = self._build_cpu_manager(reservations)
         memory = self._build_memory_manager(reservations)
         self.cpu = cpu
@@ -218,26 +218,6 @@ class ContainerManager:
             )
         except GateError as error:
             raise gates_refused(error) from None
-
-    def _merger(self) -> Merger | None:
-        config = self.config
-        if not config.aligns:
-            return None
-        options = topology_options.parse_options(config.topology_manager_policy_options)
-        topology_options.check_machine(
-            self.machine,
-            config.topology_manager_policy,
-            config.topology_manager_scope,
-            options,
-            limited=self.quirks.numa_node_limit,
-        )
-        topology_options.check_node_ids(self.machine)
-        return Merger(
-            config.topology_manager_policy,
-            [(node.id, node.distances) for node in self.machine.nodes],
-            closest=options.prefer_closest_numa_nodes,
-            distances_by_id=self.quirks.distances_by_node_id,
-        )
 
     def _build_cpu_manager(self, reservations: Reservations) -> CPUManager:
         stage = "cpuManager"
@@ -400,6 +380,22 @@ class ContainerManager:
         self.cpu.remove_container(uid, container_id)
         self.memory.remove_container(uid, container_id)
         self.topology.remove_container(uid, container_id)
+
+
+def merger_on(machine: Machine, config: KubeletConfig, quirks: Quirks) -> Merger | None:
+    """What merges hints on a machine, None with Topology Manager policy none. Raises `StartError`."""
+    if not config.aligns:
+        return None
+    options = topology_options.parse_options(config.topology_manager_policy_options)
+    policy, scope = config.topology_manager_policy, config.topology_manager_scope
+    topology_options.check_machine(machine, policy, scope, options, limited=quirks.numa_node_limit)
+    topology_options.check_node_ids(machine)
+    return Merger(
+        policy,
+        [(node.id, node.distances) for node in machine.nodes],
+        closest=options.prefer_closest_numa_nodes,
+        distances_by_id=quirks.distances_by_node_id,
+    )
 
 
 def _changed(name: str, manager: CPUManager | MemoryManager | DeviceManager) -> dict[str, bytes]:

@@ -153,7 +153,7 @@ class CPUManager:
         if assigned is None:
             return {"cpu": self._hints(self.assignable, self._reusable(pod), count)}
         if assigned.bit_count() == count:
-            return {"cpu": self._hints(assigned, 0, count)}
+            return self._held_hints(assigned)
         if self.rules.resizer is None:
             return {"cpu": []}
         return {"cpu": self._hints(self.assignable | self._reusable(pod), assigned, count)}
@@ -171,9 +171,9 @@ class CPUManager:
             if bubble is None and self.rules.resizer is not None:
                 bubble = self.state.bubbles.get(pod.uid)
             if bubble is not None:
-                whole = bubble.bit_count() == pod.cpus
-                available, reusable = (bubble, 0) if whole else (self.assignable, bubble)
-                return {"cpu": self._hints(available, reusable, pod.cpus)}
+                if bubble.bit_count() == pod.cpus:
+                    return self._held_hints(bubble)
+                return {"cpu": self._hints(self.assignable, bubble, pod.cpus)}
             if self._runs(pod):
                 return None
             try:
@@ -188,10 +188,18 @@ class CPUManager:
                     return {"cpu": []}
                 held |= assigned
         if held.bit_count() == pod.cpus:
-            return {"cpu": self._hints(held, 0, pod.cpus)}
+            return self._held_hints(held)
         return {"cpu": self._hints(self.assignable, self.state.reusable.get(pod.uid, 0) | held, pod.cpus)}
 
+    def _held_hints(self, held: Bits) -> ProviderHints:
+        """Where CPUs are that are held already; those that are offline have no place any more."""
+        there = held & ~self.state.offline
+        return {"cpu": self._hints(there, 0, there.bit_count())} if there else None
+
     def _hints(self, available: Bits, reusable: Bits, count: int) -> ResourceHints:
+        gone = reusable & self.state.offline
+        if gone:
+            reusable, count = reusable & ~gone, count - gone.bit_count()
         hints = cpu_topology_hints(
             self.rules.topology,
             available,
@@ -277,7 +285,7 @@ class CPUManager:
         free = self.state.default & ~self.rules.reserved_physical
         if not self.context.quirks.smt_check_ignores_reusable:
             free |= reusable
-        check_smt_alignment(count, free.bit_count(), self.rules.topology.cpus_per_core)
+        check_smt_alignment(count, free.bit_count(), self.rules.core_size)
 
     def _pick(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
         """CPUs that leave DEFAULT, as far as they are in it."""
@@ -482,11 +490,12 @@ class CPUManager:
         own = self.affinity(pod.uid, container.name)
         held = self.state.assignments.get(pod.uid, {})
         quirks, bubble = self.context.quirks, self.state.bubbles.get(pod.uid)
-        return model.beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
+        cpus = model.beside(pod, container, running, quirks, own=own, held=held, bubble=bubble)
+        return cpus & ~self.state.offline or own
 
     def exclusive_cpus(self, uid: str, container: str) -> Bits:
         """What the pod-resources API reports, pod shared pools included (cpu-topology 6.8)."""
-        return self.state.assignment(uid, container) or 0
+        return self.state.online(uid, container).cpus or 0
 
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """True when the container has the exclusive CPUs it is entitled to, if any."""
@@ -500,13 +509,16 @@ class CPUManager:
 
     def isolation(self, pod: AdmissionPod, container: AdmissionContainer) -> model.Isolation:
         """Whose CPUs a container runs on."""
-        return model.isolation(pod, container, self.state.assignment(pod.uid, container.name))
+        own = self.state.online(pod.uid, container.name)
+        return model.isolation(pod, container, own.cpus, borrowed=own.borrowed)
 
     def container_has_exclusive_cpus(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """Decides the CFS quota of the container (cpu-topology 6.9)."""
-        assigned = self.state.assignment(pod.uid, container.name)
-        return model.has_exclusive_cpus(pod, container, assigned, pod_level=self.rules.pod_level)
+        own = self.state.online(pod.uid, container.name)
+        pod_level = self.rules.pod_level
+        return model.has_exclusive_cpus(pod, container, own.cpus, pod_level=pod_level, borrowed=own.borrowed)
 
     def pod_has_exclusive_cpus(self, pod: AdmissionPod) -> bool:
         """Decides the CFS quota of the pod cgroup and sandbox (cpu-topology 6.9)."""
-        return model.pod_has_exclusive_cpus(pod, self.state.assignments.get(pod.uid, {}))
+        held = self.state.assignments.get(pod.uid, {})
+        return model.pod_has_exclusive_cpus(pod, model.online_parts(held, self.state.offline))

@@ -13,9 +13,11 @@ from podslice.core.values.cpuset import Bits
 
 
 class CPURules(msgspec.Struct, frozen=True):
-    """Policy `none` or `static` on one machine. `reserved` are the CPUs kept for the system, `reserved_physical` all
-    CPUs of their cores; `pod_level` is the gate PodLevelResourceManagers; `picker` knows how CPUs are picked, and
-    `resizer` how those of a container that is resized; None: containers keep what they have."""
+    """Policy `none` or `static` on one machine. `core_size` are the CPUs of a core, on average, when the node began.
+    `reserved` are the CPUs kept for the system, `reserved_physical` all CPUs of their cores; `pod_level` is the gate
+    PodLevelResourceManagers; `picker` knows how CPUs are picked, and `resizer` how those of a container that is
+    resized; None: containers keep what they have.
+    """
 
     topology: CPUTopology
     policy: str
@@ -26,6 +28,7 @@ class CPURules(msgspec.Struct, frozen=True):
     picker: Picker
     static: bool
     resizer: ResizePicker | None
+    core_size: int = 1
 
     @classmethod
     def of(
@@ -45,4 +48,5 @@ class CPURules(msgspec.Struct, frozen=True):
         picker = Picker(topology, options, quirks)
         resizer = ResizePicker(topology, options, quirks) if elastic else None
         static = policy == "static"
-        return cls(topology, policy, options, reserved, physical, pod_level, picker, static, resizer)
+        per_core = topology.cpus_per_core
+        return cls(topology, policy, options, reserved, physical, pod_level, picker, static, resizer, per_core)

@@ -105,6 +105,10 @@ class DevicePool(msgspec.Struct, frozen=True):
             numa=numa,
         )
 
+    def on_machine(self, machine_nodes: tuple[int, ...]) -> DevicePool:
+        """The same devices on a machine with these NUMA nodes."""
+        return replace(self, machine_nodes=machine_nodes, coverage=Coverage(self.coverage.on_node, machine_nodes))
+
     def served_by(self, plugin: DevicePlugin) -> DevicePool:
         """A plugin is there."""
         return replace(self, plugin=plugin, stopped_at=None)

@@ -28,6 +28,7 @@ from podslice.core.managers.context import (
     assignment_series,
 )
 from podslice.core.managers.memory_held import held_blocks_as_hints, held_by_pod
+from podslice.core.managers.memory_rebooked import rebooked
 from podslice.core.managers.memory_rules import MemoryRules, restored
 from podslice.core.managers.memory_state import Blocks, MemoryState
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -126,7 +127,8 @@ class MemoryManager:
 
     def numa_nodes(self, uid: str, container: str) -> Bits:
         """NUMA nodes the container's memory is bound to; 0 for no binding."""
-        return model.numa_nodes(self.blocks(uid, container))
+        nodes = model.numa_nodes(self.blocks(uid, container))
+        return nodes and model.nodes_left(nodes, self.state.machine_state)
 
     def blocks(self, uid: str, container: str) -> Blocks:
         """The blocks a container holds, sorted by type."""
@@ -431,6 +433,7 @@ class MemoryManager:
                 self._remove(uid, name)
             elif self.rules.static:
                 self.state = self.state.forget(uid, pod_level=self.rules.pod_level, settled=self._settles)
+                self._look_again()
             else:
                 self.state = replace(self.state, containers=drop(self.state.containers, uid))
 
@@ -473,6 +476,12 @@ class MemoryManager:
 
     def _give_back(self, blocks: Iterable[Block]) -> None:
         self.state = self.state.give_back(blocks, settled=self._settles)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Where pods hold more than there is, what one of them gives back is another's."""
+        if self.state.short:
+            self.state = rebooked(self.rules, self.state)
 
     def put_back(self, uid: str, had: PodMemory) -> None:
         """A pod has what it had once, as `MemoryState.put_back`."""

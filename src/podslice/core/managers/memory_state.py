@@ -23,7 +23,8 @@ Blocks = tuple[Block, ...]
 class MemoryState(msgspec.Struct, frozen=True):
     """`machine_state`, `assignments` {pod: {container: blocks}} and `pod_assignments` {pod: blocks} are what the state
     file holds. `reusable`: bytes by pod and mask that upstream takes for left by init containers. `containers`: the ids
-    the runtime has. A value: what changes it returns another one.
+    the runtime has. `short`: bytes by NUMA node that pods hold and the node, whose memory went away, has not. A value:
+    what changes it returns another one.
     """
 
     machine_state: MachineState = {}
@@ -31,6 +32,7 @@ class MemoryState(msgspec.Struct, frozen=True):
     pod_assignments: dict[str, Blocks] = {}
     reusable: dict[str, dict[Bits, Amounts]] = {}
     containers: ContainerIds = {}
+    short: dict[int, int] = {}
 
     @classmethod
     def of(cls, checkpoint: MemoryCheckpoint, containers: ContainerIds) -> MemoryState:
@@ -162,6 +164,7 @@ class MemoryState(msgspec.Struct, frozen=True):
             self.pod_assignments if own is None else drop(self.pod_assignments, uid),
             self.reusable,
             drop(self.containers, uid),
+            self.short,
         )
 
     def relocate(
@@ -185,6 +188,7 @@ class MemoryState(msgspec.Struct, frozen=True):
             put(pods, uid, _on(pods[uid], nodes)) if uid in pods else pods,
             drop(self.reusable, uid),
             self.containers,
+            self.short,
         )
 
 

@@ -21,7 +21,7 @@ def check(manager: ContainerManager, allocated: AdmissionPod, desired: Admission
             {one.name: cpu.state.promised(uid, one.name) for one in allocated.containers},
             ResizeRules(manager.policy.resize, resize_wishes(manager.policy, allocated.spec)),
             bubble=cpu.state.promised_bubble(uid) if uid in cpu.state.bubbles else None,
-            core_size=cpu.topology.cpus_per_core if cpu.options.full_pcpus_only else 1,
+            core_size=cpu.rules.core_size if cpu.options.full_pcpus_only else 1,
         )
     if verdict is None:
         try:

@@ -74,6 +74,30 @@ class Intent(NamedTuple):
     after: PodCPUs
 
 
+class OwnCPUs(NamedTuple):
+    """What a container runs on that is its own or its pod's, None where that is nothing; `borrowed`: its own are all
+    offline, and these are what is left to its pod."""
+
+    cpus: Bits | None
+    borrowed: bool = False
+
+
+def own_cpus(assigned: Bits | None, bubble: Bits, offline: Bits) -> OwnCPUs:
+    """Of a container that is assigned these CPUs in a pod with this BUBBLE, where some CPUs are offline."""
+    if assigned is None or not assigned & offline:
+        return OwnCPUs(assigned)
+    if assigned & ~offline:
+        return OwnCPUs(assigned & ~offline)
+    return OwnCPUs(bubble & ~offline or None, borrowed=True)
+
+
+def online_parts(held: Mapping[str, Bits], offline: Bits) -> Mapping[str, Bits]:
+    """What containers have online of what they are assigned; those without any are left out."""
+    if not offline:
+        return held
+    return {name: cpus & ~offline for name, cpus in held.items() if not cpus or cpus & ~offline}
+
+
 class CPUState(msgspec.Struct, frozen=True):
     """All that a CPU Manager knows of its pods. A value: what changes it returns another one.
 
@@ -81,7 +105,8 @@ class CPUState(msgspec.Struct, frozen=True):
     `reusable`: CPUs by pod that its plain init containers leave to the containers after them. `written`: the CPUs the
     runtime was told, `containers`: the ids it has. `loans`: the CPUs that containers have beyond the ones promised at
     their first admission, in the order in which they came, ascending where they came together; `bubble_loans` those
-    that pods have beyond their first bubble.
+    that pods have beyond their first bubble. `offline`: CPUs that went offline while the node ran; assignments and
+    bubbles may name them, DEFAULT never does.
     """
 
     default: Bits = 0
@@ -92,6 +117,7 @@ class CPUState(msgspec.Struct, frozen=True):
     containers: ContainerIds = {}
     loans: Loans = {}
     bubble_loans: dict[str, Bits] = {}
+    offline: Bits = 0
 
     # Questions
 
@@ -106,8 +132,12 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def affinity(self, pod: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool."""
-        assigned = self.assignment(pod, container)
+        assigned = self.online(pod, container).cpus
         return self.default if assigned is None else assigned
+
+    def online(self, pod: str, container: str) -> OwnCPUs:
+        """The CPUs a container has of its own or its pod's that are online."""
+        return own_cpus(self.assignment(pod, container), self.bubbles.get(pod, 0), self.offline)
 
     def promised(self, pod: str, container: str) -> Bits:
         """The baseline of a container with CPUs: those of its first admission, which it keeps for good."""
@@ -132,7 +162,7 @@ class CPUState(msgspec.Struct, frozen=True):
             return self
         return replace(
             self,
-            default=free & ~had.cpus,
+            default=free & ~had.cpus & ~self.offline,
             assignments=_put_any(self.assignments, pod, had.assignments),
             loans=_put_any(self.loans, pod, had.loans),
             bubbles=_put_any(self.bubbles, pod, had.bubble),
@@ -141,7 +171,7 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def with_default(self, cpus: Bits) -> CPUState:
         """Another DEFAULT."""
-        return replace(self, default=cpus)
+        return replace(self, default=cpus & ~self.offline)
 
     def assign(self, pod: str, container: str, cpus: Bits) -> CPUState:
         """A container has these CPUs, in place of those it had."""
@@ -162,7 +192,7 @@ class CPUState(msgspec.Struct, frozen=True):
         init container of the pod has it too."""
         had = self.assignments[pod][container]
         lost = had & ~union(own for name, own in self.assignments[pod].items() if name != container)
-        return replace(self.resize_slice(pod, container, cpus), default=(self.default | lost) & ~cpus)
+        return replace(self.resize_slice(pod, container, cpus), default=(self.default | lost) & ~cpus & ~self.offline)
 
     def resize_slice(self, pod: str, container: str, cpus: Bits) -> CPUState:
         """As `resize`, within the pod's BUBBLE: DEFAULT stays. CPUs of a container that had none are promised."""
@@ -177,7 +207,7 @@ class CPUState(msgspec.Struct, frozen=True):
         had = self.bubbles[pod]
         loaned = cpus & (self.bubble_loans.get(pod, 0) | ~had)
         loans = put(self.bubble_loans, pod, loaned) if loaned else drop(self.bubble_loans, pod)
-        default = (self.default | had) & ~cpus
+        default = (self.default | had) & ~cpus & ~self.offline
         return replace(self, default=default, bubbles=put(self.bubbles, pod, cpus), bubble_loans=loans)
 
     def with_bubble(self, pod: str, cpus: Bits) -> CPUState:
@@ -187,7 +217,8 @@ class CPUState(msgspec.Struct, frozen=True):
     def give_back_bubble(self, pod: str) -> CPUState:
         """A pod's BUBBLE is part of DEFAULT again."""
         bubbles, loans = drop(self.bubbles, pod), drop(self.bubble_loans, pod)
-        return replace(self, default=self.default | self.bubbles[pod], bubbles=bubbles, bubble_loans=loans)
+        default = (self.default | self.bubbles[pod]) & ~self.offline
+        return replace(self, default=default, bubbles=bubbles, bubble_loans=loans)
 
     def leave_reusable(self, reusable: dict[str, Bits]) -> CPUState:
         """Other CPUs are left by init containers."""
@@ -220,15 +251,39 @@ class CPUState(msgspec.Struct, frozen=True):
         written, containers = drop(self.written, pod), drop(self.containers, pod)
         loans = drop(self.loans, pod), drop(self.bubble_loans, pod)
         if freed is None:
-            return CPUState(self.default, self.assignments, self.bubbles, self.reusable, written, containers, *loans)
+            kept = self.default, self.assignments, self.bubbles, self.reusable
+            return CPUState(*kept, written, containers, *loans, self.offline)
         return CPUState(
-            self.default | freed,
+            (self.default | freed) & ~self.offline,
             drop(self.assignments, pod),
             drop(self.bubbles, pod) if bubbles else self.bubbles,
             self.reusable,
             written,
             containers,
             *loans,
+            self.offline,
+        )
+
+    def swap(self, pod: str, others: Mapping[int, int]) -> CPUState:
+        """A pod has other CPUs for some of its own, in all its sets and at their place in the promised order; those it
+        had before are offline."""
+        taken = bits_of(others.values())
+        own = {name: _swapped(cpus, others) for name, cpus in self.assignments.get(pod, {}).items()}
+        loans = {
+            name: tuple(others.get(cpu, cpu) for cpu in loaned) for name, loaned in self.loans.get(pod, {}).items()
+        }
+        bubbles, reusable, bubble_loans = (
+            put(table, pod, _swapped(table[pod], others)) if pod in table else table
+            for table in (self.bubbles, self.reusable, self.bubble_loans)
+        )
+        return replace(
+            self,
+            default=self.default & ~taken,
+            assignments=put(self.assignments, pod, own) if own else self.assignments,
+            loans=put(self.loans, pod, loans) if loans else self.loans,
+            bubbles=bubbles,
+            reusable=reusable,
+            bubble_loans=bubble_loans,
         )
 
     def relocate(self, pod: str, sets: Mapping[str, Bits], bubble: Bits | None = None) -> CPUState:
@@ -251,7 +306,7 @@ class CPUState(msgspec.Struct, frozen=True):
             loaned = bubble_loans[pod].bit_count()
             bubble_loans = put(bubble_loans, pod, bits_of(tuple(iter_bits(bubble))[-loaned:]))
         return CPUState(
-            (self.default | old) & ~new,
+            (self.default | old) & ~new & ~self.offline,
             put(self.assignments, pod, own) if own else self.assignments,
             self.bubbles if bubble is None else put(self.bubbles, pod, bubble),
             drop(self.reusable, pod),
@@ -259,7 +314,15 @@ class CPUState(msgspec.Struct, frozen=True):
             self.containers,
             loans,
             bubble_loans,
+            self.offline,
         )
+
+
+def _swapped(cpus: Bits, others: Mapping[int, int]) -> Bits:
+    for cpu, other in others.items():
+        if cpus >> cpu & 1 and not cpus >> other & 1:
+            cpus ^= 1 << cpu | 1 << other
+    return cpus
 
 
 def _put_any(table: dict[str, T], pod: str, value: T) -> dict[str, T]:
@@ -271,18 +334,22 @@ Isolation: TypeAlias = Literal["container", "pod", "host"]
 """Whose CPUs a container runs on: its own, its pod's, everybody's."""
 
 
-def isolation(pod: AdmissionPod, container: AdmissionContainer, assigned: Bits | None) -> Isolation:
+def isolation(
+    pod: AdmissionPod, container: AdmissionContainer, assigned: Bits | None, *, borrowed: bool = False
+) -> Isolation:
     """Whose CPUs a container runs on that is assigned these."""
     if assigned is None:
         return "host"
-    return "pod" if pod.managed and not container.isolated else "container"
+    return "pod" if borrowed or (pod.managed and not container.isolated) else "container"
 
 
 def has_exclusive_cpus(
-    pod: AdmissionPod, container: AdmissionContainer, assigned: Bits | None, *, pod_level: bool
+    pod: AdmissionPod, container: AdmissionContainer, assigned: Bits | None, *, pod_level: bool, borrowed: bool = False
 ) -> bool:
     """Decides the CFS quota of a container that is assigned these CPUs (cpu-topology 6.9)."""
-    return isolation(pod, container, assigned) == "container" if pod_level else bool(assigned)
+    if not pod_level:
+        return bool(assigned) and not borrowed
+    return isolation(pod, container, assigned, borrowed=borrowed) == "container"
 
 
 def pod_has_exclusive_cpus(pod: AdmissionPod, held: Mapping[str, Bits]) -> bool:
@@ -324,3 +391,9 @@ def beside(
 def numa_nodes(blocks: Iterable[Block]) -> Bits:
     """All NUMA nodes that blocks are on."""
     return bits_of(node for block in blocks for node in block.numa_affinity or ())
+
+
+def nodes_left(nodes: Bits, memory: Mapping[int, object]) -> Bits:
+    """The NUMA nodes of a set that are still on the machine, whose `memory` is by node; all of the machine where none
+    of them is."""
+    return nodes and (nodes & bits_of(memory) or bits_of(memory))
