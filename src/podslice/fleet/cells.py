@@ -1,0 +1,269 @@
+"""Cells: what one process simulates, and how the inputs of the engine are made of a scenario."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from podslice.advise.whatif import Scenario, variants
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import InputError
+from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
+from podslice.core.fleet.options import CellOptions, PolicyName
+from podslice.core.fleet.workload import Workload
+from podslice.core.quirks import profile as quirks_of
+from podslice.fleet.cluster import NamedNodes, gpus_of, kubelet_config, read_cluster, start_fleet
+from podslice.fleet.inputs import Inputs, canonical
+from podslice.fleet.pods import Capacity, Kubelets, build_workload, span
+from podslice.fleet.scenario import FleetScenario, SchedulerEntry
+from podslice.fleet.strict import milliseconds
+
+_FIT: dict[str, PolicyName] = {
+    "LeastAllocated": "least-allocated",
+    "MostAllocated": "most-allocated",
+    "RequestedToCapacityRatio": "requested-to-capacity-ratio",
+}
+_SAMPLES = 200
+"""Rows of a series, where a scenario does not say how often figures are taken."""
+_SHARE = 10
+_UNSAFE = str.maketrans({"/": "-", " ": "", "+": "_"})
+
+
+class FleetCell(NamedTuple):
+    """One simulation. `variant`: the number of the configuration that a search tries, else -1."""
+
+    alternative: str
+    kubelet: str
+    scheduler: str
+    transform: str
+    seed: int
+    variant: int = -1
+    label: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name, also of files."""
+        parts = (self.alternative, self.configuration, self.scheduler, self.transform, f"s{self.seed}")
+        return "~".join(parts)
+
+    @property
+    def configuration(self) -> str:
+        """The kubelet configuration's name."""
+        return self.kubelet if self.variant < 0 else f"{self.kubelet}.{self.label.translate(_UNSAFE)}"
+
+
+class CellInputs(NamedTuple):
+    """What the engine is called with."""
+
+    fleet: Fleet
+    workload: Workload
+    options: CellOptions
+    seed: int
+
+
+class Study:
+    """A scenario with its files read: its cells, and the inputs of each. Raises `InputError`."""
+
+    def __init__(self, scenario: FleetScenario, folder: Path) -> None:
+        self.scenario = scenario
+        self.inputs = Inputs(folder)
+        self.cluster: NamedNodes = read_cluster(scenario, self.inputs)
+        self.gpus = gpus_of(scenario)
+        self._name_files()
+        self._variants: dict[tuple[str, str], list[tuple[str, KubeletConfig]]] = {}
+        self.cells = tuple(self._cells())
+
+    def _name_files(self) -> None:
+        """Find every file before anything is simulated."""
+        for index, entry in enumerate(self.scenario.workload):
+            where = f"workload[{index}]"
+            if entry.trace:
+                self.inputs.path(entry.trace, where=f"{where}.trace")
+            if entry.manifests:
+                self.inputs.paths(entry.manifests, where=f"{where}.manifests")
+            origin = getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
+            if origin:
+                self.inputs.path(origin, where=f"{where}.synthetic.shapes.from")
+        for name in self.scenario.kubelets:
+            for found in self.cluster.classes[:1]:
+                kubelet_config(self.scenario, self.inputs, name, found)
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the scenario and of everything it stands on."""
+        data = {"scenario": msgspec.to_builtins(self.scenario), "inputs": self.inputs.digests()}
+        return hashlib.sha256(canonical(data)).hexdigest()
+
+    def _cells(self) -> Iterator[FleetCell]:
+        scenario = self.scenario
+        for alternative in scenario.alternatives:
+            for kubelet, variant, label in self._kubelets(alternative):
+                for scheduler in scenario.schedulers:
+                    for transform in scenario.transforms:
+                        for seed in scenario.seeds:
+                            yield FleetCell(alternative, kubelet, scheduler, transform, seed, variant, label)
+
+    def _kubelets(self, alternative: str) -> Iterator[tuple[str, int, str]]:
+        for name, entry in self.scenario.kubelets.items():
+            if entry.recommend:
+                for number, (label, _) in enumerate(self._searched(name, alternative)):
+                    yield name, number, label
+            else:
+                yield name, -1, ""
+
+    def _searched(self, name: str, alternative: str) -> list[tuple[str, KubeletConfig]]:
+        """What a search tries: the variants of the configuration of the first class."""
+        key = (name, alternative)
+        if key not in self._variants:
+            found = self.cluster.classes[0]
+            config = kubelet_config(self.scenario, self.inputs, name, found)
+            first = Scenario(name, found.machine(alternative), config)
+            self._variants[key] = [(one.name.removeprefix("as it is: "), one.config) for one in variants(first)]
+        return self._variants[key]
+
+    def configs(self, cell: FleetCell, *, kubelet: str = "") -> dict[int, KubeletConfig]:
+        """The configuration of each class of nodes in a cell. Raises `InputError`."""
+        name = kubelet or cell.kubelet
+        configs = {
+            number: kubelet_config(self.scenario, self.inputs, name, found)
+            for number, found in enumerate(self.cluster.classes)
+        }
+        if cell.variant < 0 or kubelet:
+            return configs
+        tried = self._searched(name, cell.alternative)[cell.variant][1]
+        return {
+            number: msgspec.structs.replace(
+                config,
+                cpu_manager_policy=tried.cpu_manager_policy,
+                cpu_manager_policy_options=tried.cpu_manager_policy_options,
+                topology_manager_policy=tried.topology_manager_policy,
+                topology_manager_scope=tried.topology_manager_scope,
+            )
+            for number, config in configs.items()
+        }
+
+    def fleet(self, cell: FleetCell) -> Fleet:
+        """The nodes of a cell. Raises `ClassStartError`."""
+        started = start_fleet(
+            self.cluster,
+            self.configs(cell),
+            kubelet=cell.configuration,
+            alternative=cell.alternative,
+            gpus=self.gpus,
+            profile=self.scenario.profile,
+        )
+        return Fleet(started.classes + self._restarted(cell), tuple(map(self._placed, started.nodes)))
+
+    def _placed(self, node: FleetNode) -> FleetNode:
+        """A node that an event adds is not there before."""
+        added = any(event.add is not None and fnmatchcase(node.name, event.add) for event in self.scenario.node_events)
+        return node._replace(absent=True) if added else node
+
+    def _restarted(self, cell: FleetCell) -> tuple[Any, ...]:
+        """Classes that nodes become by an event, in the order of the events' kubelets."""
+        found: list[Any] = []
+        for name in dict.fromkeys(event.kubelet for event in self.scenario.node_events if event.kubelet):
+            fleet = start_fleet(
+                self.cluster,
+                self.configs(cell, kubelet=name),
+                kubelet=name,
+                alternative=cell.alternative,
+                gpus=self.gpus,
+                profile=self.scenario.profile,
+            )
+            found += fleet.classes
+        return tuple(found)
+
+    def build(self, cell: FleetCell) -> CellInputs:
+        """What the engine is called with for a cell. Raises `InputError` and `ClassStartError`."""
+        fleet = self.fleet(cell)
+        workload = self.workload(cell, fleet)
+        return CellInputs(fleet, workload, self.options(cell, fleet, workload), cell.seed)
+
+    def workload(self, cell: FleetCell, fleet: Fleet) -> Workload:
+        """The pods of a cell."""
+        capacity = Capacity(
+            sum(self.cluster.classes[node.kind].gpus for node in fleet.nodes) * 1000,
+            sum(fleet.classes[node.kind].allocatable["cpu"] for node in fleet.nodes),
+        )
+        return build_workload(
+            self.scenario,
+            self.inputs,
+            transform=self.scenario.transforms[cell.transform],
+            seed=cell.seed,
+            kubelets=Kubelets(fleet.classes[0].rules.gates, quirks_of(self.scenario.profile)),
+            capacity=capacity,
+            nodes=len(fleet.nodes),
+        )
+
+    def options(self, cell: FleetCell, fleet: Fleet, workload: Workload) -> CellOptions:
+        """How a cell is simulated. Raises `InputError`."""
+        scenario, scheduler = self.scenario, self.scenario.schedulers[cell.scheduler]
+        sample_ms, sample_share = self._samples(workload)
+        where = f"schedulers.{cell.scheduler}"
+        return CellOptions(
+            policy=scheduler.policy or _FIT[scheduler.fit],
+            balanced=scheduler.balanced,
+            curve=scheduler.curve,
+            filter=scheduler.filter,
+            nrt_delay_ms=milliseconds(scheduler.nrt_delay, f"{where}.nrtDelay"),
+            percentage=scheduler.percentage,
+            ties=scheduler.ties,
+            retry=scenario.refusals.retry,
+            tries=scenario.refusals.tries,
+            delay_ms=max(milliseconds(scenario.refusals.delay, "refusals.delay"), 1),
+            limit=scenario.refusals.limit,
+            preemption=scenario.preemption in (True, "on"),
+            events=tuple(self._events(fleet)),
+            sample_ms=sample_ms,
+            sample_share=sample_share,
+            warmup_ms=milliseconds(scenario.warmup, "warmup"),
+            metrics=scenario.metrics,
+            cpus=True,
+        )
+
+    def _samples(self, workload: Workload) -> tuple[int, int]:
+        sample = self.scenario.sample
+        if sample.every is not None:
+            return max(milliseconds(sample.every, "sample.every"), 1), 0
+        if sample.per_percent_arrived is not None:
+            return 0, max(round(sample.per_percent_arrived * 10), 1)
+        if any(length >= 0 for length in workload.length):
+            return max(span(workload) // _SAMPLES, 1), 0
+        return 0, _SHARE
+
+    def _events(self, fleet: Fleet) -> Iterator[NodeEvent]:
+        classes = len(self.cluster.classes)
+        restarts = list(dict.fromkeys(event.kubelet for event in self.scenario.node_events if event.kubelet))
+        found = []
+        for index, event in enumerate(self.scenario.node_events):
+            where = f"nodeEvents[{index}]"
+            for what in ("drain", "fail", "add", "restart"):
+                pattern = getattr(event, what)
+                if pattern is None:
+                    continue
+                nodes = [number for number, node in enumerate(fleet.nodes) if fnmatchcase(node.name, pattern)]
+                if not nodes:
+                    raise InputError(f"no node is called {pattern}", path=f"{where}.{what}")
+                at = milliseconds(event.at, f"{where}.at")
+                for kind, members in _by_class(fleet, nodes).items():
+                    new = classes * (1 + restarts.index(event.kubelet)) + kind if event.kubelet else -1
+                    found.append(NodeEvent(at, what, tuple(members), new))  # type: ignore[arg-type]  # one of the four
+        return iter(sorted(found, key=lambda event: event.at_ms))
+
+
+def _by_class(fleet: Fleet, nodes: list[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for number in nodes:
+        found.setdefault(fleet.nodes[number].kind, []).append(number)
+    return found
+
+
+def describe_scheduler(entry: SchedulerEntry) -> str:
+    """A scheduler in a few words."""
+    return f"{entry.policy or entry.fit}, filter {entry.filter}, ties {entry.ties}"

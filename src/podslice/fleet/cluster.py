@@ -1,0 +1,192 @@
+"""The nodes of a scenario: which there are, of which class, and started kubelets for each class and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.validation import validate
+from podslice.core.errors import InputError, PodsliceError, StartError
+from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
+from podslice.core.fleet.shapes import NodeTaint
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.node import Node
+from podslice.core.values.quantity import Quantity
+from podslice.fleet.columns import Column
+from podslice.fleet.inputs import Inputs
+from podslice.fleet.machines import Assumptions, NodeClass, shaped_class, spread_devices, written_class
+from podslice.fleet.pods import columns_of
+from podslice.fleet.scenario import FleetScenario, NodesEntry, Replicas
+from podslice.fleet.strict import quantity
+from podslice.fleet.trace import TraceNode, open_trace
+from podslice.k8s.kubeletconfig import API_VERSION, KIND, config_from_dict, load_config_data
+
+_MOST_NODES = 1_000_000
+
+
+class NamedNodes(NamedTuple):
+    """The nodes of a scenario before any kubelet starts: classes, and the nodes with the position of their class."""
+
+    classes: tuple[NodeClass, ...]
+    nodes: tuple[FleetNode, ...]
+
+
+class ClassStartError(PodsliceError):
+    """A kubelet of a configuration does not start on a class of nodes."""
+
+    def __init__(self, kubelet: str, name: str, problem: str, remedy: str = "") -> None:
+        advice = f" ({remedy})" if remedy else ""
+        super().__init__(f"kubelet {kubelet} does not start on nodes of class {name}: {problem}{advice}")
+        self.kubelet = kubelet
+
+
+def read_cluster(scenario: FleetScenario, inputs: Inputs) -> NamedNodes:
+    """The nodes of a scenario in their order. Raises `InputError`."""
+    numbers: dict[str, int] = {}
+    classes: list[NodeClass] = []
+    nodes: list[FleetNode] = []
+    written = {name: written_class(name, entry, inputs) for name, entry in scenario.machines.items()}
+    names: set[str] = set()
+    for index, entry in enumerate(scenario.nodes):
+        where = f"nodes[{index}]"
+        for name, found in _entries(entry, written, inputs, where, len(nodes)):
+            if name in names:
+                raise InputError(f"two nodes are called {name}", path=where, remedy="give other names")
+            names.add(name)
+            if found.name not in numbers:
+                numbers[found.name] = len(classes)
+                classes.append(found)
+            taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in entry.taints)
+            nodes.append(FleetNode(name, numbers[found.name], entry.labels, taints))
+        if len(nodes) > _MOST_NODES:
+            raise InputError(f"makes more than {_MOST_NODES} nodes", path=where)
+    return NamedNodes(tuple(classes), tuple(nodes))
+
+
+def _entries(
+    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str, before: int
+) -> Iterator[tuple[str, NodeClass]]:
+    """Names and classes of the nodes of one entry."""
+    if entry.count:
+        for number in range(entry.count):
+            try:
+                name = entry.name.format(i=number, **{"class": entry.of})
+            except (KeyError, IndexError, ValueError):
+                raise InputError(f"{entry.name!r} is no pattern", path=f"{where}.name",
+                                 remedy='write "{class}-{i:04}"') from None  # fmt: skip
+            yield name, written[entry.of]
+        return
+    rows = read_nodes(inputs.path(entry.csv, where=f"{where}.csv"), columns_of(entry.columns, where))
+    if entry.of != "by-shape":
+        yield from ((node.name, written[entry.of]) for node in rows)
+        return
+    table = Assumptions(inputs.path(entry.classes, where=f"{where}.classes"))
+    memory = None if entry.memory is None else quantity(entry.memory, f"{where}.memory").value()
+    known: dict[tuple[object, ...], NodeClass] = {}
+    for node in rows:
+        key = (node.cpu, node.memory, node.gpus, node.model)
+        if key not in known:
+            known[key] = shaped_class(node, table, memory)
+        yield node.name, known[key]
+
+
+@cache
+def read_nodes(path: Path, columns: tuple[tuple[str, Column], ...]) -> tuple[TraceNode, ...]:
+    """All nodes of a trace, read once a process. Raises `InputError`."""
+    with open_trace(path, dict(columns), rows="nodes") as opened:
+        return tuple(opened.nodes())
+
+
+class GPUs(NamedTuple):
+    """How GPUs are offered to pods: under which name, each as how many devices."""
+
+    resource: str
+    replicas: int
+
+
+def gpus_of(scenario: FleetScenario) -> GPUs:
+    """What the readings of a scenario say; they must agree. Raises `InputError`."""
+    readings = [entry.reading for entry in scenario.workload]
+    readings += [one.reading for one in scenario.transforms.values() if one.reading is not None]
+    found = {
+        GPUs(one.gpu_resource, one.gpu_share.replicas if isinstance(one.gpu_share, Replicas) else 1) for one in readings
+    }
+    if len(found) > 1:
+        raise InputError("readings offer GPUs in different ways", path="workload", remedy="use one gpuShare")
+    return found.pop() if found else GPUs("nvidia.com/gpu", 1)
+
+
+def kubelet_config(
+    scenario: FleetScenario, inputs: Inputs, name: str, found: NodeClass, extra: Mapping[str, Any] | None = None
+) -> KubeletConfig:
+    """The configuration of a kubelet of the scenario on nodes of a class. Raises `InputError`."""
+    entry = scenario.kubelets[name]
+    where = f"kubelets.{name}"
+    data: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, **found.fields}
+    if entry.file:
+        data |= load_config_data(str(inputs.path(entry.file, where=f"{where}.file")))
+    data |= entry.fields
+    for pattern, fields in entry.by_class.items():
+        if fnmatchcase(found.name, pattern):
+            data |= fields
+    try:
+        loaded = config_from_dict({**data, **(extra or {})})
+    except InputError as error:
+        raise error.at(path=where) from None
+    for ignored in loaded.unknown_fields:
+        raise InputError(f"unknown field {ignored.name}", path=f"{where}.set",
+                         remedy=f"did you mean {ignored.close}?" if ignored.close else "")  # fmt: skip
+    return loaded.config
+
+
+def start_fleet(
+    cluster: NamedNodes,
+    configs: Mapping[int, KubeletConfig],
+    *,
+    kubelet: str,
+    alternative: str,
+    gpus: GPUs,
+    profile: str,
+) -> Fleet:
+    """The nodes with a started kubelet for each class; `configs` by class. Raises `ClassStartError`."""
+    classes = tuple(
+        _started(found, configs[number], kubelet=kubelet, alternative=alternative, gpus=gpus, profile=profile)
+        for number, found in enumerate(cluster.classes)
+    )
+    return Fleet(classes, cluster.nodes)
+
+
+def _started(
+    found: NodeClass, config: KubeletConfig, *, kubelet: str, alternative: str, gpus: GPUs, profile: str
+) -> FleetClass:
+    machine = found.machine(alternative)
+    devices = found.devices
+    if devices is None:
+        devices = spread_devices(machine, gpus.resource, found.gpus, gpus.replicas)
+    problems = validate(config)
+    if problems:
+        raise ClassStartError(kubelet, found.name, str(problems[0]))
+    try:
+        node = Node(machine, config, profile=profile, devices=devices or DeviceInventory())
+    except StartError as error:
+        raise ClassStartError(kubelet, found.name, error.message, error.remedy) from None
+    allocatable = found.allocatable or {
+        name: _amount(name, amount) for name, amount in node.kubelet.node_resources().allocatable.items()
+    }
+    return FleetClass(
+        name=found.name,
+        rules=node.rules,
+        state=node.state,
+        allocatable=allocatable,
+        gpus=found.gpus,
+        gpu_model=found.gpu_model,
+        source=found.source,
+    )
+
+
+def _amount(name: str, amount: Quantity) -> int:
+    return amount.milli_value() if name == "cpu" else amount.value()

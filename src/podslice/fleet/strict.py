@@ -1,0 +1,109 @@
+"""Plain data as a typed value, strictly: a field that nobody knows is an error that names the nearest known one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from podslice.core.errors import InputError
+from podslice.core.values.decoding import decoding_problem
+from podslice.core.values.duration import DurationError, parse_duration
+from podslice.core.values.quantity import Quantity, QuantityError
+
+T = TypeVar("T")
+Number = str | int | float
+"""An amount or a time as people write it: 2, 0.5, 500m, 16Gi, 6h."""
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|([^.\[\]]+)")
+
+
+def convert(data: Any, kind: type[T], *, source: str) -> T:
+    """The value of this type. Raises `InputError` with the path of the field."""
+    try:
+        return msgspec.convert(plain(data), kind)
+    except InputError as error:
+        raise error.at(source=source) from None
+    except msgspec.ValidationError as error:
+        found = decoding_problem(str(error))
+        remedy = found.remedy
+        if found.unknown:
+            remedy = _near(found.problem, _fields_at(inspect.type_info(kind), found.path)) or remedy
+        raise InputError(found.problem, source=source, path=found.path, remedy=remedy) from None
+
+
+def plain(data: Any) -> Any:
+    """Data of plain types; numbers of YAML remember how they were written. Raises `InputError` for a key that YAML does
+    not read as text."""
+    if isinstance(data, dict):
+        for key in data:
+            if isinstance(key, bool):
+                raise InputError(f"a key is read as {str(key).lower()}", remedy="put on, off, yes and no in quotes")
+        return {str(key): plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [plain(value) for value in data]
+    if isinstance(data, float):
+        return float(data)
+    return data
+
+
+def _near(problem: str, known: Iterable[str]) -> str:
+    name = problem.partition("`")[2].partition("`")[0]
+    names = list(known)
+    close = get_close_matches(name, names, 1)
+    return f"did you mean {close[0]}?" if close else f"one of {', '.join(names)}" if names else ""
+
+
+def _fields_at(kind: inspect.Type, path: str) -> list[str]:
+    """The fields of the object at a path of this type."""
+    kinds = [kind]
+    for step in _STEP.finditer(path):
+        kinds = [below for one in kinds for below in _below(one, step[2])]
+    return [field.encode_name for one in kinds for each in _structs(one) for field in each.fields]
+
+
+def _below(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
+    if isinstance(kind, inspect.UnionType):
+        return [below for one in kind.types for below in _below(one, name)]
+    if name is None and isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
+        return [kind.item_type]
+    if isinstance(kind, inspect.DictType):
+        return [kind.value_type]
+    if isinstance(kind, inspect.StructType):
+        return [field.type for field in kind.fields if field.encode_name == name]
+    return []
+
+
+def _structs(kind: inspect.Type) -> list[inspect.StructType]:
+    if isinstance(kind, inspect.UnionType):
+        return [found for one in kind.types for found in _structs(one)]
+    return [kind] if isinstance(kind, inspect.StructType) else []
+
+
+def milliseconds(value: Number, path: str) -> int:
+    """A time: a number of seconds, or text with units (`6h`, `1m30s`). Raises `InputError`."""
+    try:
+        found = round(float(value) * 1000) if _is_number(value) else parse_duration(str(value)) // 10**6
+    except (DurationError, OverflowError, ValueError):
+        raise InputError(f"{value!r} is no time", path=path, remedy="write 30s, 5m, 6h, or seconds") from None
+    if found < 0:
+        raise InputError(f"{value!r} is less than nothing", path=path)
+    return found
+
+
+def _is_number(value: Number) -> bool:
+    return not isinstance(value, str) or re.fullmatch(r"[0-9.]+", value) is not None
+
+
+def quantity(value: Number, path: str) -> Quantity:
+    """A quantity of Kubernetes, not negative. Raises `InputError`."""
+    try:
+        found = Quantity.parse(str(value))
+    except QuantityError:
+        raise InputError(f"{value!r} is no quantity", path=path, remedy="write 2, 500m, 16Gi") from None
+    if found.sign() < 0:
+        raise InputError(f"{value!r} is less than nothing", path=path)
+    return found

@@ -1,0 +1,362 @@
+"""Scenario files are read strictly, and become the nodes, pods and options that they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from podslice.core.errors import InputError
+from podslice.core.fleet.streams import stream
+from podslice.fleet.cells import Study
+from podslice.fleet.cluster import ClassStartError
+from podslice.fleet.pods import Capacity, inflated
+from podslice.fleet.reading import whole_cpus
+from podslice.fleet.scenario import API_VERSION, CeilAbove, Inflate, Reading, load_scenario, scenario_from_data
+from podslice.fleet.starter import KINDS, sample_nodes, sample_pods, starter_files
+from podslice.fleet.trace import TracePod
+from podslice.fleet.trace_write import write_trace
+
+GI = 1 << 30
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,96000,393216,8,G2\nn1,96000,393216,8,G2\nn2,32000,262144,0,\n"
+PODS = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+    "p0,12500,16384,1,1000,G2|T4,LS,Running,100,200,100\n"
+    "p1,3152,1024,1,460,,BE,Running,50,400,50\n"
+    "p2,32000,1024,0,0,,BE,Running,150,150,150\n"
+)
+KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nsystemReserved: {cpu: '2'}\n"
+STATIC = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "nodes.csv").write_text(NODES)
+    (tmp_path / "pods.csv").write_text(PODS)
+    (tmp_path / "kubelet.yaml").write_text(KUBELET)
+    return tmp_path
+
+
+def data(**fields: Any) -> dict[str, Any]:
+    base = {
+        "apiVersion": API_VERSION,
+        "name": "test",
+        "nodes": [{"csv": "nodes.csv"}],
+        "workload": [{"trace": "pods.csv"}],
+        "kubelets": {"static": {"file": "kubelet.yaml", "set": STATIC}},
+    }
+    return {**base, **fields}
+
+
+def study(folder: Path, **fields: Any) -> Study:
+    return Study(scenario_from_data(data(**fields), "scenario.yaml"), folder)
+
+
+def workload(**fields: Any) -> list[dict[str, Any]]:
+    return [{"trace": "pods.csv", **fields}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"sceduler": {}}, "sceduler"),
+        ({"schedulers": {"kube": {"fitt": "x"}}}, "schedulers[...]: object contains unknown field `fitt` (did you"),
+        ({"workload": workload(reading={"cpu": "ceil"})}, "workload[0].reading: object contains unknown field `cpu`"),
+        ({"apiVersion": "v1"}, "apiVersion: 'v1' is not supported (apiVersion: podslice.dev/fleet/v1)"),
+        ({"nodes": []}, "nodes: is empty"),
+        ({"nodes": [{}]}, "nodes[0]: needs exactly one of csv, count and kubernetes"),
+        ({"nodes": [{"count": 2, "class": "x"}]}, "nodes[0].class: 'x' is no class of machines (one of by-shape)"),
+        ({"workload": [{}]}, "workload[0]: needs exactly one of trace, synthetic and manifests"),
+        ({"workload": workload(inflate={})}, "workload[0].inflate: needs exactly one of to, copies and rate"),
+        ({"seeds": [1, 1]}, "seeds: names a seed twice"),
+        ({"kubelets": {"a b": {}}}, "kubelets: 'a b' is no name"),
+        ({"kubelets": {}}, "kubelets: is empty"),
+        ({"kubelets": {False: {}}}, "a key is read as false (put on, off, yes and no in quotes)"),
+        ({"schedulers": {"kube": {"percentage": 101}}}, "schedulers.kube.percentage: is no percentage"),
+        ({"nodeEvents": [{"at": 1}]}, "nodeEvents[0]: needs exactly one of drain, fail, add and restart"),
+        ({"metrics": ["speed"]}, "metrics[0]: invalid enum value 'speed'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_their_place(fields: dict[str, Any], said: str) -> None:
+    """A field that nobody knows and a value that cannot be are errors with path and remedy."""
+    with pytest.raises(InputError) as caught:
+        scenario_from_data(data(**fields), "scenario.yaml")
+    assert str(caught.value).startswith("scenario.yaml: ")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"nodes": [{"csv": "nods.csv"}]}, "nodes[0].csv: there is no nods.csv (paths are relative to"),
+        ({"workload": [{"trace": "x.csv"}]}, "workload[0].trace: there is no x.csv"),
+        ({"workload": [{"manifests": "*.yml"}]}, "workload[0].manifests: nothing fits *.yml"),
+        ({"kubelets": {"a": {"set": {"cpuManagerPolic": "x"}}}}, "kubelets.a.set: unknown field cpuManagerPolic"),
+        ({"machines": {"m": {"from": "pack:2 core:2 pu:2 pu:2"}}}, "machines.m.from"),
+        ({"nodes": [{"csv": "pods.csv"}]}, "is a list of pods, not of nodes"),
+        ({"machines": {"m": {"from": "assumptions/openb.yaml#97"}}}, "has no machine of 97 CPUs"),
+    ],
+)
+def test_what_a_scenario_names_must_be_there(folder: Path, fields: dict[str, Any], said: str) -> None:
+    """Files, machines and fields of configurations are looked at before anything is simulated."""
+    with pytest.raises(InputError) as caught:
+        study(folder, **fields)
+    assert said in str(caught.value)
+
+
+def test_nodes_of_a_trace_get_assumed_machines(folder: Path) -> None:
+    """Nodes of one shape are one class; its machine and the reason are in the table, GPUs spread over NUMA nodes."""
+    cluster = study(folder).cluster
+    assert [(one.name, one.source) for one in cluster.classes] == [
+        ("96c-384Gi-8xG2", "assumed"),
+        ("32c-256Gi", "assumed"),
+    ]
+    assert "two 24-core Xeons" in cluster.classes[0].assumed
+    machine = cluster.classes[0].machine("as-written")
+    assert [(len(node.cores), node.memory) for node in machine.nodes] == [(24, 192 * GI), (24, 192 * GI)]
+    fleet = study(folder).fleet(study(folder).cells[0])
+    assert fleet.classes[0].allocatable["nvidia.com/gpu"] == 8
+    assert fleet.classes[0].allocatable["cpu"] == 94_000
+    assert [node.kind for node in fleet.nodes] == [0, 0, 1]
+
+
+def test_alternatives_change_the_machine(folder: Path) -> None:
+    """A sensitivity run gives the classes that have it another machine, and no other class."""
+    made = study(folder, alternatives=["as-written", "two-small-sockets"])
+    assert [cell.alternative for cell in made.cells] == ["as-written", "two-small-sockets"]
+    sockets = [[one.rules.machine.socket_count for one in made.fleet(cell).classes] for cell in made.cells]
+    assert sockets == [[2, 1], [2, 2]]
+
+
+def test_a_kubelet_that_does_not_start_is_named(folder: Path) -> None:
+    """The configuration, the class of nodes and the kubelet's own words are in the error."""
+    made = study(folder, kubelets={"bare": {"set": {"cpuManagerPolicy": "static"}}})
+    with pytest.raises(ClassStartError, match="kubelet bare does not start on nodes of class 96c-384Gi-8xG2: "):
+        made.fleet(made.cells[0])
+
+
+def test_configurations_by_class(folder: Path) -> None:
+    """Fields for the classes that a pattern fits come on top of the others."""
+    kubelets = {"mixed": {"file": "kubelet.yaml", "set": STATIC, "byClass": {"32c*": {"cpuManagerPolicy": "none"}}}}
+    made = study(folder, kubelets=kubelets)
+    configs = made.configs(made.cells[0])
+    assert [config.cpu_manager_policy for config in configs.values()] == ["static", "none"]
+
+
+def test_a_search_tries_every_configuration(folder: Path) -> None:
+    """`recommend` is a cell for every variant that `whatif --recommend` tries, each under a key of its own."""
+    kubelets = {"search": {"file": "kubelet.yaml", "set": STATIC, "recommend": True}}
+    made = study(folder, kubelets=kubelets)
+    assert len(made.cells) == len({cell.key for cell in made.cells}) > 30
+    policies = {made.configs(cell)[0].topology_manager_policy for cell in made.cells}
+    assert policies == {"none", "best-effort", "restricted", "single-numa-node"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "cpu", "wanted"),
+    [("as-is", 3152, 3152), ("ceil", 3152, 4000), ("ceil", 3000, 3000), ("round", 3152, 3000), ("round", 400, 400),
+     (CeilAbove(ceil_above="1"), 900, 900), (CeilAbove(ceil_above="1"), 1100, 2000)],
+)  # fmt: skip
+def test_whole_cpus(rule: Any, cpu: int, wanted: int) -> None:
+    """Requests are rounded as the reading says; nothing is rounded to none."""
+    assert whole_cpus(cpu, Reading(cpus=rule)) == wanted
+
+
+def test_readings_make_pods(folder: Path) -> None:
+    """Guaranteed pods have limits; whole GPUs are devices, shares are booked by the scheduler only."""
+    made = study(folder, workload=workload(reading={"cpus": "ceil"}))
+    inputs = made.build(made.cells[0])
+    shapes = inputs.workload.shapes
+    assert [shape.name for shape in shapes] == [
+        "4 CPUs, 1 GiB, 0.46 of 1 GPU",
+        "13 CPUs, 16 GiB, 1 GPU of G2|T4",
+        "32 CPUs, 1 GiB",
+    ]
+    share, whole, _ = shapes
+    assert (share.gpus, share.gpu_milli, "nvidia.com/gpu" in share.requests.asked) == (1, 460, False)
+    assert whole.requests.asked["nvidia.com/gpu"] == 1
+    assert whole.gpu_models == ("G2", "T4")
+    limits = whole.pod.spec.containers[0].resources.limits
+    assert limits is not None
+    assert str(limits["cpu"]) == "13"
+
+
+@pytest.mark.parametrize(
+    ("share", "asked"), [("ignore", [0, 1]), ("whole", [1, 1]), ({"replicas": 4}, [2, 4])]
+)  # fmt: skip
+def test_shares_of_gpus(folder: Path, share: Any, asked: list[int]) -> None:
+    """A kubelet sees no shares, whole GPUs, or so many replicas of each."""
+    made = study(folder, workload=workload(reading={"gpuShare": share}))
+    inputs = made.build(made.cells[0])
+    assert [shape.requests.asked.get("nvidia.com/gpu", 0) for shape in inputs.workload.shapes[:2]] == asked
+    replicas = share["replicas"] if isinstance(share, dict) else 1
+    assert inputs.fleet.classes[0].allocatable["nvidia.com/gpu"] == 8 * replicas
+
+
+def test_qos_by_column(folder: Path) -> None:
+    """A map says what the owner's classes mean; a class that it leaves out is an error."""
+    reading = {"qos": "by-column", "qosMap": {"LS": "guaranteed", "BE": "burstable"}}
+    made = study(folder, workload=workload(reading=reading))
+    limits = [shape.pod.spec.containers[0].resources.limits for shape in made.build(made.cells[0]).workload.shapes]
+    assert [bool(one and "cpu" in one) for one in limits] == [False, True, False]
+    partial = study(folder, workload=workload(reading={"qos": "by-column", "qosMap": {"LS": "guaranteed"}}))
+    with pytest.raises(InputError, match="QoS 'BE' of p1 has no meaning"):
+        partial.build(partial.cells[0])
+
+
+def test_times_of_the_trace(folder: Path) -> None:
+    """Pods come in order of arrival from the first one on, scaled; ends give lengths."""
+    made = study(folder, workload=workload(departures="trace", reading={"time": {"scale": 0.5}}))
+    work = made.build(made.cells[0]).workload
+    assert list(work.arrival) == [0, 25_000, 50_000]
+    assert list(work.length) == [175_000, 50_000, 0]
+
+
+def test_windows_of_a_trace(folder: Path) -> None:
+    """Only pods that arrive in the window come, counted from the trace's beginning."""
+    made = study(folder, workload=workload(reading={"time": {"start": "40s", "until": "60s"}}))
+    assert list(made.build(made.cells[0]).workload.arrival) == [10_000]
+
+
+def test_orders_depend_on_the_seed_alone(folder: Path) -> None:
+    """A shuffled list is another one for another seed, and the same for every configuration."""
+    rows = "".join(f"q{n},{1000 + n},1024,0,0,,LS,Running,{n},{n},{n}\n" for n in range(40))
+    (folder / "pods.csv").write_text(PODS + rows)
+    kubelets = {"a": {}, "b": {"set": {"maxPods": 20}}}
+    made = study(folder, seeds=[1, 2], kubelets=kubelets, workload=workload(order="shuffle"))
+    orders = [
+        tuple(work.shapes[number].name for number in work.shape)
+        for work in (made.build(cell).workload for cell in made.cells)
+    ]
+    assert orders[0] == orders[2] != orders[1] == orders[3]
+
+
+def test_inflation_stops_before_the_load_it_is_for() -> None:
+    """Pods are drawn until the next one would exceed the load; a list above it loses pods."""
+    rows = [TracePod(f"p{n}", 1000, GI, 1, 500) for n in range(10)]
+    more, _ = inflated(rows, [], Inflate(to=1.5), Capacity(8000, 0), stream(1, "inflate"))
+    assert (len(more), more[:10]) == (24, rows)
+    fewer, _ = inflated(rows, [], Inflate(to=0.25), Capacity(8000, 0), stream(1, "inflate"))
+    assert len(fewer) == 4
+    fresh, _ = inflated(rows, [], Inflate(to=0.25, keep=False), Capacity(8000, 0), stream(1, "inflate"))
+    assert len(fresh) == 4
+
+
+def test_copies_and_rates_keep_the_times() -> None:
+    """Copies come at the same moments; a rate is so many times as many arrivals in the same time."""
+    rows = [TracePod(f"p{n}", 1000, GI) for n in range(100)]
+    arrivals = list(range(100))
+    _, twice = inflated(rows, arrivals, Inflate(copies=2), Capacity(0, 0), stream(1, "inflate"))
+    assert twice == sorted(arrivals * 2)
+    more, at = inflated(rows, arrivals, Inflate(rate=1.5), Capacity(0, 0), stream(1, "inflate"))
+    assert len(more) == len(at)
+    assert 130 < len(more) < 170
+
+
+def test_synthetic_pods(folder: Path) -> None:
+    """Made-up pods have the shapes of a trace, or their own, at random moments and with random lengths."""
+    made = study(
+        folder,
+        workload=[
+            {"synthetic": {"shapes": {"from": "pods.csv"}, "arrivals": {"poisson": "2/s"}, "pods": 200}},
+            {
+                "synthetic": {
+                    "shapes": [{"cpu": 2, "weight": 3}, {"cpu": "500m"}],
+                    "arrivals": {"every": "1s"},
+                    "lifetime": {"lognormal": [3.2, 1.1]},
+                    "pods": 100,
+                }
+            },
+        ],
+    )
+    work = made.build(made.cells[0]).workload
+    assert len(work) == 300
+    assert list(work.arrival) == sorted(work.arrival)
+    lengths = [length for length in work.length if length >= 0]
+    assert len(lengths) == 100
+    assert 10_000 < sorted(lengths)[50] < 60_000
+    assert 50_000 < max(work.arrival) < 200_000
+    counts = {work.shapes[number].name for number in work.shape}
+    assert {"2 CPUs, 1 GiB", "500m CPU, 1 GiB", "32 CPUs, 1 GiB"} <= counts
+
+
+def test_manifests_are_expanded(folder: Path) -> None:
+    """Replicas become pods of their owner's kind; a DaemonSet is on every node before anything else."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    objects = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {**spec, "replicas": 3}},
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "ds"}, "spec": spec},
+    ]
+    (folder / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    made = study(folder, workload=[{"manifests": "all.yaml"}])
+    work = made.build(made.cells[0]).workload
+    assert [work.shapes[number].owner for number in work.shape][:4] == ["daemonset"] * 3 + ["deployment"]
+    assert list(work.node)[:4] == [0, 1, 2, -1]
+    assert len(work) == 6
+
+
+def test_transforms_write_sidecars_in_four_ways(folder: Path) -> None:
+    """The same pods with sidecars: requests only, fractions, whole CPUs, or a pod-level budget in whole CPUs."""
+    sidecars = {"count": 2, "cpu": "200m", "memory": "256Mi"}
+    ways = ("burstable", "fractional", "padded", "pod-level")
+    made = study(
+        folder,
+        workload=workload(reading={"cpus": "ceil"}),
+        transforms={way: {"sidecars": {**sidecars, "as": way}} for way in ways},
+    )
+    asked = {}
+    for cell in made.cells:
+        work = made.build(cell).workload
+        asked[cell.transform] = next(one for one in work.shapes if one.name.startswith("32 CPUs")).requests.asked["cpu"]
+    assert asked == {"burstable": 32_400, "fractional": 32_400, "padded": 34_000, "pod-level": 33_000}
+
+
+def test_events_name_nodes_by_pattern(folder: Path) -> None:
+    """A pattern finds its nodes; a node that an event adds is absent before; an unknown one is an error."""
+    events = [{"at": "1h", "fail": "n0"}, {"at": 60, "add": "n2"}]
+    made = study(folder, nodeEvents=events)
+    inputs = made.build(made.cells[0])
+    assert [(event.at_ms, event.what, event.nodes) for event in inputs.options.events] == [
+        (60_000, "add", (2,)),
+        (3_600_000, "fail", (0,)),
+    ]
+    assert [node.absent for node in inputs.fleet.nodes] == [False, False, True]
+    unknown = study(folder, nodeEvents=[{"at": 1, "drain": "x*"}])
+    with pytest.raises(InputError, match="no node is called x"):
+        unknown.build(unknown.cells[0])
+
+
+def test_restarts_with_another_kubelet_have_classes_of_their_own(folder: Path) -> None:
+    """A node that restarts with another configuration becomes a node of the same machine under it."""
+    kubelets = {"static": {"file": "kubelet.yaml", "set": STATIC}, "none": {"file": "kubelet.yaml"}}
+    made = study(folder, kubelets=kubelets, nodeEvents=[{"at": 1, "restart": "n2", "kubelet": "none"}])
+    inputs = made.build(made.cells[0])
+    (event,) = inputs.options.events
+    assert (inputs.fleet.classes[event.kind].name, len(inputs.fleet.classes)) == ("32c-256Gi", 4)
+    assert inputs.fleet.classes[event.kind].rules.config.cpu_manager_policy == "none"
+
+
+def test_the_id_is_of_the_scenario_and_its_files(folder: Path) -> None:
+    """Another field or another byte of any file is another id; the folder is not part of it."""
+    first = study(folder).id
+    assert study(folder).id == first
+    assert study(folder, seeds=[2]).id != first
+    (folder / "kubelet.yaml").write_text(KUBELET.replace("'2'", "'3'"))
+    assert study(folder).id != first
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_starters_can_be_built(tmp_path: Path, kind: str) -> None:
+    """Every starter is a scenario whose first cell can be built as it is."""
+    for name, text in starter_files(kind):
+        (tmp_path / name).write_text(text)
+    write_trace(tmp_path / "nodes.csv", sample_nodes(), nodes=True)
+    write_trace(tmp_path / "pods.csv", sample_pods(), nodes=False)
+    made = Study(load_scenario(tmp_path / "scenario.yaml"), tmp_path)
+    inputs = made.build(made.cells[0])
+    assert len(inputs.workload) > 100
+    assert inputs.seed == 1
