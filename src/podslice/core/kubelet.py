@@ -191,6 +191,7 @@ class Kubelet:
     def start(self) -> None:
         """Bring the managers up on `files`. Raises `StartError`."""
         self.manager.start(self.files)
+        self.machine = self.manager.machine
         self.manager.register_plugins()
         if not self.manager.restored:
             self.manager.remove_stale()
@@ -238,6 +239,10 @@ class Kubelet:
         self.manager, self.machine = manager, machine
         self._rules, self._resources, self._view = None, None, None
         return MachineChange(manager, before, policy).carry_out()
+
+    def replace_lost(self, policy: Hotplug) -> tuple[MachineConsequence, ...]:
+        """Look again for other CPUs for owners of lost ones, by the same rules."""
+        return MachineChange(self.manager, self.machine, policy).carry_out()
 
     def save(self) -> None:
         """Bring `files` up to date with the managers' state."""
@@ -738,6 +743,7 @@ class Kubelet:
         if was_running:
             self._device_content = old.device.content()
         self.manager.start(self.files, self.container_ids(), devices=self._device_content, running=running)
+        self.machine = self.manager.machine
         if plugins_ready:
             self.manager.register_plugins()
         self.save()

@@ -443,6 +443,12 @@ class Node:
             raise InputError("a kubelet does not look at its machine while it runs", remedy="start it again")
         return self.kubelet.change_machine(machine, self.rules.policy.hotplug or Hotplug())
 
+    def replace_lost(self) -> tuple[MachineConsequence, ...]:
+        """Owners whose CPUs went offline while nobody looked get others, by the policy's `hotplug`; after `readmit` on
+        state files. Nothing without that section."""
+        hotplug = self.rules.policy.hotplug
+        return () if hotplug is None else self.kubelet.replace_lost(hotplug)
+
     def _decision(self, pod: AdmissionPod, **fields: Any) -> Decision:
         metadata = pod.spec.metadata
         fields.setdefault("admitted", True)

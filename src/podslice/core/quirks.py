@@ -86,6 +86,9 @@ class Quirks(msgspec.Struct, frozen=True):
     memory_drift_blocks_start: bool = False
     """memory-device 1.14 (KEP-6232): a NUMA node whose memory size changed a little at a reboot keeps the kubelet from
     starting."""
+    reserved_cpus_offline: bool = False
+    """cpu-topology 2.1: one CPU of `reservedSystemCPUs` that is offline keeps the kubelet from starting; False starts
+    with the others."""
     zero_checksum_is_trusted: bool = False
     """memory-device 4.13: a state file whose checksum is 0 or missing counts as intact."""
     inexact_memory_is_refused: bool = False

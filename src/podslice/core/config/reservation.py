@@ -55,13 +55,15 @@ class Reservations(NamedTuple):
     total: Amounts
 
 
-def prepare_reservations(config: KubeletConfig, machine: Machine) -> Reservations:
-    """The reservations a kubelet works with. Raises `StartError` at the stage where a kubelet would."""
-    cpus = _reserved_cpus(config.reserved_system_cpus, machine)
+def prepare_reservations(config: KubeletConfig, machine: Machine, *, offline_is_fine: bool = False) -> Reservations:
+    """The reservations a kubelet works with; `offline_is_fine`: named CPUs may be offline, as long as one is not.
+    Raises `StartError` at the stage where a kubelet would."""
+    online = machine.cpus.bits
+    cpus = _reserved_cpus(config.reserved_system_cpus, machine, machine.offline.bits if offline_is_fine else 0)
     kube, system = dict(config.kube_reserved), dict(config.system_reserved)
     if cpus:
         kube.pop("cpu", None)
-        system["cpu"] = str(cpus.bit_count())
+        system["cpu"] = str((cpus & online).bit_count())
     kube_amounts = _parse_reserved("kubeReserved", "--kube-reserved", kube)
     system_amounts = _parse_reserved("systemReserved", "--system-reserved", system)
     capacity = node_capacity(machine)
@@ -76,7 +78,7 @@ def prepare_reservations(config: KubeletConfig, machine: Machine) -> Reservation
     return Reservations(cpus, total)
 
 
-def _reserved_cpus(text: str, machine: Machine) -> Bits:
+def _reserved_cpus(text: str, machine: Machine, may_miss: Bits) -> Bits:
     stage = "reservedSystemCPUs"
     if not text:
         return 0
@@ -88,7 +90,7 @@ def _reserved_cpus(text: str, machine: Machine) -> Bits:
         cpus = parse_bits(text)
     except CPUSetError as error:
         raise StartError(stage, _UNREADABLE_CPUS, error=str(error)) from None
-    if cpus & ~known:
+    if cpus & ~(known | may_miss) or (cpus and not cpus & known):
         raise StartError(stage, _NOT_ONLINE, cpus=text, online=format_bits(known))
     return cpus
 

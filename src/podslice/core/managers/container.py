@@ -22,6 +22,7 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.reservation import Reservations, prepare_reservations, validate_node_allocatable
 from podslice.core.errors import AdmissionError, StartError, StartKind
+from podslice.core.machine.delta import without_cpus
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, TopologyError, cpu_topology
@@ -35,6 +36,7 @@ from podslice.core.managers.memory import MemoryManager
 from podslice.core.managers.memory_rules import MemoryRules
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
+from podslice.core.managers.offline_books import books_at_start, reserved_by_number
 from podslice.core.managers.topology import TopologyManager
 from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -42,11 +44,12 @@ from podslice.core.quirks import Quirks
 from podslice.core.state.model import FiledLoans
 from podslice.core.state.tables import container_ids
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, format_bits
+from podslice.core.values.cpuset import Bits, format_bits, readable_bits, union
 from podslice.core.values.gates import FeatureGates, GateError
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
 from podslice.statefiles.formats import policy_state
+from podslice.statefiles.formats.checkpoint_cpu import load as load_cpu
 from podslice.statefiles.formats.checkpoint_devices import load as load_devices
 from podslice.statefiles.formats.restore import restore_cpu_state, validate_cpu_state
 from podslice.statefiles.go.gojson import CheckpointError
@@ -196,7 +199,11 @@ class ContainerManager:
         containers = containers or {}
         self.restored = frozenset(files)
         self.context.gates = self._gates()
-        reservations = prepare_reservations(self.config, self.machine)
+        hotplug = self.policy.hotplug
+        if hotplug is not None and hotplug.new_cpus == "ignore":
+            self.machine = without_cpus(self.machine, self.machine.cpus.bits & ~self._known_cpus(files))
+        offline_is_fine = not self.quirks.reserved_cpus_offline
+        reservations = prepare_reservations(self.config, self.machine, offline_is_fine=offline_is_fine)
         self.reservation = reservations.total
         merger = merger_on(self.machine, self.config, self.quirks)
         cpu = self._build_cpu_manager(reservations)
@@ -242,7 +249,7 @@ class ContainerManager:
         options = parse_cpu_policy_options(self.config.cpu_manager_policy_options, self.context.gates)
         check_cpu_policy_options(options, topology, self.config.topology_manager_policy)
         reserved = explicit or self._pick_reserved(topology, count, options)
-        if reserved.bit_count() != count:
+        if (reserved & topology.all_cpus).bit_count() != count:
             raise OptionError(
                 "[cpumanager] unable to reserve the required amount of CPUs "
                 f"(size of {format_bits(reserved)} did not equal {count})"
@@ -289,14 +296,17 @@ class ContainerManager:
             trust_zero=self.quirks.zero_checksum_is_trusted,
         )
         cpu.filed = None if data is None else cpu.file_content
+        if cpu.static and self.policy.hotplug is not None and data is not None:
+            self._follow_machine(cpu)
         if cpu.static:
             try:
                 valid = validate_cpu_state(
                     cpu.state,
                     cpu.topology,
-                    reserved=cpu.reserved,
-                    strict=cpu.options.strict_cpu_reservation,
+                    reserved=cpu.reserved & cpu.topology.all_cpus,
+                    strict=cpu.options.strict_cpu_reservation and not self._lends_reserved(cpu),
                     pod_level=self.pod_level,
+                    offline=cpu.state.offline,
                 )
                 if valid is not cpu.state:
                     cpu.state, cpu.filed = valid, None
@@ -308,10 +318,34 @@ class ContainerManager:
         cpu.start(cpu.state, container_ids(containers))
         files.update(self.changed_files())
 
+    def _follow_machine(self, cpu: CPUManager) -> None:
+        """The machine changed while nobody looked: the state follows it."""
+        if not self.config.reserved_system_cpus:
+            cpu.rules = cpu.rules.reserving(reserved_by_number(cpu.state, cpu.rules))
+        cpu.state = books_at_start(cpu.state, cpu.rules, self.machine.offline.bits)
+
+    def _lends_reserved(self, cpu: CPUManager) -> bool:
+        """True where all shared CPUs are offline, so that who shares has the reserved ones."""
+        return self.policy.hotplug is not None and bool(cpu.state.default) and not cpu.assignable
+
+    def _known_cpus(self, files: Mapping[str, bytes]) -> Bits:
+        """The CPUs that a state file names, and those that are reserved by name; all without one."""
+        try:
+            checkpoint = load_cpu(files[CPU_STATE_FILE], pod_level=True, containers={})
+        except (KeyError, CheckpointError):
+            return self.machine.cpus.bits
+        texts = [text for named in (checkpoint.entries or {}).values() for text in (named or {}).values()]
+        named = union(map(readable_bits, (checkpoint.default_cpuset, self.config.reserved_system_cpus, *texts)))
+        return named | union((checkpoint.pod_entries or {}).values()) or self.machine.cpus.bits
+
     def _start_memory_manager(
         self, memory: MemoryManager, files: MutableMapping[str, bytes], containers: Mapping[str, tuple[str, str]]
     ) -> None:
-        memory.start(files.get(MEMORY_STATE_FILE), containers, f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}")
+        path = f"{STATE_DIRECTORY}/{MEMORY_STATE_FILE}"
+        hotplug = self.policy.hotplug
+        memory.start(
+            files.get(MEMORY_STATE_FILE), containers, path, tracks=hotplug is not None and hotplug.memory == "track"
+        )
         files.update(_changed(MEMORY_STATE_FILE, memory))
 
     def register_plugins(self) -> None:

@@ -30,6 +30,11 @@ class CPURules(msgspec.Struct, frozen=True):
     resizer: ResizePicker | None
     core_size: int = 1
 
+    def reserving(self, reserved: Bits) -> CPURules:
+        """The same rules with other CPUs kept for the system."""
+        physical = whole_objects(self.topology.cores, reserved)
+        return msgspec.structs.replace(self, reserved=reserved, reserved_physical=physical)
+
     @classmethod
     def of(
         cls,

@@ -26,10 +26,10 @@ from podslice.core.managers.container import ContainerManager, merger_on
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
 from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.managers.lost_cpus import LostCPUs
-from podslice.core.managers.memory_rebooked import rebooked
 from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.offline_books import books_on
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.state.model import CPUState, OwnCPUs, assignable
+from podslice.core.state.model import CPUState, OwnCPUs
 from podslice.core.values.cpuset import Bits, CPUSet, format_bits
 
 _NO_TOPOLOGY = StartKind("no-topology", "{error}")
@@ -116,7 +116,7 @@ class MachineChange:
         if not manager.memory.static:
             return
         old = manager.memory.state
-        manager.memory.state = rebooked(manager.memory.rules, old)
+        manager.memory.follow_machine()
         for node, (was, now) in sorted(delta.memory.items()):
             yield MachineConsequence("memory-changed", f"NUMA node {node} has {now} bytes of memory, {was} before")
         for node, short in sorted(manager.memory.state.short.items()):
@@ -190,17 +190,3 @@ class MachineChange:
         if own.borrowed:
             return "shares-in-pod", f"those of its pod, {format_bits(left)}: it has none of its own left"
         return "drain" if self._policy.lost_cpus == "drain" else "degraded", format_bits(left)
-
-
-def books_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
-    """The state on the machine of these rules, where it was on one with the CPUs `before`. CPUs that come belong to
-    whom they are assigned to, else to DEFAULT; where nothing else is left, DEFAULT is what is reserved."""
-    online = rules.topology.all_cpus
-    offline = (state.offline | before) & ~online
-    named = state.assigned()
-    for bubble in state.bubbles.values():
-        named |= bubble
-    default = (state.default & online) | (online & ~before & ~named)
-    if rules.options.strict_cpu_reservation:
-        default = assignable(default, rules.reserved) or rules.reserved & online
-    return replace(state, default=default, offline=offline)

@@ -28,7 +28,7 @@ from podslice.core.managers.context import (
     assignment_series,
 )
 from podslice.core.managers.memory_held import held_blocks_as_hints, held_by_pod
-from podslice.core.managers.memory_rebooked import rebooked
+from podslice.core.managers.memory_rebooked import fits, rebooked
 from podslice.core.managers.memory_rules import MemoryRules, restored
 from podslice.core.managers.memory_state import Blocks, MemoryState
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -72,9 +72,12 @@ class MemoryManager:
         self.filed: Content | None = self.file_content if state is None else None
         self._encoder: MemoryStateEncoder | None = None
 
-    def start(self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str) -> None:
-        """Go to work on a state file, or without one (memory-device 1.13.2, 1.14). Raises `StartError`."""
-        found = restored(self.rules, data, containers, path, self.context.quirks)
+    def start(
+        self, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str, *, tracks: bool = False
+    ) -> None:
+        """Go to work on a state file, or without one (memory-device 1.13.2, 1.14); `tracks`: on a machine with other
+        memory the books are made anew. Raises `StartError`."""
+        found = restored(self.rules, data, containers, path, self.context.quirks, tracks=tracks)
         self.state, self.rules = found.state, found.rules
         self.filed = self.file_content if found.as_filed else None
 
@@ -481,7 +484,13 @@ class MemoryManager:
     def _look_again(self) -> None:
         """Where pods hold more than there is, what one of them gives back is another's."""
         if self.state.short:
-            self.state = rebooked(self.rules, self.state)
+            self.follow_machine()
+
+    def follow_machine(self) -> None:
+        """The books are those of the machine, whatever it was before."""
+        rules = self.rules
+        if not fits(rules.machine, rules.reserved, self.state):
+            self.state = rebooked(rules.machine, rules.reserved, self.state, pod_level=rules.pod_level)
 
     def put_back(self, uid: str, had: PodMemory) -> None:
         """A pod has what it had once, as `MemoryState.put_back`."""

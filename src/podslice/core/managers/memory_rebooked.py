@@ -6,30 +6,33 @@ there until pods have left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
 from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.memory_accounts import charge, default_machine_state, settle
-from podslice.core.managers.memory_rules import MemoryRules
+from podslice.core.machine.model import Machine
 from podslice.core.managers.memory_state import MemoryState
 from podslice.core.values.cpuset import bits_of
 from podslice.core.values.golang import U64
 
 
-def rebooked(rules: MemoryRules, state: MemoryState) -> MemoryState:
-    """The state with the books of the machine of these rules; the state itself where its tables are those already and
-    nothing is short."""
-    empty = {node: _possible(books) for node, books in default_machine_state(rules.machine, rules.reserved).items()}
-    if not state.short and _sizes(empty) == _sizes(state.machine_state):
-        return state
-    machine = dict(empty)
-    for block in _held(state, pod_level=rules.pod_level):
-        nodes = [node for node in block.numa_affinity or () if node in machine]
-        charge(machine, bits_of(nodes), block.type, block.size)
+def rebooked(
+    host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState, *, pod_level: bool
+) -> MemoryState:
+    """The state with the books of this machine, of which bytes are reserved by NUMA node and resource."""
+    machine = {node: _possible(books) for node, books in default_machine_state(host, reserved).items()}
+    for block in _held(state, pod_level=pod_level):
+        charge(machine, bits_of(block.numa_affinity or ()), block.type, block.size)
     settle(machine)
-    return replace(state, machine_state=machine, short=_short(machine, state, pod_level=rules.pod_level))
+    return replace(state, machine_state=machine, short=_short(machine, state, pod_level=pod_level))
+
+
+def fits(host: Machine, reserved: Mapping[int, Mapping[str, int]], state: MemoryState) -> bool:
+    """True where the books are of this machine already, and nothing is short."""
+    machine = {node: _possible(books) for node, books in default_machine_state(host, reserved).items()}
+    return not state.short and _sizes(machine) == _sizes(state.machine_state)
 
 
 def _possible(books: NUMANodeState) -> NUMANodeState:

@@ -15,6 +15,7 @@ from podslice.core.errors import StartError, StartKind
 from podslice.core.hints.memory import sums_wrap
 from podslice.core.machine.memory_accounts import default_machine_state, settle
 from podslice.core.machine.model import Machine
+from podslice.core.managers.memory_rebooked import rebooked
 from podslice.core.managers.memory_reuse import Reuse, reuse
 from podslice.core.managers.memory_state import MemoryState
 from podslice.core.quirks import Quirks
@@ -90,10 +91,16 @@ class Restored(NamedTuple):
 
 
 def restored(
-    rules: MemoryRules, data: bytes | None, containers: Mapping[str, tuple[str, str]], path: str, quirks: Quirks
+    rules: MemoryRules,
+    data: bytes | None,
+    containers: Mapping[str, tuple[str, str]],
+    path: str,
+    quirks: Quirks,
+    *,
+    tracks: bool = False,
 ) -> Restored:
-    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14).
-    Raises `StartError`."""
+    """Restore or create the state, and check it against the machine (memory-device 1.13.2, 1.14); where it `tracks`
+    and the machine has other memory, it is booked anew. Raises `StartError`."""
     checkpoint = MemoryCheckpoint(policy_name=rules.policy)
     if data is not None:
         checkpoint = restore_memory_state(
@@ -104,6 +111,8 @@ def restored(
             trust_zero=quirks.zero_checksum_is_trusted,
         )
     before = dict(checkpoint.machine_state or {})
+    if rules.static and tracks and before:
+        return _tracked(rules, checkpoint, containers)
     if rules.static:
         validate_memory_state(
             checkpoint,
@@ -121,3 +130,12 @@ def restored(
         for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
             state, as_filed = state.unassign_pod(uid), False
     return Restored(state, msgspec.structs.replace(rules, sums_wrap=sums_wrap(state.machine_state)), as_filed)
+
+
+def _tracked(rules: MemoryRules, checkpoint: MemoryCheckpoint, containers: Mapping[str, tuple[str, str]]) -> Restored:
+    state = MemoryState.of(checkpoint, container_ids(containers))
+    for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
+        state = state.unassign_pod(uid)
+    now = rebooked(rules.machine, rules.reserved, state, pod_level=rules.pod_level)
+    wraps = sums_wrap(now.machine_state)
+    return Restored(now, msgspec.structs.replace(rules, sums_wrap=wraps), now.machine_state == checkpoint.machine_state)

@@ -83,9 +83,10 @@ def _parse_assignment(pod: str, container: str, text: str) -> Bits:
 
 
 def validate_cpu_state(
-    state: CPUState, topology: CPUTopology, *, reserved: Bits, strict: bool, pod_level: bool
+    state: CPUState, topology: CPUTopology, *, reserved: Bits, strict: bool, pod_level: bool, offline: Bits = 0
 ) -> CPUState:
-    """A restored state, checked against the machine; an empty default set is initialised (cpu-topology 8.6).
+    """A restored state, checked against the machine; an empty default set is initialised (cpu-topology 8.6). It may
+    name CPUs that are `offline`.
 
     Raises `StartError`.
     """
@@ -113,7 +114,7 @@ def validate_cpu_state(
     if pod_level:
         for cpus in state.bubbles.values():
             union |= cpus
-    if union != everything:
+    if union & ~offline != everything:
         raise _invalid(f"current set of available CPUs {_q(everything)} doesn't match with CPUs in state {_q(union)}")
     return state
 
