@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from podslice.advise.defrag.plan import ContainerMove, Move, Plan
     from podslice.advise.defrag.restarts import RestartPlan, RestartStep
     from podslice.advise.explain.candidates import Candidate, Cell
-    from podslice.advise.explain.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
+    from podslice.advise.explain.changes import ChangeMachine, ChangePolicy, EditPod, EmptyNode, Reconfigure, Remove
     from podslice.advise.explain.explain import Explanation
     from podslice.advise.explain.fix import Edit, Fix
     from podslice.advise.explain.picks import Unit
+    from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation, explain_resize
     from podslice.advise.explain.trace import (
         Answer,
         ContainerFacts,
@@ -132,6 +133,7 @@ __all__ = [
     "Cell",
     "Cgroup",
     "ChangeMachine",
+    "ChangePolicy",
     "Container",
     "ContainerDecision",
     "ContainerEffects",
@@ -220,7 +222,9 @@ __all__ = [
     "Requested",
     "ResizeCondition",
     "ResizeDecision",
+    "ResizeExplanation",
     "ResizePolicy",
+    "ResizedContainer",
     "ResourceRequirements",
     "RestartPlan",
     "RestartStep",
@@ -248,6 +252,7 @@ __all__ = [
     "discover_host",
     "explain",
     "explain_all",
+    "explain_resize",
     "gallery_names",
     "holding_of",
     "inspect",
@@ -284,6 +289,10 @@ _ON_USE = {
     "Candidate": "podslice.advise.explain.candidates",
     "Cell": "podslice.advise.explain.candidates",
     "Cgroup": "podslice.advise.inspect.page",
+    "ChangePolicy": "podslice.advise.explain.changes",
+    "ResizeExplanation": "podslice.advise.explain.resize",
+    "ResizedContainer": "podslice.advise.explain.resize",
+    "explain_resize": "podslice.advise.explain.resize",
     "ChangeMachine": "podslice.advise.explain.changes",
     "Container": "podslice.core.pod.spec",
     "ContainerDecision": "podslice.core.decision",

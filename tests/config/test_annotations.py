@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice import KubeletConfig, Node, Pod
+from podslice import KubeletConfig, Node, Pod, explain
 from podslice.core.config.annotations import (
     LARGEST,
     MOVABLE,
@@ -212,3 +212,13 @@ def test_a_running_pod_stays() -> None:
     assert again.readmit([running]) == []
     assert held(again) == "2-5"
     assert all(one.refusal is None for one in restart(again.rules, again.state).pods)
+
+
+def test_explained() -> None:
+    """The explanation names the annotation, and that leaving it out is what helps; nothing else is offered."""
+    told = explain(node(), annotated("4", f"{RESIZE}: soon", f"{MOVABLE}: maybe"))
+    assert told.trace.code == "invalid-annotation"
+    assert f'annotation "{RESIZE}"' in " ".join(told.story)
+    assert [(fix.code, fix.text) for fix in told.fixes] == [
+        ("drop-annotation", f"Leave out the annotations {MOVABLE} and {RESIZE}")
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from podslice.cli.draw import picture_form, write_picture
-from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
 from podslice.contract.admission import AdmissionReport, NodeCPUs, Resized
@@ -35,13 +35,7 @@ from podslice.render.picture import picture_of
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a picture of the node after as well: .svg, .html or .txt.",
 )
-@click.option(
-    "--resize",
-    "resize_paths",
-    metavar="FILE",
-    multiple=True,
-    help="Then resize these pods in place, in order; may be given several times.",
-)
+@resize_option
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @only_refused_option
 @quiet_option

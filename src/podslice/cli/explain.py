@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import (
     OUTPUT,
     emit,
@@ -20,17 +21,24 @@ from podslice.cli.output import (
     write_text,
 )
 from podslice.cli.pods_option import read_pods
+from podslice.core.errors import InputError, UpstreamDefectError
+from podslice.core.node import Node
+from podslice.core.pod.spec import Pod
 from podslice.render.ansi import echo
 
 if TYPE_CHECKING:
     from podslice.advise.explain.explain import Explained, Explanation
+    from podslice.advise.explain.resize import ResizeExplanation
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
 @node_options
 @running_options
-@click.option("--fixes/--no-fixes", default=True, help="Search for changes that would admit a refused pod.")
+@resize_option
+@click.option(
+    "--fixes/--no-fixes", default=True, help="Search for changes that would admit a refused pod or grant a resize."
+)
 @click.option(
     "--out", metavar="FILE.html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well."
 )
@@ -38,60 +46,103 @@ if TYPE_CHECKING:
 @quiet_option
 @OUTPUT("table", "wide")
 def explain(
-    *, files: tuple[str, ...], fixes: bool, out: Path | None, only_refused: bool, output: str, **options: Any
+    *,
+    files: tuple[str, ...],
+    resize_paths: tuple[str, ...],
+    fixes: bool,
+    out: Path | None,
+    only_refused: bool,
+    output: str,
+    **options: Any,
 ) -> None:
     """Tell the story of every pod of FILE...: what it asks for, which NUMA nodes could give it, what decided, and for
     a refused pod the smallest changes that make it fit. Every change was tried on a copy of the node.
 
-    Admitted pods stay on the node for the pods after them. --pods and --state say what runs there before.
+    Admitted pods stay on the node for the pods after them. --pods and --state say what runs there before. Then the
+    pods of --resize are resized, one after the other: why each is granted, put off or refused, and the smallest changes
+    that let it in.
 
     \b
     Examples:
       podslice explain pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml
       podslice explain pod.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out why.html
       podslice explain pod.yaml --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
+      podslice explain db.yaml --resize db-8.yaml --policy policy.yaml --machine epyc-9654-nps4 --config kubelet.yaml
       kubectl get pods --field-selector spec.nodeName=n7 -o yaml | podslice explain new.yaml --pods - ...
 
-    Exit codes: 0 all admitted, 1 some refused, 2 bad input.
+    Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
     """
     from podslice.advise.explain.explain import explain_each
     from podslice.cli.progress import progress
-    from podslice.contract.explanation import ExplanationList, explained
+    from podslice.contract.explanation import ExplanationList, explained, explained_resize
     from podslice.render.answers import ShownExplanation, answer_page
 
-    page_name(out)
+    _check_files(files, resize_paths, out)
     node, _, warnings = start_node(**options)
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))
     pods = [one.pod for one in read.pods]
+    wishes = [one.pod for path in resize_paths for one in read_pods((path,), **options).pods]
     shown: list[Explained] = []
-    all_admitted, printer = True, _ExplanationPrinter(output)
+    all_granted, printer = True, _Printer(output)
     for one in progress(explain_each(node, pods, fixes=fixes), total=len(pods), what="pods explained"):
         admitted = one.explanation.trace.admitted
-        all_admitted = all_admitted and admitted
+        all_granted = all_granted and admitted
         if not (only_refused and admitted):
             printer.show(one.explanation)
             shown.append(one if out is not None else one._replace(before=node.view, after=node.view))
+    resized = _resizes(node, pods, wishes, fixes=fixes)
+    all_granted = all_granted and all(one.granted for one in resized)
+    resized = [one for one in resized if not (only_refused and one.granted)]
+    for told in resized:
+        printer.show(told)
     if out is not None:
         write_text(out, answer_page([ShownExplanation.of(one) for one in shown]))
     if output not in ("table", "wide"):
-        emit(ExplanationList(tuple(explained(one.explanation) for one in shown)), output)
-    sys.exit(0 if all_admitted else 1)
+        items = tuple(explained(one.explanation) for one in shown)
+        emit(ExplanationList(items, tuple(map(explained_resize, resized))), output)
+    sys.exit(0 if all_granted else 1)
 
 
-class _ExplanationPrinter:
+def _check_files(files: tuple[str, ...], resize_paths: tuple[str, ...], out: Path | None) -> None:
+    if not files and not resize_paths:
+        raise InputError("names no pod", path="FILE", remedy="podslice explain pod.yaml")
+    if resize_paths and out is not None:
+        raise InputError("shows admissions only", path="--out", remedy="leave out --resize")
+    page_name(out)
+
+
+def _resizes(node: Node, pods: list[Pod], wishes: list[Pod], *, fixes: bool) -> list[ResizeExplanation]:
+    """The resizes after the pods that the node admits."""
+    from podslice.advise.explain.resize import explain_resizes
+
+    if not wishes:
+        return []
+    copy = node.copy()
+    for pod in pods:
+        with suppress(UpstreamDefectError):
+            copy.admit(pod)
+    return [one.explanation for one in explain_resizes(copy, wishes, fixes=fixes)]
+
+
+class _Printer:
     """Prints one explanation after the other, each at once, with an empty line in between."""
 
     def __init__(self, output: str) -> None:
         self._output = output
         self._printed = False
 
-    def show(self, explanation: Explanation) -> None:
+    def show(self, explanation: Explanation | ResizeExplanation) -> None:
         """Nothing where programs read: they get one document in the end."""
-        from podslice.render.explanation import to_text
+        from podslice.advise.explain.resize import ResizeExplanation
+        from podslice.render.explanation import resize_text, to_text
 
         if self._output in ("table", "wide"):
-            text = to_text(explanation, wide=self._output == "wide", width=prose_width())
+            wide, width = self._output == "wide", prose_width()
+            if isinstance(explanation, ResizeExplanation):
+                text = resize_text(explanation, wide=wide, width=width)
+            else:
+                text = to_text(explanation, wide=wide, width=width)
             echo(f"\n{text}" if self._printed else text)
             sys.stdout.flush()
             self._printed = True

@@ -47,6 +47,13 @@ set_option = click.option(
 policy_option = click.option(
     "--policy", "policy_path", metavar="FILE", help="PodslicePolicy: what is done beyond a kubelet (docs/policy.md)."
 )
+resize_option = click.option(
+    "--resize",
+    "resize_paths",
+    metavar="FILE",
+    multiple=True,
+    help="Then resize these pods in place, in order; may be given several times.",
+)
 profile_option = click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),

@@ -6,13 +6,15 @@ import msgspec
 
 from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fix import Edit, Fix
+from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
 from podslice.advise.explain.trace import Trace
 
 
 class ShownFix(msgspec.Struct, frozen=True):
     """A change after which the pod is admitted: its class, in words, its price and the fields to edit. `pods` are the
     UIDs of the pods that it moves or removes; `drained`: the node is emptied first. `losses` are the guarantees it
-    gives up: `alignment`, `exclusive-cpus`, `full-cores`, `memory-binding`, `strict-reservation`."""
+    gives up: `alignment`, `exclusive-cpus`, `full-cores`, `memory-binding`, `promised-cpus`,
+    `strict-reservation`."""
 
     code: str
     text: str
@@ -30,10 +32,26 @@ class ExplainedPod(Trace, frozen=True, rename="camel", kw_only=True):
     fixes: tuple[ShownFix, ...]
 
 
+class ExplainedResize(msgspec.Struct, frozen=True, rename="camel"):
+    """Everything about one resize: the answer, what its containers had and have, its story in sentences, and what
+    would let one in that is not granted."""
+
+    name: str
+    namespace: str
+    uid: str
+    outcome: str
+    message: str
+    detail: str
+    containers: tuple[ResizedContainer, ...]
+    story: tuple[str, ...]
+    fixes: tuple[ShownFix, ...]
+
+
 class ExplanationList(msgspec.Struct, frozen=True):
-    """One explanation for each pod, in the order of the files."""
+    """One explanation for each pod, in the order of the files, and for each resize after them."""
 
     items: tuple[ExplainedPod, ...]
+    resizes: tuple[ExplainedResize, ...] = ()
 
 
 def explained(explanation: Explanation) -> ExplainedPod:
@@ -41,6 +59,12 @@ def explained(explanation: Explanation) -> ExplainedPod:
     fixes = tuple(map(_shown, explanation.fixes))
     facts = msgspec.structs.asdict(explanation.trace)
     return ExplainedPod(**facts, story=explanation.story, fixes=fixes)
+
+
+def explained_resize(explanation: ResizeExplanation) -> ExplainedResize:
+    """The explanation of one resize."""
+    facts = msgspec.structs.asdict(explanation)
+    return ExplainedResize(**{**facts, "fixes": tuple(map(_shown, explanation.fixes))})
 
 
 def _shown(fix: Fix) -> ShownFix:

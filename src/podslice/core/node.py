@@ -365,20 +365,8 @@ class Node:
         `since`: when the resize was asked for, in seconds of any clock; it orders those that wait. Raises `InputError`
         for a pod that is not here, or that the API server would not store.
         """
-        gates = self.rules.gates
         pod = identified(pod)
-        known = self.kubelet.active.get(pod.metadata.uid)
-        if known is None:
-            raise InputError(
-                f"pod {pod.metadata.uid!r} is not on the node", path="metadata.uid", remedy="admit it first"
-            )
-        desired = prepare_for_resize(default_pod(pod, gates), known.spec, gates)
-        errors = validate_resize(desired, known.spec, gates)
-        if errors:
-            raise InputError("; ".join(map(str, errors)))
-        generation = max(pod.metadata.generation, max(known.spec.metadata.generation, 1) + 1)
-        metadata = msgspec.structs.replace(known.spec.metadata, generation=generation)
-        attempts = self.kubelet.resize(msgspec.structs.replace(desired, metadata=metadata), since)
+        attempts = self.kubelet.resize(resize_wish(self.kubelet.active, pod, self.rules.gates), since)
         return self._resize_decisions(attempts)[pod.metadata.uid]
 
     def retry_resizes(self, trigger: RetryTrigger = "periodic_retry") -> list[ResizeDecision]:
@@ -509,6 +497,21 @@ def identified(pod: Pod) -> Pod:
         )
     uid = f"{metadata.namespace or 'default'}.{metadata.name}"
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(metadata, uid=uid))
+
+
+def resize_wish(active: Mapping[str, AdmissionPod], pod: Pod, gates: Mapping[str, bool]) -> Pod:
+    """A pod of the node as the API server stores it once somebody asked for the resources of `pod`. Raises `InputError`
+    for a pod that is not there, and with the API server's errors."""
+    known = active.get(pod.metadata.uid)
+    if known is None:
+        raise InputError(f"pod {pod.metadata.uid!r} is not on the node", path="metadata.uid", remedy="admit it first")
+    desired = prepare_for_resize(default_pod(pod, gates), known.spec, gates)
+    errors = validate_resize(desired, known.spec, gates)
+    if errors:
+        raise InputError("; ".join(map(str, errors)))
+    generation = max(pod.metadata.generation, max(known.spec.metadata.generation, 1) + 1)
+    metadata = msgspec.structs.replace(known.spec.metadata, generation=generation)
+    return msgspec.structs.replace(desired, metadata=metadata)
 
 
 def _granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:

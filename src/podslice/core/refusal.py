@@ -37,14 +37,14 @@ def explain_refusal(node: NodeView, pod: AdmissionPod, refusal: Refusal, unalign
         text = str(pool)
         return f"{text[:1].upper()}{text[1:]}; raise spec.resources or make one container share."
     if refusal.code == NOT_ALIGNED:
-        free = f"{_free_cpus(node)}.{_free_memory(node)}"
-        return f"{_asked(node, pod)} {free} {_policy_demand(node)}{_failed(unaligned)}"
+        free = f"{free_cpus(node)}.{_free_memory(node)}"
+        return f"{_asked(node, pod)} {free} {policy_demand(node)}{_failed(unaligned)}"
     if refusal.code in (SMT_FRACTION, SMT_SHORT):
         return (
             f"{_asked(node, pod)} The option full-pcpus-only gives whole cores of "
-            f"{refusal.facts['cpus_per_core']} CPUs that hold no reserved CPU. {_free_cpus(node)}."
+            f"{refusal.facts['cpus_per_core']} CPUs that hold no reserved CPU. {free_cpus(node)}."
         )
-    return f"{_asked(node, pod)} {_free_cpus(node)}.{_free_memory(node)}"
+    return f"{_asked(node, pod)} {free_cpus(node)}.{_free_memory(node)}"
 
 
 def _failed(unaligned: Iterable[str]) -> str:
@@ -61,7 +61,8 @@ def _asked(node: NodeView, pod: AdmissionPod) -> str:
     return f"The pod asks for exclusive CPUs: {', '.join(parts)}."
 
 
-def _free_cpus(node: NodeView) -> str:
+def free_cpus(node: NodeView) -> str:
+    """How many CPUs can still be given away, and on which NUMA nodes."""
     free = node.assignable
     by_node = [f"NUMA {numa}: {(free & cpus).bit_count()}" for numa, cpus in node.topology.numa_nodes.items()]
     return f"Free for exclusive use: {free.bit_count()} ({', '.join(by_node)})"
@@ -78,7 +79,8 @@ def _free_memory(node: NodeView) -> str:
     return f" Free memory: {', '.join(free)}."
 
 
-def _policy_demand(node: NodeView) -> str:
+def policy_demand(node: NodeView) -> str:
+    """What the Topology Manager's policy, one that refuses, wants of what belongs together."""
     scope = "pod" if node.config.topology_manager_scope == "pod" else "container"
     if node.single_numa_node:
         return f"single-numa-node wants everything of a {scope} on one NUMA node."

@@ -18,6 +18,7 @@ import msgspec
 from podslice.core.allocate.pod_pool import EmptyPool, used_up
 from podslice.core.config import topology_options
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import PodslicePolicy
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block, NUMANodeState
 from podslice.core.machine.model import Machine
@@ -30,7 +31,7 @@ from podslice.core.scheduling.allocatable import NodeResources
 from podslice.core.state import model
 from podslice.core.state.model import assignable
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, union
+from podslice.core.values.cpuset import Bits, bits_of, union
 from podslice.core.values.quantity import Quantity
 
 _MANAGED = "PodLevelResourceManagers"
@@ -58,14 +59,16 @@ class NodeView(msgspec.Struct, frozen=True):
     behind.
 
     Of CPUs: `reserved`, `shared` (DEFAULT, the node's shared pool), `owners` (the assignments by pod UID and container)
-    and `bubbles` (by pod UID); `offline` went offline while the node ran, and owners may have some. Of memory:
-    `memory`, the accounts of each NUMA node, `blocks` that containers hold and `pod_blocks` that pods with pod-level
-    resources hold as a whole. `devices` are those the node was made with, `device_ids` the ones that containers hold:
-    by pod UID, container, resource and NUMA node (-1: none).
+    and `bubbles` (by pod UID); `loans` and `bubble_loans` are those of them that came on top of what was promised at
+    the admission; `offline` went offline while the node ran, and owners may have some. Of memory: `memory`, the
+    accounts of each NUMA node, `blocks` that containers hold and `pod_blocks` that pods with pod-level resources hold
+    as a whole. `devices` are those the node was made with, `device_ids` the ones that containers hold: by pod UID,
+    container, resource and NUMA node (-1: none).
     """
 
     machine: Machine
     config: KubeletConfig
+    policy: PodslicePolicy
     quirks: Quirks
     gates: Mapping[str, bool]
     topology: CPUTopology
@@ -83,6 +86,8 @@ class NodeView(msgspec.Struct, frozen=True):
     owners: Mapping[str, Mapping[str, Bits]]
     bubbles: Mapping[str, Bits]
     offline: Bits
+    loans: Mapping[str, Mapping[str, tuple[int, ...]]]
+    bubble_loans: Mapping[str, Bits]
     memory: Mapping[int, NUMANodeState]
     blocks: Mapping[str, Mapping[str, tuple[Block, ...]]]
     pod_blocks: Mapping[str, tuple[Block, ...]]
@@ -174,6 +179,14 @@ class NodeView(msgspec.Struct, frozen=True):
         """The CPUs assigned to a container, None where it has no assignment."""
         return self.owners.get(uid, {}).get(container)
 
+    def loaned(self, uid: str) -> Bits:
+        """CPUs of a pod that came on top of what was promised to it and its containers."""
+        return self.bubble_loans.get(uid, 0) | bits_of(cpu for came in self.loans.get(uid, {}).values() for cpu in came)
+
+    def promised(self, uid: str, container: str) -> Bits:
+        """The CPUs of a container that were promised at its admission."""
+        return (self.assignment(uid, container) or 0) & ~bits_of(self.loans.get(uid, {}).get(container, ()))
+
     def affinity(self, uid: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool."""
         assigned = self.online(uid, container).cpus
@@ -261,6 +274,7 @@ def view_of(
     return NodeView(
         machine=manager.machine,
         config=manager.config,
+        policy=manager.policy,
         quirks=manager.quirks,
         gates=manager.context.gates,
         topology=cpu.topology,
@@ -278,6 +292,8 @@ def view_of(
         owners=cpu.state.assignments,
         bubbles=cpu.state.bubbles,
         offline=cpu.state.offline,
+        loans=cpu.state.loans,
+        bubble_loans=cpu.state.bubble_loans,
         memory=memory.machine_state,
         blocks=memory.assignments,
         pod_blocks=memory.pod_assignments,

@@ -9,6 +9,7 @@ from podslice.advise.explain.codes import CANDIDATES
 from podslice.advise.explain.explain import Explanation
 from podslice.advise.explain.fix import Fix
 from podslice.advise.explain.losses import LOSSES
+from podslice.advise.explain.resize import ResizeExplanation
 from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.trace import MergeStep
 from podslice.core.config.topology_options import SINGLE_NUMA_NODE
@@ -17,6 +18,8 @@ from podslice.render.prose import counted, wrapped
 from podslice.render.table import format_table
 
 _MOST_ROWS = 16
+_FITS = "What makes it fit, smallest change first (each one was tried):"
+_LETS_IN = "What lets it in, smallest change first (each one was tried):"
 
 
 def to_text(explanation: Explanation, *, wide: bool = False, width: int | None = None) -> str:
@@ -34,6 +37,16 @@ def to_text(explanation: Explanation, *, wide: bool = False, width: int | None =
     if wide and not refused:
         rows = [(w.where, w.owner, w.value) for w in explanation.trace.writes]
         parts.append(format_table(("WRITTEN TO", "FOR", "VALUE"), rows, bold=True))
+    return "\n\n".join(parts)
+
+
+def resize_text(explanation: ResizeExplanation, *, wide: bool = False, width: int | None = None) -> str:
+    """The explanation of one resize: its story, and what would let it in."""
+    first, *rest = explanation.story
+    colour = "green" if explanation.granted else "red"
+    parts = [wrapped("\n".join([style(first, fg=colour, bold=True), *rest]), width)]
+    if not explanation.granted:
+        parts.append(wrapped(_fixes(explanation.fixes, wide=wide, title=_LETS_IN), width))
     return "\n\n".join(parts)
 
 
@@ -90,10 +103,10 @@ def losses_text(fix: Fix) -> str:
     return "; ".join(LOSSES[name] for name in fix.losses)
 
 
-def _fixes(fixes: tuple[Fix, ...], *, wide: bool) -> str:
+def _fixes(fixes: tuple[Fix, ...], *, wide: bool, title: str = _FITS) -> str:
     if not fixes:
         return "No change in the searched classes makes it fit (docs/explain.md lists them)."
-    lines = [style("What makes it fit, smallest change first (each one was tried):", bold=True)]
+    lines = [style(title, bold=True)]
     for place, fix in enumerate(fixes, 1):
         if fix.losses and (place == 1 or not fixes[place - 2].losses):
             lines.append(style("At the price of a guarantee:", bold=True))

@@ -10,17 +10,19 @@ from contextlib import AbstractContextManager, contextmanager
 
 from podslice.advise.drive.record import Record, recording
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.validation import validate
 from podslice.core.errors import Refusal, StartError, UpstreamDefectError
 from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import MachineState
 from podslice.core.machine.model import Machine
-from podslice.core.node import Node
+from podslice.core.node import Node, resize_wish
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
+from podslice.core.resize.allocation import ResizeVerdict
 from podslice.core.scheduling.predicates import Others, PodOnNode
 from podslice.core.values.cpuset import Bits
 from podslice.core.view import NodeView
@@ -54,9 +56,10 @@ class Trial:
         *,
         devices: DeviceInventory | None = None,
         predicates: bool = True,
+        policy: PodslicePolicy = NO_POLICY,
     ) -> Trial:
         """An empty node. Raises `StartError`."""
-        kubelet = Kubelet(machine, config, quirks, devices=devices, predicates=predicates)
+        kubelet = Kubelet(machine, config, quirks, devices=devices, predicates=predicates, policy=policy)
         kubelet.start()
         return cls(kubelet)
 
@@ -115,6 +118,12 @@ class Trial:
         """What `rehearse` leaves out when it does not judge (see `Kubelet.accepts`)."""
         return self._kubelet.accepts(admission, others, view)
 
+    def resize(self, pod: Pod) -> ResizeVerdict:
+        """Resize a pod of the node as `Node.resize`. Raises `InputError`."""
+        desired = resize_wish(self._kubelet.active, pod, self._kubelet.rules.gates)
+        attempts = self._kubelet.resize(desired)
+        return [one.verdict for one in attempts if one.uid == desired.metadata.uid][-1]
+
     def recording(self) -> AbstractContextManager[Record]:
         """Records what happens inside the block; use one block for one pod."""
         return recording(self._kubelet.manager)
@@ -170,18 +179,26 @@ class Trial:
             return None
         known = self._kubelet
         try:
-            node = Trial.started(machine, config, known.quirks, devices=known.devices, predicates=known.predicates)
+            node = Trial.started(
+                machine,
+                config,
+                known.quirks,
+                devices=known.devices,
+                predicates=known.predicates,
+                policy=known.policy,
+            )
         except StartError:
             return None
         return node if all(node.lands(pod) for pod in pods) else None
 
-    def restarted(self, machine: Machine, config: KubeletConfig) -> Trial | None:
-        """The node after a restart with this machine and configuration; None if it does not start or refuses a
-        running pod."""
+    def restarted(self, machine: Machine, config: KubeletConfig, policy: PodslicePolicy | None = None) -> Trial | None:
+        """The node after a restart with this machine and configuration, and another policy if one is given; None if it
+        does not start or refuses a running pod."""
         if validate(config):
             return None
         kubelet = self._kubelet.copy()
         kubelet.save()
+        kubelet.policy = kubelet.policy if policy is None else policy
         try:
             kubelet.restart(machine=machine, config=config)
             refused = [admitted for admitted in kubelet.readmit() if admitted.refusal is not None]

@@ -11,6 +11,8 @@ import msgspec
 
 from podslice.advise.drive.trial import Trial
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import PodslicePolicy
+from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Pod
 from podslice.core.view import NodeView
@@ -47,7 +49,13 @@ class ChangeMachine(msgspec.Struct, frozen=True, tag="changeMachine"):
     drained: bool = False
 
 
-Change: TypeAlias = EditPod | Reconfigure | Remove | EmptyNode | ChangeMachine
+class ChangePolicy(msgspec.Struct, frozen=True, tag="changePolicy"):
+    """The node gets another PodslicePolicy; running pods keep what they have."""
+
+    policy: PodslicePolicy
+
+
+Change: TypeAlias = EditPod | Reconfigure | Remove | EmptyNode | ChangeMachine | ChangePolicy
 
 
 def admits(node: Trial, pod: Pod, change: Change) -> bool:
@@ -62,11 +70,32 @@ def admits(node: Trial, pod: Pod, change: Change) -> bool:
         return _without(node.copy(), pod, change)
     if isinstance(change, EmptyNode):
         other = node.fresh(view.machine, view.config)
+    elif isinstance(change, ChangePolicy):
+        other = node.restarted(view.machine, view.config, change.policy)
     elif change.drained:
         other = node.fresh(*_changed(view, change), [running.spec for running in view.pods.values()])
     else:
         other = node.restarted(*_changed(view, change))
     return other is not None and other.lands(pod)
+
+
+def grants(node: Trial, pod: Pod, change: Change) -> bool:
+    """True when, with the change, a resize of a pod of the node is granted. `node` is left as it is."""
+    view = node.view
+    other: Trial | None = None
+    if isinstance(change, EditPod):
+        other, pod = node.copy(), change.pod
+    elif isinstance(change, Remove):
+        other = node.copy()
+        other.remove(*change.uids)
+    elif isinstance(change, ChangePolicy):
+        other = node.restarted(view.machine, view.config, change.policy)
+    elif isinstance(change, Reconfigure):
+        other = node.restarted(view.machine, change.config)
+    try:
+        return other is not None and other.resize(pod).outcome == "Allocated"
+    except InputError:
+        return False
 
 
 def _without(node: Trial, pod: Pod, change: Remove) -> bool:

@@ -30,6 +30,7 @@ CANDIDATES = {
 }
 
 ADVICE = {
+    "invalid-annotation": "correct the annotation, or leave it out",
     "pod-pool-empty": "raise spec.resources, or let an exclusive container ask for less or share",
     "smt-fraction": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
     "smt-short": "ask for CPUs that fill whole cores, or choose a configuration without full-pcpus-only",
@@ -58,6 +59,7 @@ REFUSALS = {
     "node-total": "all pods together would ask for more than the node has for pods",
     "too-many-pods": "the node has as many pods as it may",
     "amount-too-large": "64 bits do not hold an amount of the pod",
+    "invalid-annotation": "an annotation under podslice.io, which the policy reads, is wrong",
     "upstream-defect": "a v1.36.2 kubelet would hang or crash",
     "allocation-failed": "a manager could not allocate what its hints promised",
     "other": "see upstream's message",

@@ -80,9 +80,10 @@ class Explainer:
         that need a drained node are left out.
         """
         pod = default_pod(pod, self._gates)
-        found = PodFixes(self._nodes, pod).find()
+        fixes = PodFixes(self._nodes, pod)
+        found = fixes.find()
         asking = self._nodes.asking(pod)
-        if is_valid(pod, self._gates):
+        if is_valid(pod, self._gates) and not fixes.wrong_annotations:
             for search in (pod_moves, empty_node, configurations, hugepages, reservations):
                 found += search(self._nodes, asking)
         if any(fix.code == "repack" for fix in found):

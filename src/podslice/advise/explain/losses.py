@@ -15,6 +15,7 @@ LOSSES = {
     "full-cores": "cores may have CPUs of several owners",
     "memory-binding": "memory is no longer bound to NUMA nodes",
     "strict-reservation": "containers without CPUs of their own may run on reserved CPUs",
+    "promised-cpus": "containers may lose CPUs that were promised to them",
 }
 """Stable words for programs, and what they mean."""
 _STRENGTH = {NONE: 0, BEST_EFFORT: 1, RESTRICTED: 2, SINGLE_NUMA_NODE: 3}

@@ -34,7 +34,7 @@ _MOST_NAMED = 6
 def pod_moves(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
     """The least disruptive pod, pair, or set of pods to move within the node or to evict from it."""
     node = nodes.view
-    others = sorted((p.admission for p in nodes.running if p.admission.uid != asking.admission.uid), key=_weight)
+    others = sorted((p.admission for p in nodes.running if p.admission.uid != asking.admission.uid), key=weight)
     search = Removals(nodes, asking)
     uids = tuple(other.uid for other in others)
     evicted: tuple[str, ...] = ()
@@ -51,18 +51,19 @@ def pod_moves(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
         if evicted and may_move and nodes.comes_back(evicted, asking):
             moved = evicted
     if evicted:
-        yield _removal(node, evicted, back=False)
+        yield removal(node, evicted, back=False)
     if moved:
-        yield _removal(node, moved, back=True)
+        yield removal(node, moved, back=True)
 
 
-def _weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
+def weight(pod: AdmissionPod) -> tuple[bool, int, int, str]:
     """What losing a pod costs: critical pods last, then by CPUs owned and asked for."""
     cpu = pod_requests(pod.spec).get("cpu")
     return is_critical(pod.spec), pod.cpus, cpu.milli_value() if cpu else 0, pod.uid
 
 
-def _removal(node: NodeView, uids: tuple[str, ...], *, back: bool) -> Fix:
+def removal(node: NodeView, uids: tuple[str, ...], *, back: bool) -> Fix:
+    """The fix that these pods leave, or start again after the pod in question."""
     names = [f"{m.namespace}/{m.name}" for m in (node.pods[uid].spec.metadata for uid in uids)]
     listed = ", ".join(names[:_MOST_NAMED])
     if len(names) > _MOST_NAMED:
@@ -101,12 +102,13 @@ def configurations(nodes: Alternatives, asking: Asking) -> Iterator[Fix]:
         text = "Drain the node and let its pods come back in order: packed again, they leave room"
         yield Fix("repack", text, price("repack", drained_pods=len(node.pods)), packed)
     may_drain = not repacks
-    yield from _tried(nodes, asking, "config", _topology_configs(config), may_drain=may_drain)
+    yield from _tried(nodes, asking, "config", topology_configs(config), may_drain=may_drain)
     yield from _tried(nodes, asking, "config", option_configs(config), may_drain=may_drain)
     yield from _tried(nodes, asking, "config", _manager_configs(config), extra=1.5, may_drain=may_drain)
 
 
-def _topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
+def topology_configs(config: KubeletConfig) -> Iterator[KubeletConfig]:
+    """The configuration with another policy or scope of the Topology Manager, nearest first."""
     now = config.topology_manager_policy, config.topology_manager_scope
     found = [(policy, scope) for policy in POLICIES for scope in SCOPES if (policy, scope) != now]
     found.sort(key=lambda pair: (pair[0] != now[0]) + (pair[1] != now[1]))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from msgspec.structs import replace
+
 from podslice.advise.explain.alternatives import Alternatives
 from podslice.advise.explain.changes import EditPod
 from podslice.advise.explain.edits import (
@@ -23,6 +25,7 @@ from podslice.advise.explain.edits import (
     without_resources,
 )
 from podslice.advise.explain.fix import COSTS, LOSS, Edit, Fix, text_of
+from podslice.core.config.annotations import annotation_problems
 from podslice.core.pod.demand import HUGEPAGES_PREFIX, aggregate, requests_of
 from podslice.core.pod.eligibility import integral_cpus
 from podslice.core.pod.spec import Pod, ResourceList, ResourceRequirements
@@ -44,9 +47,14 @@ class PodFixes:
         self.pod = pod
         self._nodes = nodes
         self._places = places(pod)
+        self.wrong_annotations: set[str] = set()
+        if self.node.policy.annotations.invalid == "refuse":
+            self.wrong_annotations = {one.key for one in annotation_problems(self.node.policy, pod)}
 
     def find(self) -> list[Fix]:
         """At most one fix per place, resource and class."""
+        if self.wrong_annotations:
+            return list(self._without_annotations(self.wrong_annotations))
         found = [fix for place, resources in self._places for fix in self._of_place(place, resources)]
         found += self._together()
         if not any(fix.code.startswith("shrink") for fix in found):
@@ -65,6 +73,16 @@ class PodFixes:
                 counts = range(quantity.value() - 1, -1, -1)
                 yield from self._shrunk(place, name, quantity, (Quantity.of(n) if n else None for n in counts))
         yield from self._shared(place, resources)
+
+    def _without_annotations(self, wrong: set[str]) -> Iterator[Fix]:
+        """The pod without annotations that are wrong; no other change helps it."""
+        said = self.pod.metadata.annotations or {}
+        metadata = replace(self.pod.metadata, annotations={k: v for k, v in said.items() if k not in wrong})
+        pod = replace(self.pod, metadata=metadata)
+        if self._works(pod):
+            edits = tuple(Edit(f"metadata.annotations[{key}]", said[key], "") for key in sorted(wrong))
+            words = f"Leave out the annotation{'s' * (len(wrong) > 1)} {' and '.join(sorted(wrong))}"
+            yield Fix("drop-annotation", words, COSTS["drop-annotation"], EditPod(pod), edits)
 
     # Trying
 

@@ -1,0 +1,175 @@
+"""Why a resize is granted, put off or refused: what a pod has, what it asks for, what stands in the way, and for a
+resize that is not granted the changes that let it in, each of them tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.advise.drive.trial import Trial
+from podslice.advise.explain.fix import Fix, text_of
+from podslice.advise.explain.resize_fixes import ResizeFixes
+from podslice.core.node import Node, identified
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.refusal import free_cpus, policy_demand
+from podslice.core.resize.allocation import DEFERRED, INFEASIBLE, ResizeVerdict
+from podslice.core.values.cpuset import CPUSet
+from podslice.core.view import NodeView
+
+_GRANTED = ("Allocated", "Unchanged")
+_FINAL = {
+    "topology": "It would not fit if no other pod were here either.",
+    "cpus": "The node has too few CPUs for it.",
+}
+
+
+class ResizedContainer(msgspec.Struct, frozen=True, rename="camel"):
+    """A container whose resources a resize changes. `asked_before` and `asked` are its CPU requests; `cpus_before` and
+    `cpus` are what it owns (empty: it shares), before and after; `promised` are those of its admission."""
+
+    name: str
+    asked_before: str
+    asked: str
+    promised: CPUSet
+    cpus_before: CPUSet
+    cpus: CPUSet
+
+
+class ResizeExplanation(msgspec.Struct, frozen=True):
+    """The answer for one resize. `outcome`, `message` and `detail` are those of the decision; `story` are sentences;
+    with each of `fixes`, best first, the resize is granted."""
+
+    name: str
+    namespace: str
+    uid: str
+    outcome: str
+    message: str
+    detail: str
+    containers: tuple[ResizedContainer, ...]
+    story: tuple[str, ...]
+    fixes: tuple[Fix, ...] = ()
+
+    @property
+    def granted(self) -> bool:
+        """The pod has what it asked for."""
+        return self.outcome in _GRANTED
+
+
+class ToldResize(NamedTuple):
+    """An explanation, and the node before and after the resize."""
+
+    explanation: ResizeExplanation
+    before: NodeView
+    after: NodeView
+
+
+def explain_resize(node: Node, pod: Pod, *, fixes: bool = True) -> ResizeExplanation:
+    """Why a node grants or refuses a resize of a pod that is on it. The node stays as it is. Raises `InputError` as
+    `Node.resize`."""
+    return next(explain_resizes(node, [pod], fixes=fixes)).explanation
+
+
+def explain_resizes(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[ToldResize]:
+    """One resize after the other, on a copy of the node; what one is granted is there for those after it, and what has
+    to wait waits."""
+    trial = Trial.of(node)
+    for one in pods:
+        before, copy = trial.view, trial.copy()
+        pod = default_pod(identified(one), before.gates)
+        verdict = trial.resize(pod)
+        found: tuple[Fix, ...] = ()
+        if fixes and verdict.outcome not in _GRANTED:
+            found = tuple(ResizeFixes(copy, pod, verdict).find())
+        yield ToldResize(_explanation(before, trial.view, pod, verdict, found), before, trial.view)
+
+
+def _explanation(
+    before: NodeView, after: NodeView, pod: Pod, verdict: ResizeVerdict, fixes: tuple[Fix, ...]
+) -> ResizeExplanation:
+    was = before.pods[pod.metadata.uid]
+    metadata, wants = was.spec.metadata, before.admission(pod)
+    changed = tuple(_changes(before, after, was, wants))
+    story = tuple(_story(before, was, wants, verdict, changed))
+    name, namespace = metadata.name, metadata.namespace or "default"
+    return ResizeExplanation(name, namespace, was.uid, *verdict, changed, story, fixes)
+
+
+def _changes(before: NodeView, after: NodeView, was: AdmissionPod, wants: AdmissionPod) -> Iterator[ResizedContainer]:
+    wanted = {one.name: one for one in wants.containers}
+    for one in was.containers:
+        asked = wanted.get(one.name, one)
+        if _cpu(asked) == _cpu(one) and before.owners.get(was.uid) == after.owners.get(was.uid):
+            continue
+        held = (before.assignment(was.uid, one.name) or 0, after.assignment(was.uid, one.name) or 0)
+        if _cpu(asked) == _cpu(one) and held[0] == held[1]:
+            continue
+        yield ResizedContainer(
+            one.name,
+            _cpu(one),
+            _cpu(asked),
+            CPUSet.from_bits(before.promised(was.uid, one.name)),
+            CPUSet.from_bits(held[0]),
+            CPUSet.from_bits(held[1]),
+        )
+
+
+def _cpu(container: AdmissionContainer) -> str:
+    return text_of((container.spec.resources.requests or {}).get("cpu")) or "0"
+
+
+# Sentences
+
+
+def _story(
+    node: NodeView,
+    was: AdmissionPod,
+    wants: AdmissionPod,
+    verdict: ResizeVerdict,
+    containers: tuple[ResizedContainer, ...],
+) -> Iterator[str]:
+    name = f"{was.spec.metadata.namespace or 'default'}/{was.spec.metadata.name}"
+    yield f"{name}: the resize is {_outcome(verdict)}"
+    if was.uid in node.bubbles:
+        promised = CPUSet.from_bits(node.bubbles[was.uid] & ~node.bubble_loans.get(was.uid, 0))
+        whole = CPUSet.from_bits(node.bubbles[was.uid])
+        yield f"The pod owns {_sets(whole, promised)}, and asks for {wants.cpus} as a whole."
+    for one in containers:
+        yield _about(one, granted=verdict.outcome in _GRANTED)
+    if verdict.outcome == DEFERRED or verdict.detail in _FINAL:
+        yield f"{free_cpus(node)}."
+        if node.config.aligns and (node.single_numa_node or node.config.topology_manager_policy == "restricted"):
+            yield f"{policy_demand(node)} What the pod has already counts: a growth keeps it."
+    if verdict.outcome == DEFERRED:
+        yield "It waits, and is tried again whenever a pod changes, comes, leaves or ends, and every three minutes."
+    elif verdict.outcome == INFEASIBLE:
+        final = _FINAL.get(verdict.detail, "")
+        yield f"{final} It is not tried again before the pod changes.".strip()
+
+
+def _outcome(verdict: ResizeVerdict) -> str:
+    if verdict.outcome == "Allocated":
+        return "granted."
+    if verdict.outcome == "Unchanged":
+        return "granted already: nothing changes."
+    return f"{'put off (Deferred)' if verdict.outcome == DEFERRED else 'refused (Infeasible)'}: {verdict.message}"
+
+
+def _about(one: ResizedContainer, *, granted: bool) -> str:
+    had = f"owns {_sets(one.cpus_before, one.promised)}" if one.cpus_before else "shares CPUs"
+    text = f"Container {one.name} {had}, and asks for {one.asked} CPUs instead of {one.asked_before}."
+    if not granted:
+        return text
+    came, went = one.cpus - one.cpus_before, one.cpus_before - one.cpus
+    parts = [f"gets {came}"] * bool(came) + [f"gives back {went}"] * bool(went)
+    return f"{text} It {' and '.join(parts)}." if parts else f"{text} It keeps what it has."
+
+
+def _sets(owned: CPUSet, promised: CPUSet) -> str:
+    cpus = f"{len(owned)} CPU{'s' if len(owned) != 1 else ''} ({owned})"
+    if owned == promised:
+        return f"{cpus}, all of them promised at its admission"
+    return f"{cpus}, of which {promised} were promised at its admission"
