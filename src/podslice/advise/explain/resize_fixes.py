@@ -17,7 +17,7 @@ from podslice.advise.explain.fix import COSTS, LOSS, Edit, Fix, price, text_of
 from podslice.advise.explain.losses import config_losses
 from podslice.advise.explain.node_fixes import config_differences, option_configs, removal, topology_configs, weight
 from podslice.advise.explain.pod_fixes import differences
-from podslice.core.config.policy import NO_POLICY, ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
 from podslice.core.pod.eligibility import integral_cpus
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PODSLICE
@@ -174,14 +174,18 @@ def _more_allowing(resize: ExclusiveResize) -> Iterator[ExclusiveResize]:
 
 def policy_differences(before: PodslicePolicy, after: PodslicePolicy) -> tuple[Edit, ...]:
     """The fields in which two policies differ, as in a file."""
-    edits = []
-    for section in msgspec.structs.fields(NO_POLICY):
-        old, new = getattr(before, section.name), getattr(after, section.name)
-        for field in msgspec.structs.fields(old):
-            was, now = getattr(old, field.name), getattr(new, field.name)
-            if was != now:
-                edits.append(Edit(f"spec.{section.encode_name}.{field.encode_name}", _yaml(was), _yaml(now)))
-    return tuple(edits)
+    return tuple(_differences("spec", before, after))
+
+
+def _differences(path: str, before: object, after: object) -> Iterator[Edit]:
+    if before == after:
+        return
+    if isinstance(before, msgspec.Struct) and isinstance(after, type(before)):
+        for field in msgspec.structs.fields(before):
+            old, new = getattr(before, field.name), getattr(after, field.name)
+            yield from _differences(f"{path}.{field.encode_name}", old, new)
+    else:
+        yield Edit(path, _yaml(before), _yaml(after))
 
 
 def _yaml(value: object) -> str:
