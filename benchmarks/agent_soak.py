@@ -25,7 +25,7 @@ from tests.agent.fake_source import FakeSource
 from tests.wire.fake_runtime import FakeRuntime
 
 from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.contract import PodFailure
+from podslice.agent.contract import PodFailure, ResizeNews
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
@@ -66,6 +66,7 @@ class Silent:
         self.troubles.append(f"{identity}: {failure}")
 
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
+    def resize_answered(self, identity: Identity, news: ResizeNews) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None:
         self.troubles.append(f"{what}: {message}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.contract import PodFailure
+from podslice.agent.contract import PodFailure, ResizeNews
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
@@ -34,6 +34,7 @@ class Notes:
         self.refusals: list[tuple[str, str, str]] = []
         self.failures: list[tuple[str, PodFailure]] = []
         self.resizes: list[tuple[str, str, str]] = []
+        self.news: list[ResizeNews] = []
         self.strangers: list[str] = []
         self.troubles: list[tuple[str, str]] = []
         self.decisions: list[Decision] = []
@@ -53,6 +54,9 @@ class Notes:
 
     def resized(self, identity: Identity, container: str, text: str) -> None:
         self.resizes.append((str(identity), container, text))
+
+    def resize_answered(self, identity: Identity, news: ResizeNews) -> None:
+        self.news.append(news)
 
     def stranger(self, identity: Identity, container: str, why: str) -> None:
         self.strangers.append(f"{identity}/{container}")

@@ -323,6 +323,7 @@ class FakeRuntime:
         container.apply(resources)
         if data is not None:
             self._apply(nri.UpdateContainerResponse.FromString(data).update)
+            await self._container_event(nri.POST_UPDATE_CONTAINER, "PostUpdateContainer", container)
 
     async def stop_container(self, container_id: str) -> None:
         container = self.containers[container_id]

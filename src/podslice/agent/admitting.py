@@ -8,7 +8,7 @@ the state cannot be trusted, empty when it can.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import POD_TOO_LARGE, UNEXPECTED_ADMISSION
+from podslice.core.state.model import Intent
 from podslice.core.values.gates import FeatureGates
 from podslice.host.statefile import write_atomically
 from podslice.host.store import NodeStore, StateWriteError
@@ -70,7 +71,7 @@ class Admitting:
         self._moment = 0
         self._unsaved = False
 
-    def open(self, running: Iterable[Pod], accept: Callable[[Node], None]) -> NodeStore:
+    def open(self, running: Iterable[Pod], accept: Callable[[Node, Mapping[str, Intent]], None]) -> NodeStore:
         """Bring up the store on the pods that run. Raises `PodsliceError` or `OSError`."""
         self._moment += 1
         try:
@@ -83,6 +84,7 @@ class Admitting:
                 policy=self.policy,
                 devices=self._devices,
                 accept=accept,
+                resumes=True,
                 predicates=False,
             )
         except StartError as error:

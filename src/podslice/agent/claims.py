@@ -7,12 +7,14 @@ better: before such a state is believed it must agree with them, or they would b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from podslice.agent.derived import ANY_CONTAINER, unit_uid
 from podslice.agent.records import SandboxRecord
 from podslice.agent.translate import claimed_of
 from podslice.core.errors import PodsliceError
 from podslice.core.node import Node
+from podslice.core.state.model import Intent
 from podslice.core.values.cpuset import format_bits
 from podslice.wire.proto import nri_pb2 as nri
 
@@ -26,8 +28,10 @@ def check_claims(
     sandboxes: Mapping[str, SandboxRecord],
     containers: Iterable[nri.Container],
     told: Callable[[nri.Container], Mapping[str, str]],
+    intents: Mapping[str, Intent] = MappingProxyType({}),
 ) -> None:
-    """Raises `StateLostError` if a running container was told of CPUs that the node would not give it."""
+    """Raises `StateLostError` if a running container was told of CPUs that the node would not give it, nor had in one
+    of the resizes that were being written."""
     view = node.view
     for message in containers:
         sandbox = sandboxes.get(message.pod_sandbox_id)
@@ -42,5 +46,6 @@ def check_claims(
         names = {container.name: container for container in pod.containers}
         container = names.get(message.name) or names.get(ANY_CONTAINER)
         given = 0 if container is None else view.affinity(pod.uid, container.name)
-        if claim.isolation == "container" and given != claim.cpus:
+        known = {given, *(had.assignments.get(message.name, 0) for had in intents.get(pod.uid, ()))}
+        if claim.isolation == "container" and claim.cpus not in known:
             raise StateLostError(f"the state gives {who} CPUs {format_bits(given)}, it owns {claim.cpu_list}")

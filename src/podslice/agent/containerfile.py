@@ -14,6 +14,7 @@ import msgspec
 
 from podslice.agent.records import CPUS_ENV, FILE_ENV, ISOLATION_ENV, MEMS_ENV, ContainerRecord, Pinning
 from podslice.agent.translate import variables_of
+from podslice.core.values.cpuset import Bits, format_bits
 from podslice.wire.proto import nri_pb2 as nri
 
 MOUNT_POINT = "/run/podslice"
@@ -29,11 +30,13 @@ class ContainerFiles:
         self._folder = folder
         self._content: dict[str, bytes] = {}
 
-    def write(self, record: ContainerRecord, placement: Pinning) -> None:
-        """Bring a container's file up to date; one that is left alone gets none. Raises `OSError`."""
+    def write(self, record: ContainerRecord, placement: Pinning, upcoming: Bits = 0) -> None:
+        """Bring a container's file up to date; one that is left alone gets none. `upcoming` are the CPUs it is to be
+        left with soon. Raises `OSError`."""
         if self._folder is None or (record.stranger and placement == Pinning()):
             return
         data = {"cpus": placement.cpu_list, "memoryNodes": placement.mem_list, "isolation": placement.isolation}
+        data |= {"next": format_bits(upcoming)} if upcoming else {}
         content = msgspec.json.encode(data) + b"\n"
         if self._content.get(record.id) == content:
             return

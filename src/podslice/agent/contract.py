@@ -26,6 +26,18 @@ class PodFailure(msgspec.Struct, frozen=True):
         return f"{self.error} at {self.place}"
 
 
+class ResizeNews(msgspec.Struct, frozen=True):
+    """What became of a resize of exclusive CPUs. `operation`: `grow`, `shrink`, `move` for both at once, `keep`;
+    `result`: `applied`, `deferred`, `infeasible`, `failed`. `text` is the sets, or why not; `seconds` it took; `told`:
+    people know already."""
+
+    operation: str
+    result: str
+    text: str
+    seconds: float = 0.0
+    told: bool = False
+
+
 class Reporter(Protocol):
     """Who is told what happens: metrics, events and the log."""
 
@@ -36,6 +48,7 @@ class Reporter(Protocol):
     def refused(self, identity: Identity, refusal: ReportedRefusal) -> None: ...
     def failed(self, identity: Identity, failure: PodFailure) -> None: ...
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
+    def resize_answered(self, identity: Identity, news: ResizeNews) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None: ...
 

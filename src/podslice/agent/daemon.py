@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from podslice.agent.actuating import NoCgroups, TreeCgroups
 from podslice.agent.apiserver import ApiServer
 from podslice.agent.chosen import ChosenSources
 from podslice.agent.containerfile import ContainerFiles
@@ -28,8 +29,10 @@ from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.podresources import PodResources
 from podslice.agent.reconcile import Reconciler
+from podslice.agent.records import ContainerRecord
 from podslice.agent.refusals import Refusals
 from podslice.agent.report import AgentReporter, ApiEvents
+from podslice.agent.resizing import Resizing
 from podslice.agent.settings import AgentSettings, LoadedSettings
 from podslice.agent.sources import PodSource, Sources
 from podslice.agent.standin import StandIn
@@ -41,7 +44,8 @@ from podslice.agent.web import WebServer, metrics_routes
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device
 from podslice.core.machine.model import Machine
-from podslice.host.cgroup2 import CgroupTree
+from podslice.core.values.cpuset import Bits
+from podslice.host.cgroup2 import CgroupTree, cgroup_path
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
 
 _ON_THE_WAY_SECONDS = 0.5
@@ -92,6 +96,7 @@ class Agent:
             told=files.told,
             pod_limit=lambda identity: self.reconciler.pod_limit(identity),
             awaits=lambda uid: None if self.refusals is None else self.refusals.awaiting(uid),
+            runs_on=self._runs_on,
         )
         self.refusals = self._refusing()
         self.metrics = self.reporter.metrics = Metrics(self.owner)
@@ -100,6 +105,8 @@ class Agent:
             self.owner, self.tree, repair=not observe, repair_limits=settings.limits == "repair"
         )
         self.vanished = Vanished(self.owner, self.tree)
+        cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
+        self.resizing = Resizing(self.owner, self.sources, cgroups)
         self.plugin = AgentPlugin(
             self.owner,
             self.sources,
@@ -108,6 +115,7 @@ class Agent:
             settle=self.reconciler.settle,
             write=self.reconciler.write,
             ended=self.vanished.ended,
+            resizing=self.resizing,
             observe=observe,
         )
         self.devices = self._devices(settings)
@@ -127,6 +135,10 @@ class Agent:
         self._started = time.time()
         self._turning = Turning(clock)
         self.owner.updates.on_due = self._due.set
+
+    def _runs_on(self, record: ContainerRecord) -> Bits | None:
+        path = cgroup_path(record.cgroups_path)
+        return None if path is None else self.tree.cpus(path)
 
     def _refusing(self) -> Refusals | None:
         """Without API server, and in a dry run, pods are refused at their containers and that is all."""
@@ -174,6 +186,7 @@ class Agent:
             await self._listen(stack)
             self._start_loops()
             stack.push_async_callback(self.loops.stop)
+            stack.push_async_callback(self.resizing.close)
             notify("READY=1")
             await self.stopping.wait()
             notify("STOPPING=1")
@@ -259,6 +272,7 @@ class Agent:
         self.loops.start("runtime", self._serve_runtime)
         self.loops.start("placing", self._place_others)
         self.loops.start("reconcile", self._reconcile)
+        self.loops.start("resizes", self.resizing.run)
         self.loops.start("watchdog", self._watchdog)
         self.loops.start("healing", lambda: heal(self.owner.admitting, self._reconnect))
         for name, loop in self._chosen.loops():

@@ -30,6 +30,7 @@ _GAUGES = frozenset({SHARED_POOL.name, EXCLUSIVE.name, _PER_NUMA})
 _HOOK_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Those of the kubelet's client library; ours has other ones."""
+_RESIZE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0)
 _ADMISSION_BUCKETS = tuple(0.05 * 2**i for i in range(15))
 _REASONS = frozenset(
     """AppArmor PodOSSelectorNodeLabelDoesNotMatch PodOSNotSupported InvalidNodeInfo InitContainerRestartPolicyForbidden
@@ -102,6 +103,16 @@ class Metrics:
         self.resizes = Counter(
             "podslice_resizes_not_applied", "Resizes of exclusive CPUs that were asked for.", registry=registry
         )
+        self.answered = Counter(
+            "podslice_resizes", "Resizes of exclusive CPUs, by what became of them.", ["operation", "result"],
+            registry=registry,
+        )  # fmt: skip
+        self.resize_seconds = Histogram(
+            "podslice_resize_seconds",
+            "From the kubelet's call until all is written.",
+            buckets=_RESIZE_BUCKETS,
+            registry=registry,
+        )
         self.failures = Counter(
             "podslice_pod_failures", "Errors that ended a step of one pod, by step.", ["step"], registry=registry
         )
@@ -129,6 +140,8 @@ class Metrics:
         age.set_function(self._state_age)
         pods = Gauge("podslice_pods", "Pods on the node.", registry=registry)
         pods.set_function(lambda: float(len(owner.pods)))
+        pending = Gauge("podslice_resize_pending", "Resizes that wait for room or time.", registry=registry)
+        pending.set_function(lambda: float(owner.pending_resizes()))
         containers = Gauge("podslice_containers", "Containers on the node.", ["isolation"], registry=registry)
         for isolation in ("container", "pod", "host"):
             containers.labels(isolation).set_function(functools.partial(self._count, isolation))

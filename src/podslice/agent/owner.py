@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from podslice.agent.admitting import Admitting, refusal_of
 from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
@@ -32,6 +34,8 @@ from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
+from podslice.core.state.model import Intent
+from podslice.core.values.cpuset import Bits
 from podslice.host.statefile import StateReadError
 from podslice.host.store import NodeStore
 from podslice.wire.proto import nri_pb2 as nri
@@ -45,7 +49,8 @@ class Owner:
     """State, books and decisions of one node. In safe mode existing sets are kept and no exclusive CPUs given away.
     `find` knows pods, `told` what a container was told: its environment could come from whoever wrote its pod, so it
     is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths. `awaits` knows,
-    by UID, pods that are to run here, with a sandbox or without. `on_news` hears that one was refused, or that there is
+    by UID, pods that are to run here, with a sandbox or without; `runs_on` the CPUs of a container by its cgroup, which
+    the runtime's books may not know. `on_news` hears that one was refused, or that there is
     room."""
 
     def __init__(
@@ -64,6 +69,7 @@ class Owner:
         told: Callable[[nri.Container], Mapping[str, str]] = variables_of,
         pod_limit: Callable[[Identity], int | None] = lambda identity: None,
         awaits: Callable[[str], Identity | None] = lambda uid: None,
+        runs_on: Callable[[ContainerRecord], Bits | None] = lambda record: None,
     ) -> None:
         self.directory = directory
         self.machine = machine
@@ -90,7 +96,10 @@ class Owner:
         self._told = told
         self._pod_limit = pod_limit
         self._awaits = awaits
+        self._runs_on = runs_on
         self.on_news: Callable[[], None] = lambda: None
+        self.on_room: Callable[[], None] = lambda: None
+        self.pending_resizes: Callable[[], int] = lambda: 0
 
     @property
     def store(self) -> NodeStore | None:
@@ -153,7 +162,10 @@ class Owner:
                 owner.units.add(uid)
                 owner.decided = True
                 running.append(pod)
-        accept = lambda node: check_claims(node, self.sandboxes, listed.containers, self._told)  # noqa: E731
+
+        def accept(node: Node, intents: Mapping[str, Intent]) -> None:
+            check_claims(node, self.sandboxes, listed.containers, self._told, intents)
+
         try:
             store = self.admitting.open(running, accept)
         except (PodsliceError, OSError) as error:
@@ -228,6 +240,8 @@ class Owner:
     def _list_container(self, sandbox: SandboxRecord, message: nri.Container, known: ContainerRecord | None) -> None:
         record = self._record(sandbox, message)
         record.applied = applied_of(message)
+        if cpus := self._runs_on(record):
+            record.applied = replace(record.applied, cpus=cpus)
         record.started = message.state != nri.CONTAINER_CREATED
         self.containers[record.id] = record
         if known is not None:
@@ -347,6 +361,7 @@ class Owner:
         if self.placing.pool() != before:
             self.updates.pool_changed()
         self.on_news()
+        self.on_room()
 
     # Containers
 
@@ -436,6 +451,7 @@ class Owner:
         pod.units.discard(unit)
         self.admitting.remove(unit)
         self.updates.pool_changed()
+        self.on_room()
 
     def _member(self, uid: str, name: str) -> str:
         """The container of the specification that stands for this one; empty for one that only shares."""

@@ -32,6 +32,10 @@ class Placing:
         self.all_cpus = CPUTopology(machine).all_cpus
         self.left: dict[tuple[str, str], Pinning] = {}
         """What containers that ended in safe mode had, by pod UID and name: their successors get it."""
+        self.withheld: dict[str, Bits] = {}
+        """CPUs that change hands in a resize, by the UID their pod was admitted under: it does not run on them."""
+        self.upcoming: dict[str, Bits] = {}
+        """The CPUs that containers, by id, are to be left with soon."""
         self._inits: dict[str, set[str]] = {}
         self._containers = containers
         self._move_strangers = move_strangers
@@ -39,6 +43,9 @@ class Placing:
     def wanted(self, record: ContainerRecord) -> Pinning:
         """What the container should have now. One that was resized is left the limit that was asked for."""
         decided = self._decided(record)
+        withheld = self.withheld.get(record.unit, 0)
+        if withheld and (left := decided.cpus & ~withheld):
+            decided = replace(decided, cpus=left)
         return replace(decided, quota_off=False) if is_resized(record, decided) else decided
 
     def resized(self, record: ContainerRecord) -> bool:

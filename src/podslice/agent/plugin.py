@@ -14,9 +14,11 @@ from typing import Protocol, TypeVar
 
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.contract import Listed, PodFailure, RefusedError
+from podslice.agent.flights import ResizeRefusedError
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.owner import Found, Owner
 from podslice.agent.records import ContainerRecord, ReportedRefusal, SandboxRecord
+from podslice.agent.resizing import Resizing
 from podslice.agent.runtimes import warnings_of
 from podslice.agent.seam import failure_of
 from podslice.agent.sources import Sources
@@ -60,6 +62,7 @@ class AgentPlugin:
         settle: Callable[[str], None] = lambda uid: None,
         write: Write = lambda record, wanted: False,
         ended: Callable[[Identity], bool] = lambda identity: False,
+        resizing: Resizing | None = None,
         observe: bool = False,
     ) -> None:
         self._owner = owner
@@ -69,11 +72,14 @@ class AgentPlugin:
         self._settle = settle
         self._write_cgroup = write
         self._ended = ended
+        self._resizing = resizing
         self._observe = observe
         self.runtime = ""
         self.warnings: list[str] = []
         self._outdated: dict[str, ContainerRecord] = {}
         owner.updates.on_placed = self._outdate
+        if resizing is not None and not observe:
+            resizing.tell = self._write
 
     def configured(self, request: nri.ConfigureRequest) -> None:
         self.runtime = f"{request.runtime_name} {request.runtime_version}".strip()
@@ -100,6 +106,8 @@ class AgentPlugin:
         self._files.keep_only(set(self._owner.containers))
         for record in self._owner.containers.values():
             self._outdate(record)
+        if self._resizing is not None:
+            self._resizing.resume()
         self._timer.hook("Synchronize", time.perf_counter() - started)
         return [] if self._observe else updates
 
@@ -236,11 +244,45 @@ class AgentPlugin:
         if record is not None and not self._observe:
             self._owner.updates.write_started(record, self._write_cgroup)
 
+    def update_pod(self, pod: nri.PodSandbox, resources: nri.LinuxResources) -> Awaitable[None] | None:
+        record, resizing = self._owner.pods.get(pod.uid), self._resizing
+        if record is None or resizing is None:
+            return None
+        concerns = self._done("UpdatePodSandbox", pod, lambda: resizing.concerns_pod(record, resources))
+        return self._resize(record.identity, "UpdatePodSandbox", resizing.pod(record, resources)) if concerns else None
+
+    async def _resize(self, identity: Identity, hook: str, work: Awaitable[T]) -> T | None:
+        """A resize that a call waits for. Raises `RPCError` where it is refused."""
+        with self._timed(hook):
+            try:
+                return await work
+            except ResizeRefusedError as error:
+                if self._observe:
+                    return None
+                raise RPCError(FAILED_PRECONDITION, f"podslice: {error}"[:_LONGEST_REFUSAL]) from None
+            except Exception as error:
+                self._owner.reporter.failed(identity, failure_of(hook, error))
+                return None
+
+    async def _resize_container(
+        self, pod: nri.PodSandbox, record: ContainerRecord, resources: nri.LinuxResources, resizing: Resizing
+    ) -> Iterable[nri.ContainerUpdate]:
+        identity = Identity(pod.uid, pod.namespace, pod.name, {})
+        updates = await self._resize(identity, "UpdateContainer", resizing.container(record, resources))
+        return [] if self._observe else updates or []
+
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
-    ) -> Iterable[nri.ContainerUpdate]:
+    ) -> Iterable[nri.ContainerUpdate] | Awaitable[Iterable[nri.ContainerUpdate]]:
+        record, resizing = self._owner.containers.get(container.id), self._resizing
+        if record is not None and resizing is not None and resizing.concerns(record, resources):
+            return self._resize_container(pod, record, resources, resizing)
         updates = self._done("UpdateContainer", pod, lambda: self._owner.update_container(container.id, resources))
         return [] if self._observe else updates or []
+
+    def updated_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        if self._resizing is not None:
+            self._resizing.applied(container.id)
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]:
         updates = self._done("StopContainer", pod, lambda: self._stop(container.id))
@@ -289,7 +331,8 @@ class AgentPlugin:
     def _write(self, record: ContainerRecord) -> None:
         self._outdated.pop(record.id, None)
         try:
-            self._files.write(record, self._owner.placing.wanted(record))
+            placing = self._owner.placing
+            self._files.write(record, placing.wanted(record), placing.upcoming.get(record.id, 0))
         except OSError as error:
             self._owner.reporter.trouble("containerFile", f"{record.id}: {error.strerror or error}")
 

@@ -7,6 +7,7 @@ file is written before the pod's decision is acted on and removed with the pod.
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import msgspec
@@ -46,6 +47,13 @@ class PodFiles:
         """Raises `OSError`."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(self._path(pod.metadata.uid), msgspec.json.encode(pod, enc_hook=str))
+
+    def replace(self, pod: Pod) -> None:
+        """Other resources were granted to a pod; its place in the order of admission stays. Raises `OSError`."""
+        path = self._path(pod.metadata.uid)
+        admitted = path.stat().st_mtime_ns
+        self.keep(pod)
+        os.utime(path, ns=(admitted, admitted))
 
     def drop(self, uid: str) -> None:
         """Forget a pod; a file that cannot be removed is dropped at the next start."""

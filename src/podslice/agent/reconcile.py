@@ -178,6 +178,8 @@ class Reconciler:
 
     def _resized(self, pod: PodRecord, found: int) -> bool:
         """True when the kubelet has changed the limit of a pod that owns CPUs: it then stays, and people hear of it."""
+        if pod.resize:
+            return True
         uid = pod.identity.uid
         active = None if self._owner.node is None else self._owner.node.view.pods.get(uid)
         if active is None or not active.pod_level or RESOURCES_ANNOTATION in pod.identity.annotations:

@@ -134,8 +134,9 @@ class PodRecord(msgspec.Struct):
     take. `decided`: nothing has to be asked before its next container; False for a pod that was refused or that nobody
     has decided about yet. `tolerated`: it ran before it was refused, so its containers stay, on the shared pool;
     `rejected`: its refusal is final, whatever becomes free; `turned_away`: when a container of it was last refused, in
-    Unix time, 0 for never. In thousandths of CPUs: `resized`: what a resize of the
-    whole pod asked for that was not carried out; `limit`: what it may use, if known."""
+    Unix time, 0 for never. `resize` says that a resize waits or is on its
+    way. In thousandths of CPUs: `resized`: what a resize of the whole pod asked for that was not carried out; `limit`:
+    what it may use, if known."""
 
     identity: Identity
     sandboxes: set[str] = msgspec.field(default_factory=set)
@@ -144,6 +145,7 @@ class PodRecord(msgspec.Struct):
     decided: bool = False
     tolerated: bool = False
     resized: int | None = None
+    resize: str = ""
     limit: int | None = None
     rejected: bool = False
     turned_away: float = 0.0

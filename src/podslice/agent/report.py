@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import structlog
 
 from podslice.agent.apiserver import ApiServer
-from podslice.agent.contract import PodFailure
+from podslice.agent.contract import PodFailure, ResizeNews
 from podslice.agent.explaining import event_text
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
@@ -28,6 +28,12 @@ _MOST_WAITING = 256
 _REMEMBERED = 1024
 _REPEAT_AFTER = 300.0
 _LONGEST_MESSAGE = 1000
+_RESIZE_EVENTS = {
+    "applied": "PodsliceResizeApplied",
+    "deferred": "PodsliceResizeDeferred",
+    "infeasible": "PodsliceResizeInfeasible",
+    "failed": "PodsliceResizeFailed",
+}
 
 
 def configure_log(level: str = "info") -> None:
@@ -196,6 +202,19 @@ class AgentReporter:
             self.metrics.resizes.inc()
         self.log.warning("resize", pod=str(identity), uid=identity.uid, container=container, text=text)
         self.events.emit(identity, "Warning", "PodsliceResizeNotApplied", text)
+
+    def resize_answered(self, identity: Identity, news: ResizeNews) -> None:
+        if self.metrics is not None:
+            self.metrics.answered.labels(news.operation, news.result).inc()
+            if news.result == "applied":
+                self.metrics.resize_seconds.observe(news.seconds)
+        if news.told:
+            return
+        self.log.info(
+            "resize", pod=str(identity), uid=identity.uid, operation=news.operation, result=news.result, text=news.text
+        )
+        kind = "Normal" if news.result == "applied" else "Warning"
+        self.events.emit(identity, kind, _RESIZE_EVENTS[news.result], news.text)
 
     def stranger(self, identity: Identity, container: str, why: str) -> None:
         if self.metrics is not None:

@@ -32,6 +32,8 @@ def is_resized(record: ContainerRecord, placement: Pinning) -> bool:
 
 def findings(pod: PodRecord, containers: Iterator[ContainerRecord]) -> Iterator[str]:
     """What is not as the kubelet asked, as lines for people."""
+    if pod.resize:
+        yield pod.resize
     if pod.resized is not None:
         yield pod_resize_text(pod.resized)
     for record in containers:

@@ -7,7 +7,7 @@ agent keeps that specification beside its state, so a source that is away at a r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -142,6 +142,19 @@ class Sources:
         except TimeoutError:
             return None
         return pod
+
+    async def wait_for_news(self, identity: Identity, holds: Callable[[], bool]) -> None:
+        """Give sources the time they are given to tell us about a pod, until this holds."""
+        if not self.sources:
+            return
+        try:
+            async with asyncio.timeout(self._wait):
+                while not holds():
+                    for source in self.sources:
+                        source.ask(identity)
+                    await self._news()
+        except TimeoutError:
+            return
 
     async def _news(self) -> None:
         waits = [asyncio.ensure_future(source.changed.wait()) for source in self.sources]

@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from podslice.agent.placing import Placing
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.translate import same_effect, update_of
+from podslice.core.values.cpuset import Bits
 from podslice.wire.proto import nri_pb2 as nri
 
 _LATE_PER_ANSWER = 4
@@ -78,7 +81,7 @@ class Updates:
         on_pool = nri.LinuxContainerUpdate()
         pool.write(on_pool.resources)
         updates = []
-        for record in self._containers.values():
+        for record in self._narrowing_first():
             wanted = None if record.id == but else self._contained(record, partial(self._wanted, record, pool))
             if wanted is None:
                 continue
@@ -105,7 +108,7 @@ class Updates:
         """Give the same containers their sets by `write`, one a step, for who has other work to do in between. Whom
         `write` cannot reach waits for an answer."""
         changes, missed = self._changes, False
-        for record in list(self._containers.values()):
+        for record in self._narrowing_first():
             if not self._due:
                 return
             pool = Pinning(cpus=self._placing.pool())
@@ -118,6 +121,28 @@ class Updates:
             yield
         if not missed and self._changes == changes:
             self._settled()
+
+    def late(self, but: str = "") -> list[nri.ContainerUpdate]:
+        """Updates for an answer of some whose cgroup is ahead of the runtime's books; `but` one hears it otherwise."""
+        self._late.pop(but, None)
+        return self._take_late()
+
+    def narrowed(self, record: ContainerRecord, cpus: Bits) -> None:
+        """Its cgroup has these CPUs now, and the runtime is yet to hear of it."""
+        record.applied = replace(record.applied, cpus=cpus)
+        self._late[record.id] = None
+        self.on_placed(record)
+
+    def _narrowing_first(self) -> list[ContainerRecord]:
+        """All containers; those that only gain CPUs come last, so that nobody is left on what they gain."""
+        pool = Pinning(cpus=self._placing.pool())
+
+        def gains(record: ContainerRecord) -> bool:
+            wanted = self._contained(record, partial(self._wanted, record, pool))
+            has = record.applied.cpus
+            return wanted is not None and has != 0 and wanted.cpus != has and has & ~wanted.cpus == 0
+
+        return sorted(self._containers.values(), key=gains)
 
     def _settled(self) -> None:
         self._due = self._everyone = False

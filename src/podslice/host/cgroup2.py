@@ -111,6 +111,14 @@ class CgroupTree:
         text = self._read(path, "memory.current") or ""
         return int(text) if text.isdecimal() else 0
 
+    def cpus(self, path: str) -> Bits | None:
+        """The CPUs that were set for a cgroup, None where that is not known."""
+        return _bits(self._read(path, "cpuset.cpus"))
+
+    def effective_cpus(self, path: str) -> Bits | None:
+        """The CPUs that a cgroup's tasks can run on, None where the kernel does not say."""
+        return _bits(self._read(path, "cpuset.cpus.effective"))
+
     def write_cpus(self, path: str, cpus: Bits) -> None:
         """Raises `OSError`."""
         self._write(path, "cpuset.cpus", format_bits(cpus))
@@ -122,6 +130,10 @@ class CgroupTree:
     def write_quota(self, path: str, quota: int | None, period: int) -> None:
         """Microseconds per period, None for no limit. Raises `OSError`."""
         self._write(path, "cpu.max", f"{'max' if quota is None else quota} {period}")
+
+    def write_weight(self, path: str, weight: int) -> None:
+        """Raises `OSError`."""
+        self._write(path, "cpu.weight", str(weight))
 
     def write_memory_max(self, path: str, limit: int | None) -> None:
         """Bytes, None for no limit. Raises `OSError`."""

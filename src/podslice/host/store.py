@@ -10,8 +10,11 @@ file only. It was never reported as admitted, so it does not run, and opening th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
@@ -23,7 +26,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.container import STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
-from podslice.core.state.model import Intent
+from podslice.core.state.model import Intent, PodCPUs
 from podslice.core.values.golang import quote
 from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
 from podslice.statefiles.formats import policy_state
@@ -34,6 +37,14 @@ class StateWriteError(PodsliceError):
     """A decision could not be written and was taken back."""
 
 
+class PlannedResize(NamedTuple):
+    """What `NodeStore.resize` would answer, the CPUs the pod has and would have, and the pod as it would be granted."""
+
+    decision: ResizeDecision
+    intent: Intent
+    spec: Pod
+
+
 class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet with this root directory would, and `InputError`
     for unreadable files.
@@ -41,7 +52,8 @@ class NodeStore:
     The managers' files are kept, not the records of granted resources. `running` are the pods that run on the node, in
     order of admission and with the resources they were granted. They are admitted again and keep what they have. What
     the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising, before
-    anything is written. `predicates` as for `Node`.
+    anything is written; it is told of resizes that were being written. `resumes`: the caller goes on with those and
+    ends them. `predicates` as for `Node`.
     """
 
     def __init__(
@@ -54,7 +66,8 @@ class NodeStore:
         profile: str = "podslice",
         devices: DeviceInventory | None = None,
         files: FileOperations | None = None,
-        accept: Callable[[Node], None] = lambda node: None,
+        accept: Callable[[Node, Mapping[str, Intent]], None] = lambda node, intents: None,
+        resumes: bool = False,
         predicates: bool = True,
         policy: PodslicePolicy = NO_POLICY,
     ) -> None:
@@ -65,6 +78,7 @@ class NodeStore:
             remove_temporaries(self._path(name).parent, name)
         found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
+        self._open: dict[str, Intent] = {}
         try:
             self.node = Node(
                 machine, config, profile=profile, devices=devices, files=found, predicates=predicates, policy=policy
@@ -73,9 +87,12 @@ class NodeStore:
             file = STATE_FILE_OF_STAGE.get(error.stage)
             raise error if file is None else error.but(path=quote(str(self._path(file)))) from None
         running = list(running)
-        settle_resizes(self.node, policy_state.intents_in(found.get(POLICY_STATE_FILE)), running)
+        intents = policy_state.intents_in(found.get(POLICY_STATE_FILE))
+        settle_resizes(self.node, intents, running)
         self.refused = self.node.readmit(running)
-        accept(self.node)
+        accept(self.node, intents)
+        if resumes:
+            self._open = {uid: one for uid, one in intents.items() if uid in self.node.pods}
         self._save()
 
     def admit(self, pod: Pod) -> Decision:
@@ -104,17 +121,57 @@ class NodeStore:
         intents = {uid: one for uid, one in intents.items() if one.before != one.after}
         try:
             if intents:
-                self._write(POLICY_STATE_FILE, policy_state.encode(after.cpu, intents))
+                self._write(POLICY_STATE_FILE, policy_state.encode(after.cpu, self._open | intents))
             self._save(ended=not intents)
         except OSError as error:
             self.node.state = before
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
         return decision
 
+    def plan_resize(self, pod: Pod) -> PlannedResize:
+        """Decide, and change nothing. Raises as `Node.resize`."""
+        before = self.node.state
+        try:
+            decision = self.node.resize(pod)
+            after = self.node.state
+        finally:
+            self.node.state = before
+        uid = decision.uid
+        return PlannedResize(decision, Intent(before.cpu.of_pod(uid), after.cpu.of_pod(uid)), after.pods[uid].spec)
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Pods whose resize has begun and not ended."""
+        return tuple(self._open)
+
+    def begin_resize(self, uid: str, intent: Intent) -> None:
+        """A pod is about to be resized in several steps: until `end_resize` the file says what it had and what it is to
+        have. Raises `StateWriteError`; nothing has begun then."""
+        self._open[uid] = intent
+        try:
+            self._write(POLICY_STATE_FILE, policy_state.encode(self.node.state.cpu, self._open))
+        except OSError as error:
+            del self._open[uid]
+            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
+
+    def end_resize(self, uid: str) -> None:
+        """The pod has what the state says. Raises `StateWriteError`; the next decision then writes it."""
+        self._open.pop(uid, None)
+        self.save()
+
+    def undo_resize(self, pod: Pod, had: PodCPUs) -> None:
+        """A pod that was resized has again what it asked for and had before. Raises `StateWriteError`; it has it then
+        in memory only."""
+        self.node.resize(pod)
+        state = self.node.state
+        self.node.state = replace(state, cpu=state.cpu.put_back(pod.metadata.uid, had))
+        self.save()
+
     def remove(self, uid: str) -> bool:
         """The pod is gone; False when there is none with this UID. Raises `StateWriteError`; the pod's resources are
         then free in memory only."""
         known = self.node.remove(uid)
+        self._open.pop(uid, None)
         self.save()
         return known
 
@@ -135,8 +192,8 @@ class NodeStore:
             if name != POLICY_STATE_FILE:
                 self._write(name, data)
         cpu = self.node.state.cpu
-        if ended and (cpu.loans or cpu.bubble_loans or POLICY_STATE_FILE in self._written):
-            self._write(POLICY_STATE_FILE, policy_state.encode(cpu))
+        if ended and (cpu.loans or cpu.bubble_loans or self._open or POLICY_STATE_FILE in self._written):
+            self._write(POLICY_STATE_FILE, policy_state.encode(cpu, self._open))
 
     def _write(self, name: str, data: bytes) -> None:
         if self._written.get(name) != data:

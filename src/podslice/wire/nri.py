@@ -37,9 +37,13 @@ EVENTS = (
     nri.CREATE_CONTAINER,
     nri.START_CONTAINER,
     nri.UPDATE_CONTAINER,
+    nri.POST_UPDATE_CONTAINER,
     nri.STOP_CONTAINER,
     nri.REMOVE_CONTAINER,
 )
+LATER_EVENTS = (nri.UPDATE_POD_SANDBOX,)
+"""Those that not every runtime has. One that tells the version of its NRI has them; another hangs up on a plugin that
+asks for an event it does not know."""
 
 
 class CreateAnswer(NamedTuple):
@@ -67,9 +71,15 @@ class Plugin(Protocol):
     def start_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         """Its cgroup is complete, its process waits to be let go."""
 
+    def update_pod(self, pod: nri.PodSandbox, resources: nri.LinuxResources) -> Awaitable[None] | None:
+        """The kubelet changes what the pod as a whole may use."""
+
     def update_container(
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
-    ) -> Iterable[nri.ContainerUpdate]: ...
+    ) -> Iterable[nri.ContainerUpdate] | Awaitable[Iterable[nri.ContainerUpdate]]: ...
+    def updated_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        """The answer to its update is applied."""
+
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]: ...
     def remove_container(self, pod: nri.PodSandbox, container: nri.Container) -> None: ...
     def crashed(self, error: Exception) -> None:
@@ -121,14 +131,18 @@ class Connection:
             "CreateContainer": self._create_container,
             "StartContainer": lambda data: self._container_event(nri.START_CONTAINER, data),
             "UpdateContainer": self._update_container,
+            "PostUpdateContainer": lambda data: self._container_event(nri.POST_UPDATE_CONTAINER, data),
+            "UpdatePodSandbox": self._update_pod,
             "StopContainer": self._stop_container,
             "RemoveContainer": lambda data: self._container_event(nri.REMOVE_CONTAINER, data),
             "StateChange": self._state_change,
         }
 
     def _configure(self, data: bytes) -> bytes:
-        self._plugin.configured(nri.ConfigureRequest.FromString(data))
-        return nri.ConfigureResponse(events=event_mask(EVENTS)).SerializeToString()
+        request = nri.ConfigureRequest.FromString(data)
+        self._plugin.configured(request)
+        events = (*EVENTS, *LATER_EVENTS) if request.NRI_version else EVENTS
+        return nri.ConfigureResponse(events=event_mask(events)).SerializeToString()
 
     def _synchronize(self, data: bytes) -> bytes | Awaitable[bytes]:
         request = nri.SynchronizeRequest.FromString(data)
@@ -157,7 +171,7 @@ class Connection:
 
     def _state_change(self, data: bytes) -> bytes | Awaitable[bytes]:
         event = nri.StateChangeEvent.FromString(data)
-        if event.event in (nri.START_CONTAINER, nri.REMOVE_CONTAINER):
+        if event.event in (nri.START_CONTAINER, nri.POST_UPDATE_CONTAINER, nri.REMOVE_CONTAINER):
             return self._on_container(event.event, event.pod, event.container)
         return self._on_pod(event.event, event.pod)
 
@@ -168,6 +182,8 @@ class Connection:
     def _on_container(self, event: int, pod: nri.PodSandbox, container: nri.Container) -> bytes:
         if event == nri.START_CONTAINER:
             self._plugin.start_container(pod, container)
+        elif event == nri.POST_UPDATE_CONTAINER:
+            self._plugin.updated_container(pod, container)
         else:
             self._plugin.remove_container(pod, container)
         return b""
@@ -191,10 +207,15 @@ class Connection:
         answer = self._plugin.create_container(request.pod, request.container)
         return _created_later(answer) if isinstance(answer, Awaitable) else _created(answer)
 
-    def _update_container(self, data: bytes) -> bytes:
+    def _update_pod(self, data: bytes) -> bytes | Awaitable[bytes]:
+        request = nri.UpdatePodSandboxRequest.FromString(data)
+        answer = self._plugin.update_pod(request.pod, request.linux_resources)
+        return b"" if answer is None else _empty(answer)
+
+    def _update_container(self, data: bytes) -> bytes | Awaitable[bytes]:
         request = nri.UpdateContainerRequest.FromString(data)
         updates = self._plugin.update_container(request.pod, request.container, request.linux_resources)
-        return nri.UpdateContainerResponse(update=updates).SerializeToString()
+        return _updated_later(updates) if isinstance(updates, Awaitable) else _updated(updates)
 
     def _stop_container(self, data: bytes) -> bytes:
         request = nri.CreateContainerRequest.FromString(data)
@@ -213,6 +234,14 @@ def _created(answer: CreateAnswer) -> bytes:
 
 async def _created_later(answer: Awaitable[CreateAnswer]) -> bytes:
     return _created(await answer)
+
+
+def _updated(updates: Iterable[nri.ContainerUpdate]) -> bytes:
+    return nri.UpdateContainerResponse(update=updates).SerializeToString()
+
+
+async def _updated_later(updates: Awaitable[Iterable[nri.ContainerUpdate]]) -> bytes:
+    return _updated(await updates)
 
 
 Connect = Callable[[], Awaitable[Mux]]

@@ -1,0 +1,519 @@
+"""Carrying out in-place resizes of exclusive CPUs, asked for by the kubelet beside the agent (docs/resize.md).
+
+The kubelet has granted the resize by its own books before it calls the runtime; here the node's CPUs decide. At every
+moment a CPU is effective for one owner's containers at most, or for the shared ones: whoever loses CPUs leaves them,
+and the kernel says so, before they are anybody else's. What is about to change is on disk before it changes, so a
+process killed anywhere starts with the old CPUs or with the new ones. A growth is done within the runtime's call, which
+may be refused; a shrink is answered at once and follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from podslice.agent.actuating import Cgroups, Leaving
+from podslice.agent.contract import ResizeNews
+from podslice.agent.flights import Flight, ResizeRefusedError
+from podslice.agent.identity import Identity
+from podslice.agent.owner import Owner
+from podslice.agent.records import ContainerRecord, Limits, PodRecord
+from podslice.agent.resizes import asked_milli
+from podslice.agent.seam import failure_of
+from podslice.agent.translate import update_of
+from podslice.agent.wishes import container_wish, is_step, pod_wish, same_resources
+from podslice.core.errors import InputError, PodsliceError
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.values.quantity import ZERO
+from podslice.host.store import NodeStore, StateWriteError
+from podslice.wire.proto import nri_pb2 as nri
+
+REMEMBERED = 5.0
+"""Seconds for which a refusal is repeated without another look."""
+ASKED_LATELY = 300.0
+"""Seconds after which nobody is known to want a resize that the kubelet has not asked for again."""
+LONGEST_CALL = 2.0
+"""Seconds after which a runtime that does not say so has written what it was answered."""
+LONGEST_LANDING = 1.0
+"""Seconds that a call waits for another resize of its pod: half of what a runtime gives it."""
+
+
+class Specifications(Protocol):
+    """Who knows pods' specifications."""
+
+    def find(self, identity: Identity) -> Pod | None: ...
+    async def wait_for_news(self, identity: Identity, holds: Callable[[], bool]) -> None:
+        """Give them time to tell about a pod, until this holds."""
+
+
+class _Refused(NamedTuple):
+    desired: Pod
+    error: ResizeRefusedError
+    until: float
+
+
+class _Wanted(NamedTuple):
+    """A resize that waits for room; `at` is when it was asked for last."""
+
+    desired: Pod
+    at: float
+
+
+class Resizing:
+    """Of one node. `clock` counts seconds, `sleep` waits for them. `tell` brings a container's file up to date."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        specifications: Specifications,
+        cgroups: Cgroups,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._owner = owner
+        self._specifications = specifications
+        self._cgroups = cgroups
+        self._leaving = Leaving(owner, cgroups)
+        self._clock = clock
+        self._sleep = sleep
+        self._policy = owner.admitting.policy.resize
+        self._flights: dict[str, Flight] = {}
+        self._refused: dict[str, _Refused] = {}
+        self._wanted: dict[str, _Wanted] = {}
+        self._room = asyncio.Event()
+        self.tell: Callable[[ContainerRecord], None] = lambda record: None
+        owner.on_room = self._room.set
+        owner.pending_resizes = lambda: self.pending
+
+    @property
+    def pending(self) -> int:
+        """Resizes that wait for room or for their delay."""
+        return len(self._wanted) + len(self._flights)
+
+    # The runtime's calls
+
+    def resume(self) -> None:
+        """What an earlier process was writing is in the books, as done or as never begun; the containers are told."""
+        store = self._owner.store
+        for unit in () if store is None else store.unfinished:
+            if unit not in self._flights and store is not None:
+                for record in self._records(unit):
+                    self.tell(record)
+                self._end(store, unit)
+
+    def concerns(self, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
+        """True when a call asks for something that `container` has to decide."""
+        return self._container_wish(record, resources) is not None or record.unit in self._flights
+
+    async def container(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
+        """The answer to an update of a container. Raises `ResizeRefusedError`."""
+        pod = self._owner.pods[record.pod_uid]
+        await self._landed(record.unit)
+        if (wish := self._container_wish(record, resources)) is not None:
+            desired = await self._said(pod, record.unit, wish, lambda spec: self._says(spec, record, resources))
+            await self.resize(pod, desired, hook=record.id)
+        return self._answer(record, resources)
+
+    def applied(self, container: str) -> None:
+        """The runtime has written what it was answered for a container."""
+        for flight in self._flights.values():
+            if flight.hook == container:
+                flight.applied.set()
+
+    async def pod(self, pod: PodRecord, resources: nri.LinuxResources) -> None:
+        """An update of what a pod may use as a whole. Raises `ResizeRefusedError`."""
+        uid = pod.identity.uid
+        await self._landed(uid)
+        if (wish := self._pod_wish(pod, resources)) is not None:
+            milli = asked_milli(Limits().updated(resources)) or 0
+            await self.resize(pod, await self._said(pod, uid, wish, lambda spec: pod_wish(spec, milli) is None))
+
+    def _pod_wish(self, pod: PodRecord, resources: nri.LinuxResources) -> Pod | None:
+        target = self._target(pod.identity.uid)
+        milli = asked_milli(Limits().updated(resources))
+        if target is None or milli is None or not self._owner.placing.has_bubble(pod.identity.uid):
+            return None
+        return pod_wish(target, milli)
+
+    def concerns_pod(self, pod: PodRecord, resources: nri.LinuxResources) -> bool:
+        """True when a call asks for something that `pod` has to decide."""
+        return self._pod_wish(pod, resources) is not None
+
+    def _container_wish(self, record: ContainerRecord, resources: nri.LinuxResources) -> Pod | None:
+        target = self._target(record.unit)
+        if target is None or not record.member or record.limits is None:
+            return None
+        return container_wish(target, record.member, record.limits.updated(resources), resources.cpu.shares.value)
+
+    def _says(self, spec: Pod, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
+        """True when a specification asks for a container what the call does."""
+        asked = (record.limits or Limits()).updated(resources)
+        return container_wish(spec, record.member, asked, resources.cpu.shares.value) is None
+
+    def _active(self, unit: str) -> AdmissionPod | None:
+        node = self._owner.node
+        return None if node is None else node.view.pods.get(unit)
+
+    def _target(self, unit: str) -> Pod | None:
+        """What a pod has or is about to have; None for one that has no CPUs to resize."""
+        active = self._active(unit)
+        if not self._policy.exclusive or active is None or not active.guaranteed:
+            return None
+        flight = self._flights.get(unit)
+        return active.spec if flight is None else flight.desired
+
+    async def _said(self, pod: PodRecord, unit: str, wish: Pod, says: Callable[[Pod], bool]) -> Pod:
+        """What the pod is to have: its specification, if that is new enough, else what the call says."""
+        target = self._target(unit)
+        found = self._find(pod.identity) if unit == pod.identity.uid else None
+        if found is None or target is None:
+            return wish
+        gates = self._store.node.rules.gates
+        if says(found):
+            return found
+        if is_step(wish, found, target, gates):
+            return wish
+        await self._specifications.wait_for_news(pod.identity, lambda: self._holds(pod.identity, says))
+        found = self._find(pod.identity)
+        return found if found is not None and says(found) else wish
+
+    def _holds(self, identity: Identity, says: Callable[[Pod], bool]) -> bool:
+        found = self._find(identity)
+        return found is not None and says(found)
+
+    def _find(self, identity: Identity) -> Pod | None:
+        try:
+            found = self._specifications.find(identity)
+        except InputError:
+            return None
+        return None if found is None else default_pod(found, self._store.node.rules.gates)
+
+    def _answer(self, record: ContainerRecord, resources: nri.LinuxResources) -> list[nri.ContainerUpdate]:
+        """Its own sets, then some of the others'; the set it loses stays until it has left it by its cgroup."""
+        if self._owner.containers.get(record.id) is not record:
+            return []
+        if record.limits is not None:
+            asked = record.limits.updated(resources)
+            flying = record.unit in self._flights
+            record.limits = replace(asked, quota=record.limits.quota, period=record.limits.period) if flying else asked
+        record.applied = self._owner.placing.wanted(record)
+        updates = self._owner.updates
+        others = updates.take(but=record.id) or updates.late(but=record.id)
+        return [*others, update_of(record, record.applied)]
+
+    # Deciding
+
+    @property
+    def _store(self) -> NodeStore:
+        store = self._owner.store
+        if store is None:
+            raise ResizeRefusedError("deferred", f"the state cannot be trusted: {self._owner.safe_mode}")
+        return store
+
+    async def resize(self, pod: PodRecord, desired: Pod, *, hook: str = "") -> None:
+        """Decide, and carry it out: at once where CPUs only come, beside everything else where some go. Raises
+        `ResizeRefusedError`."""
+        unit, gates = desired.metadata.uid, self._store.node.rules.gates
+        active, flight = self._active(unit), self._flights.get(unit)
+        if active is None:
+            return
+        if flight is not None:
+            if same_resources(flight.desired, desired, gates):
+                return
+            await self._cancel(flight)
+        known = self._refused.get(unit)
+        if known is not None and self._clock() < known.until and same_resources(known.desired, desired, gates):
+            self._want(unit, known.desired)
+            raise known.error
+        self._refused.pop(unit, None)
+        flight = self._decided(pod, active.spec, desired)
+        if flight is None:
+            return
+        flight.hook = hook
+        self._flights[unit] = flight
+        if not flight.gives:
+            await self._fly(flight)
+        else:
+            pod.resize = f"resize in progress: {flight.text()}"
+            flight.task = asyncio.ensure_future(self._follow(pod, flight))
+
+    def _decided(self, pod: PodRecord, before: Pod, desired: Pod) -> Flight | None:
+        """What to do; None where nothing is. Raises `ResizeRefusedError`."""
+        try:
+            plan = self._store.plan_resize(desired)
+        except PodsliceError as error:
+            raise self._refuse(pod, desired, "infeasible", str(error)) from None
+        decision = plan.decision
+        if decision.outcome in ("Deferred", "Infeasible"):
+            raise self._refuse(pod, desired, decision.outcome.lower(), decision.message)
+        self._forget(pod, desired.metadata.uid)
+        if decision.outcome != "Allocated":
+            return None
+        return Flight(pod.identity, before, plan.spec, plan.intent, since=self._clock())
+
+    def _refuse(self, pod: PodRecord, desired: Pod, result: str, message: str) -> ResizeRefusedError:
+        """Remember, tell, and wait for room."""
+        unit, error = desired.metadata.uid, ResizeRefusedError(result, message)
+        self._refused[unit] = _Refused(desired, error, self._clock() + REMEMBERED)
+        if result == "infeasible":
+            self._wanted.pop(unit, None)
+        else:
+            self._want(unit, desired)
+        news = str(error) != pod.resize
+        pod.resize = str(error)
+        active = self._active(unit)
+        operation = "grow" if active is None else _direction(active.spec, desired)
+        self._owner.reporter.resize_answered(pod.identity, ResizeNews(operation, result, message, told=not news))
+        return error
+
+    def _want(self, unit: str, desired: Pod) -> None:
+        self._wanted[unit] = _Wanted(desired, self._clock())
+
+    def _forget(self, pod: PodRecord, unit: str) -> None:
+        self._refused.pop(unit, None)
+        self._wanted.pop(unit, None)
+        pod.resize = ""
+
+    # Carrying out
+
+    async def _landed(self, unit: str) -> None:
+        """Another resize of the pod that is being written is done. Raises `ResizeRefusedError`."""
+        flight = self._flights.get(unit)
+        if flight is None or flight.waiting:
+            return
+        try:
+            async with asyncio.timeout(LONGEST_LANDING):
+                await flight.done.wait()
+        except TimeoutError:
+            raise ResizeRefusedError("deferred", "another resize of the pod is being carried out") from None
+
+    async def _follow(self, pod: PodRecord, flight: Flight) -> None:
+        """A flight that nobody waits for; it comes again when it fails."""
+        try:
+            await self._fly(flight)
+            pod.resize = ""
+        except ResizeRefusedError as error:
+            self._want(flight.unit, flight.desired)
+            pod.resize = str(error)
+        except Exception as error:
+            self._owner.reporter.failed(pod.identity, failure_of("resize", error))
+            pod.resize = f"resize failed: {type(error).__name__}"
+
+    async def _fly(self, flight: Flight) -> None:
+        """Raises `ResizeRefusedError`."""
+        try:
+            await self._carry_out(flight)
+        finally:
+            if self._flights.get(flight.unit) is flight:
+                del self._flights[flight.unit]
+            flight.done.set()
+
+    async def _carry_out(self, flight: Flight) -> None:
+        """All steps but the answer to a container that waits in its call. Raises `ResizeRefusedError` where it was
+        undone; a pod that is gone ends it."""
+        store, unit = self._store, flight.unit
+        try:
+            if flight.operation != "keep":
+                store.begin_resize(unit, flight.intent)
+            if flight.gives:
+                self._owner.admitting.files.replace(flight.desired)
+                await self._answered(flight)
+                await self._delay(flight)
+                self._owner.placing.withheld[unit] = flight.changed
+                await self._leaving.leave(flight.gives, self._records(unit))
+            if self._active(unit) is None:
+                return
+            self._commit(store, flight)
+            await self._leaving.leave(flight.changed, self._owner.containers.values())
+        except (OSError, StateWriteError) as error:
+            self._undo(store, flight)
+            raise self._failed(flight, _text(error)) from None
+        except asyncio.CancelledError:
+            self._undo(store, flight)
+            raise
+        self._owner.placing.withheld.pop(unit, None)
+        if self._active(unit) is not None:
+            self._settle(store, flight)
+
+    async def _answered(self, flight: Flight) -> None:
+        """The runtime has done with the call: it sets the CPUs that it was answered, and could do so late."""
+        if not flight.hook:
+            return
+        waits = [asyncio.ensure_future(flight.applied.wait()), asyncio.ensure_future(self._sleep(LONGEST_CALL))]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _delay(self, flight: Flight) -> None:
+        """Containers that give back CPUs are told, and left time."""
+        seconds = self._policy.shrink_delay_seconds
+        if not seconds:
+            return
+        flight.waiting = True
+        for record in self._records(flight.unit):
+            after = flight.intent.after.assignments.get(record.member)
+            if after is not None and after != flight.intent.before.assignments.get(record.member):
+                self._owner.placing.upcoming[record.id] = after
+                self._owner.updates.on_placed(record)
+        try:
+            waits = [asyncio.ensure_future(flight.hurry.wait()), asyncio.ensure_future(self._sleep(seconds))]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        finally:
+            flight.waiting = False
+            for record in self._records(flight.unit):
+                if self._owner.placing.upcoming.pop(record.id, 0):
+                    self._owner.updates.on_placed(record)
+
+    def _commit(self, store: NodeStore, flight: Flight) -> None:
+        """The state says what is to be. Raises `OSError`, `StateWriteError`."""
+        self._owner.placing.withheld[flight.unit] = flight.changed
+        before = store.node.state.cpu.of_pod(flight.unit)
+        decision = store.resize(flight.desired)
+        if decision.outcome not in ("Allocated", "Unchanged"):
+            raise StateWriteError(f"there is no room any more: {decision.message}")
+        flight.committed = True
+        flight.plan(flight.intent._replace(before=before, after=store.node.state.cpu.of_pod(flight.unit)))
+        self._owner.placing.withheld[flight.unit] = flight.changed
+        if not flight.gives:
+            self._owner.admitting.files.replace(flight.desired)
+
+    def _settle(self, store: NodeStore, flight: Flight) -> None:
+        """Nobody is in the way: the pod's containers get what is theirs, everybody else what is left."""
+        active = self._active(flight.unit)
+        for record in self._records(flight.unit):
+            if active is not None:
+                self._allow(record, active)
+            if record.id != flight.hook or flight.gives:
+                self._owner.updates.write_started(record, self._cgroups.write)
+            self.tell(record)
+        self._owner.updates.unit_changed(flight.unit)
+        self._owner.updates.pool_changed()
+        self._end(store, flight.unit)
+        seconds = self._clock() - flight.since
+        self._owner.reporter.resize_answered(
+            flight.identity, ResizeNews(flight.operation, "applied", flight.text(), seconds=seconds)
+        )
+        if flight.gives:
+            self._room.set()
+
+    def _end(self, store: NodeStore, unit: str) -> None:
+        try:
+            store.end_resize(unit)
+        except StateWriteError as error:
+            self._owner.reporter.trouble("stateWrite", str(error))
+
+    def _allow(self, record: ContainerRecord, active: AdmissionPod) -> None:
+        """Limit and weight of what a container has now; the runtime's call says them too, sooner or later."""
+        container = next((one for one in active.containers if one.name == record.member), None)
+        limit = None if container is None else (container.spec.resources.limits or {}).get("cpu")
+        record.created = None
+        if limit is None or not record.started:
+            return
+        milli = limit.milli_value()
+        if record.limits is not None and record.limits.quota is not None:
+            record.limits = replace(record.limits, quota=milli * record.limits.period // 1000)
+        try:
+            self._cgroups.weigh(record, milli)
+        except OSError as error:
+            self._owner.reporter.trouble("resize", _text(error))
+
+    def _undo(self, store: NodeStore, flight: Flight) -> None:
+        """Everything is as it was: books, files, and, with the next writes, cgroups."""
+        self._owner.placing.withheld.pop(flight.unit, None)
+        try:
+            if self._active(flight.unit) is not None:
+                if flight.committed:
+                    store.undo_resize(flight.before, flight.intent.before)
+                self._owner.admitting.files.replace(flight.before)
+            store.end_resize(flight.unit)
+        except (OSError, StateWriteError) as error:
+            self._owner.reporter.trouble("stateWrite", _text(error))
+        self._owner.updates.unit_changed(flight.unit)
+        self._owner.updates.pool_changed()
+
+    def _failed(self, flight: Flight, text: str) -> ResizeRefusedError:
+        self._owner.reporter.resize_answered(flight.identity, ResizeNews(flight.operation, "failed", text))
+        return ResizeRefusedError("failed", text)
+
+    async def _cancel(self, flight: Flight) -> None:
+        """A resize that waits is not wanted any more; one that is being written has to end first."""
+        if flight.waiting and flight.task is not None:
+            flight.task.cancel()
+        await flight.done.wait()
+
+    def _records(self, unit: str) -> list[ContainerRecord]:
+        return [record for record in self._owner.containers.values() if record.unit == unit]
+
+    # Trying again
+
+    async def run(self) -> None:
+        """Try the resizes that wait, for ever: when there is room, and every minute."""
+        while True:
+            try:
+                async with asyncio.timeout(60):
+                    await self._room.wait()
+            except TimeoutError:
+                pass
+            self._room.clear()
+            await self.retry()
+
+    async def retry(self) -> None:
+        """Try each resize that waits once, unless nobody wants it any more."""
+        for unit, wanted in list(self._wanted.items()):
+            pod = self._owner.pods.get(unit.partition("/")[0])
+            if pod is None or unit not in pod.units or self._clock() - wanted.at > ASKED_LATELY:
+                self._wanted.pop(unit, None)
+                self._refused.pop(unit, None)
+                continue
+            if self._outdated(pod, unit, wanted.desired) or unit in self._flights:
+                continue
+            self._refused.pop(unit, None)
+            at = wanted.at
+            try:
+                await self.resize(pod, wanted.desired)
+            except ResizeRefusedError:
+                if unit in self._wanted:
+                    self._wanted[unit] = self._wanted[unit]._replace(at=at)
+
+    def _outdated(self, pod: PodRecord, unit: str, desired: Pod) -> bool:
+        """True when the pod's specification says something else by now."""
+        found = self._find(pod.identity) if unit == pod.identity.uid else None
+        return found is not None and not same_resources(found, desired, self._store.node.rules.gates)
+
+    async def close(self) -> None:
+        """End what is on its way: a delay is cut short."""
+        flying: list[asyncio.Task[None]] = []
+        for flight in self._flights.values():
+            flight.hurry.set()
+            flying += [flight.task] if flight.task is not None else []
+        if flying:
+            await asyncio.wait(flying, timeout=LONGEST_LANDING)
+
+
+def _direction(before: Pod, desired: Pod) -> str:
+    """`grow` or `shrink`, by the CPUs asked for."""
+    return "shrink" if _milli(desired) < _milli(before) else "grow"
+
+
+def _milli(pod: Pod) -> int:
+    spec = pod.spec
+    stanzas = [one.resources for one in (*spec.init_containers, *spec.containers)]
+    stanzas += [] if spec.resources is None else [spec.resources]
+    return sum((one.limits or {}).get("cpu", ZERO).milli_value() for one in stanzas)
+
+
+def _text(error: Exception) -> str:
+    """One line with the file, where there is one."""
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error} (errno {error.errno})"
+    return str(error)

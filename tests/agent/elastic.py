@@ -1,0 +1,253 @@
+"""An agent with a PodslicePolicy beside a runtime and a kernel in memory: for resizes, with kills at any write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice.agent.actuating import TreeCgroups
+from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.owner import Owner
+from podslice.agent.plugin import AgentPlugin
+from podslice.agent.reconcile import Reconciler
+from podslice.agent.records import ContainerRecord
+from podslice.agent.resizing import Resizing
+from podslice.agent.sources import Sources
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import Bits, format_bits, parse_bits
+from podslice.host import statefile
+from podslice.host.cgroup2 import cgroup_path
+from podslice.wire.proto import nri_pb2 as nri
+from tests.agent.fake_source import FakeSource
+from tests.agent.helpers import GIB, Notes, agent_config
+from tests.agent.kernel import SHARED, Kernel, KilledError
+
+MACHINE = "pack:2 numa:1(memory=64GB) core:8 pu:2"
+ELASTIC = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
+
+
+def elastic(**fields: Any) -> PodslicePolicy:
+    return PodslicePolicy(resize=ExclusiveResize(exclusive=True, **fields))
+
+
+class Elastic:
+    """A node. The runtime's books are `containers`, what holds is in `kernel`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        policy: PodslicePolicy = ELASTIC,
+        config: KubeletConfig | None = None,
+        *,
+        machine: str = MACHINE,
+        wait: float = 0.5,
+    ) -> None:
+        self.folder, self.policy, self.wait = folder, policy, wait
+        self.config = config or agent_config(reserved_system_cpus="0-1")
+        self.machine = from_synthetic(machine)
+        self.kernel = Kernel(f"0-{self.machine.cpu_count - 1}")
+        self.source = FakeSource()
+        self.pods: dict[str, nri.PodSandbox] = {}
+        self.containers: dict[str, nri.Container] = {}
+        self.notes = Notes()
+
+    def start(self) -> None:
+        """A new agent process on the same state directory."""
+        self.kernel.before = lambda: None
+        self.notes = Notes()
+        files = ContainerFiles(self.folder / "containers")
+        sources = Sources([self.source], wait=self.wait)
+        self.owner = Owner(
+            self.folder / "state",
+            self.machine,
+            self.config,
+            reporter=self.notes,
+            policy=self.policy,
+            find=sources.find,
+            told=files.told,
+            runs_on=self.runs_on,
+        )
+        self.reconciler = Reconciler(self.owner, self.kernel)
+        cgroups = TreeCgroups(self.kernel, self.reconciler.write)
+        clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
+        self.resizing = Resizing(self.owner, sources, cgroups, clock=clock)
+        self.plugin = AgentPlugin(
+            self.owner,
+            sources,
+            files,
+            self.notes,
+            settle=self.reconciler.settle,
+            write=self.reconciler.write,
+            resizing=self.resizing,
+        )
+        updates = self.plugin.synchronize(list(self.pods.values()), list(self.containers.values()))
+        assert not self.owner.safe_mode, self.owner.safe_mode
+        self.apply(updates)
+
+    def runs_on(self, record: ContainerRecord) -> Bits | None:
+        path = cgroup_path(record.cgroups_path)
+        return None if path is None else self.kernel.cpus(path)
+
+    def apply(self, updates: Iterable[nri.ContainerUpdate]) -> None:
+        """The runtime takes over updates, one after the other."""
+        for update in updates:
+            if update.container_id in self.containers:
+                self.set(update.container_id, update.linux.resources)
+
+    def set(self, container: str, resources: nri.LinuxResources) -> None:
+        cpu, path = (
+            resources.cpu,
+            f"kubepods/{self.containers[container].linux.cgroups_path.split('/')[-2]}/{container}",
+        )
+        books = self.containers[container].linux.resources.cpu
+        if cpu.cpus:
+            books.cpus = cpu.cpus
+            self.kernel.write_cpus(path, parse_bits(cpu.cpus))
+        if cpu.HasField("quota"):
+            books.quota.value = cpu.quota.value
+            period = cpu.period.value or 100_000
+            self.kernel.write_quota(path, None if cpu.quota.value < 0 else cpu.quota.value, period)
+        if resources.memory.limit.value:
+            self.kernel.files[path]["memory.max"] = str(resources.memory.limit.value)
+
+    # Pods
+
+    async def run(self, pod: Pod, *, memory: int = GIB) -> None:
+        """A pod with all its containers, as a kubelet brings it up."""
+        uid = pod.metadata.uid
+        self.source.add(pod)
+        self.kernel.add(f"kubepods/pod{uid}", "")
+        sandbox = nri.PodSandbox(id=f"s-{uid}", name=pod.metadata.name, uid=uid, namespace="default")
+        sandbox.linux.cgroup_parent = f"/kubepods/pod{uid}"
+        self.pods[sandbox.id] = sandbox
+        if (answer := self.plugin.run_pod(sandbox)) is not None:
+            await answer
+        for container in pod.spec.containers:
+            await self._create(sandbox, container.name, _milli(container.resources.limits), memory)
+
+    async def _create(self, sandbox: nri.PodSandbox, name: str, milli: int, memory: int) -> None:
+        ident = f"{sandbox.uid}-{name}"
+        path = f"kubepods/pod{sandbox.uid}/{ident}"
+        message = nri.Container(id=ident, pod_sandbox_id=sandbox.id, name=name, state=nri.CONTAINER_CREATED)
+        message.linux.cgroups_path = f"/{path}"
+        message.linux.resources.CopyFrom(asked(milli, memory=memory))
+        answer: Any = self.plugin.create_container(sandbox, message)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        self.apply(answer.updates)
+        got = answer.adjust.linux.resources.cpu
+        isolation = {pair.key: pair.value for pair in answer.adjust.env}["PODSLICE_ISOLATION"]
+        owner = {"container": ident, "pod": f"{sandbox.uid}/pool", "host": SHARED}[isolation]
+        self.containers[ident] = message
+        self.kernel.add(path, owner, got.cpus)
+        self.kernel.files[path]["memory.max"] = str(memory) if memory else "max"
+        if milli and got.quota.value >= 0:
+            self.kernel.files[path]["cpu.max"] = f"{milli * 100} 100000"
+        message.linux.resources.cpu.cpus = got.cpus
+        if got.quota.value < 0:
+            message.linux.resources.cpu.quota.value = -1
+        self.plugin.start_container(sandbox, message)
+        message.state = nri.CONTAINER_RUNNING
+        self.kernel.check()
+
+    async def update(self, container: str, milli: int, *, memory: int = GIB) -> None:
+        """The kubelet's call for one container. Raises `RPCError` where the agent refuses."""
+        message, resources = self.containers[container], asked(milli, memory=memory)
+        pod = self.pods[message.pod_sandbox_id]
+        answer: Any = self.plugin.update_container(pod, message, resources)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        for update in answer:
+            own = update.container_id == container
+            if own:
+                resources.MergeFrom(update.linux.resources)
+            self.apply([] if own else [update])
+        self.set(container, resources)
+        self.plugin.updated_container(pod, message)
+
+    async def update_pod(self, uid: str, milli: int) -> None:
+        """The kubelet's call for the pod as a whole, and its write into the pod's cgroup."""
+        answer = self.plugin.update_pod(self.pods[f"s-{uid}"], asked(milli))
+        if answer is not None:
+            await answer
+
+    async def settle(self) -> None:
+        """What is on its way is done, and the shared containers have their sets."""
+        for flight in list(self.resizing._flights.values()):
+            await flight.done.wait()
+        for _ in self.owner.updates.write(self.reconciler.write):
+            pass
+        self.kernel.check()
+
+    async def bury(self) -> None:
+        """After a kill: what the process still had to do is not done."""
+        tasks = [flight.task for flight in self.resizing._flights.values() if flight.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What is
+
+    def cpus(self, container: str) -> str:
+        """The CPUs of a container by the kernel."""
+        uid = self.containers[container].pod_sandbox_id.removeprefix("s-")
+        return format_bits(self.kernel.on(f"kubepods/pod{uid}/{container}"))
+
+    def owned(self, uid: str, name: str = "app") -> str:
+        """The CPUs of a container by the state."""
+        assert self.owner.node is not None
+        return format_bits(self.owner.node.view.owners.get(uid, {}).get(name, 0))
+
+    def agrees(self) -> None:
+        """Everybody runs on what the books say, and nothing is left to do."""
+        self.kernel.check()
+        for record in self.owner.containers.values():
+            wanted = self.owner.placing.wanted(record)
+            assert self.cpus(record.id) == format_bits(wanted.cpus), record.id
+        left = self.reconciler.looking().run()
+        assert left == [], left
+        assert self.owner.placing.withheld == {}
+
+
+def asked(milli: int, *, memory: int = 0) -> nri.LinuxResources:
+    """What a kubelet's call says."""
+    resources = nri.LinuxResources()
+    resources.cpu.shares.value = max(milli * 1024 // 1000, 2)
+    if milli:
+        resources.cpu.quota.value, resources.cpu.period.value = milli * 100, 100_000
+    resources.memory.limit.value = memory
+    return resources
+
+
+def _milli(limits: Any) -> int:
+    return limits["cpu"].milli_value() if limits and "cpu" in limits else 0
+
+
+def kill_at(world: Elastic, patch: pytest.MonkeyPatch, moment: int) -> Callable[[], bool]:
+    """The process ends before its write number `moment`, counted from now, be it to a cgroup or a file, and writes
+    nothing afterwards. Returns what says whether it came to that."""
+    count = [0]
+
+    def before() -> None:
+        if count[0] >= moment:
+            count[0] = moment + 1
+            raise KilledError
+        count[0] += 1
+
+    world.kernel.before = before
+    for name in ("write", "rename", "sync_directory"):
+        original = getattr(statefile.RealFiles, name)
+
+        def step(self: Any, *arguments: Any, _original: Any = original) -> None:
+            before()
+            _original(self, *arguments)
+
+        patch.setattr(statefile.RealFiles, name, step)
+    return lambda: count[0] > moment

@@ -1,0 +1,393 @@
+"""Resizes of exclusive CPUs that the agent carries out: decided by the node, written in an order that harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from podslice.core.config.policy import PodslicePolicy
+from podslice.core.pod.spec import Pod
+from podslice.wire.ttrpc import RPCError
+from tests import clock
+from tests.agent.elastic import ELASTIC, Elastic, elastic, kill_at
+from tests.agent.helpers import pod_level
+from tests.agent.kernel import KilledError
+from tests.conftest import make_pod
+
+
+def in_elastic(
+    folder: Path, test: Callable[[Elastic], Awaitable[None]], policy: PodslicePolicy = ELASTIC, **options: object
+) -> Elastic:
+    """Run a test in virtual time."""
+    world = Elastic(folder, policy, **options)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        world.start()
+        await test(world)
+
+    clock.run(main())
+    return world
+
+
+def app(uid: str, cpu: str) -> Pod:
+    return make_pod(uid, ("app", cpu))
+
+
+def test_a_container_grows_within_the_call_and_shrinks_after_it(tmp_path: Path) -> None:
+    """1 -> 4 -> 2 CPUs: the shared container has left before the owner comes, and gets back what is given back."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "1"))
+        await world.run(make_pod("s", ("app", None)))
+        assert (world.cpus("a-app"), world.cpus("s-app")) == ("2", "0-1,3-31")
+        world.source.add(app("a", "4"))
+        await world.update("a-app", 4000)
+        assert (world.cpus("a-app"), world.cpus("s-app")) == ("2-5", "0-1,6-31")
+        world.source.add(app("a", "2"))
+        await world.update("a-app", 2000)
+        await world.settle()
+        assert (world.cpus("a-app"), world.cpus("s-app")) == ("2-3", "0-1,4-31")
+        assert [(one.operation, one.result, one.text) for one in world.notes.news] == [
+            ("grow", "applied", "app: 2 -> 2-5"),
+            ("shrink", "applied", "app: 2-5 -> 2-3"),
+        ]
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_without_a_policy_a_resize_is_not_carried_out(tmp_path: Path) -> None:
+    """The container keeps its CPUs, as before there was a policy."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        world.source.add(app("a", "4"))
+        await world.update("a-app", 4000)
+        assert world.cpus("a-app") == "2-3"
+        assert (world.notes.news, len(world.notes.resizes)) == ([], 1)
+
+    in_elastic(tmp_path, test, PodslicePolicy())
+
+
+def test_what_has_no_room_is_refused_and_done_when_there_is(tmp_path: Path) -> None:
+    """A growth without room is an error of the call that changes no file; repeats are answered from memory; when a pod
+    leaves, the container grows by itself, and the kubelet's next call finds it done."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        await world.run(app("b", "26"))
+        before = {path: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()}
+        world.source.add(app("a", "6"))
+        for _ in range(3):
+            with pytest.raises(RPCError, match="podslice: resize deferred: "):
+                await world.update("a-app", 6000)
+        assert {path: path.read_bytes() for path in before} == before
+        assert [(one.result, one.told) for one in world.notes.news] == [("deferred", False)]
+        await asyncio.sleep(6)
+        with pytest.raises(RPCError, match="deferred"):
+            await world.update("a-app", 6000)
+        assert [(one.result, one.told) for one in world.notes.news] == [("deferred", False), ("deferred", True)]
+        assert world.resizing.pending == 1
+        world.plugin.stop_pod(world.pods["s-b"])
+        for path in [path for path in world.kernel.files if "podb" in path]:
+            del world.kernel.files[path]
+        await world.resizing.retry()
+        assert (world.owned("a"), world.cpus("a-app"), world.resizing.pending) == ("2-7", "2-7", 0)
+        await world.update("a-app", 6000)
+        assert len(world.notes.news) == 3
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_what_nobody_wants_any_more_is_not_done(tmp_path: Path) -> None:
+    """A resize that waits is dropped when the pod's specification says something else, or nobody asks for long."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        await world.run(app("b", "26"))
+        world.source.add(app("a", "6"))
+        with pytest.raises(RPCError):
+            await world.update("a-app", 6000)
+        world.source.add(app("a", "2"))
+        world.plugin.stop_pod(world.pods["s-b"])
+        await world.resizing.retry()
+        assert world.owned("a") == "2-3"
+        world.source.add(app("a", "6"))
+        await asyncio.sleep(400)
+        await world.resizing.retry()
+        assert (world.owned("a"), world.resizing.pending) == ("2-3", 0)
+
+    in_elastic(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("milli", "message"),
+    [
+        (1000, "infeasible: cannot take exclusive CPUs below the 2 promised at admission .2-3."),
+        (2500, "infeasible: resize would move the container between shared and exclusive CPUs"),
+        (64000, "infeasible"),
+    ],
+)
+def test_what_can_never_be_is_infeasible(tmp_path: Path, milli: int, message: str) -> None:
+    """Below the promise, between shared and own CPUs, more than there are: an error of the call, said once."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        world.source.add(app("a", f"{milli}m"))
+        with pytest.raises(RPCError, match=message):
+            await world.update("a-app", milli)
+        assert (world.cpus("a-app"), world.resizing.pending) == ("2-3", 0)
+        assert [(one.result, one.told) for one in world.notes.news] == [("infeasible", False)]
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_the_call_counts_where_the_specification_is_late(tmp_path: Path) -> None:
+    """A source that does not know the new size is waited for as long as it may take; then the call decides."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        started = asyncio.get_running_loop().time()
+        await world.update("a-app", 4000)
+        assert asyncio.get_running_loop().time() - started == pytest.approx(0.5)
+        assert world.cpus("a-app") == "2-5"
+
+        async def arrives() -> None:
+            await asyncio.sleep(0.2)
+            world.source.add(app("a", "6"))
+
+        task = asyncio.ensure_future(arrives())
+        started = asyncio.get_running_loop().time()
+        await world.update("a-app", 6000)
+        assert asyncio.get_running_loop().time() - started == pytest.approx(0.2)
+        assert world.cpus("a-app") == "2-7"
+        await task
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_nobody_runs_on_cpus_that_others_have_not_left(tmp_path: Path) -> None:
+    """While the kernel still shows the shared containers on them, the call waits; after 200 ms all is undone, and the
+    error names the file."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "1"))
+        await world.run(make_pod("s", ("app", None)))
+        world.kernel.lag = 10
+        world.source.add(app("a", "4"))
+        started = asyncio.get_running_loop().time()
+        await world.update("a-app", 4000)
+        assert asyncio.get_running_loop().time() - started == pytest.approx(0.045)
+        world.kernel.lag = 10_000
+        world.source.add(app("a", "6"))
+        with pytest.raises(RPCError, match=r"kubepods/pods/s-app/cpuset\.cpus\.effective: still has 6-7"):
+            await world.update("a-app", 6000)
+        assert (world.owned("a"), world.cpus("a-app")) == ("2-5", "2-5")
+        assert world.notes.news[-1].result == "failed"
+        world.kernel.lag = 0
+        world.kernel._behind.clear()
+        await world.settle()
+        assert world.cpus("s-app") == "0-1,6-31"
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_a_file_that_cannot_be_written_undoes_a_growth(tmp_path: Path) -> None:
+    """State, files and cgroups are as before, and the error has the file and its number."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "1"))
+        await world.run(make_pod("s", ("app", None)))
+        files = {path: path.read_bytes() for path in (tmp_path / "state" / "pods").iterdir()}
+        world.kernel.broken["kubepods/pods/s-app"] = OSError(28, "No space left on device")
+        world.source.add(app("a", "4"))
+        with pytest.raises(RPCError, match=r"pods/s-app/cpuset.cpus: No space left on device \(errno 28\)"):
+            await world.update("a-app", 4000)
+        assert (world.owned("a"), world.cpus("a-app"), world.cpus("s-app")) == ("2", "2", "0-1,3-31")
+        assert {path: path.read_bytes() for path in files}.keys() == files.keys()
+        world.kernel.broken.clear()
+        await world.settle()
+        world.agrees()
+        await asyncio.sleep(6)
+        await world.update("a-app", 4000)
+        assert world.cpus("a-app") == "2-5"
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_a_container_is_left_time_to_give_back_cpus(tmp_path: Path) -> None:
+    """With shrinkDelaySeconds its file says what is next while its CPUs stay; a growth back ends the wait without a
+    trace, and another shrink begins it anew."""
+
+    async def test(world: Elastic) -> None:
+        told = tmp_path / "containers" / "a-app" / "resources.json"
+        await world.run(app("a", "2"))
+        world.source.add(app("a", "6"))
+        await world.update("a-app", 6000)
+        state = (tmp_path / "state" / "cpu_manager_state").read_bytes()
+        world.source.add(app("a", "4"))
+        await world.update("a-app", 4000)
+        await asyncio.sleep(3)
+        assert (world.cpus("a-app"), '"next":"2-5"' in told.read_text()) == ("2-7", True)
+        world.source.add(app("a", "6"))
+        await world.update("a-app", 6000)
+        await asyncio.sleep(20)
+        assert (world.cpus("a-app"), "next" in told.read_text()) == ("2-7", False)
+        assert (tmp_path / "state" / "cpu_manager_state").read_bytes() == state
+        for cpu in (4, 2):
+            world.source.add(app("a", str(cpu)))
+            await world.update("a-app", cpu * 1000)
+            await asyncio.sleep(3)
+            assert world.cpus("a-app") == "2-7"
+        await asyncio.sleep(3)
+        await world.settle()
+        assert (world.cpus("a-app"), world.owned("a")) == ("2-3", "2-3")
+        world.agrees()
+
+    in_elastic(tmp_path, test, elastic(shrink_delay_seconds=5.0))
+
+
+def test_what_one_container_gives_another_takes(tmp_path: Path) -> None:
+    """A pod that moves CPUs between its containers: the first has left them before the second runs there."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(make_pod("p", ("x", "2"), ("y", "2")))
+        await world.run(app("rest", "24"))
+        world.source.add(make_pod("p", ("x", "4"), ("y", "2")))
+        await world.update("p-x", 4000)
+        world.source.add(make_pod("p", ("x", "2"), ("y", "4")))
+        await world.update("p-x", 2000)
+        await world.update("p-y", 4000)
+        await world.settle()
+        assert (world.owned("p", "x"), world.owned("p", "y")) == ("2-3", "4-5,14-15")
+        assert world.notes.news[-1].operation == "move"
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_a_bubble_grows_and_shrinks_by_the_pods_call(tmp_path: Path) -> None:
+    """UpdatePodSandbox: a pod with pod-level resources takes from the node and gives back, its containers with it."""
+
+    async def test(world: Elastic) -> None:
+        def budget(cpus: int, own: int = 4) -> Pod:
+            return make_pod("p", ("own", str(own)), ("a", None), budget=str(cpus))
+
+        await world.run(budget(8))
+        await world.run(make_pod("s", ("app", None)))
+        assert (world.cpus("p-own"), world.cpus("p-a")) == ("2-5", "6-9")
+        world.source.add(budget(10))
+        await world.update_pod("p", 10_000)
+        assert (world.cpus("p-own"), world.cpus("p-a")) == ("2-5", "6-11")
+        world.source.add(budget(8, 6))
+        await world.update("p-own", 6000)
+        await world.settle()
+        await world.update_pod("p", 8000)
+        await world.settle()
+        assert (world.cpus("p-own"), world.cpus("p-a")) == ("2-7", "8-9")
+        world.source.add(budget(8, 8))
+        with pytest.raises(RPCError, match="resize infeasible"):
+            await world.update("p-own", 8000)
+        world.source.add(budget(40, 6))
+        with pytest.raises(RPCError, match="resize infeasible"):
+            await world.update_pod("p", 40_000)
+        world.agrees()
+
+    in_elastic(tmp_path, test, config=pod_level(reserved_system_cpus="0-1"))
+
+
+Story = Callable[[Elastic], Awaitable[None]]
+
+
+async def _grow(world: Elastic) -> None:
+    world.source.add(app("a", "4"))
+    await world.update("a-app", 4000)
+    await world.settle()
+
+
+async def _shrink(world: Elastic) -> None:
+    world.source.add(app("a", "1"))
+    await world.update("a-app", 1000)
+    await world.settle()
+
+
+async def _move(world: Elastic) -> None:
+    world.source.add(make_pod("p", ("x", "1"), ("y", "3")))
+    await world.update("p-x", 1000)
+    await world.update("p-y", 3000)
+    await world.settle()
+
+
+async def _small(world: Elastic) -> None:
+    await world.run(app("a", "1"))
+    await world.run(make_pod("s", ("app", None)))
+
+
+async def _large(world: Elastic) -> None:
+    await _small(world)
+    world.source.add(app("a", "3"))
+    await world.update("a-app", 3000)
+    await world.settle()
+
+
+async def _pair(world: Elastic) -> None:
+    await world.run(make_pod("p", ("x", "1"), ("y", "2")))
+    await world.run(make_pod("s", ("app", None)))
+    world.source.add(make_pod("p", ("x", "2"), ("y", "2")))
+    await world.update("p-x", 2000)
+    await world.settle()
+
+
+@pytest.mark.parametrize(
+    ("begin", "story"),
+    [pytest.param(_small, _grow, id="grow"), pytest.param(_large, _shrink, id="shrink"),
+     pytest.param(_pair, _move, id="move")],
+)  # fmt: skip
+def test_a_kill_at_any_write_ends_as_done_or_never_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Story, story: Story
+) -> None:
+    """Whatever was being written, the next process has the old sizes or the new ones everywhere, no CPU is ever of two,
+    and the kubelet's next call ends in the new ones."""
+    moment, killed, sizes = 0, True, set()
+    while killed:
+        world = Elastic(tmp_path / str(moment), machine="numa:1(memory=64GB) core:4 pu:2")
+        happened = [False]
+
+        async def main(world: Elastic = world, happened: list[bool] = happened, moment: int = moment) -> None:
+            world.start()
+            await begin(world)
+            before = _owners(world)
+            with monkeypatch.context() as patch:
+                was_killed = kill_at(world, patch, moment)
+                with contextlib.suppress(KilledError):
+                    await story(world)
+                happened[0] = was_killed()
+                await world.bury()
+            world.start()
+            await world.settle()
+            world.agrees()
+            after = _owners(world)
+            sizes.add(after == before)
+            await asyncio.sleep(6)
+            await story(world)
+            world.agrees()
+            assert happened[0] or after == _owners(world)
+
+        clock.run(main())
+        moment, killed = moment + 1, happened[0]
+    assert moment > 10
+    assert sizes == {True, False}
+
+
+def _owners(world: Elastic) -> object:
+    assert world.owner.node is not None
+    return {uid: dict(named) for uid, named in world.owner.node.view.owners.items()}
