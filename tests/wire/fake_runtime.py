@@ -72,7 +72,9 @@ class FakeRuntime:
         required_plugin: str = "",
         name: str = "fake",
         version: str = "1",
+        nri_version: str = "",
     ) -> None:
+        self.nri_version = nri_version
         self.name = name
         self.version = version
         self.pods: dict[str, nri.PodSandbox] = {}
@@ -143,6 +145,7 @@ class FakeRuntime:
                 nri.ConfigureRequest(
                     runtime_name=self.name,
                     runtime_version=self.version,
+                    NRI_version=self.nri_version,
                     registration_timeout=5000,
                     request_timeout=int(self._timeout * 1000),
                 ),
@@ -324,6 +327,14 @@ class FakeRuntime:
         if data is not None:
             self._apply(nri.UpdateContainerResponse.FromString(data).update)
             await self._container_event(nri.POST_UPDATE_CONTAINER, "PostUpdateContainer", container)
+
+    async def update_pod(self, sandbox: str, milli: int) -> None:
+        """UpdatePodSandboxResources of the kubelet. Raises `RPCError` when the plugin refuses."""
+        resources = nri.LinuxResources()
+        if milli:
+            resources.cpu.quota.value, resources.cpu.period.value = milli * 100, 100_000
+        request = nri.UpdatePodSandboxRequest(pod=self.pods[sandbox], linux_resources=resources)
+        await self._ask("UpdatePodSandbox", request)
 
     async def stop_container(self, container_id: str) -> None:
         container = self.containers[container_id]

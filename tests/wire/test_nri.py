@@ -9,6 +9,7 @@ import pytest
 
 from podslice.wire.nri import (
     EVENTS,
+    LATER_EVENTS,
     MOST_SYNCHRONIZED,
     PLUGIN_SERVICE,
     BackOff,
@@ -20,7 +21,7 @@ from podslice.wire.nri import (
     run_plugin,
 )
 from podslice.wire.proto import nri_pb2 as nri
-from podslice.wire.ttrpc import UNAVAILABLE, RPCError
+from podslice.wire.ttrpc import FAILED_PRECONDITION, UNAVAILABLE, RPCError
 from tests import clock
 from tests.wire.fake_runtime import FakeRuntime
 
@@ -63,6 +64,18 @@ class Recorder:
         self, pod: nri.PodSandbox, container: nri.Container, resources: nri.LinuxResources
     ) -> Iterable[nri.ContainerUpdate]:
         return [update(container.id, "1")]
+
+    def updated_container(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        self.calls.append(f"updated {container.name}")
+
+    async def _update_pod(self, quota: int) -> None:
+        await asyncio.sleep(self.delay)
+        if quota > 400_000:
+            raise RPCError(FAILED_PRECONDITION, "no room")
+
+    def update_pod(self, pod: nri.PodSandbox, resources: nri.LinuxResources) -> Awaitable[None] | None:
+        self.calls.append(f"update pod {pod.uid}")
+        return self._update_pod(resources.cpu.quota.value) if resources.cpu.quota.value else None
 
     def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Iterable[nri.ContainerUpdate]:
         self.calls.append(f"stop {container.name}")
@@ -124,6 +137,7 @@ def test_life_of_a_pod(state_changes: bool) -> None:
             "synchronize 0 0",
             "run a",
             "start app",
+            "updated app",
             "stop app",
             "stop a",
             "remove app",
@@ -133,6 +147,22 @@ def test_life_of_a_pod(state_changes: bool) -> None:
         assert fake.registered == [("podslice", "90")]
 
     with_runtime(test, lambda: FakeRuntime(state_changes=state_changes))
+
+
+def test_pods_are_updated_by_runtimes_that_know_it() -> None:
+    """A runtime that tells its NRI version is asked for updates of pods, and passes refusals on; another one is not,
+    since it hangs up on an event it does not know."""
+
+    async def test(fake: FakeRuntime, plugin: Recorder, losses: list[str]) -> None:
+        assert fake.events == event_mask((*EVENTS, *LATER_EVENTS))
+        sandbox = await fake.run_pod("a")
+        await fake.update_pod(sandbox, 0)
+        await fake.update_pod(sandbox, 4000)
+        with pytest.raises(RPCError, match="no room"):
+            await fake.update_pod(sandbox, 5000)
+        assert plugin.calls.count("update pod a") == 3
+
+    with_runtime(test, lambda: FakeRuntime(nri_version="v0.12.0"))
 
 
 def test_refused_pod_fails_with_our_reason() -> None:

@@ -376,12 +376,12 @@ class Resizing:
     def _commit(self, store: NodeStore, flight: Flight) -> None:
         """The state says what is to be. Raises `OSError`, `StateWriteError`."""
         self._owner.placing.withheld[flight.unit] = flight.changed
-        before = store.node.state.cpu.of_pod(flight.unit)
+        before = store.node.state.of_pod(flight.unit)
         decision = store.resize(flight.desired)
         if decision.outcome not in ("Allocated", "Unchanged"):
             raise StateWriteError(f"there is no room any more: {decision.message}")
         flight.committed = True
-        flight.plan(flight.intent._replace(before=before, after=store.node.state.cpu.of_pod(flight.unit)))
+        flight.plan(flight.intent._replace(before=before, after=store.node.state.of_pod(flight.unit)))
         self._owner.placing.withheld[flight.unit] = flight.changed
         if not flight.gives:
             self._owner.admitting.files.replace(flight.desired)

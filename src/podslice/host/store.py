@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.decide import settle_resizes
@@ -137,7 +135,7 @@ class NodeStore:
         finally:
             self.node.state = before
         uid = decision.uid
-        return PlannedResize(decision, Intent(before.cpu.of_pod(uid), after.cpu.of_pod(uid)), after.pods[uid].spec)
+        return PlannedResize(decision, Intent(before.of_pod(uid), after.of_pod(uid)), after.pods[uid].spec)
 
     @property
     def unfinished(self) -> tuple[str, ...]:
@@ -163,8 +161,7 @@ class NodeStore:
         """A pod that was resized has again what it asked for and had before. Raises `StateWriteError`; it has it then
         in memory only."""
         self.node.resize(pod)
-        state = self.node.state
-        self.node.state = replace(state, cpu=state.cpu.put_back(pod.metadata.uid, had))
+        settle_resizes(self.node, {pod.metadata.uid: Intent(had, had)}, (pod,))
         self.save()
 
     def remove(self, uid: str) -> bool:
