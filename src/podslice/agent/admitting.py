@@ -30,8 +30,11 @@ from podslice.core.pod.spec import Pod
 from podslice.core.reasons import POD_TOO_LARGE, UNEXPECTED_ADMISSION
 from podslice.core.state.model import Intent
 from podslice.core.values.gates import FeatureGates
-from podslice.host.statefile import write_atomically
-from podslice.host.store import NodeStore, StateWriteError
+from podslice.host.resize_store import ResizeStore
+from podslice.host.statefile import read_state, write_atomically
+from podslice.host.store import StateWriteError
+from podslice.statefiles.formats.policy_state import intents_in
+from podslice.statefiles.names import POLICY_STATE_FILE
 
 _DEVICES_REMEMBERED = 2.0
 """Seconds for which a refusal is repeated where devices come from plugins: what they say may change at any time."""
@@ -58,7 +61,7 @@ class Admitting:
         self.directory = directory
         self.machine = machine
         self.config = config
-        self.store: NodeStore | None = None
+        self.store: ResizeStore | None = None
         self.safe_mode = ""
         self.may_heal = False
         self.files = PodFiles(directory)
@@ -71,11 +74,12 @@ class Admitting:
         self._moment = 0
         self._unsaved = False
 
-    def open(self, running: Iterable[Pod], accept: Callable[[Node, Mapping[str, Intent]], None]) -> NodeStore:
+    def open(self, running: Iterable[Pod], accept: Callable[[Node, Mapping[str, Intent]], None]) -> ResizeStore:
         """Bring up the store on the pods that run. Raises `PodsliceError` or `OSError`."""
         self._moment += 1
+        intents = intents_in(read_state(self.directory / POLICY_STATE_FILE))
         try:
-            self.store = NodeStore(
+            self.store = ResizeStore(
                 self.directory,
                 self.machine,
                 self.config,
@@ -83,8 +87,7 @@ class Admitting:
                 profile=self.profile,
                 policy=self.policy,
                 devices=self._devices,
-                accept=accept,
-                resumes=True,
+                accept=lambda node: accept(node, intents),
                 predicates=False,
             )
         except StartError as error:
@@ -164,7 +167,7 @@ class Admitting:
         pod.units.add(uid)
         self._reporter.admitted(pod.identity, decision)
 
-    def _decision(self, store: NodeStore, identity: Identity, spec: Pod) -> Decision:
+    def _decision(self, store: ResizeStore, identity: Identity, spec: Pod) -> Decision:
         """Kept before anybody hears of it; an error half way leaves nothing behind."""
         started = self._clock()
         try:

@@ -1,7 +1,7 @@
 """The one owner of the node's state.
 
 Everything that happens on the node becomes a call of `Owner`, one after the other on the event loop's thread (other
-threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `NodeStore`. The owner decides (by
+threads hand theirs over with `call_soon_threadsafe`); nothing else touches the `ResizeStore`. The owner decides (by
 `admitting`) and keeps records; it neither waits nor talks. Answers go back to the caller, `updates` collects what other
 containers must get, and news for people goes to a `contract.Reporter`.
 """
@@ -36,8 +36,8 @@ from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.core.state.model import Intent
 from podslice.core.values.cpuset import Bits
+from podslice.host.resize_store import ResizeStore
 from podslice.host.statefile import StateReadError
-from podslice.host.store import NodeStore
 from podslice.wire.proto import nri_pb2 as nri
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Owner:
         self.pending_resizes: Callable[[], int] = lambda: 0
 
     @property
-    def store(self) -> NodeStore | None:
+    def store(self) -> ResizeStore | None:
         """None in safe mode and before the first synchronization."""
         return self.admitting.store
 

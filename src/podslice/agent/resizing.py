@@ -31,7 +31,8 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.quantity import ZERO
-from podslice.host.store import NodeStore, StateWriteError
+from podslice.host.resize_store import ResizeStore
+from podslice.host.store import StateWriteError
 from podslice.wire.proto import nri_pb2 as nri
 
 REMEMBERED = 5.0
@@ -211,7 +212,7 @@ class Resizing:
     # Deciding
 
     @property
-    def _store(self) -> NodeStore:
+    def _store(self) -> ResizeStore:
         store = self._owner.store
         if store is None:
             raise ResizeRefusedError("deferred", f"the state cannot be trusted: {self._owner.safe_mode}")
@@ -373,7 +374,7 @@ class Resizing:
                 if self._owner.placing.upcoming.pop(record.id, 0):
                     self._owner.updates.on_placed(record)
 
-    def _commit(self, store: NodeStore, flight: Flight) -> None:
+    def _commit(self, store: ResizeStore, flight: Flight) -> None:
         """The state says what is to be. Raises `OSError`, `StateWriteError`."""
         self._owner.placing.withheld[flight.unit] = flight.changed
         before = store.node.state.of_pod(flight.unit)
@@ -386,7 +387,7 @@ class Resizing:
         if not flight.gives:
             self._owner.admitting.files.replace(flight.desired)
 
-    def _settle(self, store: NodeStore, flight: Flight) -> None:
+    def _settle(self, store: ResizeStore, flight: Flight) -> None:
         """Nobody is in the way: the pod's containers get what is theirs, everybody else what is left."""
         active = self._active(flight.unit)
         for record in self._records(flight.unit):
@@ -405,7 +406,7 @@ class Resizing:
         if flight.gives:
             self._room.set()
 
-    def _end(self, store: NodeStore, unit: str) -> None:
+    def _end(self, store: ResizeStore, unit: str) -> None:
         try:
             store.end_resize(unit)
         except StateWriteError as error:
@@ -426,7 +427,7 @@ class Resizing:
         except OSError as error:
             self._owner.reporter.trouble("resize", _text(error))
 
-    def _undo(self, store: NodeStore, flight: Flight) -> None:
+    def _undo(self, store: ResizeStore, flight: Flight) -> None:
         """Everything is as it was: books, files, and, with the next writes, cgroups."""
         self._owner.placing.withheld.pop(flight.unit, None)
         try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
@@ -24,7 +23,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.container import STATE_FILE_OF_STAGE
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
-from podslice.core.state.model import Intent, PodCPUs
+from podslice.core.state.model import Intent
 from podslice.core.values.golang import quote
 from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
 from podslice.statefiles.formats import policy_state
@@ -35,14 +34,6 @@ class StateWriteError(PodsliceError):
     """A decision could not be written and was taken back."""
 
 
-class PlannedResize(NamedTuple):
-    """What `NodeStore.resize` would answer, the CPUs the pod has and would have, and the pod as it would be granted."""
-
-    decision: ResizeDecision
-    intent: Intent
-    spec: Pod
-
-
 class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet with this root directory would, and `InputError`
     for unreadable files.
@@ -50,8 +41,7 @@ class NodeStore:
     The managers' files are kept, not the records of granted resources. `running` are the pods that run on the node, in
     order of admission and with the resources they were granted. They are admitted again and keep what they have. What
     the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising, before
-    anything is written; it is told of resizes that were being written. `resumes`: the caller goes on with those and
-    ends them. `predicates` as for `Node`.
+    anything is written. `predicates` as for `Node`.
     """
 
     def __init__(
@@ -64,8 +54,7 @@ class NodeStore:
         profile: str = "podslice",
         devices: DeviceInventory | None = None,
         files: FileOperations | None = None,
-        accept: Callable[[Node, Mapping[str, Intent]], None] = lambda node, intents: None,
-        resumes: bool = False,
+        accept: Callable[[Node], None] = lambda node: None,
         predicates: bool = True,
         policy: PodslicePolicy = NO_POLICY,
     ) -> None:
@@ -88,10 +77,12 @@ class NodeStore:
         intents = policy_state.intents_in(found.get(POLICY_STATE_FILE))
         settle_resizes(self.node, intents, running)
         self.refused = self.node.readmit(running)
-        accept(self.node, intents)
-        if resumes:
-            self._open = {uid: one for uid, one in intents.items() if uid in self.node.pods}
+        accept(self.node)
+        self._resume(intents)
         self._save()
+
+    def _resume(self, intents: Mapping[str, Intent]) -> None:
+        """Resizes that were being written are settled."""
 
     def admit(self, pod: Pod) -> Decision:
         """Decide and write. Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged."""
@@ -125,44 +116,6 @@ class NodeStore:
             self.node.state = before
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
         return decision
-
-    def plan_resize(self, pod: Pod) -> PlannedResize:
-        """Decide, and change nothing. Raises as `Node.resize`."""
-        before = self.node.state
-        try:
-            decision = self.node.resize(pod)
-            after = self.node.state
-        finally:
-            self.node.state = before
-        uid = decision.uid
-        return PlannedResize(decision, Intent(before.of_pod(uid), after.of_pod(uid)), after.pods[uid].spec)
-
-    @property
-    def unfinished(self) -> tuple[str, ...]:
-        """Pods whose resize has begun and not ended."""
-        return tuple(self._open)
-
-    def begin_resize(self, uid: str, intent: Intent) -> None:
-        """A pod is about to be resized in several steps: until `end_resize` the file says what it had and what it is to
-        have. Raises `StateWriteError`; nothing has begun then."""
-        self._open[uid] = intent
-        try:
-            self._write(POLICY_STATE_FILE, policy_state.encode(self.node.state.cpu, self._open))
-        except OSError as error:
-            del self._open[uid]
-            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
-
-    def end_resize(self, uid: str) -> None:
-        """The pod has what the state says. Raises `StateWriteError`; the next decision then writes it."""
-        self._open.pop(uid, None)
-        self.save()
-
-    def undo_resize(self, pod: Pod, had: PodCPUs) -> None:
-        """A pod that was resized has again what it asked for and had before. Raises `StateWriteError`; it has it then
-        in memory only."""
-        self.node.resize(pod)
-        settle_resizes(self.node, {pod.metadata.uid: Intent(had, had)}, (pod,))
-        self.save()
 
     def remove(self, uid: str) -> bool:
         """The pod is gone; False when there is none with this UID. Raises `StateWriteError`; the pod's resources are
