@@ -32,6 +32,7 @@ from podslice.agent.plugin import AgentPlugin
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.sources import Sources
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
 from podslice.core.pod.spec import Pod, pod_from_dict
@@ -67,6 +68,7 @@ class Silent:
 
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
     def resize_answered(self, identity: Identity, news: ResizeNews) -> None: ...
+    def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None:
         self.troubles.append(f"{what}: {message}")

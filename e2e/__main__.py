@@ -17,6 +17,7 @@ from e2e import (
     cpu_scenarios,
     device_scenarios,
     failure_scenarios,
+    hotplug_scenarios,
     memory_scenarios,
     metrics_scenarios,
     pod_level_scenarios,
@@ -45,6 +46,7 @@ SUITES = (
     device_scenarios,
     runtime_scenarios,
     failure_scenarios,
+    hotplug_scenarios,
 )
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHORT = (

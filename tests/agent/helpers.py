@@ -15,6 +15,8 @@ from podslice.agent.plugin import AgentPlugin
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.sources import Sources
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
 from podslice.core.values.cpuset import parse_bits
@@ -36,6 +38,7 @@ class Notes:
         self.resizes: list[tuple[str, str, str]] = []
         self.news: list[ResizeNews] = []
         self.strangers: list[str] = []
+        self.changes: list[tuple[str, str, str]] = []
         self.troubles: list[tuple[str, str]] = []
         self.decisions: list[Decision] = []
         self.hooks: list[tuple[str, float]] = []
@@ -57,6 +60,9 @@ class Notes:
 
     def resize_answered(self, identity: Identity, news: ResizeNews) -> None:
         self.news.append(news)
+
+    def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
+        self.changes.append((str(identity or ""), consequence.kind, consequence.text))
 
     def stranger(self, identity: Identity, container: str, why: str) -> None:
         self.strangers.append(f"{identity}/{container}")
@@ -93,6 +99,7 @@ class World:
         self.config = config or agent_config()
         self.machine = from_synthetic(options.pop("machine", MACHINE))
         self.observe = options.pop("observe", False)
+        self.policy = options.pop("policy", NO_POLICY)
         self.move_strangers = options.pop("move_strangers", True)
         self.wait = options.pop("wait", 0.5)
         self.annotation = options.pop("annotation", True)
@@ -117,6 +124,7 @@ class World:
             reporter=self.notes,
             find=sources.find,
             move_strangers=self.move_strangers,
+            policy=self.policy,
             told=files.told,
         )
         self.plugin = AgentPlugin(self.owner, sources, files, self.notes, ended=self.ended, observe=self.observe)

@@ -31,6 +31,9 @@ class Events:
     def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
         self.reasons.append(reason)
 
+    def emit_node(self, kind: str, reason: str, message: str) -> None:
+        self.reasons.append(reason)
+
 
 def test_events_of_a_decision_are_posted(tmp_path: Path) -> None:
     """A pod whose pod-level resources are ignored hears of it."""

@@ -22,6 +22,7 @@ from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.decision import Decision
 from podslice.core.errors import PodsliceError, StartError
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
@@ -205,6 +206,17 @@ class Admitting:
             self._unsaved = True
             self._reporter.trouble("stateWrite", str(error))
         self.files.drop(unit)
+
+    def change_machine(self, machine: Machine) -> tuple[MachineConsequence, ...]:
+        """The machine is another from now on. What cannot be written yet has happened all the same. Raises
+        `StartError` for a machine on which nothing can run."""
+        found = () if self.store is None else self.store.node.change_machine(machine)
+        self.machine = machine
+        if found:
+            self._moment += 1
+            self._unsaved = True
+            self.save()
+        return found
 
     def save(self) -> None:
         """Write what could not be written before."""

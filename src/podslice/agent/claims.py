@@ -31,8 +31,10 @@ def check_claims(
     intents: Mapping[str, Intent] = MappingProxyType({}),
 ) -> None:
     """Raises `StateLostError` if a running container was told of CPUs that the node would not give it, nor had in one
-    of the resizes that were being written."""
+    of the resizes that were being written. On a node that follows its machine, what it was told of may have gone, come
+    back or been replaced since."""
     view = node.view
+    follows = node.rules.policy.hotplug is not None
     for message in containers:
         sandbox = sandboxes.get(message.pod_sandbox_id)
         claim = claimed_of(told(message))
@@ -47,5 +49,8 @@ def check_claims(
         container = names.get(message.name) or names.get(ANY_CONTAINER)
         given = 0 if container is None else view.affinity(pod.uid, container.name)
         known = {given, *(had.assignments.get(message.name, 0) for had in intents.get(pod.uid, ()))}
+        books = 0 if container is None else view.assignment(pod.uid, container.name) or 0
+        if follows and not claim.cpus & view.topology.all_cpus & ~books:
+            continue
         if claim.isolation == "container" and claim.cpus not in known:
             raise StateLostError(f"the state gives {who} CPUs {format_bits(given)}, it owns {claim.cpu_list}")

@@ -10,6 +10,7 @@ import msgspec
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal, SandboxRecord
 from podslice.core.errors import PodsliceError
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import Decision
 from podslice.wire.proto import nri_pb2 as nri
@@ -49,6 +50,9 @@ class Reporter(Protocol):
     def failed(self, identity: Identity, failure: PodFailure) -> None: ...
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
     def resize_answered(self, identity: Identity, news: ResizeNews) -> None: ...
+    def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
+        """What follows for a pod, or without one for the node, from a machine that changed."""
+
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None: ...
 

@@ -21,6 +21,7 @@ from podslice.agent.deviceplugins import DevicePlugins
 from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
 from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
+from podslice.agent.hotplug import MachineSource, MachineWatch
 from podslice.agent.kubeletresources import KubeletResources
 from podslice.agent.local import serve_status, status_of
 from podslice.agent.metrics import Metrics
@@ -41,6 +42,7 @@ from podslice.agent.statusport import status_routes, strangers
 from podslice.agent.supervise import Supervisor
 from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer, metrics_routes
+from podslice.core.config.policy import PodslicePolicy
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device
 from podslice.core.machine.model import Machine
@@ -67,6 +69,7 @@ class Agent:
         api: ApiServer | None = None,
         launch: Launch | None = None,
         tree: CgroupTree | None = None,
+        machine_source: MachineSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings = loaded.agent
@@ -118,6 +121,7 @@ class Agent:
             resizing=self.resizing,
             observe=observe,
         )
+        self.machine_watch = self._watching(loaded.policy, machine_source)
         self.devices = self._devices(settings)
         self.drifts: list[Drift] = []
         self._lasting: list[Drift] = []
@@ -139,6 +143,13 @@ class Agent:
     def _runs_on(self, record: ContainerRecord) -> Bits | None:
         path = cgroup_path(record.cgroups_path)
         return None if path is None else self.tree.cpus(path)
+
+    def _watching(self, policy: PodslicePolicy, source: MachineSource | None) -> MachineWatch | None:
+        """Who asks for it in the policy has a node that follows its machine."""
+        if policy.hotplug is None or source is None:
+            return None
+        write = (lambda record, wanted: False) if self.observe else self.reconciler.write
+        return MachineWatch(self.owner, source, write=write, place=self._write_updates)
 
     def _refusing(self) -> Refusals | None:
         """Without API server, and in a dry run, pods are refused at their containers and that is all."""
@@ -277,6 +288,8 @@ class Agent:
         self.loops.start("healing", lambda: heal(self.owner.admitting, self._reconnect))
         for name, loop in self._chosen.loops():
             self.loops.start(name, loop)
+        if self.machine_watch is not None:
+            self.loops.start("machine", self.machine_watch.run)
         if self.refusals is not None:
             self.refusals.start(self.loops)
         if self._chosen.api is not None and self.settings.events and not self.observe:
@@ -348,6 +361,8 @@ class Agent:
 
     async def reconcile(self) -> list[Drift]:
         """One pass, reported; what could not be repaired is reported once."""
+        if self.machine_watch is not None:
+            await self.machine_watch.look()
         for identity in self.vanished.run():
             self.reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
         await self._write_updates()

@@ -23,7 +23,7 @@ def live_node(
     owner: Owner, name: str, devices: Mapping[str, tuple[Device, ...]], machine: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Machine, configuration, pods, state files and plugin devices. `machine` is the owner's as plain data: making it
-    takes tens of milliseconds, and it never changes. `problem` says why nothing can be decided, as in safe mode; pods
+    takes tens of milliseconds, and it seldom changes. `problem` says why nothing can be decided, as in safe mode; pods
     and files are then missing."""
     node = owner.node
     facts: dict[str, Any] = {

@@ -22,6 +22,7 @@ HELP = {
     f"{_ENDPOINT}_requests_get_allocatable": "Calls of GetAllocatableResources.",
     f"{_ENDPOINT}_requests_list": "Calls of List.",
     f"{_ENDPOINT}_requests_total": "Calls of PodResources, by version of the API.",
+    "podslice_memory_overcommitted_bytes": "Memory that pods hold on a NUMA node beyond what it has now.",
     "resource_manager_allocation_errors_total": "Allocations that failed, by resource and source.",
     "resource_manager_allocations_total": "Allocations, by resource and source.",
     "resource_manager_container_assignments": "Running containers with resources of their own, by what they have.",

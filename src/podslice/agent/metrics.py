@@ -11,12 +11,14 @@ import functools
 import time
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from podslice.agent.metrichelp import HELP
 from podslice.agent.owner import Owner
+from podslice.core.machine.delta import ConsequenceKind
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
 from podslice.core.node import Node
 from podslice.core.pod.memory_demand import container_memory
@@ -25,6 +27,7 @@ from podslice.core.values.cpuset import bits_of
 from podslice.core.values.series import Labels, Series, series
 from podslice.core.view import NodeView
 
+_OVERCOMMITTED = "podslice_memory_overcommitted_bytes"
 _PER_NUMA = "cpu_manager_allocation_per_numa"
 _GAUGES = frozenset({SHARED_POOL.name, EXCLUSIVE.name, _PER_NUMA})
 _HOOK_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
@@ -113,6 +116,18 @@ class Metrics:
             buckets=_RESIZE_BUCKETS,
             registry=registry,
         )
+        self.machine_changes = Counter(
+            "podslice_machine_changes",
+            "What followed from CPUs, memory and NUMA nodes that came and went.",
+            ["kind"],
+            registry=registry,
+        )
+        for change in get_args(ConsequenceKind):
+            self.machine_changes.labels(change)
+        degraded = Gauge(
+            "podslice_degraded_containers", "Containers that own CPUs which are offline.", registry=registry
+        )
+        degraded.set_function(self._degraded)
         self.failures = Counter(
             "podslice_pod_failures", "Errors that ended a step of one pod, by step.", ["step"], registry=registry
         )
@@ -163,6 +178,10 @@ class Metrics:
     def _count(self, isolation: str) -> float:
         return float(sum(r.applied.isolation == isolation for r in self._owner.containers.values()))
 
+    def _degraded(self) -> float:
+        placing = self._owner.placing
+        return float(sum(placing.lost(record) != 0 for record in self._owner.containers.values()))
+
     def _state_age(self) -> float:
         times = []
         for path in self._owner.directory.glob("*_state"):
@@ -176,7 +195,7 @@ class Metrics:
         """The whole page."""
         node = self._owner.node
         running = ((record.unit, record.member) for record in self._owner.containers.values())
-        texts = [manager_metrics(node, running)] if node is not None else []
+        texts = [manager_metrics(node, running), overcommitted_memory(node)] if node is not None else []
         served: dict[str, dict[Labels, float]] = {}
         for key, value in self.pod_resources.items():
             name, _, version = key.partition("/")
@@ -211,6 +230,17 @@ def manager_metrics(node: Node, running: Iterable[tuple[str, str]]) -> str:
         counted[_ASSIGNMENTS] = dict(_assignments(view, running))
     kinds = {name: "gauge" if name in gauges else "counter" for name in counted}
     return "".join(_family(_full_name(name), kinds[name], counted[name]) for name in sorted(counted))
+
+
+def overcommitted_memory(node: Node) -> str:
+    """Bytes that pods hold and a NUMA node, whose memory went away, has not."""
+    if not node.view.binds_memory:
+        return ""
+    short = node.state.memory.short
+    values: dict[Labels, float] = {
+        (("numa_node", str(numa.id)),): float(short.get(numa.id, 0)) for numa in node.machine.nodes
+    }
+    return _family(_OVERCOMMITTED, "gauge", values)
 
 
 def _assignments(view: NodeView, running: Iterable[tuple[str, str]]) -> Iterable[tuple[Labels, float]]:

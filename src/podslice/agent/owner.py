@@ -30,6 +30,7 @@ from podslice.agent.updates import Updates
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.errors import PodsliceError
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
@@ -183,6 +184,8 @@ class Owner:
             if decision.uid == owner.identity.uid:
                 owner.decided = owner.tolerated = _runs(owner, listed)
         self._adopt_all(live.values(), listed)
+        self.pods = live
+        self._tell_changes(store.followed)
 
     def _awaited(self, live: dict[str, PodRecord], uid: str) -> PodRecord | None:
         """A pod that was decided about and is to have a sandbox, if it is one; it is then among the live ones."""
@@ -256,6 +259,24 @@ class Owner:
         self._place(sandbox.identity, message, record, adopt=True)
         self.placing.created(record)
         self._check_size(record)
+
+    # The machine
+
+    def change_machine(self, machine: Machine) -> None:
+        """CPUs, memory or NUMA nodes came or went: the node's books follow, and people hear of it. Raises `StartError`
+        for a machine on which nothing can run."""
+        found = self.admitting.change_machine(machine)
+        self.machine = machine
+        self.placing.on_machine(machine)
+        self._tell_changes(found)
+        self.updates.machine_changed()
+        self.on_news()
+
+    def _tell_changes(self, found: Iterable[MachineConsequence]) -> None:
+        for consequence in found:
+            pod = self.pods.get(consequence.pod.partition("/")[0])
+            if pod is not None or not consequence.pod:
+                self.reporter.machine_changed(None if pod is None else pod.identity, consequence)
 
     # Pods
 

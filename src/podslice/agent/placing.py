@@ -40,17 +40,29 @@ class Placing:
         self._containers = containers
         self._move_strangers = move_strangers
 
+    def on_machine(self, machine: Machine) -> None:
+        """The machine is another from now on."""
+        self.all_cpus = CPUTopology(machine).all_cpus
+
     def wanted(self, record: ContainerRecord) -> Pinning:
         """What the container should have now. One that was resized is left the limit that was asked for."""
         decided = self._decided(record)
         withheld = self.withheld.get(record.unit, 0)
         if withheld and (left := decided.cpus & ~withheld):
             decided = replace(decided, cpus=left)
-        return replace(decided, quota_off=False) if is_resized(record, decided) else decided
+        return replace(decided, quota_off=False) if self._is_resized(record, decided) else decided
 
     def resized(self, record: ContainerRecord) -> bool:
         """True when the container owns CPUs and is asked to have another number of them."""
-        return is_resized(record, self._decided(record))
+        return self._is_resized(record, self._decided(record))
+
+    def _is_resized(self, record: ContainerRecord, decided: Pinning) -> bool:
+        """CPUs that are offline are the container's all the same."""
+        return is_resized(record, replace(decided, cpus=decided.cpus | self.lost(record)))
+
+    def lost(self, record: ContainerRecord) -> Bits:
+        """CPUs that the container owns and that are offline."""
+        return 0 if self.node is None else self.node.view.lost(record.unit, record.member)
 
     def _decided(self, record: ContainerRecord) -> Pinning:
         node = self.node

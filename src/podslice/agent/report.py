@@ -21,9 +21,12 @@ from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.status import Drift
+from podslice.core.machine.delta import MachineConsequence
 from podslice.core.node import Decision
 from podslice.core.reasons import TOPOLOGY_AFFINITY
 
+_About = tuple[str, str, str, str]
+"""Kind, namespace, name and UID of what an event is about."""
 _MOST_WAITING = 256
 _REMEMBERED = 1024
 _REPEAT_AFTER = 300.0
@@ -50,16 +53,25 @@ def configure_log(level: str = "info") -> None:
     )
 
 
+_BAD_NEWS = ("only-reserved", "no-shared-cpus", "reserved-offline", "memory-overcommitted", "node-gone")
+_POD_EVENTS = {"replaced": ("Warning", "PodsliceCPUsReplaced"), "returned": ("Normal", "PodsliceCPUsReturned")}
+"""What containers without CPUs of theirs hear is `PodsliceCPUsLost`."""
+
+
 class EventSink(Protocol):
-    """Takes an event about a pod."""
+    """Takes an event about a pod, or about the node."""
 
     def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None: ...
+    def emit_node(self, kind: str, reason: str, message: str) -> None: ...
 
 
 class NoEvents:
     """For nodes without API server: the log has everything as well."""
 
     def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
+        return None
+
+    def emit_node(self, kind: str, reason: str, message: str) -> None:
         return None
 
 
@@ -75,31 +87,33 @@ class ApiEvents:
         self.dropped = 0
 
     def emit(self, identity: Identity, kind: str, reason: str, message: str) -> None:
+        self._emit(("Pod", identity.namespace, identity.name, identity.uid), kind, reason, message)
+
+    def emit_node(self, kind: str, reason: str, message: str) -> None:
+        self._emit(("Node", "", self._node, self._node), kind, reason, message)
+
+    def _emit(self, about: _About, kind: str, reason: str, message: str) -> None:
         now = asyncio.get_running_loop().time()
-        key = (identity.uid, reason, message)
+        key = (about[3], reason, message)
         if now - self._sent.get(key, -_REPEAT_AFTER) < _REPEAT_AFTER:
             return
         self._sent[key] = now
         while len(self._sent) > _REMEMBERED:
             self._sent.popitem(last=False)
         try:
-            self._queue.put_nowait(self._event(identity, kind, reason, message))
+            self._queue.put_nowait(self._event(about, kind, reason, message))
         except asyncio.QueueFull:
             self.dropped += 1
 
-    def _event(self, identity: Identity, kind: str, reason: str, message: str) -> dict[str, Any]:
+    def _event(self, about: _About, kind: str, reason: str, message: str) -> dict[str, Any]:
+        what, namespace, name, uid = about
+        involved = {"apiVersion": "v1", "kind": what, "name": name, "uid": uid}
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{identity.name}.{uuid.uuid4().hex[:16]}"[:253], "namespace": identity.namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": identity.name,
-                "namespace": identity.namespace,
-                "uid": identity.uid,
-            },
+            "metadata": {"name": f"{name}.{uuid.uuid4().hex[:16]}"[:253], "namespace": namespace or "default"},
+            "involvedObject": {**involved, "namespace": namespace} if namespace else involved,
             "type": kind,
             "reason": reason,
             "message": message[:_LONGEST_MESSAGE],
@@ -215,6 +229,19 @@ class AgentReporter:
         )
         kind = "Normal" if news.result == "applied" else "Warning"
         self.events.emit(identity, kind, _RESIZE_EVENTS[news.result], news.text)
+
+    def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
+        kind, text = consequence.kind, consequence.text
+        if self.metrics is not None:
+            self.metrics.machine_changes.labels(kind).inc()
+        if identity is None:
+            self.log.warning("machine", kind=kind, text=text)
+            self.events.emit_node("Warning" if kind in _BAD_NEWS else "Normal", "PodsliceMachineChanged", text)
+            return
+        name = consequence.container
+        self.log.warning("machine", pod=str(identity), uid=identity.uid, container=name, kind=kind, text=text)
+        level, reason = _POD_EVENTS.get(kind, ("Warning", "PodsliceCPUsLost"))
+        self.events.emit(identity, level, reason, text)
 
     def stranger(self, identity: Identity, container: str, why: str) -> None:
         if self.metrics is not None:

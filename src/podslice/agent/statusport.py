@@ -45,13 +45,16 @@ def status_routes(
 ) -> dict[str, Route]:
     """One audit runs at a time, in a thread: it reads a file or two for every container."""
     auditing = asyncio.Lock()
-    machine = to_data(owner.machine)
+    shown = (owner.machine, to_data(owner.machine))
 
     async def tell_status() -> HTTPAnswer:
         return _json(document(status()))
 
     async def tell_node() -> HTTPAnswer:
-        return _json(live_node(owner, node, devices(), machine))
+        nonlocal shown
+        if shown[0] is not owner.machine:
+            shown = (owner.machine, to_data(owner.machine))
+        return _json(live_node(owner, node, devices(), shown[1]))
 
     async def tell_audit() -> HTTPAnswer:
         names = {one.id: one.name for one in owner.containers.values()}

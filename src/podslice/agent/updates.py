@@ -66,6 +66,12 @@ class Updates:
         self._changes += 1
         self.on_due()
 
+    def machine_changed(self) -> None:
+        """CPUs or NUMA nodes came or went: anybody may have other sets than wanted."""
+        self._due = self._everyone = True
+        self._changes += 1
+        self.on_due()
+
     def recheck(self) -> None:
         """The runtime has said what it has in its books: anybody may have other sets than wanted."""
         self._due = self._everyone = True

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,6 +17,8 @@ from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.host.cgroup2 import CgroupTree
+from podslice.host.filesystem import DiskFileSystem
+from podslice.host.machine_reading import read_machine
 from podslice.render.ansi import echo, style
 from podslice.web.access import is_loopback
 
@@ -65,12 +68,16 @@ def agent(
         echo(f"{config_path}: good; {chosen.cpu_count} CPUs, CPU manager {loaded.config.cpu_manager_policy}")
         return
     from podslice.agent.daemon import Agent
+    from podslice.agent.hotplug import MachineSource
     from podslice.agent.report import configure_log
 
     configure_log(log_level)
+    files = DiskFileSystem(sysfs or "/")
+    discover = partial(resolve_machine, machine, sysfs, source)
+    follows = None if machine or source else MachineSource(partial(read_machine, files), discover)
 
     async def main() -> None:
-        await Agent(loaded, chosen, observe=observe).run()
+        await Agent(loaded, chosen, observe=observe, machine_source=follows).run()
 
     asyncio.run(main())
 

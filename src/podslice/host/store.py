@@ -77,6 +77,8 @@ class NodeStore:
         intents = policy_state.intents_in(found.get(POLICY_STATE_FILE))
         settle_resizes(self.node, intents, running)
         self.refused = self.node.readmit(running)
+        self.followed = self.node.replace_lost()
+        """What follows from CPUs that went offline since the files were written."""
         accept(self.node)
         self._resume(intents)
         self._save()

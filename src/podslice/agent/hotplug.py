@@ -1,0 +1,120 @@
+"""The agent's eye on its machine: CPUs, memory and NUMA nodes that come and go (docs/hotplug.md).
+
+The kernel announces changes, and the lists in sysfs say them in every pass over the node; a change counts when two
+readings agree, so that many CPUs that come one after the other are one change. Then the node's books follow, and the
+cgroups: who gives up CPUs is written before who gets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+from msgspec.structs import replace
+
+from podslice.agent.owner import Owner
+from podslice.agent.updates import Write
+from podslice.core.errors import PodsliceError
+from podslice.core.machine.model import Machine
+from podslice.host.machine_reading import Reading
+from podslice.host.uevents import heard, open_uevents
+
+SETTLED_SECONDS = 2.0
+
+
+class MachineSource:
+    """`read` is quick and says whether anything changed, `discover` looks at everything; both may raise `OSError`, the
+    second `PodsliceError`."""
+
+    def __init__(self, read: Callable[[], Reading], discover: Callable[[], Machine]) -> None:
+        self.read = read
+        self.discover = discover
+
+
+class MachineWatch:
+    """Keeps the owner's machine what the source says. `write` writes a container's sets into its cgroup, `place` gives
+    all others theirs."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        source: MachineSource,
+        *,
+        write: Write,
+        place: Callable[[], Awaitable[None]],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._owner = owner
+        self._source = source
+        self._write = write
+        self._place = place
+        self._sleep = sleep
+        self._known: Reading | None = source.read()
+        self._looking = asyncio.Lock()
+
+    async def look(self) -> bool:
+        """Take in what changed, if anything did; True then. Waits until the machine has settled."""
+        async with self._looking:
+            reading = self._source.read()
+            if reading == self._known:
+                return False
+            while True:
+                await self._sleep(SETTLED_SECONDS)
+                again = self._source.read()
+                if again == reading:
+                    break
+                reading = again
+            if reading == self._known:
+                return False
+            try:
+                machine = self._source.discover()
+            except (PodsliceError, OSError) as error:
+                self._owner.reporter.trouble("machine", f"it changed and cannot be read: {error}")
+                return False
+            self._known = reading
+            await self._follow(machine)
+            return True
+
+    async def _follow(self, machine: Machine) -> None:
+        try:
+            self._owner.change_machine(machine)
+        except PodsliceError as error:
+            self._owner.reporter.trouble("machine", f"it changed, and nothing can run on it: {error}")
+            return
+        for _ in self._narrow():
+            await asyncio.sleep(0)
+        await self._place()
+
+    def _narrow(self) -> Iterator[None]:
+        """Everybody gives up what is no longer theirs, before anybody gets it."""
+        owner = self._owner
+        for record in list(owner.containers.values()):
+            if owner.containers.get(record.id) is not record:
+                continue
+            wanted = owner.placing.wanted(record)
+            kept = record.applied.cpus & wanted.cpus
+            if kept and kept != record.applied.cpus:
+                owner.contained("machine", record, lambda: self._write(record, replace(wanted, cpus=kept)))  # noqa: B023
+            yield
+
+    async def run(self) -> None:
+        """Look whenever the kernel announces something; without announcements, only `look` by others counts."""
+        listener = open_uevents()
+        if listener is None:
+            await asyncio.Event().wait()
+            return
+        loop, due = asyncio.get_running_loop(), asyncio.Event()
+
+        def hear() -> None:
+            if heard(listener):
+                due.set()
+
+        loop.add_reader(listener, hear)
+        try:
+            while True:
+                await due.wait()
+                due.clear()
+                await self.look()
+        finally:
+            loop.remove_reader(listener)
+            listener.close()
