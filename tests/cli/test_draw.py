@@ -116,3 +116,21 @@ def test_watch_needs_a_directory() -> None:
     result = run("draw", "--watch")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "--state" in result.stderr
+
+
+@pytest.mark.slow
+def test_draw_a_resize(tmp_path: Path) -> None:
+    """Resizes are drawn as what comes after, with what was granted and what not."""
+    drawing = tmp_path / "node.svg"
+    elastic = ("--config", "examples/elastic/kubelet.yaml", "--policy", "examples/elastic/policy.yaml")
+    node = ("--from", "numa:2(memory=32GB) core:8 pu:2", *elastic)
+    running = ("--pods", "examples/elastic/pods.yaml")
+    shrink = ("--resize", "examples/elastic/shrink.yaml")
+    text = run("draw", *node, *running, "--resize", "examples/elastic/grow.yaml", *shrink).stdout
+    assert "After: default/db not resized (Deferred), default/db not resized (Infeasible)" in text
+    smaller = tmp_path / "six.yaml"
+    smaller.write_text(Path("examples/elastic/grow.yaml").read_text().replace('"8"', '"6"'))
+    assert run("draw", *node, *running, "--resize", str(smaller), "--out", str(drawing)).returncode == 0
+    ElementTree.parse(drawing)
+    assert drawing.read_text().count("beyond what was promised at its admission") == 2
+    assert drawing.read_text().count('class="m"') == 2

@@ -27,6 +27,8 @@ from podslice.render.picture import EXCLUSIVE, POD_SHARED, POOLED, RESERVED, SHA
 from podslice.render.svg import to_svg
 from podslice.render.terminal import to_text
 from tests.conftest import make_node, make_pod
+from tests.resize.test_exclusive import budget, one, pod_node
+from tests.resize.test_exclusive import node as elastic_node
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = {
@@ -420,3 +422,52 @@ def test_terminal_shows_the_same_owners() -> None:
     rows = "".join(line[20:] for line in text.splitlines() if line.startswith("    thread"))
     for index, owner in enumerate(picture.owners):
         assert rows.count(chr(ord("A") + index)) == owner.cpus.bit_count()
+
+
+# Growth
+
+
+def grown(size: str = "12") -> Picture:
+    """A pod promised 2-5 that has more, beside one that has not."""
+    here = elastic_node()
+    here.admit(one("4"))
+    here.admit(one("8", "q"))
+    assert here.resize(one(size)).outcome in ("Allocated", "Unchanged")
+    return picture_of(here.view)
+
+
+def test_growth_is_marked() -> None:
+    """CPUs beyond the promise are told apart from promised ones without colour, in the terminal and as SVG."""
+    picture = grown()
+    assert [owner.grown for owner in picture.owners] == ["2-5 promised, 14-21 growth", ""]
+    assert {cpu.id for cpu in picture.cpus() if cpu.growth} == {*range(14, 22)}
+    text = click.unstyle(to_text(picture))
+    assert "    thread 1     1  × A A B B B B A+\n" in text
+    assert "2-5,14-21  (exclusive; 2-5 promised, 14-21 growth)" in text
+    assert "+  behind a CPU: growth, beyond what was promised at the admission" in text
+    svg = to_svg(picture)
+    assert svg.count("beyond what was promised at its admission") == 8
+    assert svg.count("<path d=") == 8 + 1
+    assert "2-5,14-21 (2-5 promised, 14-21 growth)" in svg
+
+
+def test_without_growth_nothing_is_new() -> None:
+    """Where nobody has more than was promised, no mark and no line of the legend is drawn."""
+    picture = grown("4")
+    assert not picture.grows
+    assert "+" not in click.unstyle(to_text(picture))
+    assert "<path" not in to_svg(picture)
+    assert "growth" not in to_svg(picture)
+
+
+def test_growth_of_a_whole_pod() -> None:
+    """The shared rest of a pod with pod-level resources grows too."""
+    here = pod_node()
+    here.admit(budget("6", "4"))
+    assert here.resize(budget("8", "4")).outcome == "Allocated"
+    picture = picture_of(here.view)
+    assert [(owner.kind, owner.grown) for owner in picture.owners] == [
+        ("exclusive", ""),
+        ("pod shared", "6-7 promised, 8-9 growth"),
+    ]
+    assert to_svg(picture).count("fill:var(--ink)") > to_svg(grown("4")).count("fill:var(--ink)")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import coloured, print_warnings, prose_width, write_text
 from podslice.cli.pods_option import read_pods
 from podslice.core.errors import InputError, PodsliceError
@@ -28,6 +28,7 @@ _SUFFIXES = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
 @click.argument("files", nargs=-1, metavar="[FILE...]")
 @node_options
 @running_options
+@resize_option
 @click.option(
     "--evict", "evicted", multiple=True, metavar="POD", help="Take a running pod away (namespace/name or UID)."
 )
@@ -46,6 +47,7 @@ def draw(
     *,
     files: tuple[str, ...],
     evicted: tuple[str, ...],
+    resize_paths: tuple[str, ...],
     output: str | None,
     out: Path | None,
     watch: bool,
@@ -55,14 +57,16 @@ def draw(
     """Draw a node: sockets, NUMA nodes with distances and memory, L3 groups, cores and threads, whose every CPU is,
     pods with their slices, devices. SVG and HTML hold everything they need and follow the reader's light or dark mode.
 
-    With FILE... or --evict the picture shows the node before and after: FILE's pods are admitted, evicted ones leave,
-    and CPUs that change hands are framed. A node on which nothing ran before is not shown empty.
+    With FILE..., --evict or --resize the picture shows the node before and after: evicted pods leave, FILE's pods are
+    admitted, then those of --resize are resized, and CPUs that change hands are framed. CPUs that came on top of what
+    was promised at an admission are marked. A node on which nothing ran before is not shown empty.
 
     \b
     Examples:
       podslice draw --machine epyc-9654-nps4
       podslice draw --state /var/lib/kubelet --config kubelet.yaml --out node.html
       podslice draw new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out change.svg
+      podslice draw db.yaml --resize db-8.yaml --policy policy.yaml --machine epyc-9654-nps4 --config kubelet.yaml
       podslice draw --state /var/lib/kubelet --config kubelet.yaml --watch
 
     Exit codes: 0 drawn, 2 bad input.
@@ -76,7 +80,8 @@ def draw(
     started = start_node(**options)
     read = read_pods(files, taken=set(started.node.pods), **options)
     print_warnings((*started.warnings, *read.warnings))
-    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted)
+    wishes = [one.pod for path in resize_paths for one in read_pods((path,), **options).pods]
+    pictures = _pictures(started.node, [one.pod for one in read.pods], evicted, wishes)
     if out is None:
         echo(_drawn(pictures, form))
     else:
@@ -92,9 +97,11 @@ def picture_form(output: str | None, out: Path | None) -> str:
     return _SUFFIXES[out.suffix.lower()]
 
 
-def _pictures(node: Node, pods: Sequence[Pod], evicted: tuple[str, ...]) -> list[tuple[str, Picture]]:
+def _pictures(
+    node: Node, pods: Sequence[Pod], evicted: tuple[str, ...], wishes: Sequence[Pod]
+) -> list[tuple[str, Picture]]:
     before = picture_of(node.view)
-    if not pods and not evicted:
+    if not pods and not evicted and not wishes:
         return [("", before)]
     for name in evicted:
         node.remove(find_pod(node, name))
@@ -103,6 +110,10 @@ def _pictures(node: Node, pods: Sequence[Pod], evicted: tuple[str, ...]) -> list
         decision = node.admit(pod)
         name = f"{decision.namespace}/{decision.name}"
         told.append(f"with {name}" if decision.admitted else f"{name} refused ({decision.reason})")
+    for pod in wishes:
+        answer = node.resize(pod)
+        granted = answer.outcome in ("Allocated", "Unchanged")
+        told.append(f"{answer.namespace}/{answer.name} {'resized' if granted else f'not resized ({answer.outcome})'}")
     after = f"After: {', '.join(told)}", picture_of(node.view, before=before)
     return [("Before", before), after] if before.pods else [after]
 

@@ -24,13 +24,21 @@ RESERVED, SHARED, EXCLUSIVE, POD_SHARED, POOLED = "reserved", "shared", "exclusi
 class Holder(NamedTuple):
     """Somebody who owns CPUs, or devices while it runs in the shared pool (kind `shared pool`, no CPUs). `pod` is an
     index into `Picture.pods`; `look` numbers colours, patterns and letters, the same for the same owner before and
-    after a change."""
+    after a change. `growth` are those of its CPUs that came on top of what was promised at its admission."""
 
     label: str
     cpus: Bits
     kind: str
     pod: int
     look: int = 0
+    growth: Bits = 0
+
+    @property
+    def grown(self) -> str:
+        """What a person should know of an owner with more than was promised; empty for others."""
+        if not self.growth:
+            return ""
+        return f"{format_bits(self.cpus & ~self.growth)} promised, {format_bits(self.growth)} growth"
 
 
 class PodEntry(NamedTuple):
@@ -47,14 +55,15 @@ class PodEntry(NamedTuple):
 
 
 class CPU(NamedTuple):
-    """One CPU: its pool or the index of its owner, the index of the pod whose bubble it is in, and whether it changed
-    hands since the picture this one is compared with."""
+    """One CPU: its pool or the index of its owner, the index of the pod whose bubble it is in, whether it changed hands
+    since the picture this one is compared with, and whether its owner has it on top of what was promised."""
 
     id: int
     kind: str
     owner: int | None
     bubble: int | None
     changed: bool
+    growth: bool = False
 
 
 class CoreBox(NamedTuple):
@@ -121,6 +130,11 @@ class Picture(NamedTuple):
     @property
     def cpu_count(self) -> int:
         return sum(node.cpus.bit_count() for socket in self.sockets for node in socket.nodes)
+
+    @property
+    def grows(self) -> bool:
+        """Somebody has more than was promised."""
+        return any(owner.growth for owner in self.owners)
 
     def cpus(self) -> Iterator[CPU]:
         for socket in self.sockets:
@@ -256,12 +270,13 @@ def _owners_of_pod(view: NodeView, pod: AdmissionPod, index: int) -> Iterator[Ho
         left = cpus & ~taken & ~shared if container.plain_init else cpus
         if left:
             taken |= cpus
-            found.append(Holder(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index))
+            growth = left & ~view.promised(pod.uid, container.name)
+            found.append(Holder(f"{_label(pod)}/{container.name}", left, EXCLUSIVE, index, growth=growth))
     yield from reversed(found)
     bubble = view.bubbles.get(pod.uid, 0)
     shared = (shared or bubble) & ~taken
     if shared:
-        yield Holder(_label(pod), shared, POD_SHARED, index)
+        yield Holder(_label(pod), shared, POD_SHARED, index, growth=shared & view.bubble_loans.get(pod.uid, 0))
 
 
 # Boxes
@@ -288,7 +303,8 @@ class _Painter:
     def cpu(self, cpu: int) -> CPU:
         owner = self.owner_of.get(cpu)
         kind = self.owners[owner].kind if owner is not None else RESERVED if self.reserved >> cpu & 1 else SHARED
-        drawn = CPU(cpu, kind, owner, self.bubble_of.get(cpu), False)
+        growth = owner is not None and bool(self.owners[owner].growth >> cpu & 1)
+        drawn = CPU(cpu, kind, owner, self.bubble_of.get(cpu), False, growth)
         if self.before is None:
             return drawn
         label = self.owners[owner].label if owner is not None else kind
@@ -358,6 +374,7 @@ def tip(picture: Picture, cpu: CPU) -> str:
         text = f"CPU {cpu.id}: {owner.label} ({owner.kind}: {format_bits(owner.cpus)})"
         cgroup = picture.pods[owner.pod].cgroup
         text += f"\n{cgroup}" if cgroup else ""
+        text += "\nbeyond what was promised at its admission" if cpu.growth else ""
     if cpu.bubble is not None:
         pod = picture.pods[cpu.bubble]
         text += f"\nin the bubble of {pod.label} ({format_bits(pod.bubble)})"

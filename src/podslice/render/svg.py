@@ -15,6 +15,7 @@ from podslice.render.picture import CPU, POD_SHARED, POOLED, RESERVED, Memory, P
 from podslice.render.table import format_bytes
 
 _TOP = 58
+_INK = "var(--ink)"
 _DISTANCE, _DISTANCE_ROWS = 30, 34
 _STYLE = """
 svg.podslice{--paper:#fff;--ink:#1b1f24;--dim:#59636e;--line:#afb8c1;--box:#f6f8fa;--inner:#fff;--shared:#e3e8ed;
@@ -209,6 +210,7 @@ def _cell(picture: Picture, layout: Layout, cell: CellPlace, prefix: str) -> htp
         _bubble(picture, cpu, cell, pitch) if cpu.bubble is not None else None,
         _square(picture, cpu, square, prefix),
         _label(picture, cell, layout),
+        _growth(picture, cpu, square) if cpu.growth else None,
         _box(frame, "m", rx="2", stroke_width=f"{max(1.2, pitch / 14):.2g}") if cpu.changed else None,
     ]
 
@@ -230,6 +232,18 @@ def _square(picture: Picture, cpu: CPU, place: Rectangle, prefix: str) -> htpy.E
             _box(place, None, rx="2", fill=colour, fill_opacity=".3", stroke=colour, stroke_width="2"),
         ]
     return _box(place, None, rx="2", fill=fill)
+
+
+def _growth(picture: Picture, cpu: CPU, square: Rectangle) -> htpy.Element:
+    """A corner that is folded over: the owner has the CPU on top of what was promised."""
+    owned = cpu.owner is not None and cpu.kind != POD_SHARED
+    return _corner(square, style_of(picture.owners[cpu.owner or 0].look).ink if owned else _INK)
+
+
+def _corner(square: Rectangle, fill: str) -> htpy.Element:
+    size = max(4.0, square.width * 0.34)
+    right = square.x + square.width
+    return _path(d=f"M{right - size:.6g} {square.y:.6g}h{size:.6g}v{size:.6g}z", style=f"fill:{fill}")
 
 
 def _label(picture: Picture, cell: CellPlace, layout: Layout) -> htpy.Element | None:
@@ -265,7 +279,10 @@ def _legend(picture: Picture, layout: Layout, prefix: str) -> tuple[list[htpy.El
     for index, owner in enumerate(picture.owners):
         text = owner.label + _NOTES.get(owner.kind, "")
         held = picture.pods[owner.pod].devices if owner.kind == POOLED else format_bits(owner.cpus)
+        held += f" ({owner.grown})" if owner.growth else ""
         rows.append(_key(picture, index, "", text, held, prefix))
+    if picture.grows:
+        rows.append(_growth_key)
     columns = 1 if layout.width < 800 or len(rows) <= 3 else 2 if len(rows) <= 30 else 3
     per_column = -(-len(rows) // columns)
     width = (layout.width - 2 * PAD) / columns
@@ -303,6 +320,13 @@ def _key(picture: Picture, index: int | None, kind: str, text: str, cpus: str, p
         ]
 
     return at
+
+
+def _growth_key(x: float, y: float, width: float) -> htpy.Element:
+    """The line of the legend about folded corners."""
+    place = Rectangle(x, y, 13, 13)
+    text = _cut("growth: beyond what was promised at the admission", width - 24)
+    return _g[_box(place, "s", rx="2"), _corner(place, _INK), _words(x + 19, y + 11, text)]
 
 
 def _distances(picture: Picture, y: float) -> tuple[list[htpy.Element], float]:

@@ -13,6 +13,8 @@ from podslice.render.table import format_bytes
 
 RESERVED_SYMBOL = "×"
 SHARED_SYMBOL = "·"
+GROWTH_MARK = "+"
+"""Behind a CPU that its owner has on top of what was promised."""
 _SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red", "bright_cyan", "bright_yellow")
 _GROUP = 8
@@ -94,9 +96,10 @@ def _row(picture: Picture, groups: list[tuple[str, list[CoreBox]]], thread: int,
     drawn = ""
     for place, (gap, cores) in enumerate(groups):
         cells = [core.cpus[thread] if thread < len(core.cpus) else None for core in cores]
-        drawn += (gap if place else "") + " ".join(_cell(picture, cpu) for cpu in cells)
+        drawn += gap[1:] if place else ""
+        drawn += "".join(_cell(picture, cpu) + (GROWTH_MARK if cpu and cpu.growth else " ") for cpu in cells)
     label = f"thread {thread}" if threads > 1 else "cores"
-    return f"    {label:<9}{first:>5}  {drawn}"
+    return f"    {label:<9}{first:>5}  {drawn}".rstrip(" ")
 
 
 def _distances(picture: Picture) -> list[str]:
@@ -122,6 +125,7 @@ def _legend(picture: Picture, width: int) -> list[str]:
     ]
     for owner in picture.owners:
         kind = "pod shared pool" if owner.kind == "pod shared" else owner.kind
+        kind += f"; {owner.grown}" if owner.growth else ""
         rows.append((_SYMBOLS[owner.look % len(_SYMBOLS)], owner.label, owner.cpus, kind, owner.look))
     rows = [row for row in rows if row[2]]
     pooled = [pod.label for pod in picture.pods if pod.pooled]
@@ -132,6 +136,10 @@ def _legend(picture: Picture, width: int) -> list[str]:
         drawn = _style(symbol, fg=fg, bold=look is not None, dim=look is None)
         text = f"  {drawn}  {label:<{label_width}}  {format_bits(cpus)}{f'  ({kind})' if kind else ''}"
         lines += folded(text, width, indent=5)
+    if picture.grows:
+        lines += folded(
+            f"  {GROWTH_MARK}  behind a CPU: growth, beyond what was promised at the admission", width, indent=5
+        )
     if pooled:
         more = f" and {len(pooled) - _MOST_POOLED} more" if len(pooled) > _MOST_POOLED else ""
         lines += folded(f"  In the shared pool: {', '.join(pooled[:_MOST_POOLED])}{more}", width, indent=4)
