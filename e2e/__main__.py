@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from e2e import (
+    cluster_results,
     cpu_scenarios,
     device_scenarios,
     failure_scenarios,
@@ -26,7 +27,6 @@ from e2e import (
     topology_scenarios,
 )
 from e2e.cluster_run import choose, run_cluster
-from e2e.cluster_run import markdown as cluster_markdown
 from e2e.cluster_scenarios import CLUSTER
 from e2e.image import checkout_disk, kernel, locked, root_image, snapshot_name
 from e2e.kubelet import RefusedError
@@ -133,12 +133,15 @@ def _run_cluster(options: argparse.Namespace) -> int:
         return 0 if options.list else 2
     cache = default_cache()
     cache.mkdir(parents=True, exist_ok=True)
-    outcomes = run_cluster(chosen, cache)
+    outcomes = run_cluster(chosen, cache, options.jobs)
     failed = [one for one in outcomes if one.problem]
     print("\n" + "".join(f"{one.ident}: {one.problem}\n" for one in failed), end="")
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")
     if options.results:
-        options.results.write_text(cluster_markdown(outcomes))
+        promises = {one.ident: one.promise for one in CLUSTER.values()}
+        before = options.results.read_text() if options.results.exists() else ""
+        page = cluster_results.markdown(outcomes, promises, cluster_results.this_run(), before)
+        options.results.write_text(page)
     return 1 if failed else 0
 
 

@@ -37,7 +37,7 @@ CONTROL_PLANE = Settings(
         "taint-eviction-controller", "pod-garbage-collector-controller",
     ),
 )  # fmt: skip
-PATIENCE = 150.0
+PATIENCE = 300.0
 _KUBECONFIG, _AGENT_KUBECONFIG = "/etc/kubernetes/kubelet.kubeconfig", "/etc/podslice/kubeconfig"
 _CONFIG, _KUBELET_CONFIG = "/etc/podslice/agent.yaml", "/etc/kubernetes/kubelet.yaml"
 KUBELET: Json = {
@@ -300,7 +300,7 @@ class Cluster:
             return not found
 
         try:
-            self.until("the node does what the status says", agreed, 40)
+            self.until("the node does what the status says", agreed, PATIENCE / 3)
         except CheckError:
             raise CheckError("; ".join(found)) from None
 
@@ -315,7 +315,7 @@ class Cluster:
         names = [pod["metadata"]["name"] for pod in self.pods() if not is_mirror(pod)]
         if names:
             self.delete(*names, grace=1)
-        self.until("the state has no owners", lambda: not self.owners(), 60)
+        self.until("the state has no owners", lambda: not self.owners())
 
     def owners(self) -> list[str]:
         """Who owns CPUs by the agent's state file."""

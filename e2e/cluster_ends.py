@@ -24,7 +24,7 @@ def drained_node(cluster: Cluster) -> None:
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     cluster.api.call("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", eviction)
     cluster.until("the pod is gone", lambda: not cluster.exists(name))
-    cluster.until("nobody owns anything", lambda: not cluster.owners(), 60)
+    cluster.until("nobody owns anything", lambda: not cluster.owners())
     cluster.agree()
     cluster.api.call("PATCH", node, {"spec": {"unschedulable": None}}, MERGE)
     cluster.until("the new pod runs", lambda: any(container_ids(one) for one in cluster.pods()))

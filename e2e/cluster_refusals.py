@@ -30,7 +30,7 @@ def replica_set(name: str, manifest: Json) -> Json:
     }
 
 
-def _refused(cluster: Cluster, name: str) -> None:
+def refused_for_good(cluster: Cluster, name: str) -> None:
     """The pod ends as a kubelet would have ended it, and stays so. For a moment a kubelet shows it without a reason:
     the status it writes when it begins to tear the pod down has none."""
     found = cluster.pod_until(name, "is refused for good", _for_good)
@@ -49,7 +49,7 @@ def _for_good(found: Json) -> bool:
 def refused_pod(cluster: Cluster) -> None:
     """A pod that does not fit is Failed with a kubelet's reason and message; an event says why and what would help."""
     cluster.create(pod("wide", gu("c", 5)))
-    _refused(cluster, "wide")
+    refused_for_good(cluster, "wide")
     cluster.until("the event is there", lambda: any(one.startswith(REASON) for one in cluster.events("wide")))
     listed = [one for one in cluster.status()["rejected"] if one["name"] == "wide"]
     check(len(listed) == 1 and listed[0]["reason"] == REASON, f"the status lists {listed}")
@@ -70,7 +70,7 @@ def owner_replaces_it(cluster: Cluster) -> None:
     cluster.until("two pods were refused", lambda: len([p for p in cluster.pods(wanted) if _by_agent(p)]) >= 2)
     for found in cluster.pods(wanted):
         if _failed(found) and found["status"].get("reason") != KUBELETS_REASON:
-            _refused(cluster, found["metadata"]["name"])
+            refused_for_good(cluster, found["metadata"]["name"])
     cluster.delete("first", "second", grace=1)
     cluster.until("a pod of the set runs", lambda: any(container_ids(one) for one in cluster.pods(wanted)))
     (running,) = [one for one in cluster.pods(wanted) if container_ids(one)]
@@ -100,7 +100,7 @@ def refusals_leave_nothing(cluster: Cluster) -> None:
     cluster.until(
         "all are refused", lambda: all(_failed(one) for one in cluster.pods() if one["metadata"]["name"] in names)
     )
-    cluster.until("no process is left", lambda: cluster.processes() == before, 60)
+    cluster.until("no process is left", lambda: cluster.processes() == before)
     cluster.delete(*names, grace=0)
     owned = cluster.exclusive(cluster.get("stays"), "c", 2)
     cluster.kill("containerd", 15)

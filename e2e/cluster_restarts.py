@@ -55,7 +55,7 @@ def _all_up(cluster: Cluster) -> None:
     cluster.wait_for_kubelet()
 
 
-def _restart(order: tuple[str, ...], cluster: Cluster) -> None:
+def restart(order: tuple[str, ...], cluster: Cluster) -> None:
     before = _pods(cluster)
     for program in order:
         cluster.kill(program)
@@ -74,7 +74,7 @@ def _register() -> None:
         promise = f"Killed and started again: {programs}. Nobody moves, and the next pod gets CPUs of its own."
 
         def run(cluster: Cluster, order: tuple[str, ...] = order) -> None:
-            _restart(order, cluster)
+            restart(order, cluster)
 
         CLUSTER[ident] = ClusterScenario(ident, promise, {}, order == ("agent",), PROGRAM, run)
 

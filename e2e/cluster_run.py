@@ -8,36 +8,36 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from e2e import cluster as place
-from e2e import cluster_daemonset, cluster_ends, cluster_refusals, cluster_restarts, cluster_scenarios
+from e2e import (
+    cluster_daemonset,
+    cluster_ends,
+    cluster_refusals,
+    cluster_restarts,
+    cluster_scenarios,
+    cluster_systemd,
+)  # fmt: skip
 from e2e.agent_image import agent_image
 from e2e.cluster import CONTROL_PLANE, SHAPE, Cluster
 from e2e.cluster_daemonset import DaemonSetCluster
+from e2e.cluster_results import ClusterOutcome
 from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, SYSTEMD, ClusterScenario
 from e2e.cluster_systemd import SystemdCluster
 from e2e.controlplane import ControlPlane, ControlPlaneError, StatusError
 from e2e.image import checkout_disk, guest_busybox, image_disk, kernel, locked, program_disk, root_image, snapshot_name
 from e2e.packages import FetchError
 from e2e.programs import Programs, find_programs
-from e2e.vm import GuestError, VirtualMachine
+from e2e.vm import GuestError, StoppedError, VirtualMachine
 from e2e.world import CheckError
 
-SUITES = (cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_daemonset)
+SUITES = (cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_daemonset, cluster_systemd)
 _PROBLEMS = (
     CheckError, GuestError, StatusError, ControlPlaneError, OSError, http.client.HTTPException, LookupError, ValueError
 )  # fmt: skip
-
-
-class ClusterOutcome(NamedTuple):
-    """One scenario. An empty `problem` is a pass."""
-
-    ident: str
-    seconds: float
-    problem: str
 
 
 def choose(patterns: list[str], *, full: bool) -> list[ClusterScenario]:
@@ -47,18 +47,38 @@ def choose(patterns: list[str], *, full: bool) -> list[ClusterScenario]:
     return [one for one in CLUSTER.values() if full or one.short]
 
 
-def run_cluster(chosen: list[ClusterScenario], cache: Path) -> list[ClusterOutcome]:
-    """Scenarios with the same configuration share a cluster as long as they pass. Raises `FetchError`."""
+def run_cluster(chosen: list[ClusterScenario], cache: Path, jobs: int = 1) -> list[ClusterOutcome]:
+    """Scenarios with the same configuration share a cluster as long as they pass; so many clusters at a time. Raises
+    `FetchError`."""
     machine = Machine(cache, find_programs(cache))
     groups: dict[str, list[ClusterScenario]] = {}
     for one in machine.possible(chosen):
         groups.setdefault(json.dumps([one.resources, one.node], sort_keys=True), []).append(one)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        parts = shared_out(list(groups.values()), jobs)
+        return [one for found in pool.map(lambda part: run_in_turn(machine, part), parts) for one in found]
+
+
+def run_in_turn(machine: Machine, waiting: list[ClusterScenario]) -> list[ClusterOutcome]:
+    """One cluster after the other. A scenario whose machine stopped is tried again in the next one, once."""
     outcomes: list[ClusterOutcome] = []
-    for members in groups.values():
-        waiting = list(members)
-        while waiting:
-            outcomes += _in_one_cluster(machine, waiting)
+    stopped: set[str] = set()
+    while waiting:
+        for outcome in _in_one_cluster(machine, waiting):
+            if outcome.stopped and outcome.ident not in stopped:
+                stopped.add(outcome.ident)
+                waiting.insert(0, CLUSTER[outcome.ident])
+            else:
+                outcomes.append(outcome)
     return outcomes
+
+
+def shared_out(groups: list[list[ClusterScenario]], jobs: int) -> list[list[ClusterScenario]]:
+    """The long groups first; those that would keep one alone at work in parts."""
+    most = -(-sum(map(len, groups)) // jobs)
+    parts = [group[start : start + most] for group in groups for start in range(0, len(group), most)]
+    return sorted(parts, key=len, reverse=True)
 
 
 class Machine:
@@ -116,44 +136,45 @@ class Machine:
 def _in_one_cluster(machine: Machine, waiting: list[ClusterScenario]) -> Iterator[ClusterOutcome]:
     """Scenarios until one fails; what ran is taken from `waiting`."""
     begin = time.monotonic()
-    with machine.started(waiting[0].node) as cluster:
-        try:
-            cluster.start(waiting[0].resources)
-        except _PROBLEMS as error:
-            yield _told(ClusterOutcome(waiting.pop(0).ident, time.monotonic() - begin, f"no cluster: {error}"))
+    try:
+        with machine.started(waiting[0].node) as cluster:
+            yield from _scenarios(cluster, waiting, begin)
+    except _PROBLEMS as error:
+        yield _told(_ended(waiting.pop(0), begin, error))
+
+
+def _scenarios(cluster: Cluster, waiting: list[ClusterScenario], begin: float) -> Iterator[ClusterOutcome]:
+    try:
+        cluster.start(waiting[0].resources)
+    except _PROBLEMS as error:
+        yield _told(_ended(waiting.pop(0), begin, error))
+        print(cluster.last_words(), flush=True)
+        return
+    print(f"        a cluster is ready after {time.monotonic() - begin:.1f} s", flush=True)
+    while waiting:
+        outcome = _one(cluster, waiting.pop(0))
+        yield _told(outcome)
+        if outcome.problem:
             print(cluster.last_words(), flush=True)
             return
-        print(f"        a cluster is ready after {time.monotonic() - begin:.1f} s", flush=True)
-        while waiting:
-            outcome = _one(cluster, waiting.pop(0))
-            yield _told(outcome)
-            if outcome.problem:
-                print(cluster.last_words(), flush=True)
-                return
 
 
 def _one(cluster: Cluster, scenario: ClusterScenario) -> ClusterOutcome:
-    begin, problem = time.monotonic(), ""
+    begin = time.monotonic()
     try:
         scenario.run(cluster)
         cluster.nothing_left()
     except _PROBLEMS as error:
-        problem = str(error) or type(error).__name__
-    return ClusterOutcome(scenario.ident, time.monotonic() - begin, problem)
+        return _ended(scenario, begin, error)
+    return ClusterOutcome(scenario.ident, time.monotonic() - begin, "")
+
+
+def _ended(scenario: ClusterScenario, begin: float, error: Exception) -> ClusterOutcome:
+    problem = str(error) or type(error).__name__
+    return ClusterOutcome(scenario.ident, time.monotonic() - begin, problem, isinstance(error, StoppedError))
 
 
 def _told(outcome: ClusterOutcome) -> ClusterOutcome:
     word = "FAILED" if outcome.problem else "passed"
     print(f"{word}  {outcome.ident:20} {outcome.seconds:5.1f} s  {outcome.problem}", flush=True)
     return outcome
-
-
-def markdown(outcomes: list[ClusterOutcome]) -> str:
-    """The table of results."""
-    rows = [["id", "promise", "result", "seconds"], ["---"] * 3 + ["---:"]]
-    for one in outcomes:
-        result = "FAIL" if one.problem else "pass"
-        rows.append([one.ident, CLUSTER[one.ident].promise, result, f"{one.seconds:.0f}"])
-    passed = sum(not one.problem for one in outcomes)
-    head = f"# Results in a cluster\n\n{passed} of {len(outcomes)} passed ([e2e.md](e2e.md#in-a-cluster)).\n\n"
-    return head + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

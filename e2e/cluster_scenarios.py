@@ -163,6 +163,6 @@ def finished_job(cluster: Cluster) -> None:
     cluster.exclusive(running, "c", 2)
     name = running["metadata"]["name"]
     cluster.pod_until(name, "has finished", lambda one: one["status"]["phase"] == "Succeeded")
-    cluster.until("nobody owns anything", lambda: not cluster.owners(), 60)
+    cluster.until("nobody owns anything", lambda: not cluster.owners())
     check(cluster.exists(name), "the pod is gone")
     cluster.api.call("DELETE", "/apis/batch/v1/namespaces/default/jobs/job?propagationPolicy=Background")

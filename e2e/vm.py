@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -59,6 +60,10 @@ class GuestError(Exception):
     """The guest could not do what it was asked; the text is its own."""
 
 
+class StoppedError(GuestError):
+    """Nothing inside answers any more. An emulated machine as a whole may stop (docs/e2e.md)."""
+
+
 class VirtualMachine:
     """A running guest. Use as a context; the guest and its disk's changes are gone afterwards. `devices` are more
     options of QEMU: those a snapshot was made with, whatever is behind them; `words` are more of the kernel's line."""
@@ -100,8 +105,10 @@ class VirtualMachine:
         self._number = 0
 
     def __enter__(self) -> VirtualMachine:
-        if not self._snapshot.exists():
-            self._make_snapshot()
+        with self._snapshot.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self._snapshot.exists():
+                self._make_snapshot()
         self._start("-incoming", f"exec:cat {self._snapshot}")
         self._qmp_until_running()
         self._connect()
@@ -160,7 +167,7 @@ class VirtualMachine:
         self._buffer = b""
 
     def call(self, function: str, timeout: float = 300, **arguments: Any) -> Any:
-        """Call a function of the guest's runner. Raises `GuestError`, also after `timeout` seconds."""
+        """Call a function of the guest's runner. Raises `GuestError`, `StoppedError` after `timeout` seconds."""
         assert self._rpc is not None
         self._number += 1
         request = {"id": self._number, "call": function, "arguments": arguments}
@@ -178,7 +185,7 @@ class VirtualMachine:
                 if answer.get("id") == self._number:
                     break
         except TimeoutError:
-            raise GuestError(f"{function}: no answer in {timeout:.0f} s: {self._last_words()}") from None
+            raise StoppedError(f"{function}: no answer in {timeout:.0f} s: {self._last_words()}") from None
         if "error" in answer:
             raise GuestError(f"{function}: {answer['error']}")
         return answer["result"]

@@ -23,5 +23,9 @@ class FakeTree:
         (folder / "cgroup.procs").write_text(procs)
         return folder
 
+    def write(self, path: str, name: str, text: str) -> None:
+        """Somebody writes into a file of a cgroup."""
+        (self.root / path / name).write_text(text + "\n")
+
     def text(self, path: str, name: str) -> str:
         return (self.root / path / name).read_text().strip()

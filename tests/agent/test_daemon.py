@@ -27,6 +27,7 @@ from podslice.core.errors import InputError
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.values.cpuset import format_bits
 from podslice.host.cgroup2 import CgroupTree
+from podslice.host.filewrites import FileWrites
 from podslice.wire.nri import Launch
 from podslice.wire.ttrpc import RPCError
 from tests.agent.fake_apiserver import FakeApiServer
@@ -70,6 +71,7 @@ def with_agent(
     clock: Callable[[], float] = time.monotonic,
     objects: dict[str, dict[str, Any]] | None = None,
     api: ApiServer | None = None,
+    writes: FileWrites | None = None,
     **fields: Any,
 ) -> None:
     async def main() -> None:
@@ -85,6 +87,7 @@ def with_agent(
             api=api or stored,
             launch=launch,
             tree=CgroupTree(folder / "cgroup"),
+            writes=writes,
             clock=clock,
         )
         task = asyncio.ensure_future(agent.run())

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 from e2e.cluster import KUBELET, MANIFEST, brief, complete, container_ids, disks, restarts, uid
 from e2e.cluster_daemonset import daemon_set
-from e2e.cluster_run import ClusterOutcome, choose, markdown
-from e2e.cluster_scenarios import CLUSTER
+from e2e.cluster_results import ClusterOutcome, markdown, this_run
+from e2e.cluster_run import Machine, choose, run_in_turn, shared_out
+from e2e.cluster_scenarios import CLUSTER, ClusterScenario
 from e2e.image import image_disk
 from e2e.packages import FetchError
 from e2e.pods import gu, pod
@@ -65,6 +67,7 @@ def test_pods_as_users_create_them() -> None:
     assert manifest["metadata"]["uid"] == "uid-p"
 
 
+PROMISES = {"X-K01": "One.", "X-K02": "Two.", "X-K03": "Three."}
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "uid": "u", "annotations": {"kubernetes.io/config.hash": "h"}},
     "status": {
@@ -125,10 +128,35 @@ def test_disks_are_in_order() -> None:
 
 
 def test_results_as_a_table() -> None:
-    """A row for each scenario with its promise, the result and the seconds."""
-    text = markdown([ClusterOutcome("X-K01", 12.4, ""), ClusterOutcome("X-K02", 99.5, "no")])
-    assert "1 of 2 passed" in text
-    assert text.splitlines()[-1] == f"| X-K02 | {CLUSTER['X-K02'].promise} | FAIL | 100 |"
+    """A row for each scenario with its promise, the result, the seconds and the run that it is of."""
+    outcomes = [ClusterOutcome("X-K02", 99.5, "no"), ClusterOutcome("X-K01", 12.4, "")]
+    text = markdown(outcomes, PROMISES, "2026-11-22 abc")
+    assert "1 of 3 scenarios passed, each when its row says" in text
+    assert text.splitlines()[-3:] == [
+        "| X-K01 | One. | pass | 12 | 2026-11-22 abc |",
+        "| X-K02 | Two. | FAIL | 100 | 2026-11-22 abc |",
+        "| X-K03 | Three. | not run |  |  |",
+    ]
+    assert "in one run" in markdown([ClusterOutcome(ident, 1, "") for ident in PROMISES], PROMISES, "x")
+
+
+def test_a_run_keeps_the_rows_of_others() -> None:
+    """A run writes its own rows; the others stay with the run they are of, under the promise of today, and a scenario
+    that is no more has none."""
+    first = markdown([ClusterOutcome(ident, 1, "") for ident in PROMISES], PROMISES, "2026-11-21 abc")
+    promises = {"X-K02": "Two.", "X-K03": "Three, and more.", "X-K04": "Four."}
+    second = markdown([ClusterOutcome("X-K02", 7, "no")], promises, "2026-11-22 def", first)
+    assert second.splitlines()[-3:] == [
+        "| X-K02 | Two. | FAIL | 7 | 2026-11-22 def |",
+        "| X-K03 | Three, and more. | pass | 1 | 2026-11-21 abc |",
+        "| X-K04 | Four. | not run |  |  |",
+    ]
+    assert markdown([], promises, "later", second) == second
+
+
+def test_a_run_says_of_what_it_is() -> None:
+    """The day, and the commit where there is one."""
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d( [0-9a-f]{9})?", this_run())
 
 
 @pytest.mark.slow
@@ -139,3 +167,37 @@ def test_without_the_programs_one_line_says_so(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(rf"e2e: no Kubernetes programs in {tmp_path}; .*\n", done.stderr)
+
+
+def test_clusters_are_shared_out() -> None:
+    """Long groups come first, and none is longer than the part of one of those at work."""
+    one, two = list(CLUSTER.values())[:9], list(CLUSTER.values())[9:11]
+    assert [len(part) for part in shared_out([two, one], 1)] == [9, 2]
+    assert [len(part) for part in shared_out([two, one], 2)] == [6, 3, 2]
+    assert [part for parts in shared_out([two, one], 3) for part in parts]
+
+
+def test_a_machine_that_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scenario whose machine does not answer any more is tried again once in another one; those behind it run
+    after it, and what fails otherwise is not tried again."""
+    ran: list[str] = []
+
+    def trouble(ident: str) -> tuple[str, bool]:
+        stopped = {"X-K01": 1, "X-K03": 2}.get(ident, 0) > ran.count(ident) - 1
+        return ("no answer", True) if stopped else ("no", False) if ident == "X-K02" else ("", False)
+
+    def in_one_cluster(machine: Any, waiting: list[ClusterScenario]) -> Iterator[ClusterOutcome]:
+        while waiting:
+            ran.append(waiting.pop(0).ident)
+            outcome = ClusterOutcome(ran[-1], 1.0, *trouble(ran[-1]))
+            yield outcome
+            if outcome.problem:
+                return
+
+    monkeypatch.setattr("e2e.cluster_run._in_one_cluster", in_one_cluster)
+    chosen = [CLUSTER[ident] for ident in ("X-K01", "X-K02", "X-K03", "X-K04")]
+    outcomes = run_in_turn(cast("Machine", None), list(chosen))
+    assert ran == ["X-K01", "X-K01", "X-K02", "X-K03", "X-K03", "X-K04"]
+    assert [(one.ident, one.problem) for one in outcomes] == [
+        ("X-K01", ""), ("X-K02", "no"), ("X-K03", "no answer"), ("X-K04", "")
+    ]  # fmt: skip

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from podslice.agent.kubeletresources import KubeletResources
 from podslice.agent.local import serve_status, status_of
 from podslice.agent.metrics import Metrics
 from podslice.agent.notify import notify, watchdog_interval
+from podslice.agent.overwritten import Overwritten
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.podresources import PodResources
@@ -48,10 +50,12 @@ from podslice.core.machine.devices import Device
 from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import Bits
 from podslice.host.cgroup2 import CgroupTree, cgroup_path
+from podslice.host.filewrites import FileWrites
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
 
 _ON_THE_WAY_SECONDS = 0.5
 """An update the runtime is just applying looks like drift."""
+_AT_ONCE_SECONDS = 0.1
 _SOURCE_SECONDS = 10.0
 _KEPT_DRIFTS = 200
 
@@ -70,6 +74,7 @@ class Agent:
         launch: Launch | None = None,
         tree: CgroupTree | None = None,
         machine_source: MachineSource | None = None,
+        writes: FileWrites | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings = loaded.agent
@@ -110,6 +115,7 @@ class Agent:
         self.vanished = Vanished(self.owner, self.tree)
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
         self.resizing = Resizing(self.owner, self.sources, cgroups)
+        self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
         self.plugin = AgentPlugin(
             self.owner,
             self.sources,
@@ -354,9 +360,13 @@ class Agent:
                 await asyncio.sleep(0)
 
     async def _reconcile(self) -> None:
+        """Everything every so often, and in between at once what somebody has written."""
         while True:
             self._turning.turned("reconcile", self.settings.reconcile_seconds)
-            await asyncio.sleep(self.settings.reconcile_seconds)
+            async with contextlib.aclosing(self.overwritten.during(self.settings.reconcile_seconds)) as news:
+                async for written in news:
+                    found = await self._compared(_AT_ONCE_SECONDS, written)
+                    self._lasting += [drift for drift in found if not drift.repaired and drift not in self._lasting]
             await self.reconcile()
 
     async def reconcile(self) -> list[Drift]:
@@ -366,17 +376,22 @@ class Agent:
         for identity in self.vanished.run():
             self.reporter.log.info("ended silently", pod=str(identity), uid=identity.uid)
         await self._write_updates()
-        found = await _between_other_work(self.reconciler.looking().steps())
+        found = await self._compared(_ON_THE_WAY_SECONDS)
+        self._lasting = [drift for drift in found if not drift.repaired]
+        self.owner.admitting.save()
+        self.metrics.last_reconcile.set_to_current_time()
+        return found
+
+    async def _compared(self, on_the_way: float, only: Container[str] | None = None) -> list[Drift]:
+        """What differs after so many seconds as well, put right and reported."""
+        found = await _between_other_work(self.reconciler.looking().steps(only))
         if found and not self.observe:
-            await asyncio.sleep(_ON_THE_WAY_SECONDS)
-            found = await _between_other_work(self.reconciler.steps())
+            await asyncio.sleep(on_the_way)
+            found = await _between_other_work(self.reconciler.steps(only))
         for drift in found:
             if drift not in self._lasting:
                 self.reporter.drift(drift)
                 self.drifts = [*self.drifts, drift][-_KEPT_DRIFTS:]
-        self._lasting = [drift for drift in found if not drift.repaired]
-        self.owner.admitting.save()
-        self.metrics.last_reconcile.set_to_current_time()
         return found
 
     async def _watchdog(self) -> None:

@@ -7,7 +7,7 @@ container and every pod, writes what differs into the cgroup, and says what it f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -80,15 +80,17 @@ class Reconciler:
         out."""
         return [drift for step in self.steps() for drift in step]
 
-    def steps(self) -> Iterator[list[Drift]]:
+    def steps(self, only: Container[str] | None = None) -> Iterator[list[Drift]]:
         """The same pass a container or pod at a time, for who has other work to do in between; what comes or goes
-        meanwhile is seen as it then is."""
+        meanwhile is seen as it then is. `only` are ids of containers and UIDs of pods."""
         for record in list(self._owner.containers.values()):
+            if only is not None and record.id not in only:
+                continue
             if self._owner.containers.get(record.id) is record:
                 yield self._owner.contained("reconcile", record, partial(self._listed, self._container, record)) or []
         for uid in list(self._owner.pods):
             pod = self._owner.pods.get(uid)
-            if pod is not None:
+            if pod is not None and (only is None or uid in only):
                 found = self._owner.seam.attempt("reconcile", pod.identity, partial(self._listed, self._pod, pod))
                 yield [] if isinstance(found, PodFailure) else found
 
@@ -143,8 +145,8 @@ class Reconciler:
 
     def _pod(self, pod: PodRecord) -> Iterator[Drift]:
         """The pod's own cgroup: no quota where all is exclusive, and the limits its annotation asks for."""
-        path = cgroup_path(pod.identity.cgroup_parent)
-        if path is None or pod.identity.uid not in path.replace("_", "-") or (found := self._tree.read(path)) is None:
+        path = pod_path(pod.identity)
+        if path is None or (found := self._tree.read(path)) is None:
             return
         for difference in self._pod_limits(pod, path, found):
             yield self._mend(str(pod.identity), "", difference)
@@ -220,6 +222,12 @@ class Reconciler:
         except OSError as error:
             return msgspec.structs.replace(drift, why=error.strerror or str(error))
         return msgspec.structs.replace(drift, repaired=True)
+
+
+def pod_path(identity: Identity) -> str | None:
+    """The cgroup that is this pod's alone, where there is one."""
+    path = cgroup_path(identity.cgroup_parent)
+    return path if path is not None and identity.uid in path.replace("_", "-") else None
 
 
 def _quota_differs(limits: Limits, found: CgroupValues) -> bool:

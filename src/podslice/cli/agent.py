@@ -18,6 +18,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
+from podslice.host.filewrites import FileWrites
 from podslice.host.machine_reading import read_machine
 from podslice.render.ansi import echo, style
 from podslice.web.access import is_loopback
@@ -78,8 +79,21 @@ def agent(
 
     async def main() -> None:
         await Agent(loaded, chosen, observe=observe, machine_source=follows).run()
+        await Agent(loaded, chosen, observe=observe, writes=_writes()).run()
 
     asyncio.run(main())
+
+
+def _writes() -> FileWrites | None:
+    """Without it the passes over everything find what others write."""
+    try:
+        return FileWrites()
+    except OSError as error:
+        echo(
+            style(f"warning: cgroups are read back every so often only: inotify: {error.strerror}", fg="yellow"),
+            err=True,
+        )
+        return None
 
 
 def _installed(name: str) -> bool:
