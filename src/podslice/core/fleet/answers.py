@@ -29,11 +29,12 @@ from podslice.core.managers.node_state import NodeState
 from podslice.core.managers.topology import TopologyState
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.spec import Pod
+from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits, union
+from podslice.core.values.quantity import Quantity
 
 Question: TypeAlias = "int | tuple[int, PodHolding]"
 """A shape that comes to a state, or a holding that leaves it, as a key."""
@@ -98,6 +99,7 @@ class NodeAnswers(Protocol):
 
     def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer: ...
     def release(self, state: FleetState, holding: PodHolding) -> FleetState: ...
+    def gives(self, state: FleetState, cpus: int) -> bool: ...
 
 
 class Numbers:
@@ -187,6 +189,18 @@ class ValueAnswers:
             self._start_containers(admission)
         return self._taken(state)
 
+    def gives(self, state: FleetState, cpus: int) -> bool:
+        """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
+        manager = self._go_to(state)
+        admission = AdmissionPod.of(_guaranteed(cpus), self.rules.gates)
+        manager.context.active = {_POD: admission}
+        manager.context.begin()
+        try:
+            manager.topology.admit(admission)
+        except (AdmissionError, UpstreamDefectError):
+            return False
+        return True
+
     def _go_to(self, state: FleetState) -> ContainerManager:
         manager = self._manager
         used = {name: bits for name, bits in zip(self._resources, state.used, strict=True) if bits}
@@ -264,6 +278,20 @@ class NamedAnswers:
         """The state after the pod is gone."""
         assert state.named is not None
         return self._state(release(self.rules, state.named, holding.uid))
+
+    def gives(self, state: FleetState, cpus: int) -> bool:
+        """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
+        assert state.named is not None
+        try:
+            return decide(self.rules, state.named, _guaranteed(cpus)).refusal is None
+        except UpstreamDefectError:
+            return False
+
+
+def _guaranteed(cpus: int) -> Pod:
+    amounts = {"cpu": Quantity.of(cpus), "memory": Quantity.of(1 << 20)}
+    container = Container(name="c", resources=ResourceRequirements(requests=amounts, limits=amounts))
+    return Pod(spec=PodSpec(containers=(container,)), metadata=ObjectMeta(name=_POD, uid=_POD))
 
 
 def _called(pod: Pod, uid: str) -> Pod:

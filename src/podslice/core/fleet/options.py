@@ -35,12 +35,14 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     of them, `never`. `delay_ms` between a refusal and the owner's next pod; `limit` caps counted attempts of a loop.
     `preemption`: pods of lower priority make room. `events` of nodes, in order of time.
 
-    `sample_ms`: a row of the series every so often, 0 for none. `sample_share`: a row whenever another so many
-    thousandths of what all pods request (GPUs, without any CPUs) have arrived, 0 for none. `warmup_ms` and before it
-    nothing counts for integrals. `popular`: thousandths of the pods whose shapes count for fragmentation.
+    `until_ms`: nothing happens after it, -1 for no end. `sample_ms`: a row of the series every so often, 0 for none.
+    `sample_share`: a row whenever another so many thousandths of what all pods request (GPUs, without any CPUs) have
+    arrived, 0 for none. `sample_arrivals`: a row after every pod. `warmup_ms`: integrals begin there. `popular`:
+    thousandths of the pods whose shapes count for fragmentation.
 
-    `answers`: how many decisions may be remembered; results do not depend on it. `verify`: every so many-th remembered
-    answer is computed again and compared, 0 for none. `cpus`: the pods' CPUs and NUMA nodes are in the result.
+    `memory`: bytes for remembered answers; results do not depend on it. `verify`: every so many-th remembered answer is
+    computed again and compared, 0 for none. `cpus`: the pods' CPUs and NUMA nodes are in the result. `metrics`: what is
+    worked out beside counts, of "alignment", "fragmentation" (of GPUs), "stranded" and "largest" (at the end).
     """
 
     policy: PolicyName = "least-allocated"
@@ -56,11 +58,13 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 1000
     preemption: bool = False
     events: tuple[NodeEvent, ...] = ()
+    until_ms: int = -1
     sample_ms: int = 0
     sample_share: int = 0
+    sample_arrivals: bool = False
     warmup_ms: int = 0
     popular: int = 950
-    answers: int = 1_000_000
+    memory: int = 1 << 30
     verify: int = 10_000
     cpus: bool = False
-    metrics: tuple[str, ...] = ("allocation", "refusals", "alignment")
+    metrics: tuple[str, ...] = ("alignment",)

@@ -68,7 +68,8 @@ class NodeColumns(NamedTuple):
 class CellResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """`summary`: integers by name (docs/fleet.md has the table). `series`: columns by name, one entry for each sample,
     `at_ms` and `arrived_milli` among them. `popular`: pods whose shapes count for fragmentation. `reasons`: texts of
-    refusals, "" first."""
+    refusals, "" first. `work`: questions that were asked, computed and verified; not a result, as it depends on the
+    memory there was."""
 
     summary: dict[str, int]
     series: dict[str, array[int]]
@@ -77,3 +78,4 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     popular: int
     pods: PodColumns
     nodes: NodeColumns
+    work: dict[str, int]

@@ -1,0 +1,97 @@
+"""The nodes of a running simulation: each a state, and its column in the scheduler's books."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podslice.core.fleet.answers import FleetState, NodeAnswer, Numbers, PodHolding, Remembered, answers_for
+from podslice.core.fleet.columns import Columns
+from podslice.core.fleet.nodes import Fleet
+from podslice.core.fleet.shapes import FleetShape
+from podslice.core.pod.defaults import default_pod
+from podslice.core.reasons import out_of
+from podslice.core.scheduling.fit import CPU, MEMORY, PODS, filter_requests
+
+ANSWER_BYTES = 4096
+"""What a remembered answer takes at most, with the state that it keeps."""
+
+
+class LiveNodes:
+    """Who asks a node gets the kubelet's whole answer: the managers' by state, the general predicates' by sums."""
+
+    def __init__(self, fleet: Fleet, shapes: Sequence[FleetShape], *, memory: int, verify: int) -> None:
+        numbers = Numbers()
+        self.fleet = fleet
+        self.columns = Columns(fleet, shapes)
+        self.kinds = [node.kind for node in fleet.nodes]
+        self.classes = [answers_for(one, shapes, numbers) for one in fleet.classes]
+        room = max(16, memory // ANSWER_BYTES)
+        self.answers = Remembered(self.classes, max(1, len(shapes)), room=room, verify=verify)
+        self.states: list[FleetState] = [self.classes[kind].start for kind in self.kinds]
+        self.columns.state[:] = [state.number for state in self.states]
+        self.booked = [0, 0, 0, 0]
+        """Pods, milli CPUs, bytes and milli GPUs that are booked."""
+        self._sums = [_Sums(fleet, kind, shapes) for kind in range(len(fleet.classes))]
+
+    def ask(self, node: int, shape: int, pod: int) -> NodeAnswer:
+        """What the node answers a pod of this shape now."""
+        kind = self.kinds[node]
+        answer = self.answers.admit(kind, self.states[node], shape, pod)
+        if answer.holding is not None:
+            lacking = self._sums[kind].lacking(shape, self.columns, node)
+            if lacking:
+                return NodeAnswer(self.states[node], None, out_of(lacking))
+        return answer
+
+    def bind(self, node: int, shape: int, answer: NodeAnswer, gpus: Sequence[int]) -> None:
+        """The pod is on the node from now on."""
+        self._become(node, answer.state)
+        self.columns.book(node, shape, gpus)
+        self._count(shape, 1)
+
+    def release(self, node: int, shape: int, holding: PodHolding, gpus: Sequence[int]) -> None:
+        """The pod is gone."""
+        self._become(node, self.answers.release(self.kinds[node], self.states[node], holding))
+        self.columns.book(node, shape, gpus, -1)
+        self._count(shape, -1)
+
+    def _count(self, shape: int, sign: int) -> None:
+        booked, wanted = self.booked, self.columns.shapes[shape]
+        booked[0] += sign
+        booked[1] += sign * wanted.requests.taken.get(CPU, 0)
+        booked[2] += sign * wanted.requests.taken.get(MEMORY, 0)
+        booked[3] += sign * wanted.gpu_request
+
+    def refused(self, node: int, answer: NodeAnswer) -> None:
+        """A refused pod left something behind, where kubelets do that."""
+        self._become(node, answer.state)
+
+    def _become(self, node: int, state: FleetState) -> None:
+        if state is not self.states[node]:
+            self.states[node] = state
+            self.columns.state[node] = state.number
+
+
+class _Sums:
+    """The general predicates of one class: what its kubelets think they have, where that is less than the scheduler
+    counts with. Nothing is looked at where it is not."""
+
+    def __init__(self, fleet: Fleet, kind: int, shapes: Sequence[FleetShape]) -> None:
+        one = fleet.classes[kind]
+        counted = one.rules.counted.node.amounts if one.rules.predicates else None
+        gates = one.rules.gates
+        self._asked = [
+            {**filter_requests(default_pod(shape.pod, gates), gates), PODS: 1} if counted else {} for shape in shapes
+        ]
+        self._room = {name: room for name, room in (counted or {}).items() if room < one.allocatable.get(name, 0)}
+
+    def lacking(self, shape: int, columns: Columns, node: int) -> str:
+        """The first resource that a node has too little of, if any."""
+        if not self._room:
+            return ""
+        used = columns.used[node]
+        asked = self._asked[shape]
+        for number, name in enumerate(columns.names):
+            if name in self._room and asked.get(name, 0) > self._room[name] - int(used[number]):
+                return name
+        return ""

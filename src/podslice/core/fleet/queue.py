@@ -1,0 +1,310 @@
+"""One pod at a time: it is tried, bound or refused, waits or loops, ends.
+
+The scheduler binds, the kubelet decides at the same moment. A pod that fits on no node waits until a pod leaves a node
+it might fit on; a refused one is replaced by its owner (`refusals`).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+
+import numpy as np
+
+from podslice.core.fleet.alignment import Alignment
+from podslice.core.fleet.answers import NodeAnswer
+from podslice.core.fleet.clock import Clock, Kind
+from podslice.core.fleet.columns import Columns, Ints
+from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes
+from podslice.core.fleet.live import LiveNodes
+from podslice.core.fleet.nodes import Fleet, NodeEvent
+from podslice.core.fleet.options import CellOptions
+from podslice.core.fleet.pods import FAILED, LOOPING, PENDING, RAN, PodTable
+from podslice.core.fleet.policies import (
+    FGD,
+    AllEqual,
+    BestFit,
+    DotProduct,
+    FleetPolicy,
+    GPUClustering,
+    GPUPacking,
+    KubeScores,
+)
+from podslice.core.fleet.refusals import Loops, replacement_delay
+from podslice.core.fleet.scheduler import FleetScheduler
+from podslice.core.fleet.streams import IndexedStream, shuffle, stream
+from podslice.core.fleet.workload import NEVER, Workload
+
+
+class PodQueue:
+    """The pods of a cell and what becomes of them."""
+
+    def __init__(self, fleet: Fleet, workload: Workload, options: CellOptions, seed: int, clock: Clock) -> None:
+        self.fleet, self.workload, self.options, self.clock = fleet, workload, options, clock
+        self.live = LiveNodes(fleet, workload.shapes, memory=options.memory, verify=options.verify)
+        self.pods = PodTable(workload)
+        counts = np.bincount(np.array(workload.shape, dtype=np.int64), minlength=len(workload.shapes)).tolist()
+        self.popular = popular_shapes(workload.shapes, counts, options.popular)
+        models = sorted({one.gpu_model for one in fleet.classes})
+        self.fragmentation = GPUFragmentation(workload.shapes, self.popular, models)
+        of_class = np.array([models.index(one.gpu_model) for one in fleet.classes], dtype=np.int64)
+        self.models: Ints = of_class[self.live.columns.kind]
+        draws = IndexedStream(seed, "ties")
+        self.policy = self._policy(draws)
+        self.scheduler = self._scheduler(seed, draws)
+        self.loops = Loops(options.delay_ms)
+        self.waiting: dict[int, list[int]] = {}
+        self.loop_ms = self.looped = self.first_refused = 0
+        self.arrived = self.attempts = self.refused_attempts = self.waiting_pods = 0
+        self.alignment = Alignment(fleet)
+
+    def _scheduler(self, seed: int, draws: IndexedStream) -> FleetScheduler:
+        options, columns = self.options, self.live.columns
+        ties = {"first-fit": "first", "random": "random"}.get(options.policy, options.ties)
+        if options.policy == "first-fit" and options.ties == "permuted":
+            ties = "permuted"
+        order = list(range(columns.count))
+        shuffle(stream(seed, "nodes"), order)
+        ranks = np.empty(columns.count, dtype=np.int64)
+        ranks[order] = np.arange(columns.count)
+        return FleetScheduler(
+            columns,
+            self.policy,
+            ties=ties,  # type: ignore[arg-type]
+            percentage=options.percentage,
+            draws=draws,
+            order=ranks,
+        )
+
+    def _policy(self, draws: IndexedStream) -> FleetPolicy:
+        name, columns = self.options.policy, self.live.columns
+        if name in ("first-fit", "random"):
+            return AllEqual(columns, draws if name == "random" else None)
+        if name == "fgd":
+            return FGD(columns, self.fragmentation, self.models)
+        published: dict[str, Callable[[Columns], FleetPolicy]] = {
+            "best-fit": BestFit,
+            "dot-product": DotProduct,
+            "gpu-packing": GPUPacking,
+            "gpu-clustering": GPUClustering,
+        }
+        if name in published:
+            return published[name](columns)
+        return KubeScores(columns, name, balanced=self.options.balanced, curve=self.options.curve)
+
+    # Events
+
+    def arrive(self, pod: int) -> None:
+        """A pod comes."""
+        self.arrived += 1
+        self.pods.first_try[pod] = self.clock.now.at
+        self._try(pod)
+
+    def retry(self, pod: int) -> None:
+        """A replacement comes, or pods of a shape that loops look again."""
+        if pod not in self.loops:
+            self._try(pod)
+            return
+        shape = self.workload.shape[pod]
+        if self._loops(shape, self._ties(shape)):
+            self.loops.rest(shape)
+            return
+        self._leave_loop(pod, self.clock.now.at - 1)
+        self._try(pod)
+        if self.loops.waits(shape):
+            self._look_again(*self.loops.next_attempt(shape, self.clock.reached))
+
+    def end(self, pod: int) -> None:
+        """A pod has run, if it still runs since its end was set."""
+        if self.pods.runs(pod) and self.pods.end_due[pod] == self.clock.now.at:
+            self.pods.ended[pod] = self.clock.now.at
+            self._release(pod)
+
+    def happen(self, event: NodeEvent) -> None:
+        """Something happens to nodes."""
+        for node in event.nodes:
+            if event.what == "add":
+                self.live.columns.close(node, closed=False)
+                self._changed(node, room=True)
+            elif event.what in ("drain", "fail"):
+                self.live.columns.close(node, closed=True)
+                self._evict(node)
+
+    def _evict(self, node: int) -> None:
+        gone = [pod for pod in sorted(self.pods.holding) if self.pods.node[pod] == node]
+        for pod in gone:
+            self._release(pod)
+        for pod in gone:
+            if self.workload.shapes[self.workload.shape[pod]].owner in ("deployment", "job"):
+                self._come_again(pod)
+
+    # One pod
+
+    def _ties(self, shape: int) -> Ints:
+        """The nodes one of which a pod of this shape goes to."""
+        if self.options.filter == "exact":
+            return self.scheduler.best_that_admits(shape, self._admits)
+        return self.scheduler.best(shape)
+
+    def _admits(self, shape: int, node: int) -> bool:
+        return self.live.ask(node, shape, NEVER).holding is not None
+
+    def _try(self, pod: int) -> None:
+        shape = self.workload.shape[pod]
+        own = self.workload.node[pod]
+        ties = self._ties(shape) if own == NEVER else self._own_node(shape, own)
+        if not len(ties):
+            self._wait(pod, shape)
+        elif self.options.retry == "next-node":
+            self._try_nodes(pod, shape)
+        elif not self._try_node(pod, shape, self.scheduler.choose(ties, pod, self.pods.attempts[pod])):
+            self._replace(pod, shape, ties)
+
+    def _own_node(self, shape: int, node: int) -> Ints:
+        row = np.array([node], dtype=np.int64)
+        return row[self.live.columns.fits(shape, row)]
+
+    def _try_node(self, pod: int, shape: int, node: int) -> bool:
+        """Bind it there; whether the kubelet takes it."""
+        pods = self.pods
+        answer = self.live.ask(node, shape, pod)
+        pods.attempts[pod] += 1
+        self.attempts += 1
+        pods.node[pod] = node
+        if answer.holding is None:
+            if pods.attempts[pod] == 1:
+                self.first_refused += 1
+            pods.refuse(pod, self.live.kinds[node], answer.reason)
+            self.refused_attempts += 1
+            self.live.refused(node, answer)
+            return False
+        self._bind(pod, shape, node, answer)
+        return True
+
+    def _bind(self, pod: int, shape: int, node: int, answer: NodeAnswer) -> None:
+        pods, now = self.pods, self.clock.now.at
+        assert answer.holding is not None
+        gpus = self.policy.gpus(shape, node, pod)
+        self.live.bind(node, shape, answer, gpus)
+        pods.holding[pod], pods.gpus[pod] = answer.holding, gpus
+        self.alignment.note(self.live.kinds[node], pod, answer.holding)
+        pods.verdict[pod], pods.bound[pod] = RAN, now
+        if pods.first_bound[pod] == NEVER:
+            pods.first_bound[pod] = now
+        length = self.workload.length[pod]
+        if length != NEVER:
+            pods.end_due[pod] = now + length
+            self.clock.put(now + length, Kind.END, pod)
+        self._changed(node, room=False)
+
+    def _release(self, pod: int) -> None:
+        pods, node, shape = self.pods, self.pods.node[pod], self.workload.shape[pod]
+        self.live.release(node, shape, pods.holding.pop(pod), pods.gpus.pop(pod))
+        self._changed(node, room=True)
+
+    # Refusals
+
+    def _try_nodes(self, pod: int, shape: int) -> None:
+        """One node after the other, the best first, until one takes it."""
+        nodes, scores = self.scheduler.candidates(shape)
+        for _ in range(self.options.tries):
+            if not len(nodes):
+                break
+            ties = nodes[scores == scores.max()]
+            node = self.scheduler.choose(ties, pod, self.pods.attempts[pod])
+            if self._try_node(pod, shape, node):
+                return
+            left = nodes != node
+            nodes, scores = nodes[left], scores[left]
+        self.pods.verdict[pod] = FAILED
+
+    def _replace(self, pod: int, shape: int, ties: Ints) -> None:
+        """Its owner makes another one, if it does."""
+        pods, now = self.pods, self.clock.now.at
+        owner = self.workload.shapes[shape].owner
+        pods.verdict[pod] = LOOPING
+        if self.options.retry == "owner" and owner == "deployment" and self._loops(shape, ties):
+            self.looped += 1
+            self.loops.park(pod, shape, now)
+            return
+        delay = None
+        if self.options.retry == "owner":
+            delay = replacement_delay(owner, pods.refused[pod], self.options.delay_ms)
+        if delay is None:
+            pods.verdict[pod] = FAILED
+        elif owner != "daemonset" or self.clock.alive:
+            self.clock.put(now + delay, Kind.RETRY, pod)
+
+    def _loops(self, shape: int, ties: Ints) -> bool:
+        """True when all nodes that a pod could go to refuse it as they are."""
+        if not len(ties):
+            return False
+        states = self.live.columns.state
+        seen: set[int] = set()
+        for node in self.scheduler.possible(ties).tolist():
+            state = int(states[node])
+            if state not in seen:
+                seen.add(state)
+                if self._admits(shape, node):
+                    return False
+        return True
+
+    def _leave_loop(self, pod: int, until: int) -> None:
+        parked = self.loops.take(pod)
+        times = min(self.loops.attempts(parked, until), self.options.limit)
+        self.loop_ms += until + 1 - parked.since
+        if times > 0:
+            self.pods.attempts[pod] += times
+            self.attempts += times
+            self.refused_attempts += times
+            kind = self.live.kinds[self.pods.node[pod]]
+            self.pods.refuse(pod, kind, self.pods.reasons[self.pods.reason[pod]], times)
+
+    def stop(self, at: int) -> None:
+        """Nothing happens any more: what loops has looped until now."""
+        for pod, _ in self.loops.items():
+            self._leave_loop(pod, at)
+
+    # Waiting
+
+    def _wait(self, pod: int, shape: int) -> None:
+        self.pods.verdict[pod] = PENDING
+        self.waiting_pods += 1
+        insort(self.waiting.setdefault(shape, []), pod)
+
+    def _changed(self, node: int, *, room: bool) -> None:
+        """A node has another state: pods that loop look again, and pods that wait come if there is more room."""
+        for at, pod in self.loops.wake(self.clock.reached):
+            self._look_again(at, pod)
+        if room and self.waiting:
+            self.clock.put(self.clock.now.at, Kind.ROOM, node)
+
+    def _look_again(self, at: int, pod: int) -> None:
+        self.clock.put(at, Kind.RETRY, pod)
+
+    def _come_again(self, pod: int) -> None:
+        """It is tried again now, after all that ends now."""
+        self.clock.put(self.clock.now.at, Kind.RETRY, pod)
+
+    def serve(self, node: int) -> None:
+        """Pods that wait and fit on a node are tried: higher priority first, then the one that came first."""
+        row = np.array([node], dtype=np.int64)
+        shapes, columns = self.workload.shapes, self.live.columns
+
+        def turn(shape: int) -> tuple[int, int]:
+            return -shapes[shape].priority, self.waiting[shape][0]
+
+        for shape in sorted([one for one in columns.might_fit(node) if one in self.waiting], key=turn):
+            while shape in self.waiting and columns.fits(shape, row)[0]:
+                pod = self._call(shape)
+                self._try(pod)
+                if self.pods.verdict[pod] == PENDING:
+                    break
+
+    def _call(self, shape: int) -> int:
+        """The first pod of a shape that waits waits no more."""
+        self.waiting_pods -= 1
+        pod = self.waiting[shape].pop(0)
+        if not self.waiting[shape]:
+            del self.waiting[shape]
+        return pod
