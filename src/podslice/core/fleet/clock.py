@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What happens, in the order in which it happens at one moment."""
 
     END = 0
@@ -34,7 +34,7 @@ class FleetEvent(NamedTuple):
     """Something happens at `at` milliseconds to what `number` says."""
 
     at: int
-    kind: Kind
+    kind: EventKind
     number: int
 
 
@@ -48,7 +48,7 @@ class Clock:
         self._heap: list[tuple[int, int, int]] = []
         self._ahead = len(arrivals)
         """Events to come that change something."""
-        self.now = FleetEvent(0, Kind.END, 0)
+        self.now = FleetEvent(0, EventKind.END, 0)
         self.reached = self.now
         """The latest place in the order of events: what is put before it comes after it all the same."""
 
@@ -57,9 +57,9 @@ class Clock:
         """True while something will still change by itself."""
         return self._ahead > 0
 
-    def put(self, at: int, kind: Kind, number: int) -> None:
+    def put(self, at: int, kind: EventKind, number: int) -> None:
         """Something will happen."""
-        if kind <= Kind.NODES:
+        if kind <= EventKind.NODES:
             self._ahead += 1
         heappush(self._heap, (at, kind, number))
 
@@ -67,15 +67,15 @@ class Clock:
         heap, arrivals = self._heap, self._arrivals
         while True:
             come = self._next < len(arrivals)
-            if come and (not heap or (arrivals[self._next], Kind.ARRIVAL) < heap[0][:2]):
-                event = FleetEvent(arrivals[self._next], Kind.ARRIVAL, self._next)
+            if come and (not heap or (arrivals[self._next], EventKind.ARRIVAL) < heap[0][:2]):
+                event = FleetEvent(arrivals[self._next], EventKind.ARRIVAL, self._next)
                 self._next += 1
             elif heap:
                 at, kind, number = heappop(heap)
-                event = FleetEvent(at, Kind(kind), number)
+                event = FleetEvent(at, EventKind(kind), number)
             else:
                 return
-            if event.kind in (Kind.END, Kind.NODES, Kind.ARRIVAL):
+            if event.kind in (EventKind.END, EventKind.NODES, EventKind.ARRIVAL):
                 self._ahead -= 1
             self.now = event
             self.reached = max(self.reached, event)

@@ -13,7 +13,7 @@ import numpy as np
 
 from podslice.core.fleet.alignment import Alignment
 from podslice.core.fleet.answers import NodeAnswer
-from podslice.core.fleet.clock import Clock, Kind
+from podslice.core.fleet.clock import Clock, EventKind
 from podslice.core.fleet.columns import Columns, Ints
 from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes
 from podslice.core.fleet.live import LiveNodes
@@ -194,7 +194,7 @@ class PodQueue:
         length = self.workload.length[pod]
         if length != NEVER:
             pods.end_due[pod] = now + length
-            self.clock.put(now + length, Kind.END, pod)
+            self.clock.put(now + length, EventKind.END, pod)
         self._changed(node, room=False)
 
     def _release(self, pod: int) -> None:
@@ -233,7 +233,7 @@ class PodQueue:
         if delay is None:
             pods.verdict[pod] = FAILED
         elif owner != "daemonset" or self.clock.alive:
-            self.clock.put(now + delay, Kind.RETRY, pod)
+            self.clock.put(now + delay, EventKind.RETRY, pod)
 
     def _loops(self, shape: int, ties: Ints) -> bool:
         """True when all nodes that a pod could go to refuse it as they are."""
@@ -277,14 +277,14 @@ class PodQueue:
         for at, pod in self.loops.wake(self.clock.reached):
             self._look_again(at, pod)
         if room and self.waiting:
-            self.clock.put(self.clock.now.at, Kind.ROOM, node)
+            self.clock.put(self.clock.now.at, EventKind.ROOM, node)
 
     def _look_again(self, at: int, pod: int) -> None:
-        self.clock.put(at, Kind.RETRY, pod)
+        self.clock.put(at, EventKind.RETRY, pod)
 
     def _come_again(self, pod: int) -> None:
         """It is tried again now, after all that ends now."""
-        self.clock.put(self.clock.now.at, Kind.RETRY, pod)
+        self.clock.put(self.clock.now.at, EventKind.RETRY, pod)
 
     def serve(self, node: int) -> None:
         """Pods that wait and fit on a node are tried: higher priority first, then the one that came first."""

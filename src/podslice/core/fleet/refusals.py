@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import NamedTuple
 
-from podslice.core.fleet.clock import FleetEvent, Kind
+from podslice.core.fleet.clock import EventKind, FleetEvent
 from podslice.core.fleet.shapes import Owner
 
 _JOB_FIRST_MS, _JOB_MOST_MS, _JOB_LIMIT = 10_000, 360_000, 6
@@ -102,7 +102,7 @@ class Loops:
             if grid[place][0] != phase:
                 candidates.append((begin + grid[place][0], grid[place][1]))
                 break
-            if (Kind.RETRY, grid[place][1]) > now[1:] and self._pods[grid[place][1]].since < now.at:
+            if (EventKind.RETRY, grid[place][1]) > now[1:] and self._pods[grid[place][1]].since < now.at:
                 candidates.append((now.at, grid[place][1]))
                 break
         candidates.append((begin + delay + grid[0][0], grid[0][1]))

@@ -78,4 +78,4 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     popular: int
     pods: PodColumns
     nodes: NodeColumns
-    work: dict[str, int]
+    work: dict[str, int] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from podslice.core.fleet.clock import Clock, Kind
+from podslice.core.fleet.clock import Clock, EventKind
 from podslice.core.fleet.nodes import Fleet
 from podslice.core.fleet.notes import Notes
 from podslice.core.fleet.options import CellOptions
@@ -31,22 +31,22 @@ def run_cell(
     queue = PodQueue(fleet, workload, options, seed, clock)
     notes = Notes(queue, options)
     for number, node_event in enumerate(options.events):
-        clock.put(node_event.at_ms, Kind.NODES, number)
+        clock.put(node_event.at_ms, EventKind.NODES, number)
     if options.sample_ms:
-        clock.put(options.sample_ms, Kind.SAMPLE, 0)
+        clock.put(options.sample_ms, EventKind.SAMPLE, 0)
     for event in clock:
         if 0 <= options.until_ms < event.at:
             break
         notes.pass_time(event.at)
-        if event.kind is Kind.END:
+        if event.kind is EventKind.END:
             queue.end(event.number)
-        elif event.kind is Kind.NODES:
+        elif event.kind is EventKind.NODES:
             queue.happen(options.events[event.number])
-        elif event.kind is Kind.ROOM:
+        elif event.kind is EventKind.ROOM:
             queue.serve(event.number)
-        elif event.kind is Kind.RETRY:
+        elif event.kind is EventKind.RETRY:
             queue.retry(event.number)
-        elif event.kind is Kind.ARRIVAL:
+        elif event.kind is EventKind.ARRIVAL:
             queue.arrive(event.number)
             notes.arrived(event)
             if event.number % _TOLD_EVERY == 0:
@@ -54,6 +54,6 @@ def run_cell(
         else:
             notes.sample(event.at)
             if clock.alive:
-                clock.put(event.at + options.sample_ms, Kind.SAMPLE, event.number + 1)
+                clock.put(event.at + options.sample_ms, EventKind.SAMPLE, event.number + 1)
     progress(len(workload))
     return notes.result()
