@@ -23,6 +23,7 @@ from e2e import (
     metrics_scenarios,
     pod_level_scenarios,
     pod_resources_scenarios,
+    resize_scenarios,
     runtime_scenarios,
     topology_scenarios,
 )
@@ -45,6 +46,7 @@ SUITES = (
     metrics_scenarios,
     device_scenarios,
     runtime_scenarios,
+    resize_scenarios,
     failure_scenarios,
     hotplug_scenarios,
 )

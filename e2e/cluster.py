@@ -92,12 +92,12 @@ class Cluster:
         self.plane = plane
         self.api: Api = plane.api()
 
-    def start(self, resources: Json) -> None:
-        """Until the node is ready with the agent beside its kubelet. `resources` replace those fields of the shipped
-        configuration."""
+    def start(self, resources: Json, settings: Json) -> None:
+        """Until the node is ready with the agent beside its kubelet. `resources` and `settings` replace those fields of
+        the shipped configuration."""
         self.vm.call("join_network", address=ADDRESS, now=time.time())
         self.vm.call("unpack_checkout")
-        self.install(resources)
+        self.install(resources, settings)
         self._prepare_kubelet()
         self.start_kubelet()
         self.until("the node is ready", self.node_is_ready)
@@ -126,13 +126,14 @@ class Cluster:
             return False
         return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
 
-    def install(self, resources: Json) -> None:
-        """deploy/manifests, as shipped but for the configuration's `resources` that a scenario needs otherwise."""
+    def install(self, resources: Json, settings: Json) -> None:
+        """deploy/manifests, as shipped but for what a scenario needs otherwise in the agent's configuration."""
         for document in yaml.safe_load_all(MANIFEST.read_text()):
             if document["kind"] != "DaemonSet":
                 self.apply(document)
-        if resources:
+        if resources or settings:
             config = yaml.safe_load(self.agent_config())
+            config.update(settings)
             config["resources"].update(resources)
             data = {"data": {"agent.yaml": yaml.safe_dump(config)}}
             self.api.call("PATCH", CONFIG_MAP, data, MERGE)

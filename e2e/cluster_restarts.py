@@ -76,7 +76,7 @@ def _register() -> None:
         def run(cluster: Cluster, order: tuple[str, ...] = order) -> None:
             restart(order, cluster)
 
-        CLUSTER[ident] = ClusterScenario(ident, promise, {}, order == ("agent",), PROGRAM, run)
+        CLUSTER[ident] = ClusterScenario(ident, promise, {}, order == ("agent",), PROGRAM, run, {})
 
 
 _register()

@@ -17,6 +17,7 @@ from e2e import (
     cluster_daemonset,
     cluster_ends,
     cluster_refusals,
+    cluster_resizes,
     cluster_restarts,
     cluster_scenarios,
     cluster_systemd,
@@ -34,7 +35,10 @@ from e2e.programs import Programs, find_programs
 from e2e.vm import GuestError, StoppedError, VirtualMachine
 from e2e.world import CheckError
 
-SUITES = (cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_daemonset, cluster_systemd)
+SUITES = (
+    cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_resizes, cluster_daemonset,
+    cluster_systemd,
+)  # fmt: skip
 _PROBLEMS = (
     CheckError, GuestError, StatusError, ControlPlaneError, OSError, http.client.HTTPException, LookupError, ValueError
 )  # fmt: skip
@@ -53,7 +57,7 @@ def run_cluster(chosen: list[ClusterScenario], cache: Path, jobs: int = 1) -> li
     machine = Machine(cache, find_programs(cache))
     groups: dict[str, list[ClusterScenario]] = {}
     for one in machine.possible(chosen):
-        groups.setdefault(json.dumps([one.resources, one.node], sort_keys=True), []).append(one)
+        groups.setdefault(json.dumps([one.resources, one.settings, one.node], sort_keys=True), []).append(one)
 
     with ThreadPoolExecutor(jobs) as pool:
         parts = shared_out(list(groups.values()), jobs)
@@ -145,7 +149,7 @@ def _in_one_cluster(machine: Machine, waiting: list[ClusterScenario]) -> Iterato
 
 def _scenarios(cluster: Cluster, waiting: list[ClusterScenario], begin: float) -> Iterator[ClusterOutcome]:
     try:
-        cluster.start(waiting[0].resources)
+        cluster.start(waiting[0].resources, waiting[0].settings)
     except _PROBLEMS as error:
         yield _told(_ended(waiting.pop(0), begin, error))
         print(cluster.last_words(), flush=True)

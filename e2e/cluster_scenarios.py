@@ -17,9 +17,9 @@ PROGRAM, DAEMON_SET, SYSTEMD = "program", "daemon set", "systemd"
 
 
 class ClusterScenario(NamedTuple):
-    """`promise` is one sentence; `resources` are what the agent's configuration has otherwise than the shipped one;
-    `short` ones are part of the set that CI runs; `node` is how the node is set up: the agent as a PROGRAM, as its
-    DAEMON_SET in its image, or as a program under SYSTEMD as init and cgroup driver."""
+    """`promise` is one sentence; `resources` and `settings` are what the agent is told otherwise than in the shipped
+    configuration; `short` ones are part of the set that CI runs; `node` is how the node is set up: the agent as a
+    PROGRAM, as its DAEMON_SET in its image, or as a program under SYSTEMD as init and cgroup driver."""
 
     ident: str
     promise: str
@@ -27,6 +27,7 @@ class ClusterScenario(NamedTuple):
     short: bool
     node: str
     run: Callable[[Cluster], None]
+    settings: Json
 
 
 CLUSTER: dict[str, ClusterScenario] = {}
@@ -34,14 +35,14 @@ Function = Callable[[Cluster], None]
 
 
 def in_cluster(
-    ident: str, resources: Json | None = None, *, short: bool = False, node: str = PROGRAM
+    ident: str, resources: Json | None = None, *, short: bool = False, node: str = PROGRAM, settings: Json | None = None
 ) -> Callable[[Function], Function]:
     """Register a function, whose docstring is the promise."""
 
     def register(function: Function) -> Function:
         assert ident not in CLUSTER, ident
         promise = " ".join((function.__doc__ or "").split())
-        CLUSTER[ident] = ClusterScenario(ident, promise, resources or {}, short, node, function)
+        CLUSTER[ident] = ClusterScenario(ident, promise, resources or {}, short, node, function, settings or {})
         return function
 
     return register

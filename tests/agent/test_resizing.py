@@ -13,8 +13,8 @@ from podslice.core.config.policy import PodslicePolicy
 from podslice.core.pod.spec import Pod
 from podslice.wire.ttrpc import RPCError
 from tests import clock
-from tests.agent.elastic import ELASTIC, Elastic, elastic, kill_at
-from tests.agent.helpers import pod_level
+from tests.agent.elastic import ELASTIC, Elastic, asked, elastic, kill_at
+from tests.agent.helpers import GIB, pod_level
 from tests.agent.kernel import KilledError
 from tests.conftest import make_pod
 
@@ -254,6 +254,24 @@ def test_a_container_is_left_time_to_give_back_cpus(tmp_path: Path) -> None:
         world.agrees()
 
     in_elastic(tmp_path, test, elastic(shrink_delay_seconds=5.0))
+
+
+def test_a_resize_that_nobody_was_asked_about_is_made_up_for(tmp_path: Path) -> None:
+    """While the agent is away the runtime takes the kubelet's quota and leaves the CPUs; the next agent grows it."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        await world.run(make_pod("s", ("app", None)))
+        world.source.add(app("a", "4"))
+        world.set("a-app", asked(4000, memory=GIB))
+        world.start()
+        assert (world.cpus("a-app"), world.resizing.pending) == ("2-3", 1)
+        await world.resizing.retry()
+        await world.settle()
+        assert (world.cpus("a-app"), world.cpus("s-app")) == ("2-5", "0-1,6-31")
+        world.agrees()
+
+    in_elastic(tmp_path, test)
 
 
 def test_what_one_container_gives_another_takes(tmp_path: Path) -> None:

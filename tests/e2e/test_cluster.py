@@ -45,6 +45,7 @@ def test_configurations_are_valid(ident: str) -> None:
     (shipped,) = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == "ConfigMap"]
     config = yaml.safe_load(shipped["data"]["agent.yaml"])
     config["resources"].update(CLUSTER[ident].resources)
+    config.update(CLUSTER[ident].settings)
     assert settings_from_dict(config).warnings == ()
 
 

@@ -103,11 +103,25 @@ class Resizing:
     def resume(self) -> None:
         """What an earlier process was writing is in the books, as done or as never begun; the containers are told."""
         store = self._owner.store
-        for unit in () if store is None else store.unfinished:
-            if unit not in self._flights and store is not None:
+        if store is None:
+            return
+        for unit in store.unfinished:
+            if unit not in self._flights:
                 for record in self._records(unit):
                     self.tell(record)
                 self._end(store, unit)
+        for record in self._owner.containers.values():
+            self._missed(record)
+
+    def _missed(self, record: ContainerRecord) -> None:
+        """A resize that the runtime carried out while nobody was asked is wanted, if the specification says so."""
+        pod, nothing = self._owner.pods.get(record.pod_uid), nri.LinuxResources()
+        if pod is None or record.unit != record.pod_uid or record.limits is None or record.limits.quota is None:
+            return
+        found = None if self._container_wish(record, nothing) is None else self._find(pod.identity)
+        if found is not None and self._says(found, record, nothing):
+            self._want(record.unit, found)
+            self._room.set()
 
     def concerns(self, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
         """True when a call asks for something that `container` has to decide."""
