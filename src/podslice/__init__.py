@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from podslice.advise.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
     from podslice.advise.lint.model import Finding, ObjectReference
     from podslice.advise.whatif import Outcome, PodVerdict, Scenario
+    from podslice.advise.workload import Admit, Leave, Resize, ResizeAnswer
     from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
     from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, Hotplug, PodslicePolicy
@@ -118,6 +119,7 @@ __all__ = [
     "AdmissionContainer",
     "AdmissionError",
     "AdmissionPod",
+    "Admit",
     "Admitted",
     "AllocateResponse",
     "Amounts",
@@ -173,6 +175,7 @@ __all__ = [
     "InputErrors",
     "KernelNode",
     "KubeletConfig",
+    "Leave",
     "LinuxResources",
     "LoadedConfig",
     "LoadedPod",
@@ -220,6 +223,8 @@ __all__ = [
     "RefusalKind",
     "Remove",
     "Requested",
+    "Resize",
+    "ResizeAnswer",
     "ResizeCondition",
     "ResizeDecision",
     "ResizeExplanation",
@@ -293,6 +298,10 @@ _ON_USE = {
     "ResizeExplanation": "podslice.advise.explain.resize",
     "ResizedContainer": "podslice.advise.explain.resize",
     "explain_resize": "podslice.advise.explain.resize",
+    "Admit": "podslice.advise.workload",
+    "Leave": "podslice.advise.workload",
+    "Resize": "podslice.advise.workload",
+    "ResizeAnswer": "podslice.advise.workload",
     "ChangeMachine": "podslice.advise.explain.changes",
     "Container": "podslice.core.pod.spec",
     "ContainerDecision": "podslice.core.decision",

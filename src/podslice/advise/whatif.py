@@ -14,8 +14,10 @@ import msgspec
 
 from podslice.advise.explain.losses import config_losses, strength
 from podslice.advise.explain.node_fixes import config_differences
+from podslice.advise.workload import ResizeAnswer, Step, carry_out, counted
 from podslice.core.config.cpu_options import EXCLUSIVE_PAIRS
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.topology_options import POLICIES, SCOPES
 from podslice.core.config.validation import validate
 from podslice.core.decision import Decision
@@ -46,7 +48,7 @@ class Scenario(msgspec.Struct, frozen=True):
     """A machine with a kubelet configuration, under a name. `present`: the configuration it is an alternative to.
 
     `running` are pods that are on the node before, owners in the state files `files` (by name) if there are any.
-    `predicates` as of `Node`.
+    `predicates` and `policy` as of `Node`. `steps` come after the pods that are compared.
     """
 
     name: str
@@ -57,6 +59,8 @@ class Scenario(msgspec.Struct, frozen=True):
     running: tuple[Pod, ...] = ()
     files: Mapping[str, bytes] = {}
     predicates: bool = True
+    policy: PodslicePolicy = NO_POLICY
+    steps: tuple[Step, ...] = ()
 
 
 class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
@@ -74,7 +78,9 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     and pods. `stranded_cpus` could be owned but are of no use to any further pod of the mix. `shared_cores` counts
     cores whose threads belong to different pods, or to a pod and the shared pool. `displaced` are pods that run on the
     node now and are refused in this scenario. `fragmentation` has a score
-    for each NUMA node with free CPUs: 0 when they all lie in wholly free L3 groups, 1 when each is a lone thread.
+    for each NUMA node with free CPUs: 0 when they all lie in wholly free L3 groups, 1 when each is a lone thread. Of
+    the `resizes` of the scenario's steps, `granted` were granted in the end, `deferred` still wait, and `infeasible`
+    can never be.
 
     Of an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, and the
     guarantees that it gives up (`losses`, the words of `podslice.advise.explain.losses`). `strength` orders Topology
@@ -96,6 +102,10 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     losses: tuple[str, ...] = ()
     strength: int = 0
     displaced: tuple[PodVerdict, ...] = ()
+    granted: int = 0
+    deferred: int = 0
+    infeasible: int = 0
+    resizes: tuple[ResizeAnswer, ...] = ()
 
     @property
     def mean_fragmentation(self) -> float:
@@ -126,6 +136,9 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
     if node is None:
         return Outcome(scenario.name, problem=problem)
     verdicts = [_verdict(node, pod) for pod in pods]
+    done = carry_out(node, scenario.steps)
+    counts = counted(done.resizes)
+    verdicts += [_verdict_of(node, pod, answer) for pod, answer in done.admissions]
     refused: dict[str, int] = {}
     for verdict in verdicts:
         if verdict.reason:
@@ -142,8 +155,13 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
         fragmentation=_fragmentation(view.topology, view.assignable) if view.pins_cpus else {},
         pods=tuple(verdicts),
         displaced=displaced,
+        resizes=done.resizes,
+        granted=counts.granted,
+        deferred=counts.deferred,
+        infeasible=counts.infeasible,
     )
-    return replace(outcome, stranded_cpus=_stranded(node, pods) if view.pins_cpus else 0)
+    mix = [*pods, *(pod for pod, _ in done.admissions)]
+    return replace(outcome, stranded_cpus=_stranded(node, mix) if view.pins_cpus else 0)
 
 
 def populated(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podslice") -> Node | None:
@@ -152,6 +170,7 @@ def populated(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podsli
     if node is not None:
         for pod in pods:
             _verdict(node, pod)
+        carry_out(node, scenario.steps)
     return node
 
 
@@ -168,6 +187,7 @@ def _started(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVe
             devices=scenario.devices,
             predicates=scenario.predicates,
             files=scenario.files,
+            policy=scenario.policy,
         )
         refused = node.settle(scenario.running, restored=bool(scenario.files))
     except StartError as error:
@@ -178,11 +198,16 @@ def _started(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVe
 
 
 def _verdict(node: Node, pod: Pod) -> PodVerdict:
-    name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
     try:
-        decision = node.admit(pod)
+        return _verdict_of(node, pod, node.admit(pod))
     except UpstreamDefectError as defect:
-        return PodVerdict(name, defect.name, False)
+        return _verdict_of(node, pod, defect.name)
+
+
+def _verdict_of(node: Node, pod: Pod, decision: Decision | str) -> PodVerdict:
+    name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+    if isinstance(decision, str):
+        return PodVerdict(name, decision, False)
     return PodVerdict(name, decision.reason, decision.admitted and _is_spread(node, decision))
 
 
@@ -258,12 +283,15 @@ class Recommendation(msgspec.Struct, frozen=True):
 
 CRITERIA = {
     "admitted": "most pods admitted",
+    "granted": "most resizes granted",
     "cross_numa_pods": "fewest pods across NUMA nodes",
     "shared_cores": "fewest cores shared by owners",
     "stranded_cpus": "fewest stranded CPUs",
     "mean_fragmentation": "least fragmentation",
 }
-"""What outcomes are compared by, in this order."""
+"""What outcomes are compared by, in this order; resizes where there are any."""
+_MORE_IS_BETTER = 2
+"""The first of them; of the others less is better."""
 
 
 def variants(scenario: Scenario) -> Iterator[Scenario]:
@@ -305,7 +333,7 @@ def rank(outcomes: Iterable[Outcome]) -> Recommendation:
     best = {}
     for place, name in enumerate(CRITERIA):
         values = [(_merits(outcome)[place], outcome.scenario) for outcome in running]
-        if values:
+        if values and (name != "granted" or any(outcome.resizes for outcome in running)):
             least = min(values)[0]
             best[name] = abs(least), tuple(scenario for value, scenario in values if value == least)
     return Recommendation(tuple(ordered), best)
@@ -318,4 +346,4 @@ def _preference(outcome: Outcome) -> tuple[bool, int, int, int]:
 def _merits(outcome: Outcome) -> tuple[float, ...]:
     """Smaller is better."""
     values = [float(getattr(outcome, name)) for name in CRITERIA]
-    return (-values[0], *values[1:])
+    return (*(-value for value in values[:_MORE_IS_BETTER]), *values[_MORE_IS_BETTER:])

@@ -11,25 +11,27 @@ import click
 import msgspec
 
 from podslice.advise.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
+from podslice.advise.workload import Admit, Step, resize_to
 from podslice.cli.completion import complete_setting
 from podslice.cli.machine_option import complete_machine, resolve_node
 from podslice.cli.node_option import (
     assumptions,
     load_config_and_gates,
     load_devices,
+    load_policy,
     predicates_option,
     profile_option,
     read_running,
+    resize_option,
     running_options,
 )
 from podslice.cli.output import OUTPUT, emit, page_name, print_warnings, prose_width, quiet_option, write_text
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.comparison import compared
-from podslice.core.errors import StartError
+from podslice.core.errors import InputError, StartError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import Node
-from podslice.core.pod.spec import Pod
 from podslice.k8s.described import DescribedNode
 from podslice.render.ansi import echo
 from podslice.render.prose import wrapped
@@ -39,7 +41,7 @@ _MOST_ROWS = 12
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
 @click.option(
     "--machine",
     "machines",
@@ -58,6 +60,14 @@ _MOST_ROWS = 12
     metavar="FIELD=VALUE",
     shell_complete=complete_setting,
     help="Override a field in all of them.",
+)
+@click.option("--policy", "policies", multiple=True, metavar="FILE", help="A PodslicePolicy; repeat for more.")
+@resize_option
+@click.option(
+    "--workload",
+    "workload_path",
+    metavar="FILE",
+    help="Then pods come, are resized and go as a ResizeWorkload says (docs/whatif.md).",
 )
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
 @profile_option
@@ -79,6 +89,9 @@ def whatif(
     files: tuple[str, ...],
     configs: tuple[str, ...],
     overrides: tuple[str, ...],
+    policies: tuple[str, ...],
+    resize_paths: tuple[str, ...],
+    workload_path: str | None,
     devices_path: str | None,
     profile: str,
     recommend: bool,
@@ -86,14 +99,16 @@ def whatif(
     output: str,
     **options: Any,
 ) -> None:
-    """Admit the pods of FILE... in order under every combination of --machine and --config, and compare: admitted,
-    refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by owners,
-    fragmentation of each NUMA node. --pods and --state say what runs there before.
+    """Admit the pods of FILE... in order under every combination of --machine, --config and --policy, and compare:
+    admitted, refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by
+    owners, fragmentation of each NUMA node. --pods and --state say what runs there before. With --resize and --workload
+    pods are resized in place after that: how many are granted, have to wait, or can never be.
 
     \b
     Examples:
       podslice whatif pods.yaml --machine epyc-9654-nps4 --machine xeon-8480-2s --config now.yaml --config new.yaml
       podslice whatif pods.yaml --replicas --machine epyc-9654-nps4 --config now.yaml --recommend --out report.html
+      podslice whatif --workload day.yaml --machine epyc-9654-nps4 --config now.yaml --policy a.yaml --policy b.yaml
       podslice whatif new.yaml --pods running.yaml --machine epyc-9654-nps4 --config now.yaml --config new.yaml
 
     Exit codes: 0 done, 2 bad input.
@@ -107,8 +122,14 @@ def whatif(
     read = read_pods(files, taken={pod.metadata.uid for pod in running}, **options)
     pods = [one.pod for one in read.pods]
     scenarios, warnings = _scenarios(configs, overrides, devices_path, options)
-    scenarios = [msgspec.structs.replace(one, running=running, files=there.files) for one in scenarios]
+    steps = tuple(_steps(files, workload_path, resize_paths, options))
+    scenarios = [
+        msgspec.structs.replace(one, running=running, files=there.files, steps=steps)
+        for scenario in scenarios
+        for one in _with_policies(scenario, policies, profile)
+    ]
     print_warnings((*there.warnings, *read.warnings, *warnings))
+    admissions = sum(isinstance(step, Admit) for step in steps)
     if recommend:
         scenarios = [
             msgspec.structs.replace(variant, name=_joined(scenario.name, variant.name, several=len(scenarios) > 1))
@@ -130,13 +151,36 @@ def whatif(
             for scenario in scenarios
             if scenario.name in chosen and (node := populated(scenario, pods, profile=profile)) is not None
         ]
-        write_text(out, comparison_page(shown, ranking, len(pods), recommend=recommend, pictures=pictures))
+        write_text(out, comparison_page(shown, ranking, len(pods) + admissions, recommend=recommend, pictures=pictures))
     if output in ("table", "wide"):
-        _print(shown, ranking, pods, recommend=recommend, wide=output == "wide")
+        _print(shown, ranking, len(pods) + admissions, recommend=recommend, wide=output == "wide")
     else:
         emit(compared(shown, ranking), output)
     if all(outcome.problem for outcome in report):
         sys.exit(2)
+
+
+def _steps(
+    files: tuple[str, ...], workload_path: str | None, resize_paths: tuple[str, ...], options: dict[str, Any]
+) -> Iterator[Step]:
+    """What happens after the pods that are compared."""
+    if not (files or workload_path):
+        raise InputError("names no pod", path="FILE", remedy="podslice whatif pods.yaml, or --workload FILE")
+    if workload_path is not None:
+        from podslice.k8s.workload import load_workload
+
+        yield from load_workload(workload_path)
+    for path in resize_paths:
+        yield from (resize_to(one.pod) for one in read_pods((path,), **options).pods)
+
+
+def _with_policies(scenario: Scenario, policies: tuple[str, ...], profile: str) -> Iterator[Scenario]:
+    """The scenario under each policy, or under none."""
+    for path in policies:
+        name = scenario.name if len(policies) < 2 else f"{scenario.name} / {Path(path).stem}"
+        yield msgspec.structs.replace(scenario, name=name, policy=load_policy(path, profile))
+    if not policies:
+        yield scenario
 
 
 def _nothing_else_starts(scenarios: list[Scenario], report: list[Outcome], profile: str) -> tuple[str, ...]:
@@ -207,11 +251,11 @@ def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
     return ranked[:_MOST_ROWS] + [outcome for outcome in ranked[_MOST_ROWS:] if outcome.is_present]
 
 
-def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], *, recommend: bool, wide: bool) -> None:
-    from podslice.render.comparison import bars, best_text, displaced_text, matrix, verdicts
+def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommend: bool, wide: bool) -> None:
+    from podslice.render.comparison import bars, best_text, displaced_text, matrix, resizes_text, verdicts
     from podslice.render.prose import counted
 
-    echo(f"{counted(len(pods), 'pod')}\n")
+    echo(f"{counted(pods, 'pod')}\n")
     some = shown if wide or not recommend else _best_and_present(shown)
     echo(matrix(some))
     if len(shown) > len(some):
@@ -219,8 +263,10 @@ def _print(shown: list[Outcome], ranking: Recommendation, pods: list[Pod], *, re
     if wide and (displaced := displaced_text(some)):
         echo("\n" + wrapped(displaced, prose_width()))
     if not recommend:
-        echo("\n" + bars(shown, len(pods)))
+        echo("\n" + bars(shown, pods))
     if wide and not recommend:
         echo("\n" + verdicts(shown))
+        if resized := resizes_text(shown):
+            echo("\n" + resized)
     if recommend or len(shown) > 1:
         echo("\n" + best_text(ranking))

@@ -27,15 +27,24 @@ HEADINGS = (
 )
 
 
+RESIZES = "RESIZES"
+
+
+def headings(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """`HEADINGS`, and one about resizes where there were any."""
+    return (*HEADINGS, RESIZES) if any(outcome.resizes for outcome in outcomes) else HEADINGS
+
+
 def matrix(outcomes: Sequence[Outcome]) -> str:
     """One row for each scenario."""
-    return format_table(HEADINGS, [row(outcome) for outcome in outcomes], right=(1, 3, 4, 5, 6), bold=True)
+    names = headings(outcomes)
+    return format_table(names, [row(outcome)[: len(names)] for outcome in outcomes], right=(1, 3, 4, 5, 6), bold=True)
 
 
 def row(outcome: Outcome) -> list[str]:
-    """The cells of a scenario under `HEADINGS`."""
+    """The cells of a scenario under `HEADINGS`, and about its resizes."""
     if outcome.problem:
-        return [outcome.scenario, "-", f"does not start: {outcome.problem}", "-", "-", "-", "-", "-"]
+        return [outcome.scenario, "-", f"does not start: {outcome.problem}", "-", "-", "-", "-", "-", "-"]
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.refused.items())) or "none"
     if outcome.displaced:
         refused += f"; {len(outcome.displaced)} of those that run"
@@ -49,6 +58,7 @@ def row(outcome: Outcome) -> list[str]:
         str(outcome.cross_numa_pods),
         str(outcome.shared_cores),
         scores,
+        f"{outcome.granted} granted, {outcome.deferred} deferred, {outcome.infeasible} infeasible",
     ]
 
 
@@ -104,6 +114,18 @@ def verdicts(outcomes: Sequence[Outcome]) -> str:
     return format_table(("POD", *(outcome.scenario for outcome in running)), rows, bold=True)
 
 
+def resizes_text(outcomes: Sequence[Outcome]) -> str:
+    """Every resize in every scenario; empty where there are none."""
+    running = [outcome for outcome in outcomes if not outcome.problem and outcome.resizes]
+    if not running:
+        return ""
+    rows = []
+    for place, one in enumerate(running[0].resizes):
+        answers = [outcome.resizes[place] for outcome in running]
+        rows.append([one.pod, *(f"{answer.outcome}{' (late)' * answer.late}" for answer in answers)])
+    return format_table(("RESIZED", *(outcome.scenario for outcome in running)), rows, bold=True)
+
+
 def displaced_text(outcomes: Sequence[Outcome]) -> str:
     """Pods that run on the node now and that a scenario refuses, a line for each; empty where there are none."""
     return "\n".join(
@@ -144,6 +166,7 @@ def comparison_page(
     """A self-contained page: bar chart, matrix, winners, and pictures of some scenarios under their names."""
     from podslice.render.html import page, section
 
+    names = headings(outcomes)
     winners = [
         h.li[f"{CRITERIA[name]}: {value:g} ({_names(scenarios, ranking)})"]
         for name, (value, scenarios) in ranking.best.items()
@@ -163,11 +186,13 @@ def comparison_page(
                     h.tr[
                         (
                             h.th(scope="col")[name.capitalize().replace("cpu", "CPU").replace("numa", "NUMA")]
-                            for name in HEADINGS
+                            for name in names
                         )
                     ]
                 ],
-                h.tbody[(h.tr[(h.td[cell] for cell in row(outcome))] for outcome in outcomes)],
+                h.tbody[
+                    (h.tr[(h.td[cell] for cell in row(outcome)[: len(headings(outcomes))])] for outcome in outcomes)
+                ],
             ]
         ],
         [section(name, picture, f"w{i}-") for i, (name, picture) in enumerate(pictures)],
