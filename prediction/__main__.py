@@ -15,7 +15,7 @@ import click
 from e2e.packages import FetchError
 from e2e.programs import find_programs
 
-from prediction.configurations import NAMED, configuration
+from prediction.configurations import ALL, configuration
 from prediction.kubelet import why_not
 from prediction.node import control_plane, node_of
 from prediction.table import row, table
@@ -25,7 +25,7 @@ from prediction.trial import Trial
 @click.command()
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Default: another one each time; it is printed.")
 @click.option("--pods", type=click.IntRange(min=1), default=20, show_default=True, help="In each configuration.")
-@click.option("--configurations", "count", type=click.IntRange(min=1), default=len(NAMED), show_default=True,
+@click.option("--configurations", "count", type=click.IntRange(min=1), default=len(ALL), show_default=True,
               help="How many: the named ones, then drawn ones.")  # fmt: skip
 @click.option("--first", type=click.IntRange(min=0), default=0, help="The number of the first one, from 0.")
 @click.option("--folder", type=click.Path(path_type=Path), metavar="DIR", help="Keep logs and files there.")

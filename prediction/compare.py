@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from podslice.core.effects.container_cgroup import LinuxResources
-from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US
+from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, weight_to_shares
 from podslice.core.effects.huge_pages import page_size_name
+from podslice.core.effects.resize_plan import LinuxValues
+from podslice.core.effects.sandbox import Sandbox
 from podslice.core.effects.tree import PodEffects
 from podslice.core.values.cpuset import bits_of, format_bits, parse_bits
 from prediction.kubelet import RealKubelet
-from prediction.runtime import RUNNING, FakeRuntime, Sandbox
+from prediction.runtime import RUNNING, FakeRuntime, Update
+from prediction.runtime import Sandbox as RuntimeSandbox
 
 Json = dict[str, Any]
 _PAGE = 4096
@@ -72,7 +75,7 @@ def linux(told: Any) -> Json:
     return {**_amounts(told), "cpus": told.cpuset_cpus, "mems": format_bits(parse_bits(told.cpuset_mems))}
 
 
-def sandbox(found: Sandbox, root: str) -> Json:
+def sandbox(found: RuntimeSandbox, root: str) -> Json:
     """What the runtime was told of a pod when it made the sandbox, below a root of cgroups."""
     told = found.config.linux
     parent = told.cgroup_parent.removeprefix(f"/{root}")
@@ -90,6 +93,38 @@ def _amounts(told: Any) -> Json:
         "huge_pages": {limit.page_size: limit.limit for limit in told.hugepage_limits},
         "unified": dict(told.unified),
     }
+
+
+def sandbox_values(values: Sandbox) -> Json:
+    """What the runtime should be told of a sandbox."""
+    return {"overhead": resources(values.overhead), "resources": resources(values.resources)}
+
+
+def update(found: Update) -> Json:
+    """What the runtime was told of a sandbox or container that was there."""
+    if found.container:
+        return _amounts(found.message)
+    return {"overhead": _amounts(found.message.overhead), "resources": _amounts(found.message.resources)}
+
+
+def pins_only(found: Update) -> bool:
+    """Whether it is about the CPUs of a container alone, as the CPU Manager sends it now and then."""
+    return bool(found.container) and not found.message.cpu_shares and bool(found.message.cpuset_cpus)
+
+
+def linux_values(files: Mapping[str, str]) -> LinuxValues:
+    """Of a cgroup's files, of either version."""
+    if "cpu.shares" in files:
+        numbers = ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes")
+        return LinuxValues(*(int(files[name]) for name in numbers))
+    quota, period = files["cpu.max"].split()
+    memory = files["memory.max"]
+    return LinuxValues(
+        weight_to_shares(int(files["cpu.weight"])),
+        -1 if quota == "max" else int(quota),
+        int(period),
+        None if memory == "max" else int(memory),
+    )
 
 
 def written(told: Any) -> dict[str, str]:

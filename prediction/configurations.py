@@ -19,15 +19,18 @@ FOUR = Shape("2 sockets, 4 nodes, 32 CPUs", sockets=2, nodes=4, cores=4, mib=_MI
 CACHES = Shape("2 nodes, 4 caches, 32 CPUs", sockets=2, nodes=2, cores=8, mib=_MIB, caches=2)
 PAGES = Shape("2 nodes, 16 CPUs, huge pages", sockets=1, nodes=2, cores=4, mib=_MIB, huge_pages=512)
 SINGLE_THREADS = Shape("3 nodes, 18 CPUs, no SMT", sockets=3, nodes=3, cores=6, threads=1, mib=_MIB)
+TINY = Shape("2 nodes, 2 CPUs", sockets=1, nodes=2, cores=1, threads=1, mib=16 * _GIB_OF_MIB)
+"""No more CPUs than any machine has: without a CPU Manager a kubelet writes all of them into a cgroup."""
 SHAPES = (TWO, FOUR, CACHES, PAGES, SINGLE_THREADS)
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """A machine and a kubelet's configuration on it."""
+    """A machine and a kubelet's configuration on it. `resizes`: the pods are there to be resized."""
 
     name: str
     shape: Shape
     kubelet: Json
+    resizes: bool = False
 
 
 def _of(
@@ -86,11 +89,22 @@ NAMED = (
     _of("managers leave pod level alone", TWO, "restricted", "container", gates={"PodLevelResourceManagers": False}),
 )  # fmt: skip
 
+_EXCLUSIVE = {"InPlacePodVerticalScalingExclusiveCPUs": True, "InPlacePodVerticalScalingExclusiveMemory": True}
+RESIZING = (
+    Configuration("resizes without managers", TINY, {}, resizes=True),
+    Configuration("resizes without quota", TINY, {"cpuCFSQuota": False}, resizes=True),
+    msgspec.structs.replace(_of("resizes", TWO, "none", "container"), resizes=True),
+    msgspec.structs.replace(_of("resizes, pod", FOUR, "restricted", "pod"), resizes=True),
+    msgspec.structs.replace(_of("exclusive resizes", TWO, "best-effort", "container", gates=_EXCLUSIVE), resizes=True),
+    msgspec.structs.replace(_of("exclusive resizes, pod", FOUR, "restricted", "pod", gates=_EXCLUSIVE), resizes=True),
+)
+ALL = (*NAMED, *RESIZING)
+
 
 def configuration(r: Random, number: int) -> Configuration:
     """The named ones, then drawn ones."""
-    if number < len(NAMED):
-        return NAMED[number]
+    if number < len(ALL):
+        return ALL[number]
     shape = r.choice(SHAPES)
     return Configuration(f"drawn {number}", shape, draw_kubelet(r, machine_of(shape)))
 

@@ -53,8 +53,7 @@ def _compare_sandbox(notes: Notes, node: OneNode, model: Model, uid: str) -> Non
     notes.counts["sandboxes"] += 1
     notes.same("sandbox", compare.sandbox(node.runtime.sandbox_of(uid), node.kubelet.cgroup_root), {
         "cgroup_parent": pod_cgroup_path(uid, effects.qos, systemd=False),
-        "overhead": compare.resources(effects.sandbox.overhead),
-        "resources": compare.resources(effects.sandbox.resources),
+        **compare.sandbox_values(effects.sandbox),
     })  # fmt: skip
 
 

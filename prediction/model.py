@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from podslice import Node, load_kubelet_config, load_machine
 from podslice.agent.podresources import allocatable_memory, container_resources
 from podslice.core.config.validation import validate
 from podslice.core.decision import ResizeDecision
+from podslice.core.effects.cgroup import pod_cgroup_path, pod_quota_disabled
+from podslice.core.effects.pod_event import PodEvent
 from podslice.core.effects.qos_cgroup import QOSCgroup, qos_cgroups
+from podslice.core.effects.resize_actions import Actuation, Observed
+from podslice.core.effects.resize_plan import LinuxValues
+from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import PodEffects
 from podslice.core.errors import Refusal, StartError, StartKind
 from podslice.core.kubelet import Kubelet, StartedContainer
@@ -20,7 +27,9 @@ from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36
 from podslice.core.resize.allocation import allocation_of
+from podslice.core.resize.events import resize_event
 from podslice.core.values.cpuset import iter_bits
+from podslice.core.values.quantity import ZERO
 from podslice.statefiles.formats.checkpoint_allocation import encode
 from podslice.statefiles.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, MEMORY_STATE_FILE
 from podslice.wire.proto import podresources_pb2 as podresources
@@ -41,6 +50,10 @@ class Model:
         self._files: dict[str, bytes] = {}
         self._granted = b""
         self._ended: dict[str, PodAllocation] = {}
+        self.actuated: dict[str, PodAllocation] = {}
+        """What was written last, by pod UID."""
+        self._ended_record: dict[str, PodAllocation] = {}
+        self._gone_record: dict[str, PodAllocation] = {}
         self._kubelet: Kubelet
         self.started: dict[str, StartedContainer] = {}
         """The containers of the pod that was admitted last, as each one started."""
@@ -69,6 +82,7 @@ class Model:
         answers = kubelet.readmit(wanted.values())
         kubelet.sources_ready()
         refused = {uid: refusal for uid, refusal in answers if refusal is not None}
+        self._ended_record |= {uid: self.actuated.pop(uid) for uid in refused if uid in self.actuated}
         self._ended |= {uid: allocation_of(wanted[uid], kubelet.manager.context.gates) for uid in refused}
         return refused
 
@@ -80,6 +94,7 @@ class Model:
         if refusal is None:
             self._granted = encode({**self._ended, **kubelet.allocations()})
             self.started = kubelet.start_containers(admission.uid)
+            self.wrote(admission.uid)
         return refusal
 
     def resize(self, pod: Json) -> ResizeDecision:
@@ -92,15 +107,66 @@ class Model:
             self._granted = encode({**self._ended, **self._kubelet.allocations()})
         return decision
 
+    def wrote(self, uid: str, resize: Actuation | None = None) -> None:
+        """The kubelet has written into the pod's cgroups what was granted: as it started the containers, or with a
+        resize. A running container that was told other values is recorded with the limits that its pod implies."""
+        record = _as_started(self._kubelet.allocations()[uid])
+        if resize is not None:
+            record = _with_implied(record, self.actuated.get(uid, record), resize)
+        self.actuated[uid] = record
+
+    def actuated_file(self, found: Container[str]) -> bytes:
+        """`actuated_pods_state`. Pods that are gone stay in it for a while, which the kubelet's file has `found`."""
+        gone = {uid: record for uid, record in self._gone_record.items() if uid in found}
+        return encode({**gone, **self._ended_record, **self.actuated})
+
+    def events(self, decision: ResizeDecision) -> list[PodEvent]:
+        """Those of a resize; of a granted one also that of its end."""
+        found = list(decision.events)
+        if decision.outcome == "Allocated":
+            kubelet = self._kubelet
+            pod = kubelet.active[decision.uid].spec
+            found.append(resize_event("Completed", pod, kubelet.manager.context.gates, kubelet.quirks))
+        return found
+
+    def cgroup_path(self, uid: str) -> str:
+        """Where a pod's cgroup is."""
+        return pod_cgroup_path(uid, self._kubelet.active[uid].qos, systemd=False)
+
+    def actuation(
+        self, uid: str, actuated: PodAllocation | None, cgroup: LinuxValues, running: Container[str]
+    ) -> Actuation:
+        """How a granted resize is written, from what was written last; nobody uses any memory."""
+        kubelet = self._kubelet
+        pod, gates, cpu = kubelet.active[uid], kubelet.manager.context.gates, kubelet.manager.cpu
+        names = [own.name for own in pod.containers]
+        owners = {own.name for own in pod.containers if cpu.container_has_exclusive_cpus(pod, own)}
+        settings = cgroup_settings(kubelet.config, self._machine, cgroup_version=self._cgroup_version)
+        return Actuation(
+            pod.spec,
+            actuated or PodAllocation(),
+            Observed(cgroup, 0, dict.fromkeys(names, 0), [name for name in names if name in running], owners),
+            gates,
+            settings,
+            enforce_cpu_limits=settings.cfs_quota and not pod_quota_disabled(pod.spec, gates, owners),
+            quirks=kubelet.quirks,
+        )
+
     def gone(self, uid: str, *, listed: bool = False) -> None:
         """A pod was deleted; or it has ended and is still `listed` by the API server."""
         if listed:
             self._ended[uid] = self._kubelet.allocations()[uid]
         self._kubelet.remove_pod(uid)
+        record = self.actuated.pop(uid, None)
+        if record is not None:
+            (self._ended_record if listed else self._gone_record)[uid] = record
 
     def restarted(self, uid: str, container: str) -> None:
         """A container ended and was started again."""
         self._kubelet.start_container(uid, container)
+        own = _as_started(self._kubelet.allocations()[uid]).containers[container]
+        record = self.actuated[uid]
+        self.actuated[uid] = replace(record, containers={**record.containers, container: own})
 
     def files(self) -> dict[str, bytes]:
         """The state files now."""
@@ -144,3 +210,28 @@ class Model:
 def _defaulted(kubelet: Kubelet, pod: Json) -> Pod:
     given = {key: own for key, own in pod.items() if key != "status"}
     return default_pod(pod_from_dict(given), kubelet.manager.context.gates)
+
+
+def _as_started(granted: PodAllocation) -> PodAllocation:
+    """The record of containers that were started: with the limits that the pod's imply."""
+    limits = (granted.pod_level.limits if granted.pod_level else None) or {}
+    implied = {name: limits[name] for name in ("cpu", "memory") if name in limits}
+    return replace(granted, containers={
+        name: replace(own, limits={**implied, **(own.limits or {})}) if implied else own
+        for name, own in granted.containers.items()
+    })  # fmt: skip
+
+
+def _with_implied(record: PodAllocation, before: PodAllocation, resize: Actuation) -> PodAllocation:
+    """`record`, but containers that were not told anything keep what was written `before`, and of those that were told
+    other values all limits are named: the pod's where there is no own one, else zero."""
+    limits = (resize.allocated.spec.resources.limits if resize.allocated.spec.resources else None) or {}
+    changed = {one.name: one for one in resize.resize().containers}
+    containers = dict(record.containers)
+    for name, own in record.containers.items():
+        if name not in changed:
+            containers[name] = before.containers.get(name, own)
+        elif not changed[name].restart:
+            implied = {key: limits.get(key, ZERO) for key in ("cpu", "memory")}
+            containers[name] = replace(own, limits={**implied, **(own.limits or {})})
+    return replace(record, containers=containers)

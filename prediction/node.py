@@ -40,9 +40,10 @@ class OneNode:
         spec["nodeName"] = self.kubelet.node
         return self.api.call("POST", _PODS, {"metadata": pod["metadata"], "spec": spec})
 
-    def resize(self, name: str, containers: list[Json]) -> Json:
-        """A pod whose containers are to have other resources, once the kubelet has seen that. Raises `StatusError`."""
-        wanted = self.api.call("PATCH", f"{_PODS}/{name}/resize", {"spec": {"containers": containers}}, STRATEGIC)
+    def resize(self, name: str, spec: Json) -> Json:
+        """A pod whose containers, or the pod itself, are to have other resources, once the kubelet has seen that.
+        Raises `StatusError`."""
+        wanted = self.api.call("PATCH", f"{_PODS}/{name}/resize", {"spec": spec}, STRATEGIC)
         generation = wanted["metadata"]["generation"]
         return self.until(name, lambda pod: bool(pod["status"].get("observedGeneration") == generation))
 
@@ -53,6 +54,12 @@ class OneNode:
         """All pods, the oldest first."""
         items: list[Json] = self.api.call("GET", _PODS)["items"]
         return sorted(items, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def events(self, uid: str) -> list[Json]:
+        """Events about a pod."""
+        chosen = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid%3D{uid}"
+        items: list[Json] = self.api.call("GET", chosen)["items"]
+        return items
 
     def decided(self, name: str) -> Json:
         """A pod once the kubelet has refused it, it has ended, or all its containers have been started."""

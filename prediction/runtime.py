@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import msgspec
@@ -62,6 +62,14 @@ class Container(msgspec.Struct):
         return str(self.config.labels["io.kubernetes.pod.uid"])
 
 
+class Update(NamedTuple):
+    """What a kubelet told of a pod's sandbox (without a container) or of a container that is there already."""
+
+    uid: str
+    container: str
+    message: Any
+
+
 class FakeRuntime:
     """RuntimeService and ImageService on a Unix socket. Outlives restarts of the kubelet."""
 
@@ -69,6 +77,7 @@ class FakeRuntime:
         self.endpoint = f"unix://{socket}"
         self.sandboxes: dict[str, Sandbox] = {}
         self.containers: dict[str, Container] = {}
+        self.updates: list[Update] = []
         self._lock = threading.Lock()
         self._numbers = count(1)
         self._folder = socket.parent
@@ -112,7 +121,7 @@ class FakeRuntime:
             "RemovePodSandbox": (pb.PodSandboxRequest, self._remove_sandbox),
             "PodSandboxStatus": (pb.PodSandboxRequest, self._sandbox_status),
             "ListPodSandbox": (pb.ListPodSandboxRequest, self._list_sandboxes),
-            "UpdatePodSandboxResources": (pb.UpdatePodSandboxResourcesRequest, _nothing),
+            "UpdatePodSandboxResources": (pb.UpdatePodSandboxResourcesRequest, self._update_sandbox),
             "CreateContainer": (pb.CreateContainerRequest, self._create),
             "StartContainer": (pb.ContainerRequest, self._start),
             "StopContainer": (pb.ContainerRequest, self._stop),
@@ -232,7 +241,14 @@ class FakeRuntime:
 
     def _update(self, request: Any) -> Any:
         with self._lock:
-            _merge(self.containers[request.container_id].resources, request.linux)
+            container = self.containers[request.container_id]
+            self.updates.append(Update(container.uid, container.name, request.linux))
+            _merge(container.resources, request.linux)
+        return pb.Empty()
+
+    def _update_sandbox(self, request: Any) -> Any:
+        with self._lock:
+            self.updates.append(Update(self.sandboxes[request.pod_sandbox_id].uid, "", request))
         return pb.Empty()
 
     def _image_fs(self, _: Any) -> Any:

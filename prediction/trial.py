@@ -22,6 +22,8 @@ from prediction.kubelet import KubeletEndedError, RealKubelet, cgroup_version
 from prediction.model import FILES, Model
 from prediction.node import WITH_OVERHEAD, OneNode, is_over, soon
 from prediction.notes import Notes
+from prediction.resizable import ResizableDrawer
+from prediction.resizing import Resizing
 from prediction.runtime import RUNNING
 
 Json = dict[str, Any]
@@ -44,6 +46,7 @@ class Trial:
         self._created: dict[str, Json] = {}
         """What containers got when they were created, by the runtime's id."""
         machine = machine_of(configuration.shape)
+        self._resizable = ResizableDrawer(r, configuration.shape.cpus) if configuration.resizes else None
         self._drawer = PodDrawer(r, machine, [], spare_lists(machine, configuration.kubelet))
 
     def run(self, pods: int) -> None:
@@ -54,7 +57,7 @@ class Trial:
             kinds: list[tuple[float, Callable[[], None]]] = [(10, self._create)]
             if self._running:
                 kinds += [(2.5, self._delete), (1, self._crash), (1, self._restart), (0.5, self._restart_without)]
-                kinds += [(0.5, self._reconfigure), (2, self._resize)]
+                kinds += [(0.5, self._reconfigure), (12 if self._resizable else 2, self._resize)]
             if any(pod["spec"]["restartPolicy"] == "Never" for pod in self._running.values()):
                 kinds += [(1.5, self._complete)]
             pick(self._r, *kinds)()
@@ -178,36 +181,28 @@ class Trial:
         name = self._any()
         before = self._running[name]
         self.notes.step = f"resize {name}"
-        wanted = changed_pod(self._r, before)["spec"]["containers"]
+        resizing = Resizing(self.notes, self._node, self._model)
         try:
-            self._try_resize(name, wanted)
+            decision, found = resizing.resize(before, self._wanted(before))
         except StatusError as error:
             self.counts["resizes refused by the API server"] += 1
             if error.code not in (403, 422):
                 raise
             return
-        if self._running[name] is before:
-            self.notes.step = f"no resize {name}"
-            self._node.resize(name, before["spec"]["containers"])
-            self._model.resize(self._node.get(name))
-        self._compare()
-
-    def _try_resize(self, name: str, containers: list[Json]) -> None:
-        resources = [{"name": own["name"], "resources": own.get("resources", {})} for own in containers]
-        found = self._node.resize(name, resources)
-        decision = self._model.resize(found)
-        self.counts["resizes"] += 1
-        pending = [own for own in found["status"]["conditions"] if own["type"] == "PodResizePending"]
-        real = [(own["reason"], own["message"]) for own in pending]
-        condition = decision.condition
-        refused = condition is not None and decision.outcome in ("Deferred", "Infeasible")
-        predicted = [(condition.reason, condition.message)] if condition is not None and refused else []
-        self.notes.same("PodResizePending", real, predicted)
         if decision.outcome == "Allocated":
-            self.counts["resizes allocated"] += 1
             self._running[name] = found
             for container in self._node.runtime.of_pod(self._uids[name]):
-                self._created.pop(container.id, None)
+                if container.name in resizing.updated:
+                    self._created.pop(container.id, None)
+        else:
+            self.notes.step = f"no resize {name}"
+            resizing.resize(before, _resizable(before["spec"]))
+        self._compare()
+
+    def _wanted(self, pod: Json) -> Json:
+        if self._resizable is not None:
+            return self._resizable.resized(pod)
+        return _resizable({"containers": changed_pod(self._r, pod)["spec"]["containers"]})
 
     def _crash(self) -> None:
         """A container ends, and is started again."""
@@ -276,7 +271,7 @@ class Trial:
     # Drawing
 
     def _draw(self) -> Json:
-        pod = self._drawer.pod(pod_level=often(self._r, 0.45))
+        pod = self._resizable.pod() if self._resizable else self._drawer.pod(pod_level=often(self._r, 0.45))
         spec = pod["spec"]
         spec.pop("overhead", None)
         if often(self._r, 0.15):
@@ -375,6 +370,16 @@ class Trial:
 def _has(kubelet: RealKubelet, name: str, content: bytes) -> bool:
     found = kubelet.file(name)
     return found == content or (name == MEMORY_STATE_FILE and compare.in_order(found) == compare.in_order(content))
+
+
+def _resizable(spec: Json) -> Json:
+    """Of a pod's specification what a resize names."""
+    found: Json = {}
+    for part in ("containers", "initContainers"):
+        named = [own for own in spec.get(part, ()) if part == "containers" or own.get("restartPolicy") == "Always"]
+        if named:
+            found[part] = [{"name": own["name"], "resources": own.get("resources", {})} for own in named]
+    return found | ({"resources": spec["resources"]} if "resources" in spec else {})
 
 
 def _restarts(pod: Json, container: str) -> int:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from e2e.programs import Programs
+from prediction.__main__ import main
+from prediction.configurations import NAMED
 from prediction.kubelet import KubeletEndedError, last_error
 from prediction.machine import Shape, write
 from prediction.node import OneNode
@@ -57,13 +62,27 @@ def test_a_resize_is_answered(node: OneNode) -> None:
     node.create(pod("fits", "2"))
     before = node.decided("fits")["spec"]["containers"]
     limits = {"cpu": "3", "memory": "64Mi"}
-    found = node.resize("fits", [{"name": "app", "resources": {"limits": limits, "requests": limits}}])
+    found = node.resize("fits", {"containers": [{"name": "app", "resources": {"limits": limits, "requests": limits}}]})
     pending = [own for own in found["status"]["conditions"] if own["type"] == "PodResizePending"]
     assert [(own["reason"], own["message"]) for own in pending] == [
         ("Infeasible", 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"')
     ]
-    again = node.resize("fits", before)
+    again = node.resize("fits", {"containers": before})
     assert "PodResizePending" not in {own["type"] for own in again["status"]["conditions"]}
+
+
+@pytest.mark.slow
+def test_a_kubelet_without_managers_carries_a_resize_out(programs: Programs) -> None:
+    """The runtime is told step by step what podslice's plan says, the cgroup has the new values, and both records and
+    events are those that were predicted: for a container, for a whole pod, and for one that is to be restarted."""
+    done = CliRunner().invoke(
+        main,
+        ["--seed", "7", "--pods", "3", "--first", str(len(NAMED)), "--configurations", "1"],
+        catch_exceptions=False,
+    )
+    assert done.exit_code == 0, done.output
+    for counted in ("resizes carried out", "messages about resizes", "events about resizes"):
+        assert re.search(rf"[1-9]\d* {counted}", done.output), done.output
 
 
 def test_a_machine_that_is_written_reads_as_it_was_meant(tmp_path: Path) -> None:

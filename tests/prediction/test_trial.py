@@ -14,7 +14,7 @@ from e2e.guest import cri_pb2 as pb
 from e2e.programs import Programs
 from prediction.__main__ import main
 from prediction.compare import as_kernel_shows, in_order, written
-from prediction.configurations import FOUR, NAMED, SHAPES, configuration, machine_of
+from prediction.configurations import ALL, FOUR, NAMED, SHAPES, configuration, machine_of
 from prediction.machine import Shape, write
 from prediction.model import Model
 from prediction.node import OneNode
@@ -84,9 +84,9 @@ def test_every_policy_and_scope_is_tried() -> None:
     for policy in ("best-effort", "restricted", "single-numa-node"):
         assert {(policy, "container"), (policy, "pod")} <= tried
     assert "none" in {policy for policy, _ in tried}
-    assert len({one.name for one in NAMED}) == len(NAMED) >= 12
-    drawn = configuration(Random(1), len(NAMED))
-    assert drawn == configuration(Random(1), len(NAMED)) != configuration(Random(2), len(NAMED))
+    assert len({one.name for one in ALL}) == len(ALL) >= 12
+    drawn = configuration(Random(1), len(ALL))
+    assert drawn == configuration(Random(1), len(ALL)) != configuration(Random(2), len(ALL))
 
 
 def test_the_table_has_every_count() -> None:

@@ -91,7 +91,7 @@ def test_pod_level_changes_need_their_gate() -> None:
     off = FeatureGates.from_overrides({"InPlacePodLevelResourcesVerticalScaling": False})
     verdict = check_resize(whole("2"), whole("1"), ResizeNode(off))
     assert verdict is not None
-    assert verdict[1:] == ("InPlacePodLevelResourcesVerticalScaling is disabled", "plr_feature_gate_off")
+    assert verdict[1:3] == ("InPlacePodLevelResourcesVerticalScaling is disabled", "plr_feature_gate_off")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_one_try() -> None:
     old, new, node = pod(burstable("1")), pod(burstable("2")), ResizeNode(GATES)
     assert try_resize(old, old, node, refuse) == ResizeVerdict("Unchanged")
     assert not asked
-    assert try_resize(new, old, node, refuse) == ResizeVerdict("Deferred", "no room")
+    assert try_resize(new, old, node, refuse) == ResizeVerdict("Deferred", "no room", reason="OutOfcpu")
     assert asked == [new]
     assert try_resize(new, old, node, lambda desired: None) == ResizeVerdict("Allocated")
 

@@ -82,3 +82,10 @@ def test_requested_resizes_are_counted() -> None:
     assert f"{prefix}{{operation=remove,requirement=limits,resource=cpu}}" in {
         one.text for one in requested_resizes(old, new, GATES)
     }
+
+
+def test_a_resize_that_is_put_off_names_the_refusal() -> None:
+    """The words of a real kubelet's event: the reason of the refusal, where there is one; its own reason stays."""
+    event = resize_event("Deferred", pod(burstable("1")), GATES, PODSLICE, error="no room", reason="OutOfcpu")
+    assert event.reason == "ResizeDeferred"
+    assert event.message.startswith("Pod resize OutOfcpu: {")

@@ -91,7 +91,8 @@ def test_shrinking() -> None:
 
 
 def test_containers_that_give_back_come_first() -> None:
-    """Per resource, by the limit where it changes and else by the request."""
+    """Per resource, by the limit where it changes and else by the request; of those that give back the last one comes
+    first."""
     resize = PodResize(
         "p",
         values(),
@@ -102,7 +103,7 @@ def test_containers_that_give_back_come_first() -> None:
             ContainerResize("asks less", values(1024, 50_000, GI), values(512, 50_000, GI)),
         ),
     )
-    assert steps(resize) == ["shrinks memory", "grows memory", "shrinks cpu", "asks less cpu", "grows cpu"]
+    assert steps(resize) == ["shrinks memory", "grows memory", "asks less cpu", "shrinks cpu", "grows cpu"]
 
 
 def test_missing_limits_stay() -> None:
@@ -333,3 +334,22 @@ def test_resize_policy_restarts() -> None:
     assert brief(actuation(a=policy).plan().steps[0]) == "restart a"
     policy["resizePolicy"][0]["resourceName"] = "memory"
     assert "a cpu" in [brief(step) for step in actuation(a=policy).plan().steps]
+
+
+def test_a_request_of_memory_alone_is_told() -> None:
+    """A container whose memory request changes is told, though no value of its cgroup does: its OOM score hangs on it;
+    one whose CPU limit changes where no quota is enforced is told as well. A limit of zero is none."""
+
+    def sized(memory: str, cpu: str) -> Any:
+        return pod({"resources": resources({"cpu": "1", "memory": memory}, {"cpu": cpu}), "name": "a"})
+
+    def steps_of(old: Any, new: Any, settings: CgroupSettings = SETTINGS) -> list[str]:
+        observed = Observed(LinuxValues(1024, 200_000, 100_000, -1), running={"a"})
+        written = allocation_of(old, GATES)
+        return [brief(one) for one in Actuation(new, written, observed, GATES, settings).plan().steps]
+
+    assert steps_of(sized("64Mi", "2"), sized("65Mi", "2")) == ["a memory"]
+    unlimited = CgroupSettings(memory_capacity=GI, cfs_quota=False)
+    assert "a cpu" in steps_of(sized("64Mi", "2"), sized("64Mi", "3"), unlimited)
+    recorded = pod({"resources": resources({"cpu": "1", "memory": "64Mi"}, {"cpu": "2", "memory": "0"}), "name": "a"})
+    assert steps_of(recorded, sized("64Mi", "2")) == []

@@ -415,7 +415,8 @@ class Node:
 
     def _resize_event(self, kind: ResizeStep, attempt: Attempt) -> PodEvent:
         gates = self.rules.gates
-        return resize_event(kind, attempt.pod, gates, self.kubelet.quirks, error=attempt.verdict.message)
+        verdict, quirks = attempt.verdict, self.kubelet.quirks
+        return resize_event(kind, attempt.pod, gates, quirks, error=verdict.message, reason=verdict.reason)
 
     # The machine
 

@@ -95,7 +95,8 @@ def _explanation(
     changed = tuple(_changes(before, after, was, wants))
     story = tuple(_story(before, was, wants, verdict, changed))
     name, namespace = metadata.name, metadata.namespace or "default"
-    return ResizeExplanation(name, namespace, was.uid, *verdict, changed, story, fixes)
+    answer = verdict.outcome, verdict.message, verdict.detail
+    return ResizeExplanation(name, namespace, was.uid, *answer, changed, story, fixes)
 
 
 def _changes(before: NodeView, after: NodeView, was: AdmissionPod, wants: AdmissionPod) -> Iterator[ResizedContainer]:

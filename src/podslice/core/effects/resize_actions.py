@@ -23,7 +23,7 @@ from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.resizable import Amounts, effective, resizable_containers, restarts_for
 from podslice.core.pod.spec import Container, Pod
 from podslice.core.quirks import PODSLICE, Quirks
-from podslice.core.values.quantity import ZERO
+from podslice.core.values.quantity import ZERO, Quantity
 
 replace = msgspec.structs.replace
 
@@ -101,6 +101,8 @@ class Actuation(msgspec.Struct, frozen=True):
                     target=self._values(container, then, weightless=True),
                     restart=_wants_restart(container, now, then),
                     memory_usage=self.observed.container_usage.get(container.name),
+                    cpu_limit=_direction(now[2], then[2]),
+                    memory_request=_direction(now[1], then[1]),
                 )
 
     def _values(self, container: Container, amounts: Amounts, *, weightless: bool) -> LinuxValues:
@@ -125,6 +127,12 @@ class Actuation(msgspec.Struct, frozen=True):
 
 def _limited(value: int | None) -> int | None:
     return None if value == UNLIMITED else value
+
+
+def _direction(now: Quantity | None, then: Quantity | None) -> int:
+    """1 up, −1 down; what is missing counts as nothing."""
+    before, after = now or ZERO, then or ZERO
+    return (after > before) - (after < before)
 
 
 def _wants_restart(container: Container, now: Amounts, then: Amounts) -> bool:

@@ -35,13 +35,16 @@ class LinuxValues(msgspec.Struct, frozen=True):
 
 class ContainerResize(msgspec.Struct, frozen=True):
     """A container whose resources change. `restart`: its resize policy wants a restart, so it is stopped and starts
-    with the target values. `memory_usage`: bytes in use, None when unknown."""
+    with the target values. `memory_usage`: bytes in use, None when unknown. `cpu_limit`, `memory_request`: which way
+    they go (1, -1 or 0), as no value shows a request of memory, nor a limit of CPUs where quota is off."""
 
     name: str
     current: LinuxValues
     target: LinuxValues
     restart: bool = False
     memory_usage: int | None = None
+    cpu_limit: int = 0
+    memory_request: int = 0
 
 
 class PodResize(msgspec.Struct, frozen=True):
@@ -207,18 +210,19 @@ class _ResourcePlanner:
         yield WritePodCgroup(self.resource, file, content, LinuxValues(**values), undo)
 
     def _containers(self) -> Iterator[Step]:
-        """Updates of this resource: by the limit where it changes, else by the request; what shrinks comes first."""
+        """Updates of this resource: what shrinks comes first, the last of them before the others; then what grows."""
         changes = [(self._container_change(one), one) for one in self.containers]
-        for change, container in sorted(changes, key=lambda pair: pair[0]):
-            if change:
-                yield UpdateContainer(self.resource, container.name, self._update_of(container.target))
+        shrinking = [one for change, one in reversed(changes) if change < 0]
+        for one in (*shrinking, *(one for change, one in changes if change > 0)):
+            yield UpdateContainer(self.resource, one.name, self._update_of(one.target))
 
     def _container_change(self, container: ContainerResize) -> int:
+        """Which way it goes: by the limit where it changes, else by the request."""
         now, then = container.current, container.target
         change = _compare(limit_of(then, self.resource), limit_of(now, self.resource), self.quirks)
-        if change or self.resource == "memory":
-            return change
-        return _compare(then.cpu_shares, now.cpu_shares, self.quirks)
+        if self.resource == "memory":
+            return change or container.memory_request
+        return change or container.cpu_limit or _compare(then.cpu_shares, now.cpu_shares, self.quirks)
 
     def _update_of(self, target: LinuxValues) -> LinuxValues:
         if self.resource == "memory":

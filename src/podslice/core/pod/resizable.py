@@ -42,11 +42,16 @@ def cpu_and_memory(resources: ResourceRequirements) -> Amounts:
 
 
 def effective(container: Container, pod_limits: ResourceList) -> Amounts:
-    """The same of a container, with the limits its pod implies (pod-level-resources 15.6)."""
+    """The same of a container, with the limits its pod implies (pod-level-resources 15.6). A limit of zero is none; so
+    a kubelet records one that is missing."""
     cpu_request, memory_request, cpu_limit, memory_limit = cpu_and_memory(container.resources)
     return (
         cpu_request,
         memory_request,
-        pod_limits.get("cpu") if cpu_limit is None else cpu_limit,
-        pod_limits.get("memory") if memory_limit is None else memory_limit,
+        _or_else(cpu_limit, pod_limits.get("cpu")),
+        _or_else(memory_limit, pod_limits.get("memory")),
     )
+
+
+def _or_else(limit: Quantity | None, implied: Quantity | None) -> Quantity | None:
+    return implied if limit is None or limit.is_zero() else limit

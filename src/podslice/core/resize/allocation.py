@@ -55,11 +55,12 @@ class ResizeNode(msgspec.Struct, frozen=True):
 class ResizeVerdict(NamedTuple):
     """The answer to one try. `outcome`: `Unchanged` (the allocation is what the pod wants already), `Allocated`,
     `Deferred` (tried again later) or `Infeasible` (not before the specification changes). `detail` is the label
-    `reason_detail` of the metric of infeasible resizes."""
+    `reason_detail` of the metric of infeasible resizes, `reason` that of the refusal behind a deferred one."""
 
     outcome: Literal["Unchanged", "Allocated", "Deferred", "Infeasible"]
     message: str = ""
     detail: str = ""
+    reason: str = ""
 
 
 _STATIC_CPUS = ResizeVerdict(
@@ -234,7 +235,9 @@ def try_resize(
     refusal = admission_chain(desired)
     if isinstance(refusal, ResizeVerdict):
         return refusal
-    return ResizeVerdict("Allocated") if refusal is None else ResizeVerdict(DEFERRED, refusal.message)
+    if refusal is None:
+        return ResizeVerdict("Allocated")
+    return ResizeVerdict(DEFERRED, refusal.message, reason=refusal.reason)
 
 
 def shrinks(desired: Pod, allocated: Pod, gates: Mapping[str, bool]) -> bool:

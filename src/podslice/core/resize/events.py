@@ -64,10 +64,13 @@ def resize_event(
     quirks: Quirks,
     *,
     error: str = "",
+    reason: str = "",
 ) -> PodEvent:
     """The event of one step of a resize. `pod` carries the resources in question and the generation; `error` is what
-    is reported with them."""
+    is reported with them. One that is put off names the `reason` of the refusal in place of Deferred."""
     severity, words = _EVENTS[kind]
+    if kind == "Deferred" and reason:
+        words = f"Pod resize {reason}"
     return PodEvent(severity, f"Resize{kind}", f"{words}: {_detail(pod, gates, quirks, error)}")
 
 

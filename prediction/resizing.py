@@ -1,0 +1,159 @@
+"""A resize beside the prediction: the answer, what the runtime is told in which order, the pod's cgroup, the records of
+what was granted and written, and the events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from podslice.core.decision import ResizeDecision
+from podslice.core.effects.resize_actions import Actuation
+from podslice.core.effects.resize_plan import ContainerResize, LinuxValues, NotifyRuntime, UpdateContainer
+from podslice.core.effects.tree import PodEffects
+from podslice.statefiles.formats.checkpoint_allocation import load
+from podslice.statefiles.names import ACTUATED_STATE_FILE
+from prediction import compare
+from prediction.model import Model
+from prediction.node import OneNode, soon
+from prediction.notes import Notes
+from prediction.runtime import RUNNING
+
+Json = dict[str, Any]
+_PATIENCE = 12.0
+_END = "ResizeCompleted"
+_MANY_EVENTS = 20
+"""A kubelet tells 25 events about a pod at once, then one in five minutes."""
+_PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+
+
+class Resizing:
+    """Resizes one pod after the other on both sides."""
+
+    def __init__(self, notes: Notes, node: OneNode, model: Model) -> None:
+        self._notes, self._node, self._model = notes, node, model
+        self.updated: set[str] = set()
+        """Containers that were told other values, by the last resize."""
+
+    def resize(self, pod: Json, wanted: Json) -> tuple[ResizeDecision, Json]:
+        """A running pod that is to have another `spec`: podslice's answer, and the pod as the API server has it then.
+        Raises `StatusError` where the API server refuses."""
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        told = len(self._node.runtime.updates)
+        tells = len(self._node.events(uid)) < _MANY_EVENTS
+        observed = self._cgroup(uid)
+        running = {own.name for own in self._node.runtime.of_pod(uid) if own.state == RUNNING}
+        found = self._node.resize(name, wanted)
+        actuated = self._model.actuated.get(uid)
+        decision = self._model.resize(found)
+        self._notes.counts["resizes"] += 1
+        self._compare_conditions(name, decision)
+        if tells and found["metadata"]["generation"] != pod["metadata"]["generation"]:
+            self._compare_events(found, decision)
+        if decision.outcome == "Allocated":
+            self._notes.counts["resizes carried out"] += 1
+            actuation = self._model.actuation(uid, actuated, observed, running)
+            self._compare_messages(uid, actuation, told)
+            self._model.wrote(uid, actuation)
+        self._compare_record()
+        return decision, found
+
+    def _cgroup(self, uid: str) -> LinuxValues:
+        return compare.linux_values(self._node.kubelet.cgroup_files(self._model.cgroup_path(uid)))
+
+    def _compare_conditions(self, name: str, decision: ResizeDecision) -> None:
+        """A granted resize is in progress for a moment only."""
+        condition = decision.condition
+        refused = condition is not None and condition.type == _PENDING
+        predicted = [(condition.type, condition.reason, condition.message)] if condition is not None and refused else []
+
+        def real() -> list[tuple[str, str, str]]:
+            listed = self._node.get(name)["status"]["conditions"]
+            return [
+                (own["type"], own.get("reason", ""), own.get("message", ""))
+                for own in listed
+                if own["type"] in (_PENDING, _IN_PROGRESS)
+            ]
+
+        soon(lambda: real() == predicted, _PATIENCE)
+        self._notes.same("conditions about the resize", real(), predicted)
+
+    def _compare_events(self, pod: Json, decision: ResizeDecision) -> None:
+        generation = f'"generation":{pod["metadata"]["generation"]}'
+        predicted = sorted((event.type, event.reason, event.message) for event in self._model.events(decision))
+
+        def real() -> list[tuple[str, str, str]]:
+            return sorted(
+                (event["type"], event["reason"], event["message"])
+                for event in self._node.events(pod["metadata"]["uid"])
+                if event["reason"].startswith("Resize") and generation in event["message"]
+            )
+
+        soon(lambda: _without_ends(real()) == _without_ends(predicted), _PATIENCE)
+        wrong = sum(event not in predicted for event in real() if event[1] == _END)
+        self._notes.counts["ends told with the resources from before"] += wrong
+        self._notes.counts["events about resizes"] += len(predicted)
+        self._notes.same("events about the resize", _without_ends(real()), _without_ends(predicted))
+
+    def _compare_messages(self, uid: str, actuation: Actuation, told: int) -> None:
+        predicted = list(_messages(actuation, self._model.effects(uid)))
+        self.updated = {whom for whom, _ in predicted}
+
+        def real() -> list[tuple[str, Json]]:
+            updates = [own for own in self._node.runtime.updates[told:] if own.uid == uid]
+            return [(own.container, compare.update(own)) for own in updates if not compare.pins_only(own)]
+
+        soon(lambda: real() == predicted, _PATIENCE)
+        self._notes.counts["messages about resizes"] += len(predicted)
+        for (who, own), (whom, expected) in zip(real(), predicted, strict=False):
+            self._notes.same(f"what the runtime is told of {who or 'the sandbox'}", (who, own), (whom, expected))
+        self._notes.same("whom the messages are about", [who for who, _ in real()], [whom for whom, _ in predicted])
+        values = actuation.resize().target
+        soon(lambda: _covers(self._cgroup(uid), values), _PATIENCE)
+        self._notes.same("cgroup of the resized pod", _known(self._cgroup(uid), values), _known(values, values))
+
+    def _compare_record(self) -> None:
+        def pair() -> tuple[bytes, bytes]:
+            real = self._node.kubelet.file(ACTUATED_STATE_FILE)
+            return real, self._model.actuated_file(load(real) if real else ())
+
+        soon(lambda: len(set(pair())) == 1, _PATIENCE)
+        real, predicted = pair()
+        self._notes.counts["records of what was written"] += 1
+        self._notes.same(ACTUATED_STATE_FILE, real.decode(), predicted.decode())
+
+
+def _without_ends(events: Sequence[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], bool]:
+    """The others, and whether the end is told: a kubelet may tell it with the resources from before, or twice."""
+    others = [event for event in events if event[1] != _END]
+    return others, len(others) < len(events)
+
+
+def _messages(actuation: Actuation, effects: PodEffects) -> Iterator[tuple[str, Json]]:
+    """What the runtime is told, step by step: of a container always everything, though only one resource is new."""
+    resizes = {one.name: one for one in actuation.resize().containers}
+    full = {own.name: compare.resources(own.resources) for own in effects.containers}
+    for step in actuation.plan().steps:
+        if isinstance(step, NotifyRuntime):
+            yield "", compare.sandbox_values(step.sandbox)
+        elif isinstance(step, UpdateContainer):
+            one = resizes[step.container]
+            yield step.container, {**full[step.container], **_values(step, one)}
+
+
+def _values(step: UpdateContainer, one: ContainerResize) -> Json:
+    """Memory comes first, with the CPUs as they are; then both are as they should be."""
+    cpu = one.current if step.resource == "memory" else one.target
+    return {
+        "cpu_shares": cpu.cpu_shares or 0,
+        "cpu_quota": cpu.cpu_quota or 0,
+    }
+
+
+def _known(values: LinuxValues, wanted: LinuxValues) -> Json:
+    """Those that are to be written."""
+    names = ("cpu_shares", "cpu_quota", "cpu_period", "memory")
+    return {name: getattr(values, name) for name in names if getattr(wanted, name) is not None}
+
+
+def _covers(values: LinuxValues, wanted: LinuxValues) -> bool:
+    return _known(values, wanted) == _known(wanted, wanted)
