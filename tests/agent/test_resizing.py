@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from podslice.agent.local import _pods
+from podslice.cli.status import _rows
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.pod.spec import Pod
 from podslice.wire.ttrpc import RPCError
@@ -56,6 +58,25 @@ def test_a_container_grows_within_the_call_and_shrinks_after_it(tmp_path: Path) 
             ("shrink", "applied", "app: 2-5 -> 2-3"),
         ]
         world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_status_knows_what_was_promised(tmp_path: Path) -> None:
+    """`podslice status` has the baseline beside the CPUs, and says what waits."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        world.source.add(app("a", "4"))
+        await world.update("a-app", 4000)
+        world.source.add(app("a", "64"))
+        with pytest.raises(RPCError):
+            await world.update("a-app", 64_000)
+        (pod,) = _pods(world.owner)
+        (container,) = pod.containers
+        assert (container.cpus, container.baseline) == ("2-5", "2-3")
+        assert pod.findings[0].startswith("resize infeasible: ")
+        assert _rows(pod, wide=False)[0][-1] == "promised 2-3"
 
     in_elastic(tmp_path, test)
 
@@ -323,6 +344,7 @@ def test_a_bubble_grows_and_shrinks_by_the_pods_call(tmp_path: Path) -> None:
     in_elastic(tmp_path, test, config=pod_level(reserved_system_cpus="0-1"))
 
 
+SMALL = "numa:1(memory=64GB) core:4 pu:2"
 Story = Callable[[Elastic], Awaitable[None]]
 
 
@@ -365,10 +387,22 @@ async def _pair(world: Elastic) -> None:
     await world.settle()
 
 
+async def _bubble(world: Elastic) -> None:
+    await world.run(make_pod("p", ("own", "1"), ("rest", None), budget="3"))
+    await world.run(make_pod("s", ("app", None)))
+
+
+async def _wider(world: Elastic) -> None:
+    world.source.add(make_pod("p", ("own", "2"), ("rest", None), budget="5"))
+    await world.update_pod("p", 5000)
+    await world.update("p-own", 2000)
+    await world.settle()
+
+
 @pytest.mark.parametrize(
     ("begin", "story"),
     [pytest.param(_small, _grow, id="grow"), pytest.param(_large, _shrink, id="shrink"),
-     pytest.param(_pair, _move, id="move")],
+     pytest.param(_pair, _move, id="move"), pytest.param(_bubble, _wider, id="bubble")],
 )  # fmt: skip
 def test_a_kill_at_any_write_ends_as_done_or_never_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Story, story: Story
@@ -377,7 +411,7 @@ def test_a_kill_at_any_write_ends_as_done_or_never_begun(
     and the kubelet's next call ends in the new ones."""
     moment, killed, sizes = 0, True, set()
     while killed:
-        world = Elastic(tmp_path / str(moment), machine="numa:1(memory=64GB) core:4 pu:2")
+        world = Elastic(tmp_path / str(moment), config=pod_level(reserved_system_cpus="0-1"), machine=SMALL)
         happened = [False]
 
         async def main(world: Elastic = world, happened: list[bool] = happened, moment: int = moment) -> None:

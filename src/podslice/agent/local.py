@@ -13,7 +13,7 @@ import msgspec
 
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
-from podslice.agent.records import PodRecord, ReportedRefusal
+from podslice.agent.records import ContainerRecord, PodRecord, ReportedRefusal
 from podslice.agent.resizes import findings
 from podslice.agent.status import AgentStatus, ContainerReport, Drift, PodReport, Pools, RefusalStatus
 from podslice.core.document import document
@@ -104,6 +104,7 @@ def _pods(owner: Owner) -> Iterator[PodReport]:
                 quota="off" if record.applied.quota_off else "on",
                 stranger=record.stranger,
                 cgroup_path=record.cgroups_path,
+                baseline=_baseline(owner, record),
             )
             for record in owner.containers.values()
             if record.pod_uid == uid
@@ -119,6 +120,11 @@ def _pods(owner: Owner) -> Iterator[PodReport]:
             refusals=tuple(_refusal(pod, unit, refusal) for unit, refusal in pod.refusals.items()),
             containers=tuple(containers),
         )
+
+
+def _baseline(owner: Owner, record: ContainerRecord) -> str:
+    node = owner.node
+    return "" if node is None or not record.member else format_bits(node.view.promised(record.unit, record.member))
 
 
 def _refusal(pod: PodRecord, unit: str, refusal: ReportedRefusal) -> RefusalStatus:

@@ -41,8 +41,9 @@ ASKED_LATELY = 300.0
 """Seconds after which nobody is known to want a resize that the kubelet has not asked for again."""
 LONGEST_CALL = 2.0
 """Seconds after which a runtime that does not say so has written what it was answered."""
-LONGEST_LANDING = 1.0
-"""Seconds that a call waits for another resize of its pod: half of what a runtime gives it."""
+LONGEST_LANDING = 0.3
+"""Seconds that a call waits for another resize of its pod. With those for a specification, and for shared containers
+to leave, a call takes less than the two that a runtime gives it."""
 
 
 class Specifications(Protocol):
@@ -412,7 +413,10 @@ class Resizing:
             self.tell(record)
         self._owner.updates.unit_changed(flight.unit)
         self._owner.updates.pool_changed()
-        self._end(store, flight.unit)
+        if flight.hook and not flight.gives:
+            asyncio.get_running_loop().call_soon(self._end, store, flight.unit)
+        else:
+            self._end(store, flight.unit)
         seconds = self._clock() - flight.since
         self._owner.reporter.resize_answered(
             flight.identity, ResizeNews(flight.operation, "applied", flight.text(), seconds=seconds)
@@ -421,6 +425,10 @@ class Resizing:
             self._room.set()
 
     def _end(self, store: ResizeStore, unit: str) -> None:
+        """No call waits for this: until it is written, the next process finds the resize done."""
+        flight = self._flights.get(unit)
+        if flight is not None and not flight.committed:
+            return
         try:
             store.end_resize(unit)
         except StateWriteError as error:

@@ -21,6 +21,8 @@ from podslice.k8s.manifest import load_pods
 
 LARGEST_MANIFEST = 1 << 20
 MOST_MANIFESTS = 1000
+LONGEST_NEWS = 1.0
+"""Seconds for news about a pod that runs."""
 
 
 class PodSource(Protocol):
@@ -148,7 +150,7 @@ class Sources:
         if not self.sources:
             return
         try:
-            async with asyncio.timeout(self._wait):
+            async with asyncio.timeout(min(self._wait, LONGEST_NEWS)):
                 while not holds():
                     for source in self.sources:
                         source.ask(identity)

@@ -30,7 +30,8 @@ class Pools(msgspec.Struct, frozen=True):
 
 class ContainerReport(msgspec.Struct, frozen=True, rename="camel"):
     """What a container was given: CPU and memory node lists (empty: not pinned), isolation, and whether its CFS quota
-    is `on` or `off`. `stranger`: it runs without the agent having placed it. `cgroup_path` as the runtime names it."""
+    is `on` or `off`. `stranger`: it runs without the agent having placed it. `cgroup_path` as the runtime names it.
+    `baseline`: of CPUs of its own those promised at its admission, the others came with a resize."""
 
     name: str
     id: str
@@ -40,6 +41,7 @@ class ContainerReport(msgspec.Struct, frozen=True, rename="camel"):
     quota: str
     stranger: bool
     cgroup_path: str = ""
+    baseline: str = ""
 
 
 class RefusalStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -134,6 +134,8 @@ def _rows(pod: PodReport, *, wide: bool) -> list[list[str]]:
     rows = []
     for container in pod.containers:
         remark = note or ("stranger" if container.stranger else "")
+        grown = container.baseline not in ("", container.cpus)
+        remark = remark or (f"promised {container.baseline}" if grown else "")
         sets = [container.cpus or "unpinned", container.memory_nodes or "any"]
         more = [pod.uid, container.id, container.cgroup_path or "-"] * wide
         rows.append([name, container.name, *sets, container.isolation, container.quota, remark, *more])
