@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from podslice.fleet.fgd import FGDPoint
 from podslice.fleet.trace_facts import TraceFacts
 
 
@@ -26,3 +27,13 @@ class TraceCheck(msgspec.Struct, frozen=True):
     rows: int
     wrong: int
     problems: tuple[TraceProblem, ...]
+
+
+class FleetValidation(msgspec.Struct, frozen=True):
+    """Whether the engine reproduces published results. `outside`: points outside of their bands; `worst`: the largest
+    difference, in percent of all GPUs."""
+
+    agrees: bool
+    outside: int
+    worst: float
+    points: tuple[FGDPoint, ...]

@@ -26,6 +26,7 @@ KINDS: dict[str, Kind] = {
     "DefragmentationPlanList": Kind("defragmentation", "podslice defrag FILE"),
     "DeviceInventory": Kind("machines", "podslice topology --devices"),
     "ExplanationList": Kind("explanation", "podslice explain"),
+    "FleetValidation": Kind("fleet", "podslice fleet validate fgd"),
     "InspectionList": Kind("inspection", "podslice inspect"),
     "LargestPod": Kind("defragmentation", "podslice defrag"),
     "LintReport": Kind("linting", "podslice lint"),

@@ -8,6 +8,7 @@ from podslice.cli.group import lazy_group
 
 _COMMANDS = {
     "trace": "Look at, convert, cut and check traces of clusters.",
+    "validate": "Compare the engine with published results.",
 }
 
 
