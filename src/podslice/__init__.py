@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from podslice.core.values.series import Series
     from podslice.core.view import ContainerView, NodeView
     from podslice.gallery import gallery_names, load_gallery
+    from podslice.host.boot import Boot
     from podslice.host.discover import discover_host
     from podslice.host.machine_files import load_machine
     from podslice.host.store import NodeStore, StateWriteError
@@ -126,6 +127,7 @@ __all__ = [
     "AnnotationRules",
     "Answer",
     "Block",
+    "Boot",
     "CPUGroup",
     "CPUPolicyOptions",
     "CPUSet",
@@ -348,6 +350,7 @@ _ON_USE = {
     "Node": "podslice.core.node",
     "NodeResources": "podslice.core.scheduling.allocatable",
     "NodeStore": "podslice.host.store",
+    "Boot": "podslice.host.boot",
     "NodeRules": "podslice.core.managers.node_rules",
     "NodeState": "podslice.core.managers.node_state",
     "NodeView": "podslice.core.view",

@@ -20,6 +20,7 @@ from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.node import Decision
 from podslice.core.values.cpuset import parse_bits
+from podslice.host.boot import Boot
 from podslice.wire.nri import BackOff, Connection, Launch, run_plugin
 from tests import clock
 from tests.agent.fake_source import FakeSource
@@ -100,6 +101,7 @@ class World:
         self.machine = from_synthetic(options.pop("machine", MACHINE))
         self.observe = options.pop("observe", False)
         self.policy = options.pop("policy", NO_POLICY)
+        self.boot: Boot | None = None
         self.move_strangers = options.pop("move_strangers", True)
         self.wait = options.pop("wait", 0.5)
         self.annotation = options.pop("annotation", True)
@@ -125,6 +127,7 @@ class World:
             find=sources.find,
             move_strangers=self.move_strangers,
             policy=self.policy,
+            boot=self.boot,
             told=files.told,
         )
         self.plugin = AgentPlugin(self.owner, sources, files, self.notes, ended=self.ended, observe=self.observe)

@@ -19,10 +19,12 @@ from podslice.agent.report import AgentReporter
 from podslice.core.errors import InputError
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.values.cpuset import Bits, format_bits
+from podslice.host.boot import Boot
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.machine_reading import Reading, read_machine
 from podslice.host.uevents import concerns_machine, heard
+from podslice.wire.proto import nri_pb2 as nri
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world
 from tests.agent.test_told import Events
@@ -282,6 +284,29 @@ def test_only_the_kernel_is_heard(messages: list[tuple[bytes, int]], error: OSEr
     """What another process sends is not the kernel's; announcements that were lost make us look."""
     listener: socket.socket = FakeSocket(messages, error)  # type: ignore[assignment]
     assert heard(listener) is found
+
+
+def test_after_a_reboot(tmp_path: Path) -> None:
+    """An agent on a machine that changed over a reboot starts afresh and tells whose CPUs are others."""
+
+    async def test(world: World) -> None:
+        world.boot = Boot("one")
+        await world.restart()
+        own = (await world.run(make_pod("a", ("a", "4"))))["a"].cpus
+        await world.kill()
+        world.machine, world.boot = without_cpus(world.machine, 0b100), Boot("two")
+        for container in world.fake.containers.values():
+            container.message.state = nri.CONTAINER_STOPPED
+        await world.start()
+        assert not world.owner.safe_mode
+        told = [(pod, kind) for pod, kind, _ in world.notes.changes]
+        assert told[0] == ("", "rebuilt")
+        now = format_bits(world.owner.node.view.affinity("a", "a"))  # type: ignore[union-attr]
+        assert (own, now) == ("2-5", "1,3-5")
+        assert told[1:] == [("default/a", "rebuilt")]
+        assert (world.owner.directory / "cpu_manager_state.before-reboot").exists()
+
+    in_world(tmp_path, test, policy=PodslicePolicy(hotplug=Hotplug()))
 
 
 def test_events_and_counters() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_intact() -> None:
         ({"order": {"u1": {"c": [2, 3, 4, 5, 7]}}}, ("warning", "order", "order.u1.c")),
         ({"order": {"u1": {"c": [7, 6, 2, 3, 4, 5]}}}, ("warning", "order", "order.u1.c")),
         ({"intents": {"u1": INTENT}}, ("warning", "unfinished", "intents.u1")),
-        ({"machine": {}}, ("note", "unknown-member", "machine")),
+        ({"guards": {}}, ("note", "unknown-member", "guards")),
     ],
 )
 def test_findings(more: dict[str, Any], found: tuple[str, str, str]) -> None:
@@ -185,11 +186,11 @@ def test_a_single_file_loses_its_promises(tmp_path: Path) -> None:
 
 def test_members_of_others_stay() -> None:
     """What this release does not know of the policy's file is still there after a conversion."""
-    own = policy_file(machine={"cpus": {"0": "0/0/0/0"}})
+    own = policy_file(guards={"cpus": {"0": "0/0/0/0"}})
     carried = carry_promises(read_content(v4()), own, Release(36))
     assert carried.policy is not None
     content = msgspec.json.decode(checkpoint_data.decode_data(carried.policy).data)
-    assert content["machine"] == {"cpus": {"0": "0/0/0/0"}}
+    assert content["guards"] == {"cpus": {"0": "0/0/0/0"}}
     assert content["originals"] == {"u1": {"c": "2-5"}, "gu-pod-1-uid": {"gu-container-1": "1-2"}}
 
 
@@ -198,7 +199,7 @@ def test_members_of_others_stay() -> None:
 
 def test_a_good_file_stays() -> None:
     """There is nothing to repair, not even for members that are not known."""
-    data = policy_file(machine={"x": 1}, intents={"u1": INTENT})
+    data = policy_file(guards={"x": 1}, intents={"u1": INTENT})
     assert repair_promises(data, CPUS) == (data, "data", [])
 
 
@@ -253,3 +254,24 @@ def test_repair_of_a_newer_kubelets_file() -> None:
     damaged = v4().replace(b'\\"0,5-15\\"', b'\\"0,6-15\\"')
     assert "originals" in repair_cpu(damaged, Release(38), NodeFacts(), None).data.decode()
     assert any("keeps no promises" in one for one in repair_cpu(damaged, Release(37), NodeFacts(), None).remarks)
+
+
+@pytest.mark.parametrize(
+    ("machine", "kept"),
+    [
+        ({"cpus": {"0": "0/0/0/0"}, "nodes": {"0": {"cpus": "0", "memory": 1}}}, True),
+        ({"cpus": {"0": "0/0/0"}}, False),
+        ({"cpus": 5}, False),
+        ({"cpus": {"x": "0/0/0/0"}}, False),
+        ({"nodes": {"0": {"cpus": "3-1", "memory": 1}}}, False),
+        ([], False),
+    ],
+)
+def test_a_machine_that_cannot_be_read(machine: object, *, kept: bool) -> None:
+    """What is remembered of the machine is dropped where it is not whole, and nothing else with it."""
+    own = policy_file(machine=machine)
+    mended = repair_promises(own, None)
+    content = json.loads(json.loads(mended.data)["data"])
+    assert ("machine" in content) is kept
+    assert content["originals"] == json.loads(json.loads(own)["data"])["originals"]
+    assert bool(mended.remarks) is not kept

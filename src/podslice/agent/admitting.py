@@ -31,6 +31,7 @@ from podslice.core.pod.spec import Pod
 from podslice.core.reasons import POD_TOO_LARGE, UNEXPECTED_ADMISSION
 from podslice.core.state.model import Intent
 from podslice.core.values.gates import FeatureGates
+from podslice.host.boot import Boot
 from podslice.host.resize_store import ResizeStore
 from podslice.host.statefile import read_state, write_atomically
 from podslice.host.store import StateWriteError
@@ -58,6 +59,7 @@ class Admitting:
         real_devices: bool,
         clock: Callable[[], float] = time.perf_counter,
         now: Callable[[], float] = time.time,
+        boot: Boot | None = None,
     ) -> None:
         self.directory = directory
         self.machine = machine
@@ -69,6 +71,7 @@ class Admitting:
         self._reporter = reporter
         self.profile = profile
         self.policy = policy
+        self._boot = boot
         self._clock = clock
         self.now = now
         self._devices = RegisteringInventory() if real_devices else None
@@ -87,6 +90,7 @@ class Admitting:
                 running=running,
                 profile=self.profile,
                 policy=self.policy,
+                boot=self._boot,
                 devices=self._devices,
                 accept=lambda node: accept(node, intents),
                 predicates=False,

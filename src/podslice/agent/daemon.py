@@ -49,6 +49,7 @@ from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device
 from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import Bits
+from podslice.host.boot import Boot
 from podslice.host.cgroup2 import CgroupTree, cgroup_path
 from podslice.host.filewrites import FileWrites
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
@@ -75,6 +76,7 @@ class Agent:
         tree: CgroupTree | None = None,
         machine_source: MachineSource | None = None,
         writes: FileWrites | None = None,
+        boot: Boot | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings = loaded.agent
@@ -104,6 +106,7 @@ class Agent:
             told=files.told,
             pod_limit=lambda identity: self.reconciler.pod_limit(identity),
             awaits=lambda uid: None if self.refusals is None else self.refusals.awaiting(uid),
+            boot=boot,
             runs_on=self._runs_on,
         )
         self.refusals = self._refusing()

@@ -37,6 +37,7 @@ from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.core.state.model import Intent
 from podslice.core.values.cpuset import Bits
+from podslice.host.boot import Boot
 from podslice.host.resize_store import ResizeStore
 from podslice.host.statefile import StateReadError
 from podslice.wire.proto import nri_pb2 as nri
@@ -71,6 +72,7 @@ class Owner:
         pod_limit: Callable[[Identity], int | None] = lambda identity: None,
         awaits: Callable[[str], Identity | None] = lambda uid: None,
         runs_on: Callable[[ContainerRecord], Bits | None] = lambda record: None,
+        boot: Boot | None = None,
     ) -> None:
         self.directory = directory
         self.machine = machine
@@ -86,6 +88,7 @@ class Owner:
             policy=policy,
             real_devices=real_devices,
             clock=clock,
+            boot=boot,
         )
         self.pods: dict[str, PodRecord] = {}
         self.sandboxes: dict[str, SandboxRecord] = {}

@@ -53,8 +53,12 @@ def configure_log(level: str = "info") -> None:
     )
 
 
-_BAD_NEWS = ("only-reserved", "no-shared-cpus", "reserved-offline", "memory-overcommitted", "node-gone")
-_POD_EVENTS = {"replaced": ("Warning", "PodsliceCPUsReplaced"), "returned": ("Normal", "PodsliceCPUsReturned")}
+_BAD_NEWS = ("only-reserved", "no-shared-cpus", "reserved-offline", "memory-overcommitted", "node-gone", "rebuilt")
+_POD_EVENTS = {
+    "rebuilt": ("Normal", "PodsliceCPUsReplaced"),
+    "replaced": ("Warning", "PodsliceCPUsReplaced"),
+    "returned": ("Normal", "PodsliceCPUsReturned"),
+}
 """What containers without CPUs of theirs hear is `PodsliceCPUsLost`."""
 
 

@@ -16,6 +16,7 @@ from podslice.cli.machine_option import machine_options, resolve_machine
 from podslice.core.errors import InputError, StartError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
+from podslice.host.boot import read_boot
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
 from podslice.host.filewrites import FileWrites
@@ -78,8 +79,8 @@ def agent(
     follows = None if machine or source else MachineSource(partial(read_machine, files), discover)
 
     async def main() -> None:
-        await Agent(loaded, chosen, observe=observe, machine_source=follows).run()
-        await Agent(loaded, chosen, observe=observe, writes=_writes()).run()
+        boot, writes = read_boot(DiskFileSystem()), _writes()
+        await Agent(loaded, chosen, observe=observe, machine_source=follows, boot=boot, writes=writes).run()
 
     asyncio.run(main())
 

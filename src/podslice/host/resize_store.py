@@ -10,7 +10,6 @@ from podslice.core.decision import ResizeDecision
 from podslice.core.pod.spec import Pod
 from podslice.core.state.model import Intent, PodCPUs
 from podslice.host.store import NodeStore, StateWriteError
-from podslice.statefiles.formats import policy_state
 from podslice.statefiles.names import POLICY_STATE_FILE
 
 
@@ -49,7 +48,7 @@ class ResizeStore(NodeStore):
         have. Raises `StateWriteError`; nothing has begun then."""
         self._open[uid] = intent
         try:
-            self._write(POLICY_STATE_FILE, policy_state.encode(self.node.state.cpu, self._open))
+            self._write(POLICY_STATE_FILE, self._policy_file(self._open))
         except OSError as error:
             del self._open[uid]
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error

@@ -11,7 +11,11 @@ file only. It was never reported as admitted, so it does not run, and opening th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
@@ -25,6 +29,16 @@ from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.state.model import Intent
 from podslice.core.values.golang import quote
+from podslice.host.boot import Boot
+from podslice.host.reboot import (
+    BootKeeper,
+    in_order_of_creation,
+    is_another_boot,
+    migrated,
+    rebuilt,
+    set_aside,
+    with_bound,
+)
 from podslice.host.statefile import FileOperations, RealFiles, read_state, remove_temporaries, write_atomically
 from podslice.statefiles.formats import policy_state
 from podslice.statefiles.names import NODE_STATE_FILES, POLICY_STATE_FILE, place_of
@@ -34,6 +48,15 @@ class StateWriteError(PodsliceError):
     """A decision could not be written and was taken back."""
 
 
+class _Opened(NamedTuple):
+    """A node, the files it began with, why those that were found did not fit, and which of them to set aside."""
+
+    node: Node
+    files: Mapping[str, bytes]
+    reason: str = ""
+    aside: tuple[str, ...] = ()
+
+
 class NodeStore:
     """A node on a state directory. Raises `StartError` as a kubelet with this root directory would, and `InputError`
     for unreadable files.
@@ -41,7 +64,8 @@ class NodeStore:
     The managers' files are kept, not the records of granted resources. `running` are the pods that run on the node, in
     order of admission and with the resources they were granted. They are admitted again and keep what they have. What
     the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising, before
-    anything is written. `predicates` as for `Node`.
+    anything is written. `predicates` as for `Node`. With `hotplug` in its policy and a `boot`, files of another
+    boot are taken to the machine as it is now (`host.reboot`).
     """
 
     def __init__(
@@ -57,6 +81,7 @@ class NodeStore:
         accept: Callable[[Node], None] = lambda node: None,
         predicates: bool = True,
         policy: PodslicePolicy = NO_POLICY,
+        boot: Boot | None = None,
     ) -> None:
         self.directory = Path(directory)
         self._operations = files or RealFiles()
@@ -66,22 +91,70 @@ class NodeStore:
         found = {name: data for name in NODE_STATE_FILES if (data := read_state(self._path(name))) is not None}
         self._written = dict(found)
         self._open: dict[str, Intent] = {}
-        try:
-            self.node = Node(
-                machine, config, profile=profile, devices=devices, files=found, predicates=predicates, policy=policy
-            )
-        except StartError as error:
-            file = STATE_FILE_OF_STAGE.get(error.stage)
-            raise error if file is None else error.but(path=quote(str(self._path(file)))) from None
         running = list(running)
-        intents = policy_state.intents_in(found.get(POLICY_STATE_FILE))
+        policy, config = with_bound(policy, config or KubeletConfig(), boot)
+        start = partial(Node, machine, config, profile=profile, devices=devices, predicates=predicates, policy=policy)
+        opened = self._started(start, found, machine, config, policy, boot)
+        self.node = opened.node
+        self._boot = BootKeeper(boot if policy.hotplug is not None else None, found.get(POLICY_STATE_FILE))
+        if opened.reason:
+            running = in_order_of_creation(running)
+        intents = policy_state.intents_in(opened.files.get(POLICY_STATE_FILE))
         settle_resizes(self.node, intents, running)
         self.refused = self.node.readmit(running)
         self.followed = self.node.replace_lost()
-        """What follows from CPUs that went offline since the files were written."""
+        """What follows from a machine that changed since the files were written."""
+        if opened.reason:
+            self.followed = (*rebuilt(found, self.node, opened.reason), *self.followed)
         accept(self.node)
+        self._set_aside(opened.aside)
         self._resume(intents)
         self._save()
+
+    def _started(
+        self,
+        start: Callable[..., Node],
+        found: Mapping[str, bytes],
+        machine: Machine,
+        config: KubeletConfig,
+        policy: PodslicePolicy,
+        boot: Boot | None,
+    ) -> _Opened:
+        """The node on its files, or on what becomes of them after a reboot. Raises `StartError`."""
+        written, hotplug = policy_state.boot_in(found.get(POLICY_STATE_FILE)), policy.hotplug
+        if hotplug is None or written is None or not is_another_boot(written, boot):
+            return _Opened(self._node(start, found), found)
+        if hotplug.after_reboot == "refuse":
+            self._node(partial(start, policy=replace(policy, hotplug=None)), found)
+            return _Opened(self._node(start, found), found)
+        migration = migrated(found, written, machine, hotplug, config)
+        reason = migration.reason
+        if migration.outcome != "rebuilt":
+            files = {**found, **migration.files}
+            aside = tuple(name for name in migration.files if name != POLICY_STATE_FILE)
+            try:
+                return _Opened(start(files=files), files, aside=aside)
+            except StartError as error:
+                reason = error.message
+        return _Opened(self._node(start, {}), {}, reason, tuple(found))
+
+    def _node(self, start: Callable[..., Node], files: Mapping[str, bytes]) -> Node:
+        try:
+            return start(files=files)
+        except StartError as error:
+            file = STATE_FILE_OF_STAGE.get(error.stage)
+            raise error if file is None else error.but(path=quote(str(self._path(file)))) from None
+
+    def _set_aside(self, names: Iterable[str]) -> None:
+        """Files of an earlier boot that do not count any more: kept, and not found by the next start."""
+        for name in names:
+            set_aside(self._path(name), self._operations)
+            self._written.pop(name, None)
+
+    def _policy_file(self, intents: Mapping[str, Intent]) -> bytes:
+        """What is to be remembered beside the managers' files."""
+        node = self.node
+        return policy_state.encode(node.state.cpu, intents, self._boot.record(node.machine, node.state.cpu.offline))
 
     def _resume(self, intents: Mapping[str, Intent]) -> None:
         """Resizes that were being written are settled."""
@@ -112,7 +185,7 @@ class NodeStore:
         intents = {uid: one for uid, one in intents.items() if one.before != one.after}
         try:
             if intents:
-                self._write(POLICY_STATE_FILE, policy_state.encode(after.cpu, self._open | intents))
+                self._write(POLICY_STATE_FILE, self._policy_file(self._open | intents))
             self._save(ended=not intents)
         except OSError as error:
             self.node.state = before
@@ -144,8 +217,9 @@ class NodeStore:
             if name != POLICY_STATE_FILE:
                 self._write(name, data)
         cpu = self.node.state.cpu
-        if ended and (cpu.loans or cpu.bubble_loans or self._open or POLICY_STATE_FILE in self._written):
-            self._write(POLICY_STATE_FILE, policy_state.encode(cpu, self._open))
+        needed = cpu.loans or cpu.bubble_loans or self._open or self._boot.known
+        if ended and (needed or POLICY_STATE_FILE in self._written):
+            self._write(POLICY_STATE_FILE, self._policy_file(self._open))
 
     def _write(self, name: str, data: bytes) -> None:
         if self._written.get(name) != data:

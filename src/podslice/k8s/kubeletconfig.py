@@ -37,8 +37,8 @@ _IRRELEVANT = frozenset(
     streamingConnectionIdleTimeout syncFrequency systemCgroups tlsCertFile tlsCipherSuites tlsCurvePreferences
     tlsMinVersion tlsPrivateKeyFile tracing userNamespaces volumePluginDir volumeStatsAggPeriod""".split()
 )
-_TEXT_MAPS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved",
-              "evictionHard", "qosReserved")  # fmt: skip
+_TEXT_MAPS = ("cpuManagerPolicyOptions", "memoryManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved",
+              "systemReserved", "evictionHard", "qosReserved")  # fmt: skip
 
 
 class LoadedConfig(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from podslice.core.config.drift import drift_tolerance
 from podslice.core.config.policy import API_VERSION, KIND, PodslicePolicy
 from podslice.core.errors import InputError
+from podslice.core.machine.drift import drift_tolerance
 from podslice.core.values.decoding import decoding_problem
 from podslice.k8s.kubeletconfig import load_config_data
 

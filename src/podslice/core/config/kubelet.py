@@ -26,6 +26,7 @@ DEFAULT_EVICTION_HARD = {
     "imagefs.inodesFree": "5%",
 }
 DEFAULT_CFS_PERIOD = "100ms"
+DRIFT_TOLERANCE = "memory-drift-tolerance"
 
 
 class _Fields(msgspec.StructMeta):
@@ -85,6 +86,8 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel", metaclass=_Fiel
     system_reserved_cgroup: str = ""
     eviction_hard: dict[str, str] | None = None
     memory_manager_policy: str = "None"
+    memory_manager_policy_options: dict[str, str] = {}
+    """Not of v1.36.2: KEP-6232 has `memory-drift-tolerance` here, profile podslice reads it."""
     reserved_memory: tuple[MemoryReservation, ...] = ()
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"

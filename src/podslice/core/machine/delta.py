@@ -57,7 +57,7 @@ ConsequenceKind: TypeAlias = Literal[
     "memory-overcommitted",
     "node-added",
     "node-gone",
-    "ignored",
+    "rebuilt",
 ]
 
 

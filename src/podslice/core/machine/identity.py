@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
@@ -66,3 +68,54 @@ def renumbered(cpus: Bits, mapping: Mapping[int, int]) -> Bits | None:
     numbers = [mapping.get(cpu) for cpu in iter_bits(cpus)]
     known = [number for number in numbers if number is not None]
     return bits_of(known) if len(known) == len(numbers) else None
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """A NUMA node: its CPUs, and its memory in bytes."""
+
+    cpus: Bits
+    memory: int
+
+
+class MachineRecord(msgspec.Struct, frozen=True):
+    """What is remembered of a machine over a reboot: which CPU is which, and where CPUs and memory are."""
+
+    cpus: dict[int, CPUIdentity]
+    nodes: dict[int, NodeRecord]
+
+    @classmethod
+    def of(cls, machine: Machine) -> MachineRecord:
+        """A machine as it is."""
+        nodes = {
+            node.id: NodeRecord(bits_of(cpu for core in node.cores for cpu in core.threads), node.memory)
+            for node in machine.nodes
+        }
+        return cls(identities(machine), nodes)
+
+    def followed_by(self, machine: Machine, offline: Bits) -> MachineRecord:
+        """The same machine later. CPUs keep their identity: those that are `offline` now are still remembered, and a
+        thread is not the first of its core because the first is offline."""
+        now = MachineRecord.of(machine)
+        kept = {cpu: self.cpus[cpu] for cpu in self.cpus if offline >> cpu & 1}
+        cpus = {**kept, **{cpu: self.cpus.get(cpu, identity) for cpu, identity in now.cpus.items()}}
+        nodes = {
+            id: NodeRecord(node.cpus | (self.nodes[id].cpus & bits_of(kept) if id in self.nodes else 0), node.memory)
+            for id, node in now.nodes.items()
+        }
+        return MachineRecord(dict(sorted(cpus.items())), nodes)
+
+    @property
+    def all_cpus(self) -> Bits:
+        return bits_of(self.cpus)
+
+    @property
+    def cores(self) -> list[Bits]:
+        """The CPUs of each core."""
+        found: dict[tuple[int, int, int], Bits] = {}
+        for cpu, identity in self.cpus.items():
+            found[identity[:3]] = found.get(identity[:3], 0) | 1 << cpu
+        return list(found.values())
+
+    def node_of(self, cpu: int) -> int | None:
+        """The NUMA node of a CPU."""
+        return next((id for id, node in self.nodes.items() if node.cpus >> cpu & 1), None)

@@ -274,6 +274,7 @@ class ContainerManager:
             pod_level=self.pod_level,
             elastic=self.elastic_memory,
             follows=self.policy.resize.memory_nodes == "follow",
+            drift="legacy" if self.policy.hotplug is None else self.policy.hotplug.drift_tolerance,
         )
         return MemoryManager(rules, self.context)
 

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.allocate.memory_static import check_reservation
-from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.kubelet import DRIFT_TOLERANCE, KubeletConfig
 from podslice.core.config.reservation import reserved_memory_bytes
 from podslice.core.config.topology_options import check_node_ids
-from podslice.core.errors import StartError, StartKind
+from podslice.core.errors import InputError, StartError, StartKind
 from podslice.core.hints.memory import sums_wrap
+from podslice.core.machine.drift import LEGACY, OFF, DriftTolerance, drift_tolerance, resolved
 from podslice.core.machine.memory_accounts import default_machine_state, settle
 from podslice.core.machine.model import Machine
 from podslice.core.managers.memory_rebooked import rebooked
@@ -36,11 +37,17 @@ _NOTHING_RESERVED = StartKind(
 )
 
 
+_BAD_TOLERANCE = StartKind(
+    "drift-tolerance", "memory-drift-tolerance {problem}", "auto, off, legacy or an amount such as 128Mi"
+)
+
+
 class MemoryRules(msgspec.Struct, frozen=True):
     """Policy `None` or `Static` on one machine. `reserved` are bytes by NUMA node and resource, `pod_level` is the gate
     PodLevelResourceManagers, `reuse` says what init containers leave, `sums_wrap` that sums of nodes may exceed 64
-    bits. `elastic`: memory that containers hold can be resized; `follows`: it leaves NUMA nodes that it does not need
-    any more."""
+    bits, `tolerance` how much memory may have moved over a reboot. `elastic`: memory that containers hold can be
+    resized; `follows`: it leaves NUMA nodes that it does not need any more.
+    """
 
     machine: Machine
     policy: str
@@ -49,6 +56,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
     reuse: Reuse
     static: bool = False
     sums_wrap: bool = False
+    tolerance: DriftTolerance = LEGACY
     elastic: bool = False
     follows: bool = False
 
@@ -63,6 +71,7 @@ class MemoryRules(msgspec.Struct, frozen=True):
         pod_level: bool,
         elastic: bool = False,
         follows: bool = False,
+        drift: str = "legacy",
     ) -> MemoryRules:
         """What a configuration asks for (memory-device 1.3). Raises `StartError`."""
         policy = config.memory_manager_policy
@@ -78,7 +87,25 @@ class MemoryRules(msgspec.Struct, frozen=True):
         if not quirks.memory_reservation_wraps:
             check_reservation(machine, reserved)
         check_node_ids(machine, _STAGE)
-        return cls(machine, policy, reserved, pod_level, reuse(quirks), static=True, elastic=elastic, follows=follows)
+        return cls(
+            machine,
+            policy,
+            reserved,
+            pod_level,
+            reuse(quirks),
+            static=True,
+            tolerance=_tolerance(config, drift),
+            elastic=elastic,
+            follows=follows,
+        )
+
+
+def _tolerance(config: KubeletConfig, otherwise: str) -> DriftTolerance:
+    """How much memory may have moved over a reboot: what the KubeletConfiguration says wins (KEP-6232)."""
+    try:
+        return resolved(drift_tolerance(config.memory_manager_policy_options.get(DRIFT_TOLERANCE, otherwise)), None)
+    except InputError as error:
+        raise StartError(_STAGE, _BAD_TOLERANCE, problem=error.problem) from None
 
 
 class Restored(NamedTuple):
@@ -118,7 +145,7 @@ def restored(
             checkpoint,
             default_machine_state(rules.machine, rules.reserved),
             pod_level=rules.pod_level,
-            tolerate_drift=not quirks.memory_drift_blocks_start,
+            tolerance=OFF if quirks.memory_drift_blocks_start else rules.tolerance,
             tables_may_miss=not quirks.missing_hugepages_crash,
         )
         if not quirks.group_books_drift:

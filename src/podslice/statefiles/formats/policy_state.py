@@ -5,27 +5,37 @@
 `originals` are the CPUs promised to containers at their admission, where they have more now, `podOriginals` those of
 pods with a bubble; `order` the CPUs in the
 order in which they came, where that is not the promised ones and then the others, both ascending. The managers' files
-always win: what contradicts them is dropped. `intents` are resizes that were being written when the process ended. A
-kubelet does not know this file.
+always win: what contradicts them is dropped. `intents` are resizes that were being written when the process ended.
+`bootId` and `machine` (each CPU's place in the hardware, each NUMA node's CPUs and memory) are for the start after a
+reboot; `bootId` is empty in simulations. A kubelet does not know this file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from podslice.core.machine.identity import MachineRecord, NodeRecord, parse_identity
 from podslice.core.machine.memory import Block
 from podslice.core.state.model import CPUState, Intent, Loans, PodCPUs, PodMemory
-from podslice.core.values.cpuset import MAX_CPU_ID, Bits, bits_of, format_bits, iter_bits, readable_bits
+from podslice.core.values.cpuset import MAX_CPU_ID, Bits, bits_of, format_bits, iter_bits, parse_bits, readable_bits
 from podslice.statefiles.formats.checkpoint_data import data_checksum, decode_data
 from podslice.statefiles.go.gojson import CORRUPT, CheckpointError, dump_string
 
+
+class BootRecord(NamedTuple):
+    """What is remembered over a reboot: the kernel's id of the boot, and the machine in it."""
+
+    id: str
+    machine: MachineRecord
+
+
 VERSION = 1
-MEMBERS: Final = frozenset({"version", "bootId", "originals", "podOriginals", "order", "intents"})
+MEMBERS: Final = frozenset({"version", "bootId", "machine", "originals", "podOriginals", "order", "intents"})
 """What this release knows of it."""
 CPUId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_CPU_ID)]
 
@@ -64,11 +74,42 @@ class IntentTexts(msgspec.Struct, rename={"before": "from", "after": "to"}):
     after: PodCPUTexts
 
 
+class NodeTexts(msgspec.Struct):
+    """A NUMA node of the machine, as the file says it."""
+
+    cpus: str
+    memory: int
+
+
+class MachineTexts(msgspec.Struct):
+    """The machine as the file says it: by CPU its place `package/die/core/thread`."""
+
+    cpus: dict[str, str] = {}
+    nodes: dict[str, NodeTexts] = {}
+
+    @classmethod
+    def of(cls, machine: MachineRecord) -> MachineTexts:
+        cpus = {str(cpu): str(identity) for cpu, identity in sorted(machine.cpus.items())}
+        nodes = {str(id): NodeTexts(format_bits(one.cpus), one.memory) for id, one in sorted(machine.nodes.items())}
+        return cls(cpus, nodes)
+
+    def value(self) -> MachineRecord | None:
+        """None where it is not whole."""
+        try:
+            cpus = {int(cpu): parse_identity(text) for cpu, text in self.cpus.items()}
+            nodes = {int(id): NodeRecord(parse_bits(one.cpus), one.memory) for id, one in self.nodes.items()}
+        except ValueError:
+            return None
+        known = {cpu: identity for cpu, identity in cpus.items() if identity is not None and 0 <= cpu <= MAX_CPU_ID}
+        return MachineRecord(known, nodes) if known and len(known) == len(cpus) else None
+
+
 class PolicyContent(msgspec.Struct, rename="camel"):
     """The file's content: CPU lists, by pod UID and where it is about containers by container."""
 
     version: int
     boot_id: str = ""
+    machine: MachineTexts | None = None
     originals: dict[str, dict[str, str]] = {}
     pod_originals: dict[str, str] = {}
     order: dict[str, dict[str, list[CPUId]]] = {}
@@ -85,9 +126,14 @@ class PolicyContent(msgspec.Struct, rename="camel"):
         return found
 
 
-def encode(state: CPUState, intents: Mapping[str, Intent] = MappingProxyType({})) -> bytes:
-    """The file for this state, and by pod the resizes that are being written."""
-    content: dict[str, Any] = {"version": VERSION, "bootId": ""}
+def encode(
+    state: CPUState, intents: Mapping[str, Intent] = MappingProxyType({}), boot: BootRecord | None = None
+) -> bytes:
+    """The file for this state, and by pod the resizes that are being written; `boot` is what is remembered over a
+    reboot."""
+    content: dict[str, Any] = {"version": VERSION, "bootId": "" if boot is None else boot.id}
+    if boot is not None:
+        content["machine"] = MachineTexts.of(boot.machine)
     originals, order = {}, {}
     for uid, loans in sorted(state.loans.items()):
         promised = {name: state.promised(uid, name) for name in sorted(loans)}
@@ -102,6 +148,16 @@ def encode(state: CPUState, intents: Mapping[str, Intent] = MappingProxyType({})
     if intents:
         content["intents"] = {uid: IntentTexts(*map(PodCPUTexts.of, intents[uid])) for uid in sorted(intents)}
     return enveloped(content)
+
+
+def boot_in(data: bytes | None) -> BootRecord | None:
+    """The boot in which a file was written, and the machine; None where it does not say, or is damaged."""
+    try:
+        content = None if data is None else decode(data)
+    except CheckpointError:
+        return None
+    machine = None if content is None or content.machine is None else content.machine.value()
+    return None if content is None or machine is None else BootRecord(content.boot_id, machine)
 
 
 def enveloped(content: Mapping[str, Any]) -> bytes:

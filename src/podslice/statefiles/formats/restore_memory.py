@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from podslice.core.errors import StartError, StartKind, UpstreamDefectError
-from podslice.core.machine.memory import Block, MachineState, MemoryTable, NUMANodeState
+from podslice.core.machine.drift import OFF, DriftTolerance, is_drift
+from podslice.core.machine.memory import NO_TABLE, Block, MachineState, MemoryTable, NUMANodeState
 from podslice.core.machine.memory_accounts import charge
 from podslice.core.values.cpuset import bits_of
 from podslice.core.values.golang import U64, quote
@@ -23,8 +24,6 @@ _UNUSABLE = StartKind(
     REMEDY,
 )
 _INVALID = StartKind("invalid-state", "start memory manager error: {problem}", REMEDY)
-DRIFT = 64 << 20
-"""Bytes a NUMA node's memory may differ after a reboot, if that is more than 1 %."""
 
 
 def restore_memory_state(
@@ -60,18 +59,18 @@ def validate_memory_state(
     default: MachineState,
     *,
     pod_level: bool,
-    tolerate_drift: bool = False,
+    tolerance: DriftTolerance = OFF,
     tables_may_miss: bool = False,
 ) -> None:
     """Compare a restored state with the machine plus its assignments; `default` is used up (memory-device 1.14).
 
-    With `tolerate_drift`, NUMA nodes whose memory size changed a little since then take the new size over, as long as
-    what is held still fits (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one
+    NUMA nodes whose memory size changed within the `tolerance` since then take the new size over, as long as what is
+    held still fits (KEP-6232). `tables_may_miss`: a block may span nodes without the resource, as long as one
     has it or the block is empty; otherwise a group with such a node raises `UpstreamDefectError`, as the comparison
     crashes. Raises `StartError`.
     """
-    if tolerate_drift:
-        _take_drift_over(checkpoint.machine_state or {}, default)
+    if tolerance.kind != "off":
+        _take_drift_over(checkpoint.machine_state or {}, default, tolerance)
     stored = checkpoint.machine_state or {}
     if not stored:
         if checkpoint.entries:
@@ -88,8 +87,11 @@ def validate_memory_state(
         raise _invalid("[memorymanager] the expected machine state is different from the real one")
 
 
-def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
+def _take_drift_over(stored: MachineState, expected: MachineState, tolerance: DriftTolerance) -> None:
     """Adjust the stored `memory` tables to the machine where they differ by no more than a reboot explains."""
+    legacy = tolerance.kind == "legacy"
+    if not legacy and not is_drift(_totals(stored), _totals(expected), tolerance):
+        return
     for node, state in list(stored.items()):
         mine = (state.memory_map or {}).get("memory")
         theirs = (expected[node].memory_map or {}).get("memory") if node in expected else None
@@ -97,11 +99,16 @@ def _take_drift_over(stored: MachineState, expected: MachineState) -> None:
             continue
         drift = theirs.total - mine.total
         same_rest = theirs.allocatable - mine.allocatable == drift
-        if drift and same_rest and abs(drift) <= max(mine.total // 100, DRIFT) and mine.free + drift >= 0:
+        small = not legacy or is_drift({node: mine.total}, {node: theirs.total}, tolerance)
+        if drift and same_rest and small and mine.free + drift >= 0:
             now = MemoryTable(
                 mine.total + drift, mine.system_reserved, mine.allocatable + drift, mine.reserved, mine.free + drift
             )
             stored[node] = replace(state, memory_map={**(state.memory_map or {}), "memory": now})
+
+
+def _totals(machine: MachineState) -> dict[int, int]:
+    return {node: (state.memory_map or {}).get("memory", NO_TABLE).total for node, state in machine.items()}
 
 
 def _check_block(machine: MachineState, pod: str, container: str, block: Block, *, tables_may_miss: bool) -> None:

@@ -18,7 +18,7 @@ from podslice.statefiles.formats import policy_state
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_data import decode_data
 from podslice.statefiles.formats.content import Content
-from podslice.statefiles.formats.policy_state import IntentTexts, PodCPUTexts, PolicyContent
+from podslice.statefiles.formats.policy_state import IntentTexts, MachineTexts, PodCPUTexts, PolicyContent
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.go.gojson import CheckpointError, Members, dump_map, dump_string, dump_value, parse
 from podslice.statefiles.tools.convert import Rewritten
@@ -106,6 +106,9 @@ def repair_promises(data: bytes, cpus: CPUCheckpoint | None) -> Rewritten:
     content: dict[str, Any] = {**whole, "version": policy_state.VERSION}
     if not isinstance(content.get("bootId"), str):
         content["bootId"] = ""
+    if "machine" in content and not _is_machine(content["machine"]):
+        del content["machine"]
+        actions.append("machine: cannot be read; dropped: after a reboot the numbers of CPUs count")
     for member, readable in (
         ("originals", dict[str, dict[str, str]]),
         ("podOriginals", dict[str, str]),
@@ -127,6 +130,13 @@ def repair_promises(data: bytes, cpus: CPUCheckpoint | None) -> Rewritten:
         if not actions:
             actions.append(f"{error}; what it says holds, and gets its checksum")
     return Rewritten(data if same else policy_state.enveloped(content), "data", actions)
+
+
+def _is_machine(value: Any) -> bool:
+    try:
+        return msgspec.convert(value, MachineTexts).value() is not None
+    except msgspec.ValidationError:
+        return False
 
 
 def _salvaged(data: bytes) -> tuple[dict[str, Any], list[str]]:
