@@ -171,6 +171,18 @@ def test_init_container_before_shared_containers_stays_ended():
     assert memory_manager.assignments == {}
 
 
+def test_init_container_of_a_running_pod_stays_ended():
+    """Before its sources are ready a kubelet admits what runs: an init container without memory has ended, though the
+    runtime names no later container and none has memory."""
+    memory_manager = manager(machine(10, 9), gates=POD_LEVEL)
+    memory_manager.context.sources_ready = False
+    described = pod("u", {}, init=(memory("4Gi"),), budget={"cpu": "2", "memory": "6Gi"}, gates=POD_LEVEL)
+    memory_manager.context.activate(described)
+    for container in described.containers:
+        memory_manager.allocate(described, container, near(1))
+    assert memory_manager.assignments == {}
+
+
 @pytest.mark.parametrize(("quirks", "short"), [(PODSLICE, False), (KUBELET_1_36, True)], ids=["podslice", "kubelet"])
 def test_admitting_again_books_enough(quirks, short):
     """A container that is new in a pod admitted again is booked in full; upstream counts init memory that was given

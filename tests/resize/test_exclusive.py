@@ -129,6 +129,24 @@ def test_the_policy_allows() -> None:
     assert held(here) == "2-7"
 
 
+def test_alignment_is_kept_by_whole_cores() -> None:
+    """Where a NUMA node has enough CPUs but too few whole cores, an aligned container does not spread."""
+    for policy, outcome, expected in (("restricted", "Infeasible", "4-7"), ("best-effort", "Allocated", "4-17")):
+        here = Node(
+            from_synthetic("pack:2 numa:1 core:8 pu:2"),
+            KubeletConfig(
+                cpu_manager_policy="static",
+                cpu_manager_policy_options={"full-pcpus-only": "true"},
+                reserved_system_cpus="1,3",
+                topology_manager_policy=policy,
+            ),
+            policy=PodslicePolicy(resize=ELASTIC),
+        )
+        here.admit(one("4"))
+        assert resized(here, "14").outcome == outcome
+        assert held(here).startswith(expected)
+
+
 def test_as_the_kep_says() -> None:
     """With `misfit: infeasible` a growth without room is refused for good."""
     here = node(ExclusiveResize(exclusive=True, misfit="infeasible"), topology_manager_policy="single-numa-node")
@@ -254,6 +272,17 @@ def test_never_for_a_pod(cpu: str, own: str, detail: str, message: str) -> None:
     assert (decision.outcome, decision.detail) == ("Infeasible", detail)
     assert message in decision.message
     assert here.files == before
+
+
+def test_a_pod_of_other_amounts() -> None:
+    """A pod whose budget is no whole number of CPUs shares the node's, whatever its containers ask for; it does not
+    begin to own CPUs in a resize."""
+    here = pod_node(ALLOW)
+    here.admit(budget("7500m", "4"))
+    assert here.resize(budget("7500m", "3")).outcome == "Allocated"
+    assert here.resize(budget("7800m", "1500m")).outcome == "Allocated"
+    assert here.resize(budget("8", "4")).detail == "eligibility_change"
+    assert here.state.cpu.assignments == {}
 
 
 def test_a_pod_below_its_promise() -> None:

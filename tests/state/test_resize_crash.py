@@ -55,6 +55,7 @@ HISTORIES = [
     pytest.param([one("4"), one("1500m")], id="no-longer-exclusive"),
     pytest.param([budget("8", "4"), budget("12", "6")], id="bubble-grows"),
     pytest.param([budget("8", "4"), budget("12", "8"), budget("8", "4")], id="bubble-shrinks"),
+    pytest.param([budget("8", "4"), budget("8", "1500m")], id="slice-becomes-shared"),
     pytest.param([one("4"), one("4", "5Gi")], id="memory-grows"),
     pytest.param([one("4"), WIDE[0]], id="memory-grows-to-a-second-node"),
     pytest.param([one("4", "80Gi"), one("8", "5Gi")], id="memory-leaves-a-node"),
@@ -99,6 +100,35 @@ def test_every_kill_point(sizes: list[Pod], tmp_path: Path) -> None:
             assert (now.default, now.assignments, now.bubbles) == (then.default, then.assignments, then.bubbles)
             assert (now.loans, now.bubble_loans) == (then.loans, then.bubble_loans)
             assert memory_of(again) == memory_of(expected)
+
+
+def test_two_pods_in_one_pass(tmp_path: Path) -> None:
+    """What one pod gives back another that waited gets in the same pass; killed before either was granted its new size,
+    both have again what they had."""
+    waits, wants = pod(guaranteed("8", "1Gi"), name="other"), pod(guaranteed("14", "1Gi"), name="other")
+
+    def play_both(store: NodeStore, *, shrinks: bool) -> None:
+        store.admit(one("20"))
+        store.admit(waits)
+        assert store.resize(wants).outcome == "Deferred"
+        if shrinks:
+            assert [answer.outcome for answer in store.resize(one("4")).others] == ["Allocated"]
+
+    before = open_store(tmp_path / "before")
+    play_both(before, shrinks=False)
+    counter = Killer()
+    play_both(open_store(tmp_path / "count", files=counter), shrinks=False)
+    first, counter = counter.steps, Killer()
+    play_both(open_store(tmp_path / "whole", files=counter), shrinks=True)
+    for at in range(first + 1, counter.steps + 1):
+        directory = tmp_path / f"kill-{at}"
+        with pytest.raises(KilledError):
+            play_both(open_store(directory, files=Killer(at)), shrinks=True)
+        again = open_store(directory, one("20"), waits)
+        assert again.refused == []
+        assert again.node.state.cpu.assignments == before.node.state.cpu.assignments
+        assert again.node.state.cpu.loans == {}
+        assert memory_of(again) == memory_of(before)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ keep a node, keep `node.state`; to go on from it, `Node.of(node.rules, state)`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
+from podslice.core.allocate.memory_pod import partition
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.decision import ResizeDecision
 from podslice.core.errors import Refusal
@@ -23,10 +25,11 @@ from podslice.core.managers.node_state import NodeState
 from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
-from podslice.core.pod.memory_demand import container_memory, pod_memory
+from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.pod.spec import Pod
 from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
 from podslice.core.state.model import Intent, PodCPUs, PodMemory
+from podslice.core.values.cpuset import union
 
 
 class Shape(NamedTuple):
@@ -132,35 +135,45 @@ def change_machine(rules: NodeRules, state: NodeState, machine: Machine) -> Mach
 def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod]) -> None:
     """Resizes that were being written when the process ended, by UID: what was granted to a pod decides whether it has
     what it had before or what it was to have. Before `Node.readmit` of the same pods."""
+    back: dict[str, PodCPUs] = {}
     for pod in pods:
         intent = intents.get(pod.metadata.uid)
-        if intent is None:
-            continue
-        granted = node.kubelet.admission(default_pod(pod, node.rules.gates))
-        had = next((one for one in intent if _has_what_it_asks(granted, one)), None)
-        if had is not None:
-            cpu, memory = node.kubelet.manager.cpu, node.kubelet.manager.memory
-            cpu.state = cpu.state.put_back(granted.uid, had)
-            memory.put_back(granted.uid, had.memory)
+        if intent is not None:
+            granted = node.kubelet.admission(default_pod(pod, node.rules.gates))
+            had = next((one for one in intent if _has_what_it_asks(granted, one)), None)
+            if had is not None:
+                back[granted.uid] = had
+    cpu, memory = node.kubelet.manager.cpu, node.kubelet.manager.memory
+    cpu.state = cpu.state.put_all_back(back)
+    memory.put_back({uid: had.memory for uid, had in back.items()})
 
 
 def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs) -> bool:
     """True when this is what the pod's containers, and it as a whole, are entitled to."""
+    return _has_its_cpus(pod, had) and _has_its_memory(pod, had.memory)
+
+
+def _has_its_cpus(pod: AdmissionPod, had: PodCPUs) -> bool:
     if had.bubble and had.bubble.bit_count() != pod.cpus:
         return False
-    own = {one.name: had.assignments.get(one.name, 0).bit_count() for one in pod.containers if not one.plain_init}
-    return _has_its_memory(pod, had.memory) and all(
-        own[one.name] == one.exclusive_cpus
-        for one in pod.containers
-        if one.name in own and (one.exclusive_cpus or not had.bubble)
+    own = [(one, had.assignments.get(one.name, 0)) for one in pod.containers if not one.plain_init]
+    pool = had.bubble & ~union(cpus for one, cpus in own if one.exclusive_cpus)
+    return all(
+        cpus == pool if had.bubble and not one.exclusive_cpus else cpus.bit_count() == one.exclusive_cpus
+        for one, cpus in own
     )
 
 
 def _has_its_memory(pod: AdmissionPod, had: PodMemory) -> bool:
-    if had.whole and not fits(had.whole, pod_memory(pod)):
-        return False
-    return all(
-        fits(had.containers[one.name], request)
-        for one in pod.containers
-        if not one.plain_init and one.name in had.containers and (request := container_memory(pod, one))
-    )
+    own = partial(container_memory, pod)
+    asked = {one.name: request for one in pod.containers if not one.plain_init and (request := own(one))}
+    if had.whole:
+        if not fits(had.whole, request := pod_memory(pod)):
+            return False
+        slices = partition(pod, request, own, lambda event: None)
+        asked = {one.name: _sized(slices[one.name]) for one in pod.containers if not one.plain_init}
+    return all(fits(had.containers[name], request) for name, request in asked.items() if name in had.containers)
+
+
+def _sized(amounts: Amounts) -> Amounts:
+    return {name: size for name, size in amounts.items() if size}

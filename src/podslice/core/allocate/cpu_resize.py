@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.core.allocate.cpu_packed import Packer, not_enough
+from podslice.core.errors import AdmissionError
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
@@ -16,11 +17,15 @@ from podslice.core.values.cpuset import Bits, iter_bits, union
 
 
 class ResizePicker:
-    """Picks CPUs around those that are held, as the policy options say."""
+    """Picks CPUs around those that are held, as the policy options say. `aligned`: what grows stays within the NUMA
+    nodes of its affinity, as the Topology Manager's policy refuses everything else."""
 
-    def __init__(self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks) -> None:
+    def __init__(
+        self, topology: CPUTopology, options: CPUPolicyOptions, quirks: Quirks, *, aligned: bool = False
+    ) -> None:
         self._topology = topology
         self._options = options
+        self._aligned = aligned
         self._packer = Packer(
             topology,
             quirks,
@@ -47,6 +52,16 @@ class ResizePicker:
         if self._options.distribute_cpus_across_numa:
             return self._level(anchor, pool, count, mask)
         return self._fill(anchor, pool, count, self._phases(anchor))
+
+    def more(self, held: Bits, free: Bits, count: int, affinity: Bits | None) -> Bits:
+        """`count` CPUs for a container that has some: within the affinity, or where that is only a wish anywhere.
+        Raises `AdmissionError`."""
+        try:
+            return self.pick(held, free, count, affinity)
+        except AdmissionError:
+            if affinity is None or self._aligned:
+                raise
+            return self.pick(held, free, count)
 
     def _within(self, pool: Bits, mask: Bits | None) -> Bits:
         if mask is None:

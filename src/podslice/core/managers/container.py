@@ -261,6 +261,8 @@ class ContainerManager:
             reserved=reserved,
             pod_level=self.pod_level,
             elastic=self.elastic,
+            aligned=self.config.topology_manager_policy
+            in (topology_options.RESTRICTED, topology_options.SINGLE_NUMA_NODE),
             quirks=self.quirks,
         )
         return CPUManager(rules, self.context)

@@ -49,7 +49,7 @@ def grown(
 ) -> CPUState:
     """With a container that has as many CPUs as it asks for now. Raises `AdmissionError`."""
     held = state.assignments[pod.uid][container.name]
-    cpus = _more(resizer, held, free, container.exclusive_cpus, affinity=affinity)
+    cpus = resizer.more(held, free, container.exclusive_cpus, affinity.mask)
     return state.resize(pod.uid, container.name, cpus)
 
 
@@ -59,7 +59,7 @@ def regrown_bubble(
     """With a bubble of the size the pod asks for now, divided among its containers. Raises `AdmissionError`."""
     uid, held = pod.uid, state.bubbles[pod.uid]
     if pod.cpus > held.bit_count():
-        state = state.resize_bubble(uid, _more(resizer, held, free, pod.cpus, affinity=affinity))
+        state = state.resize_bubble(uid, resizer.more(held, free, pod.cpus, affinity.mask))
     own = state.assignments.get(uid, {})
     long_lived = [one.name for one in pod.containers if one.exclusive_cpus and not one.plain_init]
     slices = {name: own[name] for name in long_lived if name in own}
@@ -67,15 +67,6 @@ def regrown_bubble(
         change = state.resize_slice if part.container in long_lived else state.assign
         state = change(uid, part.container, part.cpus)
     return state
-
-
-def _more(resizer: ResizePicker, held: Bits, free: Bits, count: int, *, affinity: Hint) -> Bits:
-    try:
-        return resizer.pick(held, free, count, affinity.mask)
-    except AdmissionError:
-        if affinity.mask is None:
-            raise
-        return resizer.pick(held, free, count)
 
 
 def _shrunk_bubble(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, was: AdmissionPod) -> CPUState:
@@ -91,10 +82,12 @@ def _shrunk_bubble(state: CPUState, resizer: ResizePicker, pod: AdmissionPod, wa
             state = state.resize_slice(uid, name, cpus)
     if pod.cpus < state.bubbles[uid].bit_count():
         state = state.resize_bubble(uid, _smaller_bubble(state, resizer, pod, union(slices.values())))
-    if state is not before:
-        for container in pod.containers:
-            if not container.exclusive_cpus:
-                state = state.unassign(uid, container.name)
+    sharing = [one.name for one in pod.containers if not one.exclusive_cpus]
+    pool = state.bubbles[uid] & ~union(slices.values())
+    others = [one.name for one in pod.containers if not one.init and not one.exclusive_cpus]
+    if state is not before or any(held.get(name, pool) != pool for name in others):
+        for name in sharing:
+            state = state.unassign(uid, name)
     return state
 
 

@@ -45,13 +45,15 @@ class CPURules(msgspec.Struct, frozen=True):
         reserved: Bits = 0,
         pod_level: bool,
         elastic: bool = False,
+        aligned: bool = False,
         quirks: Quirks,
     ) -> CPURules:
-        """The rules of a policy; `elastic`: containers with exclusive CPUs can be resized."""
+        """The rules of a policy; `elastic`: containers with exclusive CPUs can be resized, and then `aligned`: within
+        the NUMA nodes of their affinity."""
         options = options or CPUPolicyOptions()
         physical = whole_objects(topology.cores, reserved)
         picker = Picker(topology, options, quirks)
-        resizer = ResizePicker(topology, options, quirks) if elastic else None
+        resizer = ResizePicker(topology, options, quirks, aligned=aligned) if elastic else None
         static = policy == "static"
         per_core = topology.cpus_per_core
         return cls(topology, policy, options, reserved, physical, pod_level, picker, static, resizer, per_core)

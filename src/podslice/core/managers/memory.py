@@ -247,10 +247,12 @@ class MemoryManager:
         )
 
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer, held: memory_reuse.Entries) -> bool:
-        """A plain init container without memory of its own has ended when a later container has some, or was started
-        (memory-device 4.18)."""
+        """A plain init container without memory of its own has ended when a later container has some, or was started,
+        or when its pod runs since before the kubelet (memory-device 4.18)."""
         if not container.plain_init or container.name in held or self.context.quirks.init_memory_again:
             return False
+        if not self.context.sources_ready and pod.uid not in self.state.containers:
+            return True
         started = self.state.containers.get(pod.uid, {}).values()
         later = pod.containers[pod.containers.index(container) + 1 :]
         return any(other.name in held or other.name in started for other in later)
@@ -492,10 +494,10 @@ class MemoryManager:
         if not fits(rules.machine, rules.reserved, self.state):
             self.state = rebooked(rules.machine, rules.reserved, self.state, pod_level=rules.pod_level)
 
-    def put_back(self, uid: str, had: PodMemory) -> None:
-        """A pod has what it had once, as `MemoryState.put_back`."""
+    def put_back(self, pods: Mapping[str, PodMemory]) -> None:
+        """Pods have what they had once, as `MemoryState.put_all_back`."""
         if self.rules.elastic:
-            self.state = self.state.put_back(uid, had, pod_level=self.rules.pod_level)
+            self.state = self.state.put_all_back(pods, pod_level=self.rules.pod_level)
 
     def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:
         """Book memory on other NUMA nodes, as `MemoryState.relocate`."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from podslice.core.hints.memory import is_short
+from podslice.core.hints.memory import Groups, is_short
 from podslice.core.machine.memory import Block, MachineState
 from podslice.core.machine.memory_accounts import charge, rebook, release, settle
 from podslice.core.managers.memory_reuse import Entries
@@ -73,24 +73,27 @@ class MemoryState(msgspec.Struct, frozen=True):
 
     # Changes
 
-    def put_back(self, uid: str, had: PodMemory, *, pod_level: bool) -> MemoryState:
-        """A pod has what it had once, in place of what it has; only where there is room for it."""
-        books = self.without(self.booked(uid, self.entries(uid), pod_level=pod_level))
-        back = (
-            had.whole if pod_level and had.whole else tuple(block for own in had.containers.values() for block in own)
-        )
-        for block in back:
-            mask = bits_of(block.numa_affinity or ())
-            if mask & ~bits_of(books) or is_short(books, mask, {block.type: block.size}, crash=False):
-                return self
-            charge(books, mask, block.type, block.size)
-        settle(books)
-        return replace(
-            self,
-            machine_state=books,
-            assignments=put(self.assignments, uid, had.containers) if had.containers else drop(self.assignments, uid),
-            pod_assignments=put(self.pod_assignments, uid, had.whole) if had.whole else drop(self.pod_assignments, uid),
-        )
+    def put_all_back(self, pods: Mapping[str, PodMemory], *, pod_level: bool) -> MemoryState:
+        """Pods have what they had once, in place of what they have; only those for whom there is room."""
+        left = dict(pods)
+        while left:
+            now = [block for uid in left for block in self.booked(uid, self.entries(uid), pod_level=pod_level)]
+            books = self.without(now)
+            alone = None
+            for uid, blocks in {uid: had.booked(pod_level=pod_level) for uid, had in left.items()}.items():
+                alone = uid if alone is None and _lacks(books, blocks) else alone
+                books = books if alone else _booked(books, blocks)
+            if alone is None:
+                return self._with_back(left, books)
+            del left[alone]
+        return self
+
+    def _with_back(self, pods: Mapping[str, PodMemory], books: MachineState) -> MemoryState:
+        assignments, wholes = self.assignments, self.pod_assignments
+        for uid, had in pods.items():
+            assignments = put(assignments, uid, had.containers) if had.containers else drop(assignments, uid)
+            wholes = put(wholes, uid, had.whole) if had.whole else drop(wholes, uid)
+        return replace(self, machine_state=books, assignments=assignments, pod_assignments=wholes)
 
     def resize(self, uid: str, name: str, blocks: Blocks) -> MemoryState:
         """A container holds these blocks in place of those it held; none: it holds nothing."""
@@ -200,6 +203,22 @@ def _released(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -
         if settled and any(len(block.numa_affinity or ()) > 1 for block in blocks):
             settle(machine)
     return machine
+
+
+def _lacks(books: MachineState, blocks: Blocks) -> bool:
+    """True when the nodes of a block are not there, are used by others in another way, or have too little."""
+    wanted: dict[tuple[Bits, str], int] = {}
+    for block in blocks:
+        key = bits_of(block.numa_affinity or ()), block.type
+        wanted[key] = wanted.get(key, 0) + block.size
+    groups, nodes = Groups.of(books), bits_of(books)
+    return any(
+        mask & ~nodes
+        or groups.violated_by(mask)
+        or groups.broken_by(mask)
+        or is_short(books, mask, {name: size}, crash=False)
+        for (mask, name), size in wanted.items()
+    )
 
 
 def _booked(books: MachineState, blocks: Blocks) -> MachineState:

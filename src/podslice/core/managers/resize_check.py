@@ -20,6 +20,7 @@ def check(manager: ContainerManager, allocated: AdmissionPod, desired: Admission
             desired,
             {one.name: cpu.state.promised(uid, one.name) for one in allocated.containers},
             ResizeRules(manager.policy.resize, resize_wishes(manager.policy, allocated.spec)),
+            whole=desired.managed and manager.config.aligns_pods,
             bubble=cpu.state.promised_bubble(uid) if uid in cpu.state.bubbles else None,
             core_size=cpu.rules.core_size if cpu.options.full_pcpus_only else 1,
         )

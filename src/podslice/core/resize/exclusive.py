@@ -54,12 +54,18 @@ def check_exclusive(
     promised: Mapping[str, Bits],
     rules: ResizeRules,
     *,
+    whole: bool,
     bubble: Bits | None,
     core_size: int,
 ) -> ResizeVerdict | None:
     """Why the new sizes can never be granted; None where it is for the free CPUs to decide. `promised` are the
-    containers' baselines, `bubble` is the pod's if it has one, `core_size` the CPUs that can only be given together.
+    containers' baselines. `whole`: the pod gets its CPUs as one, and its containers none but from those; `bubble` is
+    its baseline if it has some. `core_size` CPUs can only be given together.
     """
+    if whole and bool(allocated.cpus) != bool(desired.cpus):
+        return _POD_MOVES
+    if whole and not desired.cpus:
+        return None
     if bubble is not None:
         verdict = _check_bubble(allocated, desired, bubble, rules, core_size)
         if verdict is not None:
@@ -83,8 +89,6 @@ def check_exclusive(
 def _check_bubble(
     allocated: AdmissionPod, desired: AdmissionPod, promised: Bits, rules: ResizeRules, core_size: int
 ) -> ResizeVerdict | None:
-    if not desired.cpus:
-        return _POD_MOVES
     verdict = None
     if desired.cpus != allocated.cpus:
         verdict = _check_size(desired.cpus, promised, core_size, below=rules.pod_may_shrink_below)

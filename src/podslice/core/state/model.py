@@ -50,6 +50,12 @@ class PodMemory(msgspec.Struct, frozen=True):
     containers: dict[str, tuple[Block, ...]] = {}
     whole: tuple[Block, ...] = ()
 
+    def booked(self, *, pod_level: bool) -> tuple[Block, ...]:
+        """The blocks the books count."""
+        if pod_level and self.whole:
+            return self.whole
+        return tuple(block for own in self.containers.values() for block in own)
+
 
 class PodCPUs(msgspec.Struct, frozen=True):
     """What one pod has of a `CPUState`: `assignments` and `loans` by container, and its bubble; and its `memory` beside
@@ -157,17 +163,30 @@ class CPUState(msgspec.Struct, frozen=True):
 
     def put_back(self, pod: str, had: PodCPUs) -> CPUState:
         """A pod has what it had once, in place of what it has; only where nobody else has it now."""
-        free = self.default | self.of_pod(pod).cpus
-        if had.cpus & ~free:
-            return self
-        return replace(
-            self,
-            default=free & ~had.cpus & ~self.offline,
-            assignments=_put_any(self.assignments, pod, had.assignments),
-            loans=_put_any(self.loans, pod, had.loans),
-            bubbles=_put_any(self.bubbles, pod, had.bubble),
-            bubble_loans=_put_any(self.bubble_loans, pod, had.bubble_loans),
-        )
+        return self.put_all_back({pod: had})
+
+    def put_all_back(self, pods: Mapping[str, PodCPUs]) -> CPUState:
+        """The same of several pods at once, who may have got what others of them had."""
+        left = dict(pods)
+        while left:
+            free = self.default | union(self.of_pod(uid).cpus for uid in left)
+            alone = _without_room(free, left)
+            if alone is None:
+                return self._with_back(left, free & ~union(had.cpus for had in left.values()) & ~self.offline)
+            del left[alone]
+        return self
+
+    def _with_back(self, pods: Mapping[str, PodCPUs], default: Bits) -> CPUState:
+        state = replace(self, default=default)
+        for uid, had in pods.items():
+            state = replace(
+                state,
+                assignments=_put_any(state.assignments, uid, had.assignments),
+                loans=_put_any(state.loans, uid, had.loans),
+                bubbles=_put_any(state.bubbles, uid, had.bubble),
+                bubble_loans=_put_any(state.bubble_loans, uid, had.bubble_loans),
+            )
+        return state
 
     def with_default(self, cpus: Bits) -> CPUState:
         """Another DEFAULT."""
@@ -323,6 +342,15 @@ def _swapped(cpus: Bits, others: Mapping[int, int]) -> Bits:
         if cpus >> cpu & 1 and not cpus >> other & 1:
             cpus ^= 1 << cpu | 1 << other
     return cpus
+
+
+def _without_room(free: Bits, pods: Mapping[str, PodCPUs]) -> str | None:
+    """The first of these pods whose CPUs are not all free, or one before it has."""
+    for uid, had in pods.items():
+        if had.cpus & ~free:
+            return uid
+        free &= ~had.cpus
+    return None
 
 
 def _put_any(table: dict[str, T], pod: str, value: T) -> dict[str, T]:
