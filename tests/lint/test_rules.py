@@ -17,6 +17,7 @@ from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.pod.unknown_fields import unknown_fields
+from tests.lint.test_policy_rules import RULES as POLICY_RULES
 
 Stanza = dict[str, Any]
 ALL = frozenset(rule.id for rule in RULES)
@@ -624,7 +625,8 @@ def test_reserved_cpus_isolated() -> None:
 
 def test_every_rule_has_a_case() -> None:
     """No rule is without a finding and a passing object above; ids are unique and in one namespace."""
-    tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | {"PS002", "PS412"}
+    elsewhere = {"PS002", "PS412", *POLICY_RULES}
+    tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | elsewhere
     assert {rule.id for rule in RULES} <= tested
     assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(POD_RULES) + len(NODE_RULES)
 

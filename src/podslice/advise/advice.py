@@ -22,6 +22,7 @@ from podslice.advise.lint.registry import choose
 from podslice.advise.lint.subject import NodeSubject, PodSubject, default_gates
 from podslice.advise.whatif import Outcome, Scenario, evaluate
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.machine.model import Machine
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
@@ -73,15 +74,16 @@ def lint(
     *,
     config: KubeletConfig | None = None,
     machine: Machine | None = None,
+    policy: PodslicePolicy | None = None,
     profile: str = "podslice",
 ) -> list[Finding]:
-    """Findings about a pod, on a node with this configuration and machine where they are given, or about a kubelet's
-    configuration."""
-    rules = choose([], [])
+    """Findings about a pod, on a node with this configuration, machine and policy where they are given, or about a
+    kubelet's configuration."""
+    rules, beside = choose([], []), policy or NO_POLICY
     if isinstance(subject, KubeletConfig):
-        return lint_kubelet(NodeSubject(subject, machine, profile=profile), rules)
-    node = None if config is None else NodeSubject(config, machine, profile=profile)
-    return lint_pod(PodSubject(subject, node, profile=profile), rules)
+        return lint_kubelet(NodeSubject(subject, machine, profile=profile, policy=beside), rules)
+    node = None if config is None else NodeSubject(config, machine, profile=profile, policy=beside)
+    return lint_pod(PodSubject(subject, node, profile=profile, policy=policy), rules)
 
 
 def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") -> Page:
@@ -90,5 +92,6 @@ def inspect(pod: Pod, *, node: Node | None = None, profile: str = "podslice") ->
     if node is None:
         return inspect_pod(pod, default_gates(profile), quirks_of(profile))
     view = node.view
-    known = KnownNode(view.config, memory_capacity=view.machine.memory, allocatable=view.allocatable)
+    memory = view.machine.memory
+    known = KnownNode(view.config, memory_capacity=memory, allocatable=view.allocatable, policy=view.policy)
     return inspect_pod(identified(pod), view.gates, view.quirks, view=known, node=node.copy())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from podslice.core.config.annotations import RESOURCES
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import HASH_ANNOTATION, NAME_FORM, UID_FORM
 from podslice.wire.proto import nri_pb2 as nri
 
-RESOURCES_ANNOTATION = "podslice.io/resources"
+RESOURCES_ANNOTATION = RESOURCES
 SOURCE_ANNOTATION = "kubernetes.io/config.source"
 LARGEST_ANNOTATION = 16 << 10
 """Bytes of an annotation we read; the API server allows 256 KiB for all together."""

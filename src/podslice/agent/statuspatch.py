@@ -13,10 +13,11 @@ import datetime
 from typing import Any
 
 from podslice.agent.records import ReportedRefusal
+from podslice.core.config.annotations import REFUSED
 from podslice.core.pod.spec import Container
 from podslice.core.reasons import REJECTED
 
-REFUSED_ANNOTATION = "podslice.io/refused"
+REFUSED_ANNOTATION = REFUSED
 _LONGEST_MESSAGE = 1000
 _MOST_CONTAINERS = 100
 _KILLED = 137

@@ -12,12 +12,21 @@ from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import Page
 from podslice.cli.machine_option import machine_options, resolve_node
-from podslice.cli.node_option import assumptions, load_config_and_gates, profile_option, set_option, started
+from podslice.cli.node_option import (
+    assumptions,
+    load_config_and_gates,
+    load_policy,
+    policy_option,
+    profile_option,
+    set_option,
+    started,
+)
 from podslice.cli.output import OUTPUT, coloured, emit, only_refused_option, print_error, print_warnings, quiet_option
 from podslice.cli.pods_option import strict_option
 from podslice.cli.progress import progress
 from podslice.contract.inspection import InspectionList
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
@@ -39,6 +48,7 @@ _WIDEST = 140
 @click.option("--config", "config_path", metavar="FILE", help="KubeletConfiguration (default: the kubelet's defaults).")
 @set_option
 @machine_options
+@policy_option
 @profile_option
 @strict_option
 @only_refused_option
@@ -55,6 +65,7 @@ def inspect(
     machine: str | None,
     sysfs: str | None,
     source: str | None,
+    policy_path: str | None,
     profile: str,
     strict: bool,
     only_refused: bool,
@@ -71,6 +82,7 @@ def inspect(
     Examples:
       podslice inspect pod.yaml
       podslice inspect pod.yaml --limit-range limits.yaml --node memory=64Gi
+      podslice inspect pod.yaml --config kubelet.yaml --policy policy.yaml
       kubectl get pod db -o yaml | podslice inspect - --gates MemoryQoS=true -o json
 
     Exit codes: 0 all well, 1 the API server would refuse a pod, 2 bad input.
@@ -88,11 +100,12 @@ def inspect(
     gates = _gates(config, gates_text, profile)
     config = msgspec.structs.replace(config, feature_gates={**config.feature_gates, **_overrides(gates_text)})
     chosen = described.machine if described is not None else None
-    view = _view(config, chosen, node_facts, profile)
+    policy = load_policy(policy_path, profile)
+    view = msgspec.structs.replace(_view(config, chosen, node_facts, profile), policy=policy)
     limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
     pages: list[Page] = []
     failed = refused = False
-    node = _node(chosen, config, profile)
+    node = _node(chosen, config, profile, policy)
     printer = _InspectionPrinter(wide=output == "wide")
     for file in files:
         try:
@@ -104,7 +117,7 @@ def inspect(
         print_warnings(tuple(warning for one in loaded for warning in one.warnings))
         for one in progress(loaded, total=len(loaded), what="pods"):
             if node is not None and not node.view.undoes_refusals:
-                node = _node(chosen, config, profile)
+                node = _node(chosen, config, profile, policy)
             page = inspect_pod(
                 one.pod, gates, quirks, kind=one.kind, data=one.data, limit_ranges=limit_ranges, view=view, node=node
             )
@@ -144,8 +157,10 @@ def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
         raise InputError(str(error), path="--gates", remedy=error.hint) from None
 
 
-def _node(machine: Machine | None, config: KubeletConfig, profile: str) -> Node | None:
-    return None if machine is None else started(lambda: Node(machine, config, profile=profile), config)
+def _node(
+    machine: Machine | None, config: KubeletConfig, profile: str, policy: PodslicePolicy = NO_POLICY
+) -> Node | None:
+    return None if machine is None else started(lambda: Node(machine, config, profile=profile, policy=policy), config)
 
 
 def _view(config: KubeletConfig, machine: Machine | None, facts: tuple[str, ...], profile: str) -> KnownNode:

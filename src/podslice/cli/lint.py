@@ -16,9 +16,19 @@ from podslice.advise.lint.registry import RULES, choose, find_rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.cli.completion import complete_rule
 from podslice.cli.machine_option import machine_options, named_node
-from podslice.cli.node_option import load_config, load_devices, profile_option, set_option, warnings_about
+from podslice.cli.node_option import (
+    load_config,
+    load_devices,
+    load_policy,
+    policy_option,
+    profile_option,
+    set_option,
+    warnings_about,
+)
 from podslice.cli.output import emit, print_data, print_error, print_warnings, quiet_option
 from podslice.contract.linting import LintReport, LintRuleList, described
+from podslice.core.config.kubelet import IgnoredField, KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
@@ -36,6 +46,18 @@ class _Settings(NamedTuple):
     rules: frozenset[str]
     profile: str
     devices: DeviceInventory | None
+    policy: PodslicePolicy | None
+
+    def subject(self, config: KubeletConfig, unknown: tuple[IgnoredField, ...]) -> NodeSubject:
+        """A configuration on the machine, beside the policy."""
+        return NodeSubject(
+            config,
+            self.machine,
+            profile=self.profile,
+            unknown_fields=unknown,
+            devices=self.devices,
+            policy=self.policy or NO_POLICY,
+        )
 
 
 class _Result(NamedTuple):
@@ -51,6 +73,7 @@ class _Result(NamedTuple):
 )
 @set_option
 @machine_options
+@policy_option
 @profile_option
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md).")
 @click.option(
@@ -76,6 +99,7 @@ def lint(
     machine: str | None,
     sysfs: str | None,
     source: str | None,
+    policy_path: str | None,
     profile: str,
     devices_path: str | None,
     select: tuple[str, ...],
@@ -95,6 +119,7 @@ def lint(
       podslice lint deploy/*.yaml
       podslice lint pod.yaml --config kubelet.yaml --machine epyc-9654-nps4
       podslice lint kubelet.yaml --machine epyc-9654-nps4
+      podslice lint pod.yaml --policy policy.yaml
       podslice lint --explain PS101
 
     Exit codes: 0 nothing found that --fail-on names, 1 findings, 2 bad input.
@@ -107,7 +132,9 @@ def lint(
         raise InputError("names no file", path="FILE", remedy="podslice lint pod.yaml")
     rules = choose(_split(select), _split(ignore))
     devices = load_devices(devices_path)
-    settings = _settings(config_path, overrides, named_node(machine, sysfs, source), rules, profile, devices)
+    policy = None if policy_path is None else load_policy(policy_path, profile)
+    base = _Settings(None, None, rules, profile, devices, policy)
+    settings = _settings(config_path, overrides, named_node(machine, sysfs, source), base)
     results, failed = _lint_all(files, config_path, settings)
     findings = [finding for result in results for finding in result.findings]
     if settings.machine is not None and settings.node is None and not any(r.configurations for r in results):
@@ -146,27 +173,24 @@ def _split(texts: tuple[str, ...]) -> list[str]:
 
 
 def _settings(
-    config_path: str | None,
-    overrides: tuple[str, ...],
-    described: DescribedNode | None,
-    rules: frozenset[str],
-    profile: str,
-    devices: DeviceInventory | None,
+    config_path: str | None, overrides: tuple[str, ...], described: DescribedNode | None, base: _Settings
 ) -> _Settings:
     """What an object of a cluster tells of the configuration counts as on a node: where no file says otherwise."""
     machine = described.machine if described else None
-    devices = devices or (described.devices if described else None)
+    devices = base.devices or (described.devices if described else None)
     told = described.fields if described else {}
+    base = base._replace(machine=machine)
     if config_path is None and not overrides and not told:
-        return _Settings(None, machine, rules, profile, devices)
+        return base
     config, unknown = load_config(config_path, overrides, told=told)
     if described:
         print_warnings(tuple(warnings_about(described, config, configured=config_path is not None)))
-    node = NodeSubject(config, machine, profile=profile, unknown_fields=unknown, devices=devices)
+    base = base._replace(devices=devices)
+    node = base.subject(config, unknown)
     if overrides and node.gate_error:
         problem = f"a kubelet would not start: {node.gate_error}"
         raise InputError(problem, path="--set featureGates", remedy=node.gate_error.hint)
-    return _Settings(node, machine, rules, profile, devices)
+    return base._replace(node=node)
 
 
 def _lint_all(files: tuple[str, ...], config_path: str | None, settings: _Settings) -> tuple[list[_Result], bool]:
@@ -194,7 +218,13 @@ def _lint_file(path: str, settings: _Settings) -> _Result:
     pods = pods_as_written(documents, source)
     found: list[tuple[int, Finding]] = []
     for loaded in pods:
-        subject = PodSubject(loaded.pod, settings.node, profile=settings.profile, unknown_fields=loaded.unknown_fields)
+        subject = PodSubject(
+            loaded.pod,
+            settings.node,
+            profile=settings.profile,
+            unknown_fields=loaded.unknown_fields,
+            policy=settings.policy,
+        )
         for finding in lint_pod(subject, settings.rules, kind=loaded.kind, prefix=loaded.path):
             found.append((loaded.document, finding))
     configurations = 0
@@ -219,16 +249,7 @@ def _configurations(documents: list[Any], source: str, settings: _Settings) -> I
                 config, unknown = config_from_dict(document)
             except InputError as error:
                 raise error.at(source=source, document=index if len(documents) > 1 else None) from None
-            yield (
-                index,
-                NodeSubject(
-                    config,
-                    settings.machine,
-                    profile=settings.profile,
-                    unknown_fields=unknown,
-                    devices=settings.devices,
-                ),
-            )
+            yield index, settings.subject(config, unknown)
 
 
 def _print(results: list[_Result], width: int, *, wide: bool) -> None:

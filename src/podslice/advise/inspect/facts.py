@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US
 from podslice.core.effects.settings import DEFAULT_HUGE_PAGES, DEFAULT_THROTTLING_FACTOR, CgroupSettings
 from podslice.core.pod.spec import ResourceList
@@ -16,7 +17,7 @@ from podslice.core.values.duration import DurationError, parse_duration
 class KnownNode(msgspec.Struct, frozen=True):
     """`memory_capacity` in bytes, None when not known; `allocatable` as in the Node object, None when not known, and
     `complete` if a resource that it does not name is not there; `page_sizes` in bytes, `os` as
-    in the Node's label."""
+    in the Node's label; `policy` is what is done there beyond a kubelet."""
 
     config: KubeletConfig = KubeletConfig()
     memory_capacity: int | None = None
@@ -25,6 +26,7 @@ class KnownNode(msgspec.Struct, frozen=True):
     page_sizes: tuple[int, ...] = DEFAULT_HUGE_PAGES
     cgroup_version: int = 2
     os: str = "linux"
+    policy: PodslicePolicy = NO_POLICY
 
     @property
     def settings(self) -> CgroupSettings:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.advise.inspect.facts import Gates, KnownNode
+from podslice.core.config.annotations import annotation_problems, resize_wishes
 from podslice.core.pod.create import prepare_for_create
 from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.qos import compute_qos
 from podslice.core.pod.spec import Pod
 from podslice.core.pod.validate import validate_create
@@ -17,7 +19,11 @@ from podslice.core.values.gates import GATES
 
 def remarks(written: Pod, prepared: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> tuple[str, ...]:
     """Remarks about a pod as it was written and as it is stored."""
-    return (*_release(written, prepared, gates), *_node(prepared, gates, quirks, node))
+    return (
+        *_release(written, prepared, gates),
+        *_node(prepared, gates, quirks, node),
+        *_policy(prepared, gates, node),
+    )
 
 
 def _release(written: Pod, prepared: Pod, gates: Gates) -> Iterator[str]:
@@ -40,3 +46,22 @@ def _node(pod: Pod, gates: Gates, quirks: Quirks, node: KnownNode) -> Iterator[s
     refusal = pod_level_refusal(pod, gates, quirks, os=node.os, cgroup_version=node.cgroup_version)
     if refusal is not None:
         yield f"the node refuses it with {refusal.reason}: {refusal.message}"
+
+
+def _policy(pod: Pod, gates: Gates, node: KnownNode) -> Iterator[str]:
+    """What the node's policy makes of the pod's annotations and exclusive CPUs."""
+    policy = node.policy
+    refuses = policy.annotations.invalid == "refuse"
+    for one in annotation_problems(policy, pod):
+        yield f"the node's policy {'refuses it' if refuses else 'passes over its annotation'}: {one.message}"
+    if not policy.resize.exclusive or node.config.cpu_manager_policy != "static":
+        return
+    wishes = resize_wishes(policy, pod)
+    for container in AdmissionPod.of(pod, gates).containers:
+        if container.exclusive_cpus and not container.plain_init:
+            allowed = policy.resize.below_baseline == "allow" or container.name in wishes.below
+            least = "also below" if allowed else "never below"
+            delay = wishes.delays.get(container.name, policy.resize.shrink_delay_seconds)
+            waits = f", and keeps CPUs that it gives back for {delay:g} s" if delay else ""
+            text = f"container {container.name} can be resized in place, {least} its {container.exclusive_cpus} CPUs"
+            yield f"{text}{waits}"

@@ -6,15 +6,18 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from podslice.advise.lint import amounts, kubelet, placement, pod_level, qos, written
+from podslice.advise.lint import amounts, kubelet, placement, pod_level, policy, qos, written
 from podslice.advise.lint.model import Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.core.errors import InputError
 
 POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
-    sorted((*written.RULES, *qos.RULES, *pod_level.RULES, *amounts.RULES, *placement.RULES), key=lambda rule: rule.id)
+    sorted(
+        (*written.RULES, *qos.RULES, *pod_level.RULES, *amounts.RULES, *placement.RULES, *policy.RULES),
+        key=lambda rule: rule.id,
+    )
 )
-NODE_RULES: tuple[Rule[NodeSubject], ...] = kubelet.RULES
+NODE_RULES: tuple[Rule[NodeSubject], ...] = (*kubelet.RULES, *policy.NODE_RULES)
 RULES: tuple[Rule[Any], ...] = tuple(sorted((*POD_RULES, *NODE_RULES), key=lambda rule: rule.id))
 
 

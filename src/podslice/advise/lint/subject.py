@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from podslice.core.config.cpu_options import OptionError, parse_cpu_policy_options
 from podslice.core.config.kubelet import IgnoredField, KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.validation import ConfigProblem, validate
 from podslice.core.errors import StartError
 from podslice.core.machine.devices import DeviceInventory
@@ -37,7 +38,9 @@ class NodeSubject:
         profile: str = "podslice",
         unknown_fields: tuple[IgnoredField, ...] = (),
         devices: DeviceInventory | None = None,
+        policy: PodslicePolicy = NO_POLICY,
     ) -> None:
+        self.policy = policy
         self.devices = devices
         self.config = config
         self.machine = machine
@@ -109,7 +112,7 @@ class NodeSubject:
     def new_node(self) -> Node:
         """An empty node. Raises `StartError`."""
         assert self.machine is not None
-        return Node(self.machine, self.config, profile=self.profile, devices=self.devices)
+        return Node(self.machine, self.config, profile=self.profile, devices=self.devices, policy=self.policy)
 
 
 class ContainerPath(NamedTuple):
@@ -131,8 +134,8 @@ class ContainerPath(NamedTuple):
 
 
 class PodSubject:
-    """A pod as written; `pod` is the same after defaulting. `node` None when no configuration is known;
-    `unknown_fields` has paths inside the document."""
+    """A pod as written; `pod` is the same after defaulting. `node` None when no configuration is known, `policy` None
+    when no policy is; `unknown_fields` has paths inside the document."""
 
     def __init__(
         self,
@@ -141,7 +144,9 @@ class PodSubject:
         *,
         profile: str = "podslice",
         unknown_fields: tuple[UnknownField, ...] = (),
+        policy: PodslicePolicy | None = None,
     ) -> None:
+        self.policy = policy
         self.written = written
         self.unknown_fields = unknown_fields
         self.node = node

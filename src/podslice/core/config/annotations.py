@@ -26,6 +26,9 @@ RESIZE: Final = f"{PREFIX}resize"
 MOVABLE: Final = f"{PREFIX}movable"
 RESOURCES: Final = f"{PREFIX}resources"
 """JSON that stands for a pod's specification where a runtime knows nothing else (docs/agent.md)."""
+REFUSED: Final = f"{PREFIX}refused"
+"""Set by an agent on a pod that it does not take."""
+KNOWN: Final = frozenset({RESIZE, MOVABLE, RESOURCES, REFUSED})
 LARGEST: Final = 16 << 10
 """Bytes of one annotation."""
 LONGEST_DELAY: Final = 300

@@ -1,0 +1,164 @@
+"""Rules about what goes beyond a kubelet: annotations under podslice.io/, and a policy beside a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
+from podslice.advise.lint.subject import NodeSubject, PodSubject
+from podslice.core.config.annotations import (
+    KNOWN,
+    LONGEST_DELAY,
+    MOVABLE,
+    PREFIX,
+    RESIZE,
+    annotation_problems,
+    may_annotate,
+    resize_wishes,
+)
+from podslice.core.config.policy import NO_POLICY, Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.pod.resizable import restarts_for
+
+_EVERYTHING = PodslicePolicy(resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"))
+"""A policy under which every annotation counts."""
+_EXCLUSIVE_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
+
+
+def _field(key: str) -> str:
+    return f"metadata.annotations[{key}]"
+
+
+def _unknown(subject: PodSubject) -> Iterator[Problem]:
+    for key in subject.written.metadata.annotations or {}:
+        if key.startswith(PREFIX) and key not in KNOWN:
+            close = get_close_matches(key, KNOWN, 1)
+            fix = f"did you mean {close[0]}?" if close else "remove it"
+            yield Problem(_field(key), "podslice reads no such annotation", fix)
+
+
+def _wrong(subject: PodSubject) -> Iterator[Problem]:
+    policy = subject.policy or _EVERYTHING
+    refuses = subject.policy is not None and policy.annotations.invalid == "refuse"
+    for one in annotation_problems(policy, subject.pod):
+        if refuses:
+            then = "the pod is refused"
+        elif subject.policy is not None:
+            then = "it counts for nobody"
+        else:
+            then = "a policy that reads it refuses the pod, or it counts for nobody"
+        severity = ERROR if refuses else WARNING
+        yield Problem(_field(one.key), f"{one.problem}: {then}", "docs/policy.md has the grammar", severity)
+
+
+def _without_effect(subject: PodSubject) -> Iterator[Problem]:
+    policy, annotations = subject.policy, subject.written.metadata.annotations or {}
+    if policy is None:
+        return
+    for key, section, configured in (
+        (RESIZE, "resize", policy.resize != NO_POLICY.resize),
+        (MOVABLE, "defrag", policy.defrag != NO_POLICY.defrag),
+    ):
+        if key not in annotations:
+            continue
+        if not configured:
+            yield Problem(_field(key), f"the policy has no section {section}", f"configure {section}, or leave it out")
+        elif not may_annotate(policy, subject.pod):
+            globs = ", ".join(policy.annotations.namespaces) or "none"
+            yield Problem(_field(key), f"the policy lets only these namespaces use annotations: {globs}", "remove it")
+        elif key == MOVABLE and policy.defrag.movable != "annotated":
+            yield Problem(_field(key), f"the policy says defrag.movable: {policy.defrag.movable}", "remove it")
+        elif key == RESIZE and not any(one.exclusive_cpus for one in subject.admission.containers):
+            yield Problem(_field(key), "no container asks for exclusive CPUs", "remove it")
+
+
+def _restarts(subject: PodSubject) -> Iterator[Problem]:
+    if not _resizes(subject.node, subject.policy):
+        return
+    own = {one.name for one in subject.admission.containers if one.exclusive_cpus}
+    for place in subject.places:
+        if place.container.name in own and restarts_for(place.container, "cpu"):
+            wishes = resize_wishes(subject.policy or NO_POLICY, subject.pod)
+            delayed = "; its shrink-delay has no use then" if place.container.name in wishes.delays else ""
+            yield Problem(
+                f"{place.path}.resizePolicy",
+                f"a resize of cpu restarts the container, although its exclusive CPUs can change under it{delayed}",
+                "restartPolicy: NotRequired, if the program can live with other CPUs",
+            )
+
+
+def _resizes(node: NodeSubject | None, policy: PodslicePolicy | None) -> bool:
+    """Containers with exclusive CPUs are resized here."""
+    return (policy is not None and policy.resize.exclusive) or (node is not None and node.gates[_EXCLUSIVE_GATE])
+
+
+def _policy_without_effect(subject: NodeSubject) -> Iterator[Problem]:
+    policy = subject.policy
+    if policy.resize.exclusive and not subject.static_cpus:
+        message = "nobody has exclusive CPUs that could be resized: resize.exclusive has no effect"
+        yield Problem("cpuManagerPolicy", message, "cpuManagerPolicy: static, or leave the policy out")
+    told = [field for field in policy.resize.__struct_fields__ if field != "exclusive"]
+    changed = [field for field in told if getattr(policy.resize, field) != getattr(NO_POLICY.resize, field)]
+    if changed and not _resizes(subject, policy):
+        names = dict(zip(policy.resize.__struct_fields__, policy.resize.__struct_encode_fields__, strict=True))
+        listed = ", ".join(f"resize.{names[field]}" for field in changed)
+        message = f"{listed} of the policy {'has' if len(changed) == 1 else 'have'} no effect without resize.exclusive"
+        yield Problem("featureGates", message, "exclusive: true in the policy")
+
+
+RULES: tuple[Rule[PodSubject], ...] = (
+    Rule(
+        "PS601",
+        "unknown-podslice-annotation",
+        WARNING,
+        "An annotation that podslice does not read",
+        f"Annotations under {PREFIX} ask podslice for something (docs/policy.md). One that it does not know is passed "
+        f"over, and the pod runs without what its author wanted. Known are {', '.join(sorted(KNOWN))}.",
+        _unknown,
+    ),
+    Rule(
+        "PS602",
+        "wrong-podslice-annotation",
+        ERROR,
+        "A value that podslice cannot read",
+        "Where the PodslicePolicy of a node configures the section of an annotation, a wrong value refuses the pod "
+        "(InvalidPodsliceAnnotation), or with annotations.invalid: ignore counts for nobody. Values are lists with "
+        "commas of items for all containers or, as CONTAINER=ITEM, for one. podslice.io/resize takes shrink-delay="
+        f"SECONDS up to {LONGEST_DELAY} and below-baseline=allow, podslice.io/movable true, false or pinned-too. "
+        "Without --policy the finding is a warning.",
+        _wrong,
+        others=(WARNING,),
+    ),
+    Rule(
+        "PS603",
+        "annotation-without-effect",
+        INFO,
+        "An annotation that the policy passes over",
+        "With --policy: the policy has no such section, does not let the pod's namespace use annotations, or decides "
+        "for all pods; or the pod has nothing that the annotation is about.",
+        _without_effect,
+    ),
+    Rule(
+        "PS604",
+        "resize-restarts-container",
+        INFO,
+        "Exclusive CPUs could change in place, but the container restarts",
+        "Where exclusive CPUs are resized in place (resize.exclusive of --policy, or the gate "
+        f"{_EXCLUSIVE_GATE}), a container keeps running on its new CPUs. resizePolicy with restartPolicy: "
+        "RestartContainer for cpu restarts it all the same.",
+        _restarts,
+    ),
+)
+
+NODE_RULES: tuple[Rule[NodeSubject], ...] = (
+    Rule(
+        "PS413",
+        "policy-without-effect",
+        WARNING,
+        "The PodslicePolicy has no effect here",
+        "With --policy: containers with exclusive CPUs exist only under cpuManagerPolicy static, and are resized only "
+        f"with resize.exclusive, or the gate {_EXCLUSIVE_GATE}. Settings of the section resize say nothing without.",
+        _policy_without_effect,
+        needs=CONFIG,
+    ),
+)
