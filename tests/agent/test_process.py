@@ -223,6 +223,20 @@ ANNOTATION = {
 }
 
 
+def test_told_to_end(tmp_path: Path) -> None:
+    """The process has the kernel tell it who writes into cgroups, and SIGTERM ends it with exit code 0."""
+
+    async def main() -> None:
+        fake = FakeRuntime(request_timeout=PATIENCE)
+        process = Process(tmp_path, fake)
+        await process.start()
+        opened = Path(f"/proc/{process.process.pid}/fd")
+        await until(lambda: any(str(one.readlink()) == "anon_inode:inotify" for one in opened.iterdir()))
+        assert await process.signal(signal.SIGTERM) == 0
+
+    asyncio.run(main())
+
+
 @pytest.mark.slow
 def test_killed_and_started_again(tmp_path: Path) -> None:
     """SIGKILL: what was given stays given, what was created meanwhile is moved; SIGTERM ends it in order."""
