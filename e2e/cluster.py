@@ -82,6 +82,11 @@ def disks(*images: Path) -> tuple[str, ...]:
     return tuple(options)
 
 
+def kept_disk(image: Path) -> tuple[str, ...]:
+    """A disk that can be written."""
+    return ("-drive", f"file={image},if=none,id=kept,format=raw", "-device", "virtio-blk-pci,drive=kept")
+
+
 class Cluster:
     """The API server and its node."""
 
@@ -95,16 +100,20 @@ class Cluster:
     def start(self, resources: Json, settings: Json) -> None:
         """Until the node is ready with the agent beside its kubelet. `resources` and `settings` replace those fields of
         the shipped configuration."""
-        self.vm.call("join_network", address=ADDRESS, now=time.time())
-        self.vm.call("unpack_checkout")
         self.install(resources, settings)
-        self._prepare_kubelet()
-        self.start_kubelet()
+        self.join()
         self.until("the node is ready", self.node_is_ready)
         self.begin_agent()
         self.wait_for_agent()
 
     # What runs on the node
+
+    def join(self) -> None:
+        """The guest, on which containerd runs, becomes the node."""
+        self.vm.call("join_network", address=ADDRESS, now=time.time())
+        self.vm.call("unpack_checkout")
+        self._prepare_kubelet()
+        self.start_kubelet()
 
     def _prepare_kubelet(self) -> None:
         authority = self.plane.authority.read_text()

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 _PROGRAMS = ("kubelet", "containerd", "agent")
 
 
-def _pods(cluster: Cluster) -> dict[str, int]:
+def some_pods(cluster: Cluster) -> dict[str, int]:
     """A pod that owns CPUs, one with pod-level resources and one that shares the node's; the masks of their
     containers."""
     for manifest in (
@@ -23,10 +23,10 @@ def _pods(cluster: Cluster) -> dict[str, int]:
         pod("shares", burstable("c")),
     ):
         cluster.run(manifest)
-    return _masks(cluster)
+    return masks(cluster)
 
 
-def _masks(cluster: Cluster) -> dict[str, int]:
+def masks(cluster: Cluster) -> dict[str, int]:
     return {
         f"{found['metadata']['name']}/{name}": cluster.cpus(found, name)
         for found in cluster.pods()
@@ -37,7 +37,7 @@ def _masks(cluster: Cluster) -> dict[str, int]:
 def _unmoved(cluster: Cluster, before: dict[str, int]) -> None:
     """Nobody has moved, and a new pod gets CPUs of its own."""
     cluster.agree()
-    after = _masks(cluster)
+    after = masks(cluster)
     check(after == before, f"before {before}, afterwards {after}")
     new = cluster.run(pod("new", gu("c", 1)))
     owned = cluster.exclusive(new, "c", 1)
@@ -56,7 +56,7 @@ def _all_up(cluster: Cluster) -> None:
 
 
 def restart(order: tuple[str, ...], cluster: Cluster) -> None:
-    before = _pods(cluster)
+    before = some_pods(cluster)
     for program in order:
         cluster.kill(program)
     for program in order:
@@ -85,7 +85,7 @@ _register()
 @in_cluster("X-K29")
 def pod_made_while_the_agent_is_away(cluster: Cluster) -> None:
     """A pod that is created while the agent is away gets its CPUs when the agent is back."""
-    before = _pods(cluster)
+    before = some_pods(cluster)
     cluster.kill("agent")
     late = cluster.run(pod("late", gu("c", 2)))
     check(cluster.cpus(late, "c").bit_count() > 2, "pinned without an agent")
@@ -94,29 +94,3 @@ def pod_made_while_the_agent_is_away(cluster: Cluster) -> None:
     cluster.until("the late pod owns CPUs", lambda: cluster.cpus(late, "c").bit_count() == 2)
     cluster.agree("late")
     check(not cluster.exclusive(late, "c", 2) & before["owner/c"], "owned twice")
-
-
-@in_cluster("X-K30")
-def node_rebooted(cluster: Cluster) -> None:
-    """All processes of the node are gone and with them what is in memory, as at a reboot; the pods come back, and each
-    that owns CPUs owns as many."""
-    before = _pods(cluster)
-    old = {found["metadata"]["name"]: container_ids(found) for found in cluster.pods()}
-    for program in _PROGRAMS:
-        cluster.kill(program)
-    cluster.vm.call("forget_memory")
-    for program in ("containerd", "kubelet", "agent"):
-        _start(cluster, program)
-    _all_up(cluster)
-
-    def back() -> bool:
-        return all(
-            set(container_ids(found)) == set(old[found["metadata"]["name"]])
-            and not set(container_ids(found).values()) & set(old[found["metadata"]["name"]].values())
-            for found in cluster.pods()
-        )
-
-    cluster.until("all pods run again", back)
-    cluster.agree(*old)
-    after = {name: mask.bit_count() for name, mask in _masks(cluster).items()}
-    check(after == {name: mask.bit_count() for name, mask in before.items()}, f"before {before}, afterwards {after}")

@@ -16,6 +16,7 @@ from e2e import cluster as place
 from e2e import (
     cluster_daemonset,
     cluster_ends,
+    cluster_reboot,
     cluster_refusals,
     cluster_resizes,
     cluster_restarts,
@@ -25,11 +26,22 @@ from e2e import (
 from e2e.agent_image import agent_image
 from e2e.cluster import CONTROL_PLANE, SHAPE, Cluster
 from e2e.cluster_daemonset import DaemonSetCluster
+from e2e.cluster_reboot import RebootCluster
 from e2e.cluster_results import ClusterOutcome
-from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, SYSTEMD, ClusterScenario
+from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, REBOOTS, SYSTEMD, ClusterScenario
 from e2e.cluster_systemd import SystemdCluster
 from e2e.controlplane import ControlPlane, ControlPlaneError, StatusError
-from e2e.image import checkout_disk, guest_busybox, image_disk, kernel, locked, program_disk, root_image, snapshot_name
+from e2e.image import (
+    checkout_disk,
+    empty_disk,
+    guest_busybox,
+    image_disk,
+    kernel,
+    locked,
+    program_disk,
+    root_image,
+    snapshot_name,
+)
 from e2e.packages import FetchError
 from e2e.programs import Programs, find_programs
 from e2e.vm import GuestError, StoppedError, VirtualMachine
@@ -37,7 +49,7 @@ from e2e.world import CheckError
 
 SUITES = (
     cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_resizes, cluster_daemonset,
-    cluster_systemd,
+    cluster_systemd, cluster_reboot,
 )  # fmt: skip
 _PROBLEMS = (
     CheckError, GuestError, StatusError, ControlPlaneError, OSError, http.client.HTTPException, LookupError, ValueError
@@ -121,16 +133,19 @@ class Machine:
             checkout = folder / "checkout.tar"
             checkout.write_bytes(self._checkout)
             disks = place.disks(self._program, image_disk(self.image, folder / "image.tar"))
+            disks += place.kept_disk(empty_disk(folder / "kept.ext4"))
             with ControlPlane(self._programs, folder / "plane", CONTROL_PLANE) as plane:
                 devices = (*disks, *place.network(plane.port, self._busybox))
                 words = "e2e.systemd" if node == SYSTEMD else ""
-                what = (SHAPE, "cluster", self._program.name, words)
+                what = (SHAPE, "cluster", "five disks", self._program.name, words)
                 snapshot = self._cache / snapshot_name(what, self._initramfs, self._root)
                 with VirtualMachine(
                     SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices, words
                 ) as vm:
                     if node == DAEMON_SET and self.image:
                         yield DaemonSetCluster(vm, plane, self.image)
+                    elif node == REBOOTS:
+                        yield RebootCluster(vm, plane)
                     elif node == SYSTEMD:
                         yield SystemdCluster(vm, plane)
                     else:

@@ -13,13 +13,14 @@ from e2e.world import check
 from podslice.core.values.cpuset import parse_bits
 
 Json = dict[str, Any]
-PROGRAM, DAEMON_SET, SYSTEMD = "program", "daemon set", "systemd"
+PROGRAM, DAEMON_SET, SYSTEMD, REBOOTS = "program", "daemon set", "systemd", "reboots"
 
 
 class ClusterScenario(NamedTuple):
     """`promise` is one sentence; `resources` and `settings` are what the agent is told otherwise than in the shipped
     configuration; `short` ones are part of the set that CI runs; `node` is how the node is set up: the agent as a
-    PROGRAM, as its DAEMON_SET in its image, or as a program under SYSTEMD as init and cgroup driver."""
+    PROGRAM, as its DAEMON_SET in its image, as a program under SYSTEMD as init and cgroup driver, or on one that
+    REBOOTS."""
 
     ident: str
     promise: str

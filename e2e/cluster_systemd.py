@@ -6,31 +6,21 @@ agent writes into their files it does not know, and takes back when it looks at 
 
 from __future__ import annotations
 
-import yaml
-
-from e2e.cluster import CONFIG_MAP, Cluster, container_ids
+from e2e.cluster import Cluster, container_ids
 from e2e.cluster_refusals import SINGLE, refused_for_good
 from e2e.cluster_restarts import restart
 from e2e.cluster_scenarios import SYSTEMD, in_cluster
-from e2e.controlplane import MERGE
 from e2e.pods import burstable, gu, ngu, pod
 from e2e.world import check
 
-_NEVER = 3600
+NO_PASS = {"reconcileSeconds": 3600}
+"""What is put right is put right at once."""
 
 
 class SystemdCluster(Cluster):
-    """The agent makes no pass over everything, so that nothing is put right by one, unless a scenario wants one."""
+    """It makes the slices and scopes of pods."""
 
     cgroup_driver = "systemd"
-    reconcile_seconds = _NEVER
-
-    def begin_agent(self) -> None:
-        config = yaml.safe_load(self.agent_config())
-        if config.get("reconcileSeconds") != self.reconcile_seconds:
-            data = {"agent.yaml": yaml.safe_dump({**config, "reconcileSeconds": self.reconcile_seconds})}
-            self.api.call("PATCH", CONFIG_MAP, {"data": data}, MERGE)
-        super().begin_agent()
 
 
 def _units(cluster: Cluster, *patterns: str) -> list[str]:
@@ -62,7 +52,7 @@ def _as_ever(cluster: Cluster) -> None:
     check(quota == "100000 100000", f"cpu.max of the pod that shares is {quota}")
 
 
-@in_cluster("X-K50", node=SYSTEMD)
+@in_cluster("X-K50", settings=NO_PASS, node=SYSTEMD)
 def under_systemd(cluster: Cluster) -> None:
     """With systemd as the driver of cgroups pods own CPUs, share the rest and keep the quota that is theirs."""
     _pods(cluster)
@@ -71,7 +61,7 @@ def under_systemd(cluster: Cluster) -> None:
             check(_units(cluster, f"cri-containerd-{ident}.scope") != [], f"{name} has a container without a scope")
 
 
-@in_cluster("X-K51", node=SYSTEMD)
+@in_cluster("X-K51", settings=NO_PASS, node=SYSTEMD)
 def daemon_reload(cluster: Cluster) -> None:
     """After `systemctl daemon-reload`, which takes back what was not told to systemd, all is soon as it was."""
     _pods(cluster)
@@ -87,7 +77,7 @@ def _reload(cluster: Cluster) -> None:
     cluster.until("what systemd took back was seen", lambda: _drifts(cluster) > before)
 
 
-@in_cluster("X-K52", node=SYSTEMD)
+@in_cluster("X-K52", settings=NO_PASS, node=SYSTEMD)
 def properties_set(cluster: Cluster) -> None:
     """After `systemctl set-property` on the scopes and slices of pods all is soon as it was, but for what was set."""
     _pods(cluster)
@@ -103,12 +93,10 @@ def properties_set(cluster: Cluster) -> None:
     _as_ever(cluster)
 
 
-@in_cluster("X-K53", node=SYSTEMD)
+@in_cluster("X-K53", SINGLE, node=SYSTEMD)
 def all_restarted(cluster: Cluster) -> None:
     """Killed and started again under systemd: containerd then kubelet then agent. Nobody moves, and the next pod gets
-    CPUs of its own. The ends that containerd then keeps to itself a pass finds."""
-    assert isinstance(cluster, SystemdCluster)
-    cluster.reconcile_seconds = 10
+    CPUs of its own."""
     restart(("containerd", "kubelet", "agent"), cluster)
 
 

@@ -38,6 +38,7 @@ _MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "virtio_net", "veth", 
 _WHEELS = ("msgspec", "pyyaml", "click", "rich", "grpcio", "protobuf", "prometheus-client", "structlog", "lightkube")
 _DISK = 32 << 20
 _IMAGE_DISK = 128 << 20
+_KEPT_SIZE = "512M"
 _GUEST = Path(__file__).parent / "guest"
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
@@ -151,6 +152,12 @@ def image_disk(archive: Path | None, disk: Path) -> Path:
                 raise FetchError(f"{archive.name} is larger than {_IMAGE_DISK >> 20} MiB")
         file.truncate(_IMAGE_DISK)
     return disk
+
+
+def empty_disk(image: Path) -> Path:
+    """An ext4 image with nothing in it. Raises `FetchError`."""
+    _run("mke2fs", "-q", "-t", "ext4", "-L", "kept", str(image), _KEPT_SIZE)
+    return image
 
 
 def _ext4(folder: Path, image: Path, size: str) -> Path:

@@ -119,6 +119,13 @@ class VirtualMachine:
     ) -> None:
         self._stop()
 
+    def boot_again(self) -> None:
+        """The power fails and comes back: what the guest had in its memory is lost, and what was on its way to a disk.
+        Until its first process answers."""
+        self._stop()
+        self._start()
+        self._connect()
+
     def _make_snapshot(self) -> None:
         """Boot, wait until containerd answers, and save the machine."""
         self._start()

@@ -211,7 +211,7 @@ CALLS: dict[str, Any] = {
     for function in (
         wait_ready, start_containerd, kill, is_running, unpack_checkout, start, wait_agent, shell, read, write,
         make_cgroup, run_sandbox, create_container, start_container, remove_container, remove_sandbox, update_container,
-        facts, together, node.join_network, node.agent_status, node.pod_cgroups, node.forget_memory, node.import_image,
+        facts, together, node.join_network, node.agent_status, node.pod_cgroups, node.keep_on_disk, node.import_image,
     )
 }  # fmt: skip
 
