@@ -27,6 +27,8 @@ KINDS: dict[str, Kind] = {
     "DeviceInventory": Kind("machines", "podslice topology --devices"),
     "ExplanationList": Kind("explanation", "podslice explain"),
     "FleetValidation": Kind("fleet", "podslice fleet validate fgd"),
+    "FleetComparison": Kind("fleet", "podslice fleet compare"),
+    "FleetPlan": Kind("fleet", "podslice fleet plan"),
     "InspectionList": Kind("inspection", "podslice inspect"),
     "LargestPod": Kind("defragmentation", "podslice defrag"),
     "LintReport": Kind("linting", "podslice lint"),

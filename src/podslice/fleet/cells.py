@@ -31,6 +31,8 @@ _FIT: dict[str, PolicyName] = {
 _SAMPLES = 200
 """Rows of a series, where a scenario does not say how often figures are taken."""
 _SHARE = 10
+_METRICS = {"alignment": ("alignment",), "fragmentation": ("fragmentation",), "stranded": ("stranded", "largest")}
+"""What the engine works out beside counts, by the metric of a scenario."""
 _UNSAFE = str.maketrans({"/": "-", " ": "", "+": "_"})
 
 
@@ -98,6 +100,23 @@ class Study:
         """SHA-256 of the scenario and of everything it stands on."""
         data = {"scenario": msgspec.to_builtins(self.scenario), "inputs": self.inputs.digests()}
         return hashlib.sha256(canonical(data)).hexdigest()
+
+    @property
+    def workload_id(self) -> str:
+        """SHA-256 of the pods: runs of the same ones can be compared."""
+        plain = msgspec.to_builtins(self.scenario)
+        digests = self.inputs.digests()
+        data = {"workload": plain["workload"], "seeds": plain["seeds"], "files": sorted(self._pod_files(digests))}
+        return hashlib.sha256(canonical(data)).hexdigest()
+
+    def _pod_files(self, digests: dict[str, str]) -> Iterator[str]:
+        """Digests of the files that the workload names."""
+        for entry in self.scenario.workload:
+            origin = getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
+            for name in filter(None, (entry.trace, origin)):
+                yield digests[name]
+            if entry.manifests:
+                yield from (digests[name] for name in digests if fnmatchcase(name, entry.manifests))
 
     def _cells(self) -> Iterator[FleetCell]:
         scenario = self.scenario
@@ -223,7 +242,7 @@ class Study:
             sample_ms=sample_ms,
             sample_share=sample_share,
             warmup_ms=milliseconds(scenario.warmup, "warmup"),
-            metrics=scenario.metrics,
+            metrics=tuple(dict.fromkeys(name for metric in scenario.metrics for name in _METRICS.get(metric, ()))),
             cpus=True,
         )
 

@@ -1,6 +1,6 @@
 """A cell's outcome as bytes: the same outcome, the same bytes, on every machine.
 
-Columns are little-endian 64-bit integers; sets of CPUs, of which few are different, are a table and a column of places
+Columns are little-endian 64-bit integers; sums, which may be larger, are decimal; sets of CPUs, of which few are different, are a table and a column of places
 in it. The bytes are compressed without time stamps.
 """
 
@@ -21,13 +21,31 @@ VERSION = 1
 _LEVEL = 6
 
 
+class ShapeFacts(NamedTuple):
+    """A shape by name, with what it asks for: milli-CPUs, bytes, milli of all its GPUs."""
+
+    name: str
+    cpu: int
+    memory: int
+    gpu: int
+
+
+class ClassFacts(NamedTuple):
+    """A class of nodes by name, with what a scheduler may give away of each: milli-CPUs, bytes, milli of all GPUs."""
+
+    name: str
+    cpu: int
+    memory: int
+    gpu: int
+
+
 class CellOutcome(NamedTuple):
-    """What a cell came to, and the names of what it was about. `classes` and `shapes` by position; `shape` and
-    `arrival` of each pod, `kind` of each node."""
+    """What a cell came to, and what it was about: shapes and classes of nodes by position; `shape` and `arrival` of
+    each pod, `kind` of each node."""
 
     result: CellResult
-    shapes: tuple[str, ...]
-    classes: tuple[str, ...]
+    shapes: tuple[ShapeFacts, ...]
+    classes: tuple[ClassFacts, ...]
     nodes: tuple[str, ...]
     shape: array[int]
     arrival: array[int]
@@ -39,12 +57,12 @@ class DamagedError(ValueError):
 
 
 def encode(outcome: CellOutcome) -> bytes:
-    """The outcome as bytes."""
+    """The outcome as bytes; `work` is not part of it, because it depends on the machine."""
     result = outcome.result
     pods, nodes = result.pods, result.nodes
     data = {
         "version": VERSION,
-        "summary": result.summary,
+        "summary": {name: str(value) for name, value in result.summary.items()},
         "series": {name: _bytes(column) for name, column in result.series.items()},
         "refusals": [list(one) for one in result.refusals],
         "reasons": list(result.reasons),
@@ -53,7 +71,11 @@ def encode(outcome: CellOutcome) -> bytes:
         "cpus": _table(pods.cpus),
         "numa": _table(pods.numa),
         "nodes": {name: _bytes(getattr(nodes, name)) for name in NodeColumns._fields},
-        "names": {"shapes": list(outcome.shapes), "classes": list(outcome.classes), "nodes": list(outcome.nodes)},
+        "names": {
+            "shapes": [list(one) for one in outcome.shapes],
+            "classes": [list(one) for one in outcome.classes],
+            "nodes": list(outcome.nodes),
+        },
         "about": {"shape": _bytes(outcome.shape), "arrival": _bytes(outcome.arrival), "kind": _bytes(outcome.kind)},
     }
     return zlib.compress(msgspec.msgpack.encode(data), _LEVEL)
@@ -74,7 +96,7 @@ def _outcome(found: dict[str, Any]) -> CellOutcome:
     pods = {name: _column(found["pods"][name]) for name in _POD_NUMBERS}
     names, about = found["names"], found["about"]
     result = CellResult(
-        summary=found["summary"],
+        summary={name: int(value) for name, value in found["summary"].items()},
         series={name: _column(column) for name, column in found["series"].items()},
         refusals=tuple(RefusalCount(*one) for one in found["refusals"]),
         reasons=tuple(found["reasons"]),
@@ -84,8 +106,8 @@ def _outcome(found: dict[str, Any]) -> CellOutcome:
     )
     return CellOutcome(
         result,
-        tuple(names["shapes"]),
-        tuple(names["classes"]),
+        tuple(ShapeFacts(*one) for one in names["shapes"]),
+        tuple(ClassFacts(*one) for one in names["classes"]),
         tuple(names["nodes"]),
         _column(about["shape"]),
         _column(about["arrival"]),

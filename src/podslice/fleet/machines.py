@@ -23,6 +23,7 @@ from podslice.gallery import gallery_names, load_gallery
 from podslice.host.machine_files import load_described, parse_described
 from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
+from podslice.render.prose import counted
 
 Source = Literal["captured", "nrt", "assumed"]
 
@@ -83,7 +84,11 @@ def written_class(name: str, entry: MachineClass, inputs: Inputs) -> NodeClass:
     if "#" in text and not text.lstrip().startswith(("{", "<")):
         table, _, key = text.partition("#")
         row = Assumptions(inputs.path(table, where=where)).row(key)
-        text, alternatives, why = row.machine, {**row.alternatives, **alternatives}, f"{row.machine}: {row.why}"
+        text, alternatives, why = (
+            row.machine,
+            {**row.alternatives, **alternatives},
+            f"{_outline(parse_described(row.machine).machine)}, because {row.why}",
+        )
     memory = None if entry.memory is None else quantity(entry.memory, f"machines.{name}.memory").value()
     texts = {AS_WRITTEN: text, **alternatives}
     try:
@@ -123,7 +128,24 @@ def shaped_class(node: TraceNode, table: Assumptions, memory: int | None) -> Nod
             raise InputError(problem, source=str(table.path), path=f"classes.{cpus}")
     gpus = f"-{node.gpus}x{node.model or 'GPU'}" if node.gpus else ""
     name = f"{cpus}c-{memory_text(amount).removesuffix(' GiB')}Gi{gpus}"
-    return NodeClass(name, machines, node.gpus, node.model, "assumed", f"{row.machine}: {row.why}")
+    return NodeClass(
+        name,
+        machines,
+        node.gpus,
+        node.model,
+        "assumed",
+        f"{_outline(parse_described(row.machine).machine)}, because {row.why}",
+    )
+
+
+def _outline(machine: Machine) -> str:
+    """A machine in a few words: `2 sockets × 24 cores × 2 threads, 2 NUMA nodes`."""
+    cores = sum(len(node.cores) for node in machine.nodes)
+    threads = machine.cpu_count // max(cores, 1)
+    sockets = machine.socket_count
+    plural = "s" if sockets > 1 else ""
+    numa = counted(len(machine.nodes), "NUMA node")
+    return f"{sockets} socket{plural} × {cores // max(sockets, 1)} cores × {threads} threads, {numa}"
 
 
 def with_memory(machine: Machine, memory: int) -> Machine:

@@ -17,7 +17,7 @@ from podslice.fleet.codec import CellOutcome, DamagedError, decode
 from podslice.host.statefile import remove_temporaries, write_atomically
 from podslice.k8s.files import read_limited
 
-SCENARIO, IDENTITY, CELLS, TABLES = "scenario.yaml", "id.json", "cells", "tables"
+SCENARIO, IDENTITY, CELLS, TABLES, INPUTS = "scenario.yaml", "id.json", "cells", "tables", "inputs"
 _LARGEST_PAGE = 16 << 20
 _LARGEST_OUTCOME = 4 << 30
 

@@ -7,6 +7,12 @@ import click
 from podslice.cli.group import lazy_group
 
 _COMMANDS = {
+    "init": "Write a scenario that runs as it is.",
+    "compare": "Compare the configurations of runs.",
+    "plan": "Find the least number of nodes.",
+    "report": "Write a page about a run.",
+    "show": "Show a node of a run as it was at the end.",
+    "run": "Simulate the configurations of a scenario.",
     "trace": "Look at, convert, cut and check traces of clusters.",
     "validate": "Compare the engine with published results.",
 }
@@ -18,6 +24,8 @@ def fleet() -> None:
 
     \b
     Examples:
+      podslice fleet init openb
+      podslice fleet run fleet-openb/scenario.yaml
       podslice fleet trace describe pods.csv.gz
 
     Not simulated: interference at run time, network, storage, image pulls, gang scheduling, the control plane's speed.

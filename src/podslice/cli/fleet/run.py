@@ -1,0 +1,162 @@
+"""`podslice fleet run`: make the cells of a scenario."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+
+from podslice.cli.fleet.progress import RunProgress, span_text
+from podslice.cli.fleet.shown import print_summary
+from podslice.cli.output import print_warnings, prose_width, quiet_option
+from podslice.core.errors import InputError
+from podslice.entry import INTERRUPTED
+from podslice.fleet.cells import FleetCell, Study
+from podslice.fleet.scenario import load_scenario
+from podslice.fleet.store import RunStore
+from podslice.render.ansi import echo
+from podslice.render.prose import counted, wrapped
+
+_PROBE = 500
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+              help="Where the run is kept; the default is NAME-run beside the scenario.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes; as many as CPUs by default.")
+@click.option("--dask", default="", metavar="ADDRESS", help="Workers of a Dask cluster instead, as tcp://host:8786.")
+@click.option("--resume", is_flag=True, help="Go on with the run that is there; cells that are whole are kept.")
+@click.option("--only", default="", metavar="TEXT", help="Only cells with this in their key.")
+@click.option("--verify", type=click.IntRange(0), metavar="N",
+              help="Compute every N-th remembered answer again and compare; 1 is all, 0 none.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True,
+              help="Form of the tables.")  # fmt: skip
+@click.option("--print", "print_only", is_flag=True, help="Print the scenario with all defaults, and its id.")
+@click.option("--dry-run", is_flag=True, help="Say what would be simulated, and how long it takes.")
+@click.option("--progress", "form_of_progress", type=click.Choice(["auto", "bar", "lines", "json", "none"]),
+              default="auto", show_default=True, help="How to tell how far it is.")  # fmt: skip
+@quiet_option
+def run(
+    *,
+    file: Path,
+    out: Path | None,
+    workers: int | None,
+    dask: str,
+    resume: bool,
+    only: str,
+    verify: int | None,
+    form: str,
+    print_only: bool,
+    dry_run: bool,
+    form_of_progress: str,
+) -> None:
+    """Simulate every configuration of a scenario with every seed, and compare them. Each simulation (a cell) is kept as
+    soon as it is done; Ctrl-C and a full disk lose nothing, --resume makes the rest.
+
+    \b
+    Examples:
+      podslice fleet run scenario.yaml --dry-run
+      podslice fleet run scenario.yaml --out run --workers 2
+      podslice fleet run scenario.yaml --out run --resume
+      podslice fleet run scenario.yaml --print
+
+    Exit codes: 0 done, 1 a configuration does not start on a class of nodes, 2 bad input, 130 interrupted.
+    """
+    from podslice.fleet.run import assumptions, identity, keep_inputs, plan_run, resolved_text
+
+    study = Study(load_scenario(file), file.parent)
+    if print_only:
+        echo(f"# id {study.id}\n{resolved_text(study.scenario)}", nl=False)
+        return
+    folder = out or file.parent / f"{study.scenario.name}-run"
+    store = RunStore(folder)
+    cores = os.cpu_count() or 1
+    plan = plan_run(study, store, only=only, resume=resume)
+    print_warnings((*plan.warnings, *plan.not_started))
+    if not plan.cells:
+        raise InputError("no configuration starts on all classes of nodes", source=str(file))
+    processes = min(workers or cores, max(len(plan.missing), 1))
+    if dry_run:
+        _tell_plan(study, plan.missing, processes, assumptions(study))
+        return
+    store.begin(identity(study, plan), resolved_text(study.scenario), resume=resume)
+    keep_inputs(study, store)
+    _make(study, store, plan.missing, workers=processes, dask=dask, verify=verify, told=form_of_progress)
+    _finish(store, form)
+    if plan.not_started:
+        sys.exit(1)
+
+
+def _make(
+    study: Study,
+    store: RunStore,
+    cells: tuple[FleetCell, ...],
+    *,
+    workers: int,
+    dask: str,
+    verify: int | None,
+    told: str,
+) -> None:
+    from podslice.fleet.run import executor_of, make_cells, tasks_of
+
+    progress = RunProgress(len(cells), told)
+    tasks = tasks_of(study, cells, study.inputs.folder.absolute(), verify=verify, sent=bool(dask))
+    progress.begin()
+    try:
+        with executor_of(workers, dask) as executor:
+            for answer in make_cells(executor, tasks, store, study.id, progress.idle):
+                progress.done(answer.key)
+    except KeyboardInterrupt:
+        progress.end()
+        echo(f"podslice: interrupted; --resume goes on with {store.folder}", err=True)
+        sys.exit(INTERRUPTED)
+    finally:
+        progress.end()
+
+
+def _finish(store: RunStore, form: str) -> None:
+    from podslice.fleet.summary import summarize
+    from podslice.fleet.tables import write_tables
+
+    write_tables(store, form)
+    print_summary(summarize([store]), wide=False)
+    echo(f"\npodslice fleet report {store.folder} makes a page of it; tables are in {store.folder}/tables", err=True)
+
+
+def _tell_plan(study: Study, cells: tuple[FleetCell, ...], workers: int, assumed: tuple[str, ...]) -> None:
+    """What would be simulated, and how long it takes: a part of one cell is, to know."""
+    scenario = study.scenario
+    classes = ", ".join(one.name for one in study.cluster.classes[:6])
+    more = f" and {len(study.cluster.classes) - 6} more" if len(study.cluster.classes) > 6 else ""
+    echo(f"{scenario.name}: {counted(len(cells), 'cell')} to make")
+    echo(f"nodes: {len(study.cluster.nodes)} of {len(study.cluster.classes)} classes: {classes}{more}")
+    for line in assumed:
+        echo(wrapped(f"  {line}", prose_width()))
+    if not cells:
+        return
+    configurations = dict.fromkeys((cell.alternative, cell.configuration) for cell in cells)
+    parts = ((len(configurations), "kubelet configuration"), (len(scenario.schedulers), "scheduler"),
+             (len(scenario.transforms), "transform"), (len(scenario.seeds), "seed"))  # fmt: skip
+    echo(" × ".join(counted(number, what) for number, what in parts))
+    pods, seconds = _probed(study, cells[0])
+    whole = seconds * pods * len(cells)
+    echo(f"pods in a cell: {pods}; at {1e6 * seconds:.0f} µs each on this machine, about {span_text(whole / workers)} "
+         f"with {counted(workers, 'worker')}")  # fmt: skip
+
+
+def _probed(study: Study, cell: FleetCell) -> tuple[int, float]:
+    """Pods of a cell, and seconds for each of the first of them."""
+    from podslice.core.fleet.run import run_cell
+    from podslice.core.fleet.workload import Workload
+
+    made = study.build(cell)
+    work = made.workload
+    few = Workload(work.shapes, *(column[:_PROBE] for column in (work.shape, work.arrival, work.length, work.node)))
+    begun = time.perf_counter()
+    run_cell(made.fleet, few, replace(made.options, events=()), made.seed)
+    return len(work), (time.perf_counter() - begun) / max(len(few), 1)

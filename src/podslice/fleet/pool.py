@@ -1,0 +1,169 @@
+"""Cells on processes: of this machine, or of a Dask cluster that somebody else runs.
+
+The seam is `concurrent.futures.Executor`; a task is a scenario and the key of a cell, and its answer is bytes. What a
+cell comes to depends on nothing else, so it does not matter who makes it, beside whom, or in which order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import signal
+import tempfile
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from podslice.core.errors import InputError, PodsliceError
+from podslice.core.fleet.run import run_cell
+from podslice.core.fleet.shapes import WHOLE_GPU
+from podslice.fleet.cells import Study
+from podslice.fleet.codec import CellOutcome, ClassFacts, ShapeFacts, encode
+from podslice.fleet.scenario import scenario_from_data
+
+_TICK = 0.25
+"""Seconds after which who waits is told that nothing happened."""
+
+
+class Task(NamedTuple):
+    """One cell to simulate. `scenario`: JSON; `folder`: where its files are; `files`: their contents, for workers of
+    another machine; `verify`: as of `CellOptions`, None for the default."""
+
+    scenario: str
+    folder: str
+    key: str
+    verify: int | None = None
+    files: tuple[tuple[str, bytes], ...] | None = None
+
+
+class Answer(NamedTuple):
+    """A cell's outcome as bytes, or in a line why there is none."""
+
+    key: str
+    data: bytes
+    summary: Mapping[str, int]
+    problem: str = ""
+
+
+def simulate(task: Task) -> Answer:
+    """Make a cell. What a worker does."""
+    try:
+        outcome = simulated(_study(task.scenario, _folder(task)), task.key, task.verify)
+    except PodsliceError as error:
+        return Answer(task.key, b"", {}, str(error))
+    return Answer(task.key, encode(outcome), outcome.result.summary)
+
+
+def simulated(study: Study, key: str, verify: int | None = None) -> CellOutcome:
+    """What the cell of this key comes to. Raises `InputError` and `ClassStartError`."""
+    cell = next(one for one in study.cells if one.key == key)
+    made = study.build(cell)
+    options = made.options if verify is None else replace(made.options, verify=verify)
+    result = run_cell(made.fleet, made.workload, options, made.seed)
+    return CellOutcome(
+        result,
+        tuple(
+            ShapeFacts(one.name, one.cpu_request, one.requests.asked.get("memory", 0), one.gpu_request)
+            for one in made.workload.shapes
+        ),
+        tuple(
+            ClassFacts(one.name, one.allocatable["cpu"], one.allocatable["memory"], one.gpus * WHOLE_GPU)
+            for one in made.fleet.classes
+        ),
+        tuple(node.name for node in made.fleet.nodes),
+        made.workload.shape,
+        made.workload.arrival,
+        array("q", (node.kind for node in made.fleet.nodes)),
+    )
+
+
+@lru_cache(1)
+def _study(scenario: str, folder: str) -> Study:
+    return Study(scenario_from_data(json.loads(scenario), "scenario"), Path(folder))
+
+
+def _folder(task: Task) -> str:
+    return task.folder if task.files is None else _unpacked(task.files)
+
+
+@lru_cache(1)
+def _unpacked(files: tuple[tuple[str, bytes], ...]) -> str:
+    """A folder with these files, for as long as the worker lives."""
+    folder = tempfile.TemporaryDirectory(prefix="podslice-fleet-")
+    _KEPT.append(folder)
+    for name, data in files:
+        path = Path(folder.name) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder.name
+
+
+_KEPT: list[Any] = []
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def local_executor(workers: int) -> Iterator[Executor]:
+    """Processes of this machine. Whoever leaves by an exception leaves at once; the processes are ended."""
+    context = multiprocessing.get_context("forkserver")
+    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+    try:
+        yield executor
+    except BaseException:
+        processes = list((executor._processes or {}).values())
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+        raise
+    executor.shutdown()
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[Executor]:
+    """Workers of a Dask cluster. Raises `InputError` where there is none."""
+    try:
+        distributed = importlib.import_module("distributed")
+    except ImportError:
+        remedy = "pip install 'podslice[fleet-dask]'"
+        raise InputError("Dask needs distributed", path="--dask", remedy=remedy) from None
+    try:
+        client = distributed.Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        text = str(error).splitlines()[0]
+        remedy = "dask scheduler prints its address, such as tcp://host:8786"
+        raise InputError(f"no scheduler answers: {text}", path=f"--dask {address}", remedy=remedy) from None
+    try:
+        if not client.scheduler_info().get("workers"):
+            raise InputError("has no worker", path=f"--dask {address}", remedy=f"start some: dask worker {address}")
+        yield client.get_executor()
+    finally:
+        client.close(timeout=2)
+
+
+def run_tasks(executor: Executor, tasks: list[Task], idle: Callable[[], None]) -> Iterator[Answer]:
+    """The answers as they come; `idle` is called while nothing comes. Raises `InputError` where the workers are
+    lost."""
+    waiting: set[Future[Answer]] = {executor.submit(simulate, task) for task in tasks}
+    try:
+        while waiting:
+            done, waiting = wait(waiting, timeout=_TICK, return_when=FIRST_COMPLETED)
+            if not done:
+                idle()
+            for future in done:
+                yield future.result()
+    except BrokenExecutor:
+        remedy = "use fewer --workers, then --resume"
+        raise InputError("a worker was killed, perhaps for its memory", path="--workers", remedy=remedy) from None
+    finally:
+        for future in waiting:
+            future.cancel()

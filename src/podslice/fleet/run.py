@@ -1,0 +1,177 @@
+"""A whole run: the cells of a scenario are made, each is kept as soon as it is there, and tables are made of all.
+
+Whatever ends it (a key, a full disk, a worker that is lost), what is kept stays, and a later run makes the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from podslice.core.errors import InputError
+from podslice.fleet.cells import FleetCell, Study
+from podslice.fleet.cluster import ClassStartError
+from podslice.fleet.pool import Answer, Task, dask_executor, local_executor, run_tasks, simulate
+from podslice.fleet.scenario import FleetScenario, load_scenario
+from podslice.fleet.store import INPUTS, SCENARIO, RunStore
+from podslice.k8s.yaml import dump
+
+_MOST_SENT = 256 << 20
+_MOST_KEPT = 64 << 20
+
+
+class Plan(NamedTuple):
+    """What a run is going to do: its cells, which of them are there already, configurations that do not start (in a
+    line each), and what was assumed of machines."""
+
+    cells: tuple[FleetCell, ...]
+    missing: tuple[FleetCell, ...]
+    not_started: tuple[str, ...]
+    assumed: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def resolved(scenario: FleetScenario) -> dict[str, Any]:
+    """The scenario with every default filled in, as plain data."""
+    found = msgspec.to_builtins(scenario)
+    assert isinstance(found, dict)
+    return found
+
+
+def resolved_text(scenario: FleetScenario) -> str:
+    """The same as YAML."""
+    return dump(resolved(scenario))
+
+
+def startable(study: Study) -> tuple[tuple[FleetCell, ...], tuple[str, ...]]:
+    """The cells whose kubelets start, and why the others' do not."""
+    problems: dict[tuple[str, str], str] = {}
+    known: set[tuple[str, str]] = set()
+    for cell in study.cells:
+        place = (cell.alternative, cell.configuration)
+        if place in known:
+            continue
+        known.add(place)
+        try:
+            study.fleet(cell)
+        except ClassStartError as error:
+            problems[place] = str(error)
+    cells = tuple(cell for cell in study.cells if (cell.alternative, cell.configuration) not in problems)
+    return cells, tuple(dict.fromkeys(problems.values()))
+
+
+def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bool = False) -> Plan:
+    """What is to be done. Raises `InputError` where nothing is."""
+    cells, not_started = startable(study)
+    chosen = tuple(cell for cell in cells if only in cell.key)
+    if only and not chosen:
+        keys = ", ".join(cell.key for cell in cells[:3])
+        raise InputError(f"no cell's key has {only!r} in it", path="--only", remedy=f"keys are such as {keys}")
+    missing, warnings = list(chosen), []
+    if store is not None and resume:
+        identity, missing = study.id, []
+        for cell in chosen:
+            problem = store.problem(cell.key, identity)
+            if problem is None:
+                continue
+            missing.append(cell)
+            if problem:
+                warnings.append(f"cell {cell.key} {problem}; it is made again")
+    return Plan(cells, tuple(missing), not_started, assumptions(study), tuple(warnings))
+
+
+def assumptions(study: Study) -> tuple[str, ...]:
+    """What is known of how many nodes, and what was assumed of the others, in a line each."""
+    counts: dict[int, int] = {}
+    for node in study.cluster.nodes:
+        counts[node.kind] = counts.get(node.kind, 0) + 1
+    by_source: dict[str, int] = {}
+    by_reason: dict[str, int] = {}
+    for number, found in enumerate(study.cluster.classes):
+        by_source[found.source] = by_source.get(found.source, 0) + counts.get(number, 0)
+        if found.assumed:
+            by_reason[found.assumed] = by_reason.get(found.assumed, 0) + counts.get(number, 0)
+    names = {"captured": "captured or written down", "nrt": "from NodeResourceTopology", "assumed": "assumed"}
+    first = ", ".join(f"{names[source]} for {count} nodes" for source, count in sorted(by_source.items()))
+    return (f"machines: {first}", *(f"{count} nodes: {reason}" for reason, count in by_reason.items()))
+
+
+def identity(study: Study, plan: Plan) -> dict[str, Any]:
+    """What a run is of: enough to know whether another one is the same."""
+    return {
+        "id": study.id,
+        "name": study.scenario.name,
+        "podslice": installed_version("podslice"),
+        "inputs": study.inputs.digests(),
+        "workload": study.workload_id,
+        "cells": [cell.key for cell in plan.cells],
+        "notStarted": list(plan.not_started),
+        "assumed": list(plan.assumed),
+        "ties": {name: one.ties for name, one in study.scenario.schedulers.items()},
+        "nodes": len(study.cluster.nodes),
+    }
+
+
+def executor_of(workers: int, dask: str) -> AbstractContextManager[Any]:
+    """Who simulates: None for this very process. Raises `InputError`."""
+    if dask:
+        return dask_executor(dask)
+    return local_executor(workers) if workers > 1 else nullcontext()
+
+
+def tasks_of(study: Study, cells: tuple[FleetCell, ...], folder: Path, *, verify: int | None, sent: bool) -> list[Task]:
+    """A task for each cell. `sent`: workers do not see our files, so they get them. Raises `InputError`."""
+    scenario = json.dumps(resolved(study.scenario))
+    files = _contents(study) if sent else None
+    return [Task(scenario, str(folder), cell.key, verify, files) for cell in cells]
+
+
+def _contents(study: Study) -> tuple[tuple[str, bytes], ...]:
+    found: list[tuple[str, bytes]] = []
+    for name, path in sorted(study.inputs.named.items()):
+        if not path.is_file():
+            raise InputError(f"{name} is no file", path="--dask", remedy="workers elsewhere take files only")
+        found.append((name, path.read_bytes()))
+    if sum(len(data) for _, data in found) > _MOST_SENT:
+        raise InputError(f"the inputs are more than {_MOST_SENT >> 20} MiB", path="--dask", remedy="compress them")
+    return tuple(found)
+
+
+def keep_inputs(study: Study, store: RunStore) -> None:
+    """Copy the scenario's files into the run, so that it can be looked at by itself; not those of more than 64 MiB.
+    Raises `InputError`."""
+    kept = 0
+    for name, path in sorted(study.inputs.named.items()):
+        place = Path(name)
+        if place.is_absolute() or ".." in place.parts or not path.is_file():
+            continue
+        kept += path.stat().st_size
+        if kept <= _MOST_KEPT and not (store.folder / INPUTS / name).exists():
+            store.write(f"{INPUTS}/{name}", path.read_bytes())
+
+
+def kept_study(store: RunStore) -> Study | None:
+    """The study of a run, from its own copies; None where some are not there."""
+    try:
+        return Study(load_scenario(store.folder / SCENARIO), store.folder / INPUTS)
+    except InputError:
+        return None
+
+
+def make_cells(
+    executor: Any, tasks: list[Task], store: RunStore, identity: str, idle: Callable[[], None]
+) -> Iterator[Answer]:
+    """Make the cells and keep each. Raises `InputError` for what a cell cannot be made of, or kept."""
+    answers = map(simulate, tasks) if executor is None else run_tasks(executor, tasks, idle)
+    for answer in answers:
+        if answer.problem:
+            raise InputError(f"cell {answer.key}: {answer.problem}")
+        page = {"key": answer.key, "scenario": identity, "summary": dict(answer.summary)}
+        store.keep(answer.key, answer.data, page)
+        yield answer

@@ -1,0 +1,201 @@
+"""Tables of a run for other programs: CSV (gzipped where long) or Parquet, in the order of the cells' keys.
+
+The same cells make the same bytes, whoever simulated them and in which order.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import io
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podslice.core.errors import InputError
+from podslice.core.values.cpuset import format_bits
+from podslice.fleet.codec import CellOutcome
+from podslice.fleet.measures import MEASURES, measured_outcome
+from podslice.fleet.rows import parquet_module
+from podslice.fleet.store import TABLES, RunStore
+
+VERDICTS = ("ran", "pending", "looping", "failed", "preempted")
+_BATCH = 65_536
+_KEY_COLUMNS = ("cell", "machines", "kubelet", "scheduler", "transform", "seed")
+
+
+class Table(NamedTuple):
+    """A table's columns: names, and which of them are text, which fractions, and which whole numbers of more than 64
+    bits; all others are whole numbers."""
+
+    name: str
+    columns: tuple[str, ...]
+    texts: tuple[str, ...]
+    fractions: tuple[str, ...] = ()
+    wide: tuple[str, ...] = ()
+    long: bool = True
+
+
+PODS = Table(
+    "pods",
+    ("cell", "pod", "shape", "arrival_ms", "first_try_ms", "bound_ms", "ended_ms", "node", "attempts", "verdict",
+     "reason", "cpus", "numa_nodes"),
+    ("cell", "shape", "node", "verdict", "reason", "cpus", "numa_nodes"),
+)  # fmt: skip
+NODES = Table(
+    "nodes",
+    ("cell", "node", "class", "state", "pods", "cpu_milli", "cpu_milli_room", "memory", "memory_room", "gpu_milli",
+     "gpu_milli_room", "assignable_cpus", "stranded_cpus", "expected_stranded_cpus", "blind_stranded_cpus",
+     "largest_pod_cpus"),
+    ("cell", "node", "class"),
+    ("expected_stranded_cpus", "blind_stranded_cpus"),
+)  # fmt: skip
+REFUSALS = Table(
+    "refusals",
+    ("cell", "shape", "class", "reason", "attempts", "example_pod"),
+    ("cell", "shape", "class", "reason"),
+)
+SERIES = Table("series", ("cell", "measure", "row", "at_ms", "value"), ("cell", "measure"))
+
+
+def cells_table(summary: Sequence[str]) -> Table:
+    """The table of cells, one row each: figures, and the integers they are made of."""
+    names = tuple(measure.name for measure in MEASURES)
+    wide = tuple(name for name in summary if "_x_" in name)
+    return Table("cells", (*_KEY_COLUMNS, *names, *summary), _KEY_COLUMNS[:-1], names, wide, long=False)
+
+
+def write_tables(store: RunStore, form: str) -> list[Path]:
+    """All tables of a run, from its cells. Raises `InputError`."""
+    keys = list(store.keys())
+    if not keys:
+        raise InputError("has no cell yet", source=str(store.folder), remedy="podslice fleet run FILE --resume")
+    summary = tuple(store.page(keys[0])["summary"])
+    written = [_write(store, cells_table(sorted(summary)), _cell_rows(store, keys, sorted(summary)), form)]
+    for table, rows in ((SERIES, _series_rows), (REFUSALS, _refusal_rows), (PODS, _pod_rows), (NODES, _node_rows)):
+        made = (row for key in keys for row in rows(key, store.outcome(key)))
+        written.append(_write(store, table, made, form))
+    return written
+
+
+def split_key(key: str) -> tuple[str, str, str, str, int]:
+    """Machines, kubelet, scheduler, transform and seed of a cell's key."""
+    machines, kubelet, scheduler, transform, seed = key.split("~")
+    return machines, kubelet, scheduler, transform, int(seed.removeprefix("s"))
+
+
+def _cell_rows(store: RunStore, keys: list[str], summary: list[str]) -> Iterator[tuple[Any, ...]]:
+    for key in keys:
+        outcome = store.outcome(key)
+        found = measured_outcome(outcome)
+        figures = (None if (value := found.get(one.name)) is None else round(value, 6) for one in MEASURES)
+        yield (key, *split_key(key), *figures, *(outcome.result.summary[name] for name in summary))
+
+
+def _series_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
+    series = outcome.result.series
+    for name in sorted(series):
+        if name != "at_ms":
+            for row, (at, value) in enumerate(zip(series["at_ms"], series[name], strict=True)):
+                yield key, name, row, at, value
+
+
+def _refusal_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
+    for one in outcome.result.refusals:
+        shape, kind = outcome.shapes[one.shape].name, outcome.classes[one.kind].name
+        yield key, shape, kind, one.reason, one.attempts, one.example
+
+
+def _pod_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
+    pods, reasons = outcome.result.pods, outcome.result.reasons
+    for pod in range(len(outcome.shape)):
+        node = pods.node[pod]
+        yield (
+            key,
+            pod,
+            outcome.shapes[outcome.shape[pod]].name,
+            outcome.arrival[pod],
+            _time(pods.first_try, pod),
+            _time(pods.bound, pod),
+            _time(pods.ended, pod),
+            outcome.nodes[node] if node >= 0 else "",
+            pods.attempts[pod],
+            VERDICTS[pods.verdict[pod]] if 0 <= pods.verdict[pod] < len(VERDICTS) else "",
+            reasons[pods.reason[pod]] if pods.reason[pod] >= 0 else "",
+            format_bits(pods.cpus[pod]) if pods.cpus else "",
+            format_bits(pods.numa[pod]) if pods.numa else "",
+        )
+
+
+def _time(column: array[int], pod: int) -> int | None:
+    return None if column[pod] < 0 else column[pod]
+
+
+def _node_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
+    nodes, popular = outcome.result.nodes, max(outcome.result.popular, 1)
+    for number, name in enumerate(outcome.nodes):
+        kind = outcome.classes[outcome.kind[number]]
+        yield (
+            key,
+            name,
+            kind.name,
+            nodes.state[number],
+            nodes.pods[number],
+            nodes.cpu_milli[number],
+            kind.cpu,
+            nodes.memory[number],
+            kind.memory,
+            nodes.gpu_milli[number],
+            kind.gpu,
+            nodes.assignable[number],
+            nodes.stranded[number],
+            round(nodes.expected[number] / popular, 6),
+            round(nodes.blind[number] / popular, 6),
+            nodes.largest[number],
+        )
+
+
+def _write(store: RunStore, table: Table, rows: Iterator[tuple[Any, ...]], form: str) -> Path:
+    name = f"{table.name}.parquet" if form == "parquet" else f"{table.name}.csv{'.gz' if table.long else ''}"
+    path = store.folder / TABLES / name
+    temporary = path.with_name(f".{name}.new")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        if form == "parquet":
+            _write_parquet(temporary, table, rows)
+        else:
+            _write_csv(temporary, table, rows)
+        temporary.replace(path)
+    except OSError as error:
+        remedy = "the cells are kept; podslice fleet report makes the tables again"
+        raise InputError(f"cannot be written: {error.strerror or error}", source=str(path), remedy=remedy) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _write_csv(path: Path, table: Table, rows: Iterator[tuple[Any, ...]]) -> None:
+    with open(path, "wb") as raw:
+        packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) if table.long else None
+        file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table.columns)
+        writer.writerows(rows)
+        file.flush()
+        file.detach()
+        if packed is not None:
+            packed.close()
+
+
+def _write_parquet(path: Path, table: Table, rows: Iterator[tuple[Any, ...]]) -> None:
+    parquet, arrow = parquet_module(), importlib.import_module("pyarrow")
+    kinds = {name: arrow.string() for name in table.texts} | {name: arrow.float64() for name in table.fractions}
+    kinds |= {name: arrow.decimal128(38) for name in table.wide}
+    schema = arrow.schema([(name, kinds.get(name, arrow.int64())) for name in table.columns])
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        while batch := list(islice(rows, _BATCH)):
+            columns = [list(column) for column in zip(*batch, strict=True)]
+            writer.write_table(arrow.table(columns, schema=schema))

@@ -1,0 +1,418 @@
+"""Runs: the same bytes whoever simulates, nothing lost whatever ends them, tables that say what was decided."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from podslice.cli.fleet.progress import RunProgress, span_text
+from podslice.cli.main import cli
+from podslice.core.errors import InputError
+from podslice.fleet.cells import Study
+from podslice.fleet.codec import DamagedError, decode, encode
+from podslice.fleet.comparing import Candidate, difference, mean_over, ranked
+from podslice.fleet.pool import Task, simulate, simulated
+from podslice.fleet.rows import open_rows
+from podslice.fleet.scenario import API_VERSION, load_scenario
+from podslice.fleet.store import RunStore
+
+SCENARIO: dict[str, Any] = {
+    "apiVersion": API_VERSION,
+    "name": "small",
+    "seeds": [1, 2],
+    "machines": {"m": {"from": "pack:2 [numa] core:4 pu:2", "memory": "64Gi", "gpus": 2, "gpuModel": "G"}},
+    "nodes": [{"class": "m", "count": 6}],
+    "workload": [
+        {
+            "synthetic": {
+                "shapes": [{"cpu": 3, "weight": 3}, {"cpu": 6, "memory": "8Gi", "weight": 2}, {"cpu": 1, "gpus": 1}],
+                "arrivals": {"poisson": "1/s"},
+                "lifetime": {"exponential": "12s"},
+                "pods": 150,
+            }
+        }
+    ],
+    "kubelets": {
+        "none": {},
+        "single": {
+            "set": {
+                "cpuManagerPolicy": "static",
+                "topologyManagerPolicy": "single-numa-node",
+                "systemReserved": {"cpu": "1"},
+            }
+        },
+    },
+    "schedulers": {"kube": {}, "exact": {"filter": "exact"}},
+}
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(json.dumps(SCENARIO))
+    return path
+
+
+def fleet(*words: object) -> Result:
+    return CliRunner().invoke(cli, ["fleet", *map(str, words)])
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """Digests of everything below a folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def podslice(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "podslice", "fleet", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=280)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was made by one process, with its scenario beside it."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "scenario.yaml").write_text(json.dumps(SCENARIO))
+    result = fleet("run", folder / "scenario.yaml", "--out", folder / "run", "--workers", 1)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_keeps_every_cell_and_tables(finished: Path) -> None:
+    """Each cell has an outcome and a page; the tables have a row for every cell, pod and node."""
+    run = finished / "run"
+    assert len(list((run / "cells").glob("*.bin"))) == len(list((run / "cells").glob("*.json"))) == 8
+    cells = rows(run / "tables" / "cells.csv")
+    assert [row["cell"] for row in cells] == list(RunStore(run).keys())
+    assert len(rows(run / "tables" / "pods.csv.gz")) == 8 * 150
+    assert len(rows(run / "tables" / "nodes.csv.gz")) == 8 * 6
+    exact = [row for row in cells if row["scheduler"] == "exact"]
+    assert {row["refused_attempts"] for row in exact} == {"0"}, "an exact filter has no refusals"
+
+
+def test_pods_of_the_tables_add_up(finished: Path) -> None:
+    """Running, ended and pods that never ran are all that arrived; an owner's CPUs are as many as it asked for."""
+    tables = finished / "run" / "tables"
+    cells = {row["cell"]: row for row in rows(tables / "cells.csv")}
+    pods = rows(tables / "pods.csv.gz")
+    for key, cell in cells.items():
+        mine = [pod for pod in pods if pod["cell"] == key]
+        assert sum(bool(pod["bound_ms"]) for pod in mine) == int(cell["bound"])
+        assert sum(bool(pod["ended_ms"]) for pod in mine) == int(cell["ended"])
+    owners = [pod for pod in pods if pod["cpus"]]
+    assert owners
+    for pod in owners[:50]:
+        count = sum(
+            int(last or first) - int(first) + 1
+            for first, _, last in (part.partition("-") for part in pod["cpus"].split(","))
+        )
+        assert pod["shape"].startswith(f"{count} CPU")
+
+
+def test_every_configuration_meets_the_same_pods(finished: Path) -> None:
+    """Arrivals and shapes of a seed are the same in all cells, and others for another seed."""
+    pods = rows(finished / "run" / "tables" / "pods.csv.gz")
+    lists: dict[str, set[tuple[str, ...]]] = {}
+    for key in {pod["cell"] for pod in pods}:
+        seed = key.rpartition("~")[2]
+        met = tuple(f"{pod['arrival_ms']} {pod['shape']}" for pod in pods if pod["cell"] == key)
+        lists.setdefault(seed, set()).add(met)
+    assert [len(met) for met in lists.values()] == [1, 1]
+    assert lists["s1"] != lists["s2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "hashing"), [(2, "0"), (5, "77")])
+def test_the_same_bytes_whoever_simulates(finished: Path, tmp_path: Path, workers: int, hashing: str) -> None:
+    """Two and five processes with other hash seeds leave the bytes that one process left."""
+    found = podslice("run", finished / "scenario.yaml", "--out", tmp_path / "run", "--workers", workers,
+                     PYTHONHASHSEED=hashing)  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert files_of(tmp_path / "run") == files_of(finished / "run")
+
+
+@pytest.mark.slow
+def test_killed_runs_go_on_to_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    """A run that is killed again and again, at any moment, ends with the bytes of one that was not."""
+    chance = random.Random(5)
+    command = [sys.executable, "-m", "podslice", "fleet", "run", str(finished / "scenario.yaml"), "--out",
+               str(tmp_path / "run"), "--workers", "2", "--resume"]  # fmt: skip
+    for _ in range(4):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0)
+        try:
+            process.wait(1 + 3 * chance.random())
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    found = podslice(*command[4:])
+    assert found.returncode == 0, found.stderr
+    assert files_of(tmp_path / "run") == files_of(finished / "run")
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_says_how_to_go_on(finished: Path, tmp_path: Path) -> None:
+    """Ctrl-C ends a run with 130 and one line, and leaves what --resume takes."""
+    many = {**SCENARIO, "seeds": list(range(400))}
+    path = tmp_path / "scenario.yaml"
+    path.write_text(json.dumps(many))
+    command = [sys.executable, "-m", "podslice", "fleet", "run", str(path), "--out", str(tmp_path / "run"),
+               "--workers", "2"]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0)
+    cells = tmp_path / "run" / "cells"
+    end = time.monotonic() + 200
+    while not list(cells.glob("*.json")) and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert f"interrupted; --resume goes on with {tmp_path / 'run'}" in told
+    assert "Traceback" not in told
+    store = RunStore(tmp_path / "run")
+    made = list(store.keys())
+    assert made
+    assert all(store.problem(key, store.known_identity()["id"]) is None for key in made)
+
+
+def test_resume_makes_only_what_is_missing_or_damaged(finished: Path, tmp_path: Path) -> None:
+    """A damaged cell is told and made again, a whole one is kept, and the bytes are those of an unharmed run."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for path in (finished / "run").rglob("*"):
+        target = run / path.relative_to(finished / "run")
+        target.mkdir() if path.is_dir() else target.write_bytes(path.read_bytes())
+    keys = list(RunStore(run).keys())
+    (run / "cells" / f"{keys[0]}.bin").write_bytes(b"damaged")
+    (run / "cells" / f"{keys[1]}.json").unlink()
+    kept = (run / "cells" / f"{keys[2]}.bin").stat().st_mtime_ns
+    result = fleet("run", finished / "scenario.yaml", "--out", run, "--workers", 1, "--resume")
+    assert result.exit_code == 0
+    assert f"cell {keys[0]} does not have its checksum; it is made again" in result.output
+    assert (run / "cells" / f"{keys[2]}.bin").stat().st_mtime_ns == kept
+    assert files_of(run) == files_of(finished / "run")
+
+
+def test_a_run_is_not_mixed_with_another(finished: Path, scenario: Path) -> None:
+    """Without --resume a run is not touched, and with it only by the same scenario and files."""
+    again = CliRunner().invoke(cli, ["fleet", "run", str(scenario), "--out", str(finished / "run")])
+    assert isinstance(again.exception, InputError)
+    assert "there is a run already" in str(again.exception)
+    scenario.write_text(json.dumps({**SCENARIO, "seeds": [7]}))
+    other = fleet("run", scenario, "--out", finished / "run", "--resume")
+    assert "is a run of another scenario" in str(other.exception)
+
+
+def test_a_full_disk_loses_nothing(scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk is full the run ends in one line; with room again --resume goes on."""
+    kept: list[Path] = []
+
+    def write(path: Path, data: bytes) -> None:
+        if len(kept) > 5:
+            raise OSError(28, "No space left on device")
+        path.write_bytes(data)
+        kept.append(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("podslice.fleet.store.write_atomically", write)
+        result = fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1)
+    assert "cannot be written: No space left on device (what is there stays; run again with --resume)" in str(
+        result.exception
+    )
+    assert fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1, "--resume").exit_code == 0
+
+
+def test_configurations_that_do_not_start_are_named(scenario: Path, tmp_path: Path) -> None:
+    """The others are simulated, and the exit code is 1."""
+    kubelets = {**SCENARIO["kubelets"], "bare": {"set": {"cpuManagerPolicy": "static"}}}
+    scenario.write_text(json.dumps({**SCENARIO, "kubelets": kubelets, "seeds": [1]}))
+    result = fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1)
+    assert result.exit_code == 1
+    assert "kubelet bare does not start on nodes of class m: " in result.output
+    assert len(list(RunStore(tmp_path / "run").keys())) == 4
+
+
+def test_print_is_a_scenario_with_the_same_id(scenario: Path, tmp_path: Path) -> None:
+    """What --print writes has every default, and is the same scenario."""
+    printed = fleet("run", scenario, "--print").output
+    head, _, text = printed.partition("\n")
+    (tmp_path / "again.yaml").write_text(text)
+    again = fleet("run", tmp_path / "again.yaml", "--print").output
+    assert again == printed
+    assert head.startswith("# id ")
+    assert "ties: random" in text
+
+
+def test_a_dry_run_says_what_and_how_long(scenario: Path, tmp_path: Path) -> None:
+    """Nothing is written; cells, nodes, what is assumed and a time are told."""
+    result = fleet("run", scenario, "--dry-run", "--out", tmp_path / "run")
+    assert "small: 8 cells to make" in result.output
+    assert "pods in a cell: 150; at " in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_some_cells(scenario: Path, tmp_path: Path) -> None:
+    """--only makes the cells with a text in their key; the others can be made later."""
+    assert fleet("run", scenario, "--out", tmp_path / "run", "--workers", 1, "--only", "~exact~").exit_code == 0
+    assert len(list(RunStore(tmp_path / "run").keys())) == 4
+    unknown = fleet("run", scenario, "--out", tmp_path / "x", "--only", "nothing")
+    assert "no cell's key has 'nothing' in it" in str(unknown.exception)
+
+
+def test_parquet_tables_say_the_same(finished: Path, tmp_path: Path) -> None:
+    """Parquet has the rows of the CSV files."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow (pip install 'podslice[fleet-parquet]')")
+    run = tmp_path / "run"
+    assert fleet("run", finished / "scenario.yaml", "--out", run, "--workers", 1, "--format", "parquet").exit_code == 0
+    for name in ("pods", "nodes", "refusals", "series"):
+        with open_rows(run / "tables" / f"{name}.parquet") as table:
+            found = [dict(zip(table.columns, row, strict=True)) for _, row in table.rows]
+        wanted = rows(finished / "run" / "tables" / f"{name}.csv.gz")
+        assert len(found) == len(wanted)
+        assert found[:50] == wanted[:50]
+
+
+def test_outcomes_survive_their_encoding(scenario: Path) -> None:
+    """What is decoded is what was encoded; other bytes are refused."""
+    study = Study(load_scenario(scenario), scenario.parent)
+    outcome = simulated(study, study.cells[3].key)
+    data = encode(outcome)
+    again = decode(data)
+    assert encode(again) == data
+    assert again.result.pods == outcome.result.pods
+    assert again.result.summary == outcome.result.summary
+    for wrong in (b"", data[:-1], encode(outcome)[:40]):
+        with pytest.raises(DamagedError):
+            decode(wrong)
+
+
+def test_a_worker_tells_what_is_wrong(scenario: Path) -> None:
+    """A cell that cannot be made is an answer with a line, not an exception that ends the worker."""
+    scenario.write_text(json.dumps({**SCENARIO, "nodeEvents": [{"at": 1, "drain": "x"}]}))
+    study = Study(load_scenario(scenario), scenario.parent)
+    answer = simulate(Task(json.dumps(json.loads(scenario.read_text())), str(scenario.parent), study.cells[0].key))
+    assert answer.problem == "nodeEvents[0].drain: no node is called x"
+
+
+def test_every_remembered_answer_can_be_computed_again(scenario: Path) -> None:
+    """With --verify 1 every remembered answer is compared, and the outcome is the same."""
+    study = Study(load_scenario(scenario), scenario.parent)
+    key = study.cells[-1].key
+    assert encode(simulated(study, key, 1)) == encode(simulated(study, key, 0))
+
+
+def test_files_travel_to_workers_elsewhere(scenario: Path) -> None:
+    """A worker that does not see our files makes the same bytes from their contents."""
+    kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    (scenario.parent / "kubelet.yaml").write_text(kubelet)
+    text = json.dumps({**SCENARIO, "kubelets": {"none": {"file": "kubelet.yaml"}}})
+    scenario.write_text(text)
+    study = Study(load_scenario(scenario), scenario.parent)
+    files = tuple((name, path.read_bytes()) for name, path in study.inputs.named.items())
+    near = simulate(Task(text, str(scenario.parent), study.cells[0].key))
+    far = simulate(Task(text, "/nowhere", study.cells[0].key, None, files))
+    assert near.data == far.data != b""
+
+
+# Comparing
+
+
+def test_intervals_are_students() -> None:
+    """Mean and half of the 95 % interval of small samples; one value has none."""
+    assert mean_over([]) is None
+    assert mean_over([3.0]) == (3.0, None)
+    found = mean_over([1.0, 2.0, 3.0])
+    assert found is not None
+    assert found.mean == 2.0
+    assert found.half == pytest.approx(4.303 / 3**0.5)
+
+
+def test_differences_are_paired_by_seed() -> None:
+    """A small difference that is the same on every seed is one; a large one that changes its sign is none."""
+    base = {1: 10.0, 2: 20.0, 3: 30.0}
+    one = Candidate("one", {seed: {"unmet": value} for seed, value in base.items()})
+    less = Candidate("less", {seed: {"unmet": value - 1 - seed / 100} for seed, value in base.items()})
+    wild = Candidate("wild", {1: {"unmet": 0.0}, 2: {"unmet": 40.0}, 3: {"unmet": 20.0}})
+    assert (found := difference(less, one, "unmet")) is not None
+    assert found.verdict == "better"
+    assert (other := difference(wild, one, "unmet")) is not None
+    assert other.verdict == "equal"
+    assert (same := difference(one, one, "unmet")) is not None
+    assert same.verdict == "equal"
+    single = Candidate("single", {1: {"unmet": 5.0}})
+    assert (open_ := difference(single, one, "unmet")) is not None
+    assert open_.verdict == "open"
+    assert [candidate.name for candidate in ranked([one, less, single])] == ["single", "less", "one"]
+
+
+# Progress
+
+
+class Stream:
+    """A stream that remembers, and says whether it is a terminal."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        self.text = ""
+        self.terminal = terminal
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def test_progress_in_lines() -> None:
+    """Without a terminal a line comes at once, then every ten seconds, and at the end."""
+    now = [0.0]
+    stream: Any = Stream(terminal=False)
+    progress = RunProgress(3, "auto", stream=stream, clock=lambda: now[0])
+    progress.begin()
+    for at in (4.0, 12.0, 13.0):
+        now[0] = at
+        progress.done("key")
+    assert stream.text.splitlines() == [
+        "podslice: 0 of 3 cells",
+        "podslice: 2 of 3 cells, about 6 s left",
+        "podslice: 3 of 3 cells",
+    ]
+
+
+def test_progress_as_bar_and_json() -> None:
+    """A terminal has a bar that is wiped; JSON is a line for every cell."""
+    stream: Any = Stream(terminal=True)
+    progress = RunProgress(2, "auto", stream=stream, clock=lambda: 1.0)
+    progress.begin()
+    progress.done("key")
+    progress.end()
+    assert "[........................] 0 of 2 cells" in stream.text
+    assert stream.text.endswith("\r\x1b[K")
+    plain: Any = Stream(terminal=False)
+    told = RunProgress(2, "json", stream=plain, clock=lambda: 1.0)
+    told.begin()
+    told.done("a")
+    assert [json.loads(line)["done"] for line in plain.text.splitlines()] == [0, 1]
+    assert [span_text(value) for value in (0.5, 40, 200, 9000)] == ["0.5 s", "40 s", "3 min", "2.5 h"]
