@@ -23,7 +23,7 @@ from podslice.cli.main import cli
 from podslice.core.errors import InputError
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import DamagedError, decode, encode
-from podslice.fleet.comparing import Candidate, difference, mean_over, ranked
+from podslice.fleet.comparing import Configuration, difference, mean_over, ranked
 from podslice.fleet.pool import Task, simulate, simulated
 from podslice.fleet.rows import open_rows
 from podslice.fleet.scenario import API_VERSION, load_scenario
@@ -349,16 +349,16 @@ def test_intervals_are_students() -> None:
 def test_differences_are_paired_by_seed() -> None:
     """A small difference that is the same on every seed is one; a large one that changes its sign is none."""
     base = {1: 10.0, 2: 20.0, 3: 30.0}
-    one = Candidate("one", {seed: {"unmet": value} for seed, value in base.items()})
-    less = Candidate("less", {seed: {"unmet": value - 1 - seed / 100} for seed, value in base.items()})
-    wild = Candidate("wild", {1: {"unmet": 0.0}, 2: {"unmet": 40.0}, 3: {"unmet": 20.0}})
+    one = Configuration("one", {seed: {"unmet": value} for seed, value in base.items()})
+    less = Configuration("less", {seed: {"unmet": value - 1 - seed / 100} for seed, value in base.items()})
+    wild = Configuration("wild", {1: {"unmet": 0.0}, 2: {"unmet": 40.0}, 3: {"unmet": 20.0}})
     assert (found := difference(less, one, "unmet")) is not None
     assert found.verdict == "better"
     assert (other := difference(wild, one, "unmet")) is not None
     assert other.verdict == "equal"
     assert (same := difference(one, one, "unmet")) is not None
     assert same.verdict == "equal"
-    single = Candidate("single", {1: {"unmet": 5.0}})
+    single = Configuration("single", {1: {"unmet": 5.0}})
     assert (open_ := difference(single, one, "unmet")) is not None
     assert open_.verdict == "open"
     assert [candidate.name for candidate in ranked([one, less, single])] == ["single", "less", "one"]

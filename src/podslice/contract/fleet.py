@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from podslice.fleet.comparing import Configuration
 from podslice.fleet.fgd import FGDPoint
-from podslice.fleet.comparing import Candidate
 from podslice.fleet.measures import BY_NAME, CRITERIA
 from podslice.fleet.plan_file import PlannedNodes
 from podslice.fleet.summary import RunSummary, sentences
@@ -108,7 +108,7 @@ def comparison(summary: RunSummary, criteria: Sequence[str] = CRITERIA) -> Fleet
     )
 
 
-def _configuration(candidate: Candidate) -> FleetConfiguration:
+def _configuration(candidate: Configuration) -> FleetConfiguration:
     figures = {
         name: FleetFigure(round(found.mean, 4), None if found.half is None else round(found.half, 4))
         for name in BY_NAME

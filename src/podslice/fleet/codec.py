@@ -1,7 +1,7 @@
 """A cell's outcome as bytes: the same outcome, the same bytes, on every machine.
 
-Columns are little-endian 64-bit integers; sums, which may be larger, are decimal; sets of CPUs, of which few are different, are a table and a column of places
-in it. The bytes are compressed without time stamps.
+Columns are little-endian 64-bit integers; sums, which may be larger, are decimal. Sets of CPUs, of which few are
+different, are a table and a column of places in it. The bytes are compressed without time stamps.
 """
 
 from __future__ import annotations

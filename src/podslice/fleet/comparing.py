@@ -29,7 +29,7 @@ class MeanOver(NamedTuple):
     half: float | None
 
 
-class Candidate(NamedTuple):
+class Configuration(NamedTuple):
     """A configuration: its figures by seed."""
 
     name: str
@@ -44,7 +44,7 @@ Verdict = Literal["better", "worse", "equal", "open"]
 """Of a difference; `open` with one seed."""
 
 
-class Difference(NamedTuple):
+class PairedDifference(NamedTuple):
     """How much more of a figure one has than the other, and what that says."""
 
     measure: str
@@ -65,7 +65,7 @@ def mean_over(values: Sequence[float]) -> MeanOver | None:
     return MeanOver(mean, quantile * spread / math.sqrt(count))
 
 
-def difference(one: Candidate, other: Candidate, measure: str) -> Difference | None:
+def difference(one: Configuration, other: Configuration, measure: str) -> PairedDifference | None:
     """One against the other, seed by seed; None where they share no seed that has the figure."""
     seeds = [
         seed
@@ -75,7 +75,7 @@ def difference(one: Candidate, other: Candidate, measure: str) -> Difference | N
     value = mean_over([one.by_seed[seed][measure] - other.by_seed[seed][measure] for seed in seeds])
     if value is None:
         return None
-    return Difference(measure, value, _verdict(value, less=bool(BY_NAME[measure].less)))
+    return PairedDifference(measure, value, _verdict(value, less=bool(BY_NAME[measure].less)))
 
 
 def _verdict(value: MeanOver, *, less: bool) -> Verdict:
@@ -88,12 +88,12 @@ def _verdict(value: MeanOver, *, less: bool) -> Verdict:
     return "better" if (value.mean < 0) == less else "worse"
 
 
-def ranked(candidates: Iterable[Candidate], criteria: Sequence[str] = CRITERIA) -> list[Candidate]:
+def ranked(candidates: Iterable[Configuration], criteria: Sequence[str] = CRITERIA) -> list[Configuration]:
     """The best first: by the first criterion's mean (to a tenth), of equals by the next; else their own order."""
     return sorted(candidates, key=lambda one: [_merit(one, name) for name in criteria])
 
 
-def _merit(candidate: Candidate, measure: str) -> float:
+def _merit(candidate: Configuration, measure: str) -> float:
     found = candidate.over(measure)
     if found is None:
         return 0.0
@@ -108,7 +108,9 @@ def checked_criterion(name: str) -> tuple[str, ...]:
     return (name, *(one for one in CRITERIA if one != name))
 
 
-def deciding(first: Candidate, second: Candidate, criteria: Sequence[str] = CRITERIA) -> Difference | None:
+def deciding(
+    first: Configuration, second: Configuration, criteria: Sequence[str] = CRITERIA
+) -> PairedDifference | None:
     """What speaks for the first: a criterion in which it is better for sure; else one in which it is better on average;
     else, of equals, one in which they differ."""
     found = [one for name in criteria if (one := difference(first, second, name)) is not None]
@@ -117,5 +119,5 @@ def deciding(first: Candidate, second: Candidate, criteria: Sequence[str] = CRIT
     return sure or leaning or next((one for one in found if abs(one.value.mean) >= _TINY), None)
 
 
-def _leans(one: Difference) -> bool:
+def _leans(one: PairedDifference) -> bool:
     return abs(one.value.mean) >= _TINY and (one.value.mean < 0) == bool(BY_NAME[one.measure].less)

@@ -6,24 +6,19 @@ is not monotone: one node more can hold less. So neighbours of what is found are
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from podslice.core.errors import InputError
 from podslice.core.fleet.nodes import Fleet
 from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.streams import shuffle, stream
 from podslice.fleet.cells import CellInputs, FleetCell, Study
 from podslice.fleet.plan_file import PlannedConfiguration, PlannedNodes
 
-PLAN_FILE = "plan.json"
 _PROBES = 2
 
 
@@ -137,25 +132,6 @@ def _planned(
     return PlannedConfiguration(
         name, round(median(found)), ordered[0], ordered[-1], p90, tuple(found), enough, tuple(sorted(never))
     )
-
-
-def read_plan(path: Path) -> PlannedNodes | None:
-    """A plan that was kept; None where there is none. Raises `InputError`."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {error}", source=str(path)) from None
-    try:
-        return msgspec.convert(data, PlannedNodes)
-    except msgspec.ValidationError as error:
-        raise InputError(f"is no plan: {error}", source=str(path)) from None
-
-
-def written_plan(plan: PlannedNodes) -> bytes:
-    """A plan as it is kept."""
-    return (json.dumps(msgspec.to_builtins(plan), indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def sizes(plan: PlannedNodes) -> Iterator[str]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import msgspec
+
+from podslice.core.errors import InputError
+
+PLAN_FILE = "plan.json"
 
 
 class PlannedConfiguration(msgspec.Struct, frozen=True, rename="camel"):
@@ -27,3 +34,22 @@ class PlannedNodes(msgspec.Struct, frozen=True, rename="camel"):
     tolerance: float
     configurations: tuple[PlannedConfiguration, ...]
     anomalies: tuple[str, ...]
+
+
+def read_plan(path: Path) -> PlannedNodes | None:
+    """A plan that was kept; None where there is none. Raises `InputError`."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {error}", source=str(path)) from None
+    try:
+        return msgspec.convert(data, PlannedNodes)
+    except msgspec.ValidationError as error:
+        raise InputError(f"is no plan: {error}", source=str(path)) from None
+
+
+def written_plan(plan: PlannedNodes) -> bytes:
+    """A plan as it is kept."""
+    return (json.dumps(msgspec.to_builtins(plan), indent=1, ensure_ascii=False) + "\n").encode()

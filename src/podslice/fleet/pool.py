@@ -43,7 +43,7 @@ class Task(NamedTuple):
     files: tuple[tuple[str, bytes], ...] | None = None
 
 
-class Answer(NamedTuple):
+class CellAnswer(NamedTuple):
     """A cell's outcome as bytes, or in a line why there is none."""
 
     key: str
@@ -52,13 +52,13 @@ class Answer(NamedTuple):
     problem: str = ""
 
 
-def simulate(task: Task) -> Answer:
+def simulate(task: Task) -> CellAnswer:
     """Make a cell. What a worker does."""
     try:
         outcome = simulated(_study(task.scenario, _folder(task)), task.key, task.verify)
     except PodsliceError as error:
-        return Answer(task.key, b"", {}, str(error))
-    return Answer(task.key, encode(outcome), outcome.result.summary)
+        return CellAnswer(task.key, b"", {}, str(error))
+    return CellAnswer(task.key, encode(outcome), outcome.result.summary)
 
 
 def simulated(study: Study, key: str, verify: int | None = None) -> CellOutcome:
@@ -150,10 +150,10 @@ def dask_executor(address: str) -> Iterator[Executor]:
         client.close(timeout=2)
 
 
-def run_tasks(executor: Executor, tasks: list[Task], idle: Callable[[], None]) -> Iterator[Answer]:
+def run_tasks(executor: Executor, tasks: list[Task], idle: Callable[[], None]) -> Iterator[CellAnswer]:
     """The answers as they come; `idle` is called while nothing comes. Raises `InputError` where the workers are
     lost."""
-    waiting: set[Future[Answer]] = {executor.submit(simulate, task) for task in tasks}
+    waiting: set[Future[CellAnswer]] = {executor.submit(simulate, task) for task in tasks}
     try:
         while waiting:
             done, waiting = wait(waiting, timeout=_TICK, return_when=FIRST_COMPLETED)

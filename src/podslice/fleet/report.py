@@ -9,7 +9,7 @@ import htpy as h
 
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import CellOutcome
-from podslice.fleet.comparing import Candidate
+from podslice.fleet.comparing import Configuration
 from podslice.fleet.measures import BY_NAME, CRITERIA
 from podslice.fleet.node_history import node_at_end
 from podslice.fleet.plan_file import PlannedNodes
@@ -99,7 +99,7 @@ def _heading(name: str) -> str:
     return BY_NAME[name].heading.capitalize().replace("pus", "PUs")
 
 
-def _figure(candidate: Candidate, name: str) -> str:
+def _figure(candidate: Configuration, name: str) -> str:
     found = candidate.over(name)
     if found is None:
         return "–"
@@ -179,7 +179,7 @@ def _at(curve: list[tuple[float, float]], x: float) -> float:
 # 2 to 4
 
 
-def _stranded(candidates: Sequence[Candidate]) -> h.Node:
+def _stranded(candidates: Sequence[Configuration]) -> h.Node:
     bars, rows = [], []
     for one in candidates[:_MOST_REFUSALS]:
         expected, blind = one.over("expectedStranded"), one.over("blindStranded")

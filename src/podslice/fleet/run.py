@@ -17,7 +17,7 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.cluster import ClassStartError
-from podslice.fleet.pool import Answer, Task, dask_executor, local_executor, run_tasks, simulate
+from podslice.fleet.pool import CellAnswer, Task, dask_executor, local_executor, run_tasks, simulate
 from podslice.fleet.scenario import FleetScenario, load_scenario
 from podslice.fleet.store import INPUTS, SCENARIO, RunStore
 from podslice.k8s.yaml import dump
@@ -26,7 +26,7 @@ _MOST_SENT = 256 << 20
 _MOST_KEPT = 64 << 20
 
 
-class Plan(NamedTuple):
+class RunPlan(NamedTuple):
     """What a run is going to do: its cells, which of them are there already, configurations that do not start (in a
     line each), and what was assumed of machines."""
 
@@ -66,7 +66,7 @@ def startable(study: Study) -> tuple[tuple[FleetCell, ...], tuple[str, ...]]:
     return cells, tuple(dict.fromkeys(problems.values()))
 
 
-def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bool = False) -> Plan:
+def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bool = False) -> RunPlan:
     """What is to be done. Raises `InputError` where nothing is."""
     cells, not_started = startable(study)
     chosen = tuple(cell for cell in cells if only in cell.key)
@@ -83,7 +83,7 @@ def plan_run(study: Study, store: RunStore | None, *, only: str = "", resume: bo
             missing.append(cell)
             if problem:
                 warnings.append(f"cell {cell.key} {problem}; it is made again")
-    return Plan(cells, tuple(missing), not_started, assumptions(study), tuple(warnings))
+    return RunPlan(cells, tuple(missing), not_started, assumptions(study), tuple(warnings))
 
 
 def assumptions(study: Study) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def assumptions(study: Study) -> tuple[str, ...]:
     return (f"machines: {first}", *(f"{count} nodes: {reason}" for reason, count in by_reason.items()))
 
 
-def identity(study: Study, plan: Plan) -> dict[str, Any]:
+def identity(study: Study, plan: RunPlan) -> dict[str, Any]:
     """What a run is of: enough to know whether another one is the same."""
     return {
         "id": study.id,
@@ -166,7 +166,7 @@ def kept_study(store: RunStore) -> Study | None:
 
 def make_cells(
     executor: Any, tasks: list[Task], store: RunStore, identity: str, idle: Callable[[], None]
-) -> Iterator[Answer]:
+) -> Iterator[CellAnswer]:
     """Make the cells and keep each. Raises `InputError` for what a cell cannot be made of, or kept."""
     answers = map(simulate, tasks) if executor is None else run_tasks(executor, tasks, idle)
     for answer in answers:

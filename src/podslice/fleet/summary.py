@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from podslice.core.errors import InputError
-from podslice.fleet.comparing import Candidate, Difference, deciding, ranked
+from podslice.core.reasons import SMT_ALIGNMENT, TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION, out_of
+from podslice.fleet.comparing import Configuration, PairedDifference, deciding, ranked
 from podslice.fleet.measures import BY_NAME, CRITERIA, measured_outcome
 from podslice.fleet.store import RunStore
 from podslice.fleet.tables import split_key
@@ -19,11 +20,11 @@ _MEANT = {
     "expectedStranded": "CPUs stranded for the mix",
 }
 REASONS = {
-    "TopologyAffinityError": "no NUMA node had all it asked for",
-    "SMTAlignmentError": "the CPUs it asked for are no whole cores",
-    "UnexpectedAdmissionError": "a resource manager could not give what it asked for",
-    "OutOfcpu": "the kubelet counted fewer free CPUs than the scheduler",
-    "OutOfmemory": "the kubelet counted less free memory than the scheduler",
+    TOPOLOGY_AFFINITY: "no NUMA node had all it asked for",
+    SMT_ALIGNMENT: "the CPUs it asked for are no whole cores",
+    UNEXPECTED_ADMISSION: "a resource manager could not give what it asked for",
+    out_of("cpu"): "the kubelet counted fewer free CPUs than the scheduler",
+    out_of("memory"): "the kubelet counted less free memory than the scheduler",
 }
 
 
@@ -42,7 +43,7 @@ class RunSummary(NamedTuple):
     """A run: its candidates, best first, and the refusals with the most attempts."""
 
     name: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Configuration, ...]
     refusals: tuple[RefusedMost, ...]
     assumed: tuple[str, ...]
     not_started: tuple[str, ...]
@@ -82,7 +83,7 @@ def summarize(stores: Sequence[RunStore], criteria: Sequence[str] = CRITERIA) ->
             place = (name, outcome.shapes[one.shape].name, outcome.classes[one.kind].name, one.reason)
             attempts, example = counted.get(place, (0, one.example))
             counted[place] = (attempts + one.attempts, example)
-    candidates = ranked((Candidate(name, by_seed) for name, by_seed in found.items()), criteria)
+    candidates = ranked((Configuration(name, by_seed) for name, by_seed in found.items()), criteria)
     refusals = [RefusedMost(*place, *counts) for place, counts in counted.items()]
     refusals.sort(key=lambda one: (-one.attempts, one))
     wanted = sum(len(identity["cells"]) for identity in identities)
@@ -131,7 +132,7 @@ def _winner(summary: RunSummary, criteria: Sequence[str]) -> str:
     return f"{text}.{doubt}"
 
 
-def _amount(found: Difference) -> str:
+def _amount(found: PairedDifference) -> str:
     measure = BY_NAME[found.measure]
     value = found.value
     unit = " points" if measure.unit == "%" else f" {measure.unit}".rstrip()

@@ -27,7 +27,7 @@ _BATCH = 65_536
 _KEY_COLUMNS = ("cell", "machines", "kubelet", "scheduler", "transform", "seed")
 
 
-class Table(NamedTuple):
+class TableForm(NamedTuple):
     """A table's columns: names, and which of them are text, which fractions, and which whole numbers of more than 64
     bits; all others are whole numbers."""
 
@@ -39,13 +39,13 @@ class Table(NamedTuple):
     long: bool = True
 
 
-PODS = Table(
+PODS = TableForm(
     "pods",
     ("cell", "pod", "shape", "arrival_ms", "first_try_ms", "bound_ms", "ended_ms", "node", "attempts", "verdict",
      "reason", "cpus", "numa_nodes"),
     ("cell", "shape", "node", "verdict", "reason", "cpus", "numa_nodes"),
 )  # fmt: skip
-NODES = Table(
+NODES = TableForm(
     "nodes",
     ("cell", "node", "class", "state", "pods", "cpu_milli", "cpu_milli_room", "memory", "memory_room", "gpu_milli",
      "gpu_milli_room", "assignable_cpus", "stranded_cpus", "expected_stranded_cpus", "blind_stranded_cpus",
@@ -53,19 +53,19 @@ NODES = Table(
     ("cell", "node", "class"),
     ("expected_stranded_cpus", "blind_stranded_cpus"),
 )  # fmt: skip
-REFUSALS = Table(
+REFUSALS = TableForm(
     "refusals",
     ("cell", "shape", "class", "reason", "attempts", "example_pod"),
     ("cell", "shape", "class", "reason"),
 )
-SERIES = Table("series", ("cell", "measure", "row", "at_ms", "value"), ("cell", "measure"))
+SERIES = TableForm("series", ("cell", "measure", "row", "at_ms", "value"), ("cell", "measure"))
 
 
-def cells_table(summary: Sequence[str]) -> Table:
+def cells_table(summary: Sequence[str]) -> TableForm:
     """The table of cells, one row each: figures, and the integers they are made of."""
     names = tuple(measure.name for measure in MEASURES)
     wide = tuple(name for name in summary if "_x_" in name)
-    return Table("cells", (*_KEY_COLUMNS, *names, *summary), _KEY_COLUMNS[:-1], names, wide, long=False)
+    return TableForm("cells", (*_KEY_COLUMNS, *names, *summary), _KEY_COLUMNS[:-1], names, wide, long=False)
 
 
 def write_tables(store: RunStore, form: str) -> list[Path]:
@@ -158,7 +158,7 @@ def _node_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
         )
 
 
-def _write(store: RunStore, table: Table, rows: Iterator[tuple[Any, ...]], form: str) -> Path:
+def _write(store: RunStore, table: TableForm, rows: Iterator[tuple[Any, ...]], form: str) -> Path:
     name = f"{table.name}.parquet" if form == "parquet" else f"{table.name}.csv{'.gz' if table.long else ''}"
     path = store.folder / TABLES / name
     temporary = path.with_name(f".{name}.new")
@@ -177,7 +177,7 @@ def _write(store: RunStore, table: Table, rows: Iterator[tuple[Any, ...]], form:
     return path
 
 
-def _write_csv(path: Path, table: Table, rows: Iterator[tuple[Any, ...]]) -> None:
+def _write_csv(path: Path, table: TableForm, rows: Iterator[tuple[Any, ...]]) -> None:
     with open(path, "wb") as raw:
         packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) if table.long else None
         file = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")
@@ -190,7 +190,7 @@ def _write_csv(path: Path, table: Table, rows: Iterator[tuple[Any, ...]]) -> Non
             packed.close()
 
 
-def _write_parquet(path: Path, table: Table, rows: Iterator[tuple[Any, ...]]) -> None:
+def _write_parquet(path: Path, table: TableForm, rows: Iterator[tuple[Any, ...]]) -> None:
     parquet, arrow = parquet_module(), importlib.import_module("pyarrow")
     kinds = {name: arrow.string() for name in table.texts} | {name: arrow.float64() for name in table.fractions}
     kinds |= {name: arrow.decimal128(38) for name in table.wide}

@@ -31,7 +31,8 @@ def init(*, kind: str, out: Path | None) -> None:
 
     \b
     Examples:
-      podslice fleet init openb && podslice fleet run fleet-openb/scenario.yaml
+      podslice fleet init openb
+      podslice fleet run fleet-openb/scenario.yaml
 
     Exit codes: 0 written, 2 it cannot be written.
     """

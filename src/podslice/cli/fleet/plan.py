@@ -11,8 +11,8 @@ from podslice.cli.fleet.progress import RunProgress
 from podslice.cli.output import OUTPUT, emit, prose_width
 from podslice.contract.fleet import FleetPlan
 from podslice.fleet.cells import Study
-from podslice.fleet.plan import PLAN_FILE, Tolerated, plan_nodes, sizes, written_plan
-from podslice.fleet.plan_file import PlannedNodes
+from podslice.fleet.needs import need_numpy
+from podslice.fleet.plan_file import PLAN_FILE, PlannedNodes, written_plan
 from podslice.fleet.scenario import load_scenario
 from podslice.fleet.store import RunStore
 from podslice.fleet.strict import milliseconds
@@ -40,6 +40,9 @@ def plan(*, file: Path, tolerance: float, patience: str, out: Path | None, outpu
 
     Exit codes: 0 found, 1 the nodes of the scenario are not enough, 2 bad input.
     """
+    need_numpy()
+    from podslice.fleet.plan import Tolerated, plan_nodes
+
     study = Study(load_scenario(file), file.parent)
     configurations = len({cell._replace(seed=0) for cell in study.cells})
     progress = RunProgress(configurations, "auto", what="configurations")
@@ -57,6 +60,7 @@ def plan(*, file: Path, tolerance: float, patience: str, out: Path | None, outpu
 
 
 def _print(found: PlannedNodes) -> None:
+    from podslice.fleet.plan import sizes
     from podslice.render.table import print_table
 
     rows = [

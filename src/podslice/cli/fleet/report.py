@@ -9,7 +9,7 @@ import click
 
 from podslice.contract.fleet import comparison
 from podslice.core.document import document
-from podslice.fleet.plan import PLAN_FILE, read_plan
+from podslice.fleet.plan_file import PLAN_FILE, read_plan
 from podslice.fleet.report import report_page
 from podslice.fleet.run import kept_study
 from podslice.fleet.store import RunStore

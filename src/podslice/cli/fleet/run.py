@@ -16,6 +16,7 @@ from podslice.cli.output import print_warnings, prose_width, quiet_option
 from podslice.core.errors import InputError
 from podslice.entry import INTERRUPTED
 from podslice.fleet.cells import FleetCell, Study
+from podslice.fleet.needs import need_numpy
 from podslice.fleet.scenario import load_scenario
 from podslice.fleet.store import RunStore
 from podslice.render.ansi import echo
@@ -67,6 +68,7 @@ def run(
 
     Exit codes: 0 done, 1 a configuration does not start on a class of nodes, 2 bad input, 130 interrupted.
     """
+    need_numpy()
     from podslice.fleet.run import assumptions, identity, keep_inputs, plan_run, resolved_text
 
     study = Study(load_scenario(file), file.parent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podslice.cli.output import prose_width
-from podslice.fleet.comparing import Candidate, MeanOver
+from podslice.fleet.comparing import Configuration, MeanOver
 from podslice.fleet.measures import BY_NAME, CRITERIA
 from podslice.fleet.summary import RunSummary, sentences
 from podslice.render.ansi import echo, style
@@ -40,7 +40,7 @@ def print_summary(summary: RunSummary, *, wide: bool, criteria: Sequence[str] = 
         echo(style(f"{counted(summary.missing, 'cell')} of it not made yet: --resume makes the rest", fg="yellow"))
 
 
-def _best(candidates: Sequence[Candidate], name: str) -> float | None:
+def _best(candidates: Sequence[Configuration], name: str) -> float | None:
     """The best mean of a figure, where more or less of it is better and the candidates differ."""
     if BY_NAME[name].less is None:
         return None
