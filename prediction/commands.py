@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
+from podslice.statefiles.names import DEVICE_STATE_FILE, place_of
 from prediction.kubelet import RealKubelet, cgroup_version
 from prediction.model import FILES
 
@@ -31,17 +32,19 @@ class Verdict(NamedTuple):
 
 
 class Before(NamedTuple):
-    """A node before a pod comes: its files, its folders of pods, and the pods that the API server lists."""
+    """A node before a pod comes: its files, its folders of pods, the pods that the API server lists, and devices."""
 
     kubelet: RealKubelet
     files: dict[str, bytes]
     folders: list[str]
     pods: list[Json]
+    devices: Sequence[Json]
 
     @classmethod
-    def of(cls, kubelet: RealKubelet, pods: list[Json]) -> Before:
+    def of(cls, kubelet: RealKubelet, pods: list[Json], devices: Sequence[Json]) -> Before:
         folders = [entry.name for entry in (kubelet.folder / "pods").iterdir()]
-        return cls(kubelet, {name: kubelet.file(name) for name in FILES}, folders, pods)
+        files = {name: kubelet.file(place_of(name)) for name in (*FILES, DEVICE_STATE_FILE)}
+        return cls(kubelet, files, folders, pods, devices)
 
 
 class InspectedContainer(NamedTuple):
@@ -71,7 +74,10 @@ def admit(before: Before, pod: Json) -> Verdict | None:
         running.write_text(json.dumps({"kind": "List", "items": [_typed(own) for own in before.pods]}))
         for uid in ("", *before.folders):
             (place / "pods" / uid).mkdir(parents=True)
-        beside = ("--state", folder, "--pods", str(running))
+        beside = ["--state", folder, "--pods", str(running)]
+        if before.devices:
+            (place / "devices.json").write_text(json.dumps(list(before.devices)))
+            beside += ["--devices", str(place / "devices.json")]
         try:
             answer = _run("admit", str(place / "new.json"), *beside, *_on(before.kubelet), allowed=(0, 1))
         except CommandError as error:

@@ -48,17 +48,44 @@ def listed(kubelet: RealKubelet) -> list[Json]:
 
 
 def listing(pod: Any) -> Json:
-    """A pod of PodResources. CPUs are a set, and so is memory."""
+    """A pod of PodResources. CPUs are a set, and so are memory and devices."""
     containers = {
-        own.name: (format_bits(bits_of(own.cpu_ids)), sorted(_memory(block) for block in own.memory))
+        own.name: (format_bits(bits_of(own.cpu_ids)), sorted(_memory(block) for block in own.memory), _devices(own))
         for own in pod.containers
     }
     return {"name": pod.name, "namespace": pod.namespace, "containers": containers}
 
 
 def allocatable(answer: Any) -> Json:
-    """GetAllocatableResources; CPUs and memory are sets there."""
-    return {"cpus": format_bits(bits_of(answer.cpu_ids)), "memory": sorted(_memory(block) for block in answer.memory)}
+    """GetAllocatableResources; CPUs, memory and devices are sets there."""
+    memory = sorted(_memory(block) for block in answer.memory)
+    return {"cpus": format_bits(bits_of(answer.cpu_ids)), "memory": memory, "devices": _devices(answer)}
+
+
+def _devices(answer: Any) -> list[tuple[str, list[str], list[int]]]:
+    return sorted(
+        (own.resource_name, sorted(own.device_ids), [node.ID for node in own.topology.nodes]) for own in answer.devices
+    )
+
+
+def device_state(state: bytes) -> object:
+    """What `kubelet_internal_checkpoint` says: pods, resources and devices come from unordered maps."""
+    if not state:
+        return {}
+    content = json.loads(state)["Data"]
+    registered = {name: sorted(ids or ()) for name, ids in (content["RegisteredDevices"] or {}).items()}
+    entries = []
+    for entry in content["PodDeviceEntries"] or ():
+        ids = {node: sorted(own) for node, own in entry["DeviceIDs"].items()}
+        entries.append({**entry, "DeviceIDs": ids})
+    return {"registered": registered, "entries": sorted(entries, key=repr)}
+
+
+def given(config: Any) -> Json:
+    """What a container got with its devices."""
+    mine = {own.key: own.value for own in config.envs if own.key.startswith("EXAMPLE_COM_")}
+    return {"envs": mine, "devices": sorted((own.container_path, own.host_path, own.permissions)
+                                            for own in config.devices)}  # fmt: skip
 
 
 def _memory(block: Any) -> tuple[str, int, list[int]]:

@@ -25,12 +25,14 @@ SHAPES = (TWO, FOUR, CACHES, PAGES, SINGLE_THREADS)
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """A machine and a kubelet's configuration on it. `resizes`: the pods are there to be resized."""
+    """A machine and a kubelet's configuration on it. `resizes`: the pods are there to be resized. `devices` of plugins,
+    as `podslice.core.machine.devices.inventory_from_data` takes them."""
 
     name: str
     shape: Shape
     kubelet: Json
     resizes: bool = False
+    devices: tuple[Json, ...] = ()
 
 
 def _of(
@@ -98,7 +100,21 @@ RESIZING = (
     msgspec.structs.replace(_of("exclusive resizes", TWO, "best-effort", "container", gates=_EXCLUSIVE), resizes=True),
     msgspec.structs.replace(_of("exclusive resizes, pod", FOUR, "restricted", "pod", gates=_EXCLUSIVE), resizes=True),
 )
-ALL = (*NAMED, *RESIZING)
+_DEVICES: tuple[Json, ...] = (
+    {"resource": "example.com/gpu", "devices": [
+        {"id": "gpu0", "numa": [0]}, {"id": "gpu1", "numa": [0]}, {"id": "gpu2", "numa": [1]},
+        {"id": "gpu3", "numa": [1]}, {"id": "gpu4", "numa": [1], "health": "Unhealthy"}]},
+    {"resource": "example.com/nic", "devices": [
+        {"id": "nic0", "numa": [0]}, {"id": "nic1", "numa": [0, 1]}, {"id": "nic2", "numa": [1]}]},
+    {"resource": "example.com/license", "devices": [{"id": "one"}, {"id": "two"}]},
+)  # fmt: skip
+WITH_DEVICES = (
+    msgspec.structs.replace(_of("devices", TWO, "none", "container"), devices=_DEVICES),
+    msgspec.structs.replace(_of("devices, best-effort", TWO, "best-effort", "container"), devices=_DEVICES),
+    msgspec.structs.replace(_of("devices, restricted, pod", TWO, "restricted", "pod"), devices=_DEVICES),
+    msgspec.structs.replace(_of("devices, single-numa-node", FOUR, "single-numa-node", "container"), devices=_DEVICES),
+)
+ALL = (*NAMED, *RESIZING, *WITH_DEVICES)
 
 
 def configuration(r: Random, number: int) -> Configuration:

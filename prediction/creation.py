@@ -67,7 +67,14 @@ def _compare_containers(notes: Notes, node: OneNode, model: Model, inspected: co
         then = model.started[name]
         pins = {"cpus": format_bits(then.cpus), "mems": format_bits(then.memory_nodes)}
         notes.same(f"what {name} was created with", compare.linux(told), {**predicted[name], **pins})
+        if model.has_devices:
+            notes.counts["containers with their devices"] += 1
+            options = model.run_options(uid, name)
+            devices = sorted((own.container_path, own.host_path, own.permissions) for own in options.devices)
+            notes.same(
+                f"devices of {name}", compare.given(container.config), {"envs": options.envs, "devices": devices}
+            )
         if cgroup_version() == 1:
-            files = inspected.containers[name].files
-            notes.counts["files of containers"] += len(files)
-            notes.same(f"files of {name}", compare.written(told), files)
+            shown = inspected.containers[name].files
+            notes.counts["files of containers"] += len(shown)
+            notes.same(f"files of {name}", compare.written(told), shown)

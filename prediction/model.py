@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from podslice import Node, load_kubelet_config, load_machine
-from podslice.agent.podresources import allocatable_memory, container_resources
+from podslice.agent.podresources import allocatable_devices, allocatable_memory, container_resources
 from podslice.core.config.validation import validate
 from podslice.core.decision import ResizeDecision
 from podslice.core.effects.cgroup import pod_cgroup_path, pod_quota_disabled
@@ -21,6 +21,8 @@ from podslice.core.effects.settings import cgroup_settings
 from podslice.core.effects.tree import PodEffects
 from podslice.core.errors import Refusal, StartError, StartKind
 from podslice.core.kubelet import Kubelet, StartedContainer
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.managers.device_plugin import RunOptions
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.qos import BEST_EFFORT, BURSTABLE
@@ -31,8 +33,9 @@ from podslice.core.resize.events import resize_event
 from podslice.core.values.cpuset import iter_bits
 from podslice.core.values.quantity import ZERO
 from podslice.statefiles.formats.checkpoint_allocation import encode
-from podslice.statefiles.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, MEMORY_STATE_FILE
+from podslice.statefiles.names import ALLOCATED_STATE_FILE, CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
 from podslice.wire.proto import podresources_pb2 as podresources
+from prediction.plugins import TellingPlugin
 
 Json = dict[str, Any]
 FILES = (CPU_STATE_FILE, MEMORY_STATE_FILE, ALLOCATED_STATE_FILE)
@@ -44,8 +47,9 @@ class Model:
     state, which a kubelet does every so often. Its Memory Manager does so at the next admission. What was granted to
     pods stays until the API server forgets them, and in the file until the next pod is admitted."""
 
-    def __init__(self, machine: Path, cgroup_version: int) -> None:
+    def __init__(self, machine: Path, cgroup_version: int, inventory: DeviceInventory | None = None) -> None:
         self._machine = load_machine(machine)
+        self._inventory = inventory or DeviceInventory()
         self._cgroup_version = cgroup_version
         self._files: dict[str, bytes] = {}
         self._granted = b""
@@ -72,9 +76,10 @@ class Model:
             files={**self._files},
             predicates=True,
             cgroup_version=self._cgroup_version,
+            devices=self._inventory,
         )
         try:
-            kubelet.start()
+            self._begin(kubelet)
         finally:
             self._files = dict(kubelet.files)
         self._kubelet = kubelet
@@ -85,6 +90,26 @@ class Model:
         self._ended_record |= {uid: self.actuated.pop(uid) for uid in refused if uid in self.actuated}
         self._ended |= {uid: allocation_of(wanted[uid], kubelet.manager.context.gates) for uid in refused}
         return refused
+
+    def _begin(self, kubelet: Kubelet) -> None:
+        """As `Kubelet.start`, with plugins that tell something."""
+        manager = kubelet.manager
+        manager.start(kubelet.files)
+        for resource in self._inventory.resources:
+            manager.device.register(resource.resource, resource.devices, TellingPlugin(resource))
+        if not manager.restored:
+            manager.remove_stale()
+        kubelet.save()
+        kubelet.running = True
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether plugins serve any."""
+        return bool(self._inventory)
+
+    def run_options(self, uid: str, container: str) -> RunOptions:
+        """What a container's devices add to it."""
+        return Node.of(self._kubelet.rules, self._kubelet.state).run_options(uid, container)
 
     def admit(self, pod: Json) -> Refusal | None:
         """A new pod, as the API server stores it: admitted and started, or refused."""
@@ -113,6 +138,9 @@ class Model:
         record = _as_started(self._kubelet.allocations()[uid])
         if resize is not None:
             record = _with_implied(record, self.actuated.get(uid, record), resize)
+            for one in resize.resize().containers:
+                if one.restart:
+                    self._kubelet.start_container(uid, one.name)
         self.actuated[uid] = record
 
     def actuated_file(self, found: Container[str]) -> bytes:
@@ -176,6 +204,11 @@ class Model:
         self._files = {**kubelet.files, ALLOCATED_STATE_FILE: self._granted}
         return {name: self._files.get(name, b"") for name in FILES}
 
+    def device_file(self) -> bytes:
+        """`kubelet_internal_checkpoint`."""
+        self._kubelet.save()
+        return self._kubelet.files.get(DEVICE_STATE_FILE, b"")
+
     def effects(self, uid: str) -> PodEffects:
         """Cgroups of a pod on the node, and what the runtime knows of its containers."""
         return Node.of(self._kubelet.rules, self._kubelet.state).effects(uid)
@@ -203,7 +236,9 @@ class Model:
         """The answer of GetAllocatableResources."""
         view = self._kubelet.view
         return podresources.AllocatableResourcesResponse(
-            cpu_ids=iter_bits(view.allocatable_cpus), memory=allocatable_memory(view)
+            cpu_ids=iter_bits(view.allocatable_cpus),
+            memory=allocatable_memory(view),
+            devices=allocatable_devices({own.resource: own.devices for own in self._inventory.resources}),
         )
 
 
@@ -224,7 +259,7 @@ def _as_started(granted: PodAllocation) -> PodAllocation:
 
 def _with_implied(record: PodAllocation, before: PodAllocation, resize: Actuation) -> PodAllocation:
     """`record`, but containers that were not told anything keep what was written `before`, and of those that were told
-    other values all limits are named: the pod's where there is no own one, else zero."""
+    other values all are named: the pod's limit where there is no own one, else zero."""
     limits = (resize.allocated.spec.resources.limits if resize.allocated.spec.resources else None) or {}
     changed = {one.name: one for one in resize.resize().containers}
     containers = dict(record.containers)
@@ -233,5 +268,8 @@ def _with_implied(record: PodAllocation, before: PodAllocation, resize: Actuatio
             containers[name] = before.containers.get(name, own)
         elif not changed[name].restart:
             implied = {key: limits.get(key, ZERO) for key in ("cpu", "memory")}
-            containers[name] = replace(own, limits={**implied, **(own.limits or {})})
+            nothing = dict.fromkeys(("cpu", "memory"), ZERO)
+            containers[name] = replace(
+                own, requests={**nothing, **(own.requests or {})}, limits={**implied, **(own.limits or {})}
+            )
     return replace(record, containers=containers)

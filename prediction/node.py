@@ -55,6 +55,12 @@ class OneNode:
         items: list[Json] = self.api.call("GET", _PODS)["items"]
         return sorted(items, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
+    def allocatable(self) -> Json:
+        """What the Node object says that pods can have."""
+        nodes = self.api.call("GET", "/api/v1/nodes")["items"]
+        found: list[Json] = [own["status"].get("allocatable") or {} for own in nodes if _name(own) == self.kubelet.node]
+        return found[0] if found else {}
+
     def events(self, uid: str) -> list[Json]:
         """Events about a pod."""
         chosen = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid%3D{uid}"
@@ -87,6 +93,10 @@ class OneNode:
                 return False
             raise
         return True
+
+
+def _name(found: Json) -> str:
+    return str(found["metadata"]["name"])
 
 
 def is_over(pod: Json) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from podslice.core.decision import ResizeDecision
+from podslice.core.effects.cpu_weight import MIN_SHARES
 from podslice.core.effects.resize_actions import Actuation
 from podslice.core.effects.resize_plan import ContainerResize, LinuxValues, NotifyRuntime, UpdateContainer
 from podslice.core.effects.tree import PodEffects
@@ -31,8 +32,8 @@ class Resizing:
 
     def __init__(self, notes: Notes, node: OneNode, model: Model) -> None:
         self._notes, self._node, self._model = notes, node, model
-        self.updated: set[str] = set()
-        """Containers that were told other values, by the last resize."""
+        self.updated: dict[str, Json] = {}
+        """What containers were told at last by the last resize, by name."""
 
     def resize(self, pod: Json, wanted: Json) -> tuple[ResizeDecision, Json]:
         """A running pod that is to have another `spec`: podslice's answer, and the pod as the API server has it then.
@@ -96,7 +97,7 @@ class Resizing:
 
     def _compare_messages(self, uid: str, actuation: Actuation, told: int) -> None:
         predicted = list(_messages(actuation, self._model.effects(uid)))
-        self.updated = {whom for whom, _ in predicted}
+        self.updated = {whom: values for whom, values in predicted if whom}
 
         def real() -> list[tuple[str, Json]]:
             updates = [own for own in self._node.runtime.updates[told:] if own.uid == uid]
@@ -141,10 +142,12 @@ def _messages(actuation: Actuation, effects: PodEffects) -> Iterator[tuple[str, 
 
 
 def _values(step: UpdateContainer, one: ContainerResize) -> Json:
-    """Memory comes first, with the CPUs as they are; then both are as they should be."""
+    """Memory comes first, with the CPUs as they are; then both are as they should be. A container without a request has
+    the least weight from its first update on."""
     cpu = one.current if step.resource == "memory" else one.target
+    weightless = one.target.cpu_shares == MIN_SHARES
     return {
-        "cpu_shares": cpu.cpu_shares or 0,
+        "cpu_shares": MIN_SHARES if weightless else cpu.cpu_shares or 0,
         "cpu_quota": cpu.cpu_quota or 0,
     }
 

@@ -14,7 +14,8 @@ from judge.kubelets import draw_kubelet, spare_lists
 from judge.pods import PodDrawer, changed_pod
 
 from podslice.core.errors import Refusal, StartError
-from podslice.statefiles.names import MEMORY_STATE_FILE
+from podslice.core.machine.devices import DeviceInventory, inventory_from_data
+from podslice.statefiles.names import DEVICE_STATE_FILE, MEMORY_STATE_FILE, place_of
 from prediction import commands, compare
 from prediction.configurations import Configuration, changed, machine_of
 from prediction.creation import compare_creation
@@ -22,6 +23,7 @@ from prediction.kubelet import KubeletEndedError, RealKubelet, cgroup_version
 from prediction.model import FILES, Model
 from prediction.node import WITH_OVERHEAD, OneNode, is_over, soon
 from prediction.notes import Notes
+from prediction.plugins import Plugins
 from prediction.resizable import ResizableDrawer
 from prediction.resizing import Resizing
 from prediction.runtime import RUNNING
@@ -38,7 +40,9 @@ class Trial:
         self.notes = Notes()
         self.counts = self.notes.counts
         self._node, self._configuration, self._r = node, configuration, r
-        self._model = Model(node.kubelet.machine, cgroup_version())
+        self._inventory = inventory_from_data(list(configuration.devices)) if configuration.devices else None
+        self._plugins = Plugins(self._inventory or DeviceInventory(), node.kubelet.folder)
+        self._model = Model(node.kubelet.machine, cgroup_version(), self._inventory)
         self._running: dict[str, Json] = {}
         """Pods on the node by name, the oldest first."""
         self._uids: dict[str, str] = {}
@@ -47,10 +51,14 @@ class Trial:
         """What containers got when they were created, by the runtime's id."""
         machine = machine_of(configuration.shape)
         self._resizable = ResizableDrawer(r, configuration.shape.cpus) if configuration.resizes else None
-        self._drawer = PodDrawer(r, machine, [], spare_lists(machine, configuration.kubelet))
+        self._drawer = PodDrawer(r, machine, list(configuration.devices), spare_lists(machine, configuration.kubelet))
 
     def run(self, pods: int) -> None:
         """Until so many pods have been created."""
+        with self._plugins:
+            self._run(pods)
+
+    def _run(self, pods: int) -> None:
         if not self._start(self._configuration.kubelet):
             self._begin_anew()
         while self.counts["pods"] < pods:
@@ -79,6 +87,8 @@ class Trial:
         self._now = config
         try:
             kubelet.start(config)
+            self._plugins.register()
+            kubelet.wait("devices are counted", self._devices_counted)
         except KubeletEndedError as error:
             real = str(error)
         try:
@@ -97,6 +107,11 @@ class Trial:
         kubelet.keep_house()
         self._compare()
         return True
+
+    def _devices_counted(self) -> bool:
+        told = self._node.allocatable()
+        wanted = self._inventory.resources if self._inventory else ()
+        return all(told.get(own.resource) == str(sum(one.healthy for one in own.devices)) for own in wanted)
 
     def _readmitted(self, refused: dict[str, Refusal]) -> None:
         """The kubelet has admitted its running pods again, or not."""
@@ -122,7 +137,7 @@ class Trial:
         name = pod["metadata"]["name"]
         self.notes.step = f"create {name}"
         soon(self._folders_are_gone, _PATIENCE)
-        before = commands.Before.of(self._node.kubelet, self._node.pods())
+        before = commands.Before.of(self._node.kubelet, self._node.pods(), self._configuration.devices)
         self._new_second()
         try:
             stored = self._node.create(pod)
@@ -191,9 +206,10 @@ class Trial:
             return
         if decision.outcome == "Allocated":
             self._running[name] = found
+            effects = compare.predicted(self._model.effects(self._uids[name]))
             for container in self._node.runtime.of_pod(self._uids[name]):
-                if container.name in resizing.updated:
-                    self._created.pop(container.id, None)
+                if container.name in resizing.updated and container.state == RUNNING:
+                    self._created[container.id] = effects[container.name] | resizing.updated[container.name]
         else:
             self.notes.step = f"no resize {name}"
             resizing.resize(before, _resizable(before["spec"]))
@@ -263,7 +279,7 @@ class Trial:
         while True:
             for name in FILES:
                 (self._node.kubelet.folder / name).unlink(missing_ok=True)
-            self._model = Model(self._node.kubelet.machine, cgroup_version())
+            self._model = Model(self._node.kubelet.machine, cgroup_version(), self._inventory)
             if self._start(config):
                 return
             config = draw_kubelet(self._r, machine_of(self._configuration.shape))
@@ -307,6 +323,8 @@ class Trial:
             soon(partial(_has, kubelet, name, content), _PATIENCE)
             self.counts["state files"] += 1
             self._same_file(name, kubelet.file(name), content)
+        if model.has_devices:
+            self._compare_device_file()
         listed = [compare.listing(pod) for pod in model.listed()]
         soon(lambda: bool(compare.listed(kubelet) == listed), _PATIENCE)
         self.counts["PodResources answers"] += 2
@@ -319,6 +337,15 @@ class Trial:
             for container, told in compare.told(self._node.runtime, uid).items():
                 self.counts["containers"] += 1
                 self.notes.same(f"what the runtime knows of {name}/{container}", told, expected[container])
+
+    def _compare_device_file(self) -> None:
+        def pair() -> tuple[object, object]:
+            real = self._node.kubelet.file(place_of(DEVICE_STATE_FILE))
+            return compare.device_state(real), compare.device_state(self._model.device_file())
+
+        soon(lambda: len({repr(own) for own in pair()}) == 1, _PATIENCE)
+        self.counts["device checkpoints"] += 1
+        self.notes.same(DEVICE_STATE_FILE, *pair())
 
     def _same_file(self, name: str, real: bytes, predicted: bytes) -> None:
         if name == MEMORY_STATE_FILE and real != predicted and compare.in_order(real) == compare.in_order(predicted):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from podslice.core.effects.sandbox import Sandbox
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
 from podslice.core.resize.allocation import allocation_of
+from podslice.core.resize.status import in_progress
 from tests.resize.helpers import GATES, pod, resources
 
 GI = 1 << 30
@@ -353,3 +355,16 @@ def test_a_request_of_memory_alone_is_told() -> None:
     assert "a cpu" in steps_of(sized("64Mi", "2"), sized("64Mi", "3"), unlimited)
     recorded = pod({"resources": resources({"cpu": "1", "memory": "64Mi"}, {"cpu": "2", "memory": "0"}), "name": "a"})
     assert steps_of(recorded, sized("64Mi", "2")) == []
+
+
+def test_zeros_that_a_kubelet_records_change_nothing() -> None:
+    """A container without requests that was updated once is recorded with zeros: that is no change, and no reason to
+    restart it."""
+    restarts = {"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}], "name": "a"}
+    level = resources({"cpu": "2"}, {"cpu": "2"})
+    zeros = resources({"cpu": "0", "memory": "0"}, {"cpu": "0", "memory": "0"})
+    old, new = (pod({**restarts, "resources": own}, pod_level=level) for own in (zeros, {}))
+    record = msgspec.structs.replace(allocation_of(old, GATES), pod_level=allocation_of(new, GATES).pod_level)
+    observed = Observed(LinuxValues(2048, 200_000, 100_000, -1), running={"a"})
+    assert Actuation(new, record, observed, GATES, SETTINGS).plan().steps == ()
+    assert not in_progress(new, record, GATES, frozenset({"a"}))

@@ -206,7 +206,7 @@ class PodResources:
         return api.AllocatableResourcesResponse(
             cpu_ids=iter_bits(node.view.allocatable_cpus),
             memory=list(allocatable_memory(node.view)),
-            devices=list(_allocatable_devices(self._devices())),
+            devices=list(allocatable_devices(self._devices())),
         )
 
     def _pod(self, uid: str) -> api.PodResources:
@@ -265,7 +265,7 @@ def allocatable_memory(view: NodeView) -> Iterator[api.ContainerMemory]:
                     yield _memory(name, table.allocatable, (numa,))
 
 
-def _allocatable_devices(devices: Mapping[str, tuple[Device, ...]]) -> Iterator[api.ContainerDevices]:
+def allocatable_devices(devices: Mapping[str, tuple[Device, ...]]) -> Iterator[api.ContainerDevices]:
     """Healthy devices, one element per NUMA node; one with an empty topology is left out, as upstream does."""
     for resource, listed in sorted(devices.items()):
         for device in listed:

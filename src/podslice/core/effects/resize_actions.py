@@ -20,7 +20,7 @@ from podslice.core.effects.resize_plan import (
 from podslice.core.effects.sandbox import Sandbox, sandbox_update
 from podslice.core.effects.settings import CgroupSettings
 from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.resizable import Amounts, effective, resizable_containers, restarts_for
+from podslice.core.pod.resizable import Amounts, effective, resizable_containers, restarts_for, same_amounts
 from podslice.core.pod.spec import Container, Pod
 from podslice.core.quirks import PODSLICE, Quirks
 from podslice.core.values.quantity import ZERO, Quantity
@@ -94,7 +94,7 @@ class Actuation(msgspec.Struct, frozen=True):
                 continue
             then = effective(container, limits)
             now = effective(Container(container.name, resources=written), written_limits)
-            if then != now:
+            if not same_amounts(then, now):
                 yield ContainerResize(
                     name=container.name,
                     current=self._values(container, now, weightless=not self.quirks.implied_limit_becomes_weight),
@@ -136,7 +136,8 @@ def _direction(now: Quantity | None, then: Quantity | None) -> int:
 
 
 def _wants_restart(container: Container, now: Amounts, then: Amounts) -> bool:
+    changed = {"cpu": (0, 2), "memory": (1, 3)}
     return any(
-        restarts_for(container, resource) and (now[index] != then[index] or now[index + 2] != then[index + 2])
-        for index, resource in enumerate(("cpu", "memory"))
+        restarts_for(container, resource) and any(_direction(now[index], then[index]) for index in indices)
+        for resource, indices in changed.items()
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements, is_restartable_init
-from podslice.core.values.quantity import Quantity
+from podslice.core.values.quantity import ZERO, Quantity
 
 
 def resizable_containers(pod: Pod, gates: Mapping[str, bool]) -> Iterator[Container]:
@@ -51,6 +51,11 @@ def effective(container: Container, pod_limits: ResourceList) -> Amounts:
         _or_else(cpu_limit, pod_limits.get("cpu")),
         _or_else(memory_limit, pod_limits.get("memory")),
     )
+
+
+def same_amounts(one: Amounts, other: Amounts) -> bool:
+    """Zero and nothing are the same: a kubelet records zero for what an updated container does not request."""
+    return all((first or ZERO) == (second or ZERO) for first, second in zip(one, other, strict=True))
 
 
 def _or_else(limit: Quantity | None, implied: Quantity | None) -> Quantity | None:

@@ -13,7 +13,7 @@ import msgspec
 from podslice.core.effects.cpu_weight import shares_to_milli_cpu, weight_to_shares
 from podslice.core.pod.demand import aggregate, pod_limits, pod_requests, requests_of
 from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.resizable import cpu_and_memory, effective, resizable_containers
+from podslice.core.pod.resizable import cpu_and_memory, effective, resizable_containers, same_amounts
 from podslice.core.pod.spec import Container, Pod, ResourceList, ResourceRequirements
 from podslice.core.values.quantity import BINARY_SI, ZERO, Quantity
 
@@ -101,7 +101,9 @@ def in_progress(
         own = record.containers.get(container.name)
         if container.name not in running or own is None:
             continue
-        if effective(container, limits) != effective(Container(container.name, resources=own), recorded):
+        if not same_amounts(
+            effective(container, limits), effective(Container(container.name, resources=own), recorded)
+        ):
             return True
     if allocated.spec.resources is None or record.pod_level is None:
         return False

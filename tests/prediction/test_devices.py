@@ -1,0 +1,73 @@
+"""Device plugins that a real kubelet knows, over the real protocol."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from e2e.guest import cri_pb2 as pb
+from e2e.programs import Programs
+from prediction.__main__ import main
+from prediction.compare import device_state, given
+from prediction.configurations import ALL, WITH_DEVICES, Configuration
+from prediction.plugins import TellingPlugin
+
+from podslice.core.machine.devices import inventory_from_data
+
+
+@pytest.mark.slow
+def test_a_real_kubelet_hands_out_the_devices_that_podslice_says(programs: Programs) -> None:
+    """With plugins registered, pods that ask for devices get those that were predicted, with their environment and
+    files; the device checkpoint and PodResources say so, over restarts too."""
+    first = str(ALL.index(next(one for one in WITH_DEVICES if "restricted" in one.name)))
+    arguments = ["--seed", "9", "--pods", "5", "--first", first, "--configurations", "1"]
+    done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    for counted in ("device checkpoints", "containers with their devices"):
+        assert re.search(rf"[1-9]\d* {counted}", done.output), done.output
+
+
+@pytest.mark.parametrize("configuration", WITH_DEVICES, ids=lambda one: one.name)
+def test_devices_are_on_numa_nodes_of_their_machine(configuration: Configuration) -> None:
+    """Each configuration has devices near NUMA nodes that are there, one that is unhealthy, and one near no node."""
+    devices = [
+        own for resource in inventory_from_data(list(configuration.devices)).resources for own in resource.devices
+    ]
+    assert {node for own in devices for node in own.numa or ()} <= set(range(configuration.shape.nodes))
+    assert any(not own.healthy for own in devices)
+    assert any(own.numa is None for own in devices)
+
+
+def test_a_plugin_tells_which_devices_a_container_got() -> None:
+    """The environment names the devices in order, and each has a file; so the runtime was told of them."""
+    (resource,) = inventory_from_data([{"resource": "example.com/nic", "count": 2}]).resources
+    answer = TellingPlugin(resource).allocate(["b", "a"])
+    assert answer is not None
+    assert answer.envs == {"EXAMPLE_COM_NIC": "a,b"}
+    config = pb.ContainerConfig(
+        envs=[pb.KeyValue(key="EXAMPLE_COM_NIC", value="a,b"), pb.KeyValue(key="HOST", value="x")],
+        devices=[pb.Device(container_path=own.container_path, host_path=own.host_path, permissions=own.permissions)
+                 for own in reversed(answer.devices)],
+    )  # fmt: skip
+    assert given(config) == {
+        "envs": answer.envs,
+        "devices": [(own.container_path, own.host_path, own.permissions) for own in answer.devices],
+    }
+
+
+def test_the_order_in_a_device_checkpoint_is_chance() -> None:
+    """Two checkpoints that differ in the order of pods, resources or devices say the same; another device does not."""
+
+    def state(*entries: tuple[str, list[str]], registered: list[str]) -> bytes:
+        listed = [
+            {"PodUID": uid, "ContainerName": "c", "ResourceName": "r", "DeviceIDs": {"0": ids}, "AllocResp": ""}
+            for uid, ids in entries
+        ]
+        return json.dumps({"Data": {"PodDeviceEntries": listed, "RegisteredDevices": {"r": registered}}}).encode()
+
+    one = state(("u", ["a", "b"]), ("v", ["c"]), registered=["a", "b", "c"])
+    assert device_state(one) == device_state(state(("v", ["c"]), ("u", ["b", "a"]), registered=["c", "b", "a"]))
+    assert device_state(one) != device_state(state(("v", ["c"]), ("u", ["b"]), registered=["c", "b", "a"]))
+    assert device_state(b"") == {}
