@@ -42,6 +42,7 @@ COMMANDS = [
     ("MachineList", ("topology", "--list")),
     ("StateConversionList", ("state", "convert", "{state}", "--to", "1.35")),
     ("StateFileList", ("state", "show", "{state}")),
+    ("StateMigration", ("state", "migrate", "{state}", "--before", "core:8 pu:2", "--after", "core:8 pu:2")),
     ("StateRepairList", ("state", "repair", "{state}")),
     ("StateVerificationList", ("state", "verify", "{state}")),
     ("TraceCheck", ("fleet", "trace", "check", "tests/fleet/openb-like.csv")),

@@ -78,6 +78,17 @@ def resolve_node(machine: str | None, sysfs: str | None, source: str | None) -> 
     return DescribedNode(discover_host())
 
 
+def machine_named(name: str, option: str) -> Machine:
+    """What one option names: a ready-made machine, or anything `--from` or `--sysfs` takes. Raises `InputError`."""
+    from podslice.gallery import gallery_names, load_gallery
+    from podslice.host.machine_files import load_machine
+
+    try:
+        return load_gallery(name) if name in gallery_names() and not Path(name).exists() else load_machine(name)
+    except InputError as error:
+        raise error.at(path=option) from None
+
+
 def _named(name: str) -> DescribedNode:
     """A ready-made machine, or the file of that name."""
     from podslice.gallery import gallery_names, load_gallery

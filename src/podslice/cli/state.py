@@ -12,6 +12,7 @@ import click
 from podslice.cli.group import CommandGroup
 from podslice.cli.output import OUTPUT, emit
 from podslice.cli.state_files import MENDED, READABLE, StateFile, converted, cpus_beside, repaired, state_files
+from podslice.cli.state_migrate import migrate
 from podslice.cli.state_node import state_node_options, told_node
 from podslice.contract.state import (
     StateConversion,
@@ -52,6 +53,7 @@ def state() -> None:
       podslice state verify /var/lib/kubelet --here --config kubelet.yaml
       podslice state convert cpu_manager_state --to 1.35            # shows what would be lost
       podslice state repair /var/lib/kubelet --here --running pods.yaml --write
+      podslice state migrate --before old.yaml --after new.yaml /var/lib/podslice
 
     Exit codes: 0 fine, 1 problems found, 2 bad input.
     """
@@ -200,7 +202,10 @@ def _verification(verdict: _Verdict) -> StateVerification:
     )
 
 
-# convert and repair
+# convert, repair and migrate
+
+
+state.add_command(migrate)
 
 
 @state.command()

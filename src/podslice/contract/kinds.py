@@ -42,6 +42,7 @@ KINDS: dict[str, Kind] = {
     "PodPlacement": Kind("cluster", "kubectl podslice pod"),
     "StateConversionList": Kind("state", "podslice state convert"),
     "StateFileList": Kind("state", "podslice state show"),
+    "StateMigration": Kind("state", "podslice state migrate"),
     "StateRepairList": Kind("state", "podslice state repair"),
     "StateVerificationList": Kind("state", "podslice state verify"),
     "TraceCheck": Kind("fleet", "podslice fleet trace check"),

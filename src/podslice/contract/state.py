@@ -196,6 +196,22 @@ class StateRepairList(msgspec.Struct, frozen=True):
     items: tuple[StateRepair, ...]
 
 
+class StateMigration(msgspec.Struct, frozen=True):
+    """What becomes of a directory's files on a machine that changed over a reboot. `outcome`: `unchanged`, the files
+    fit; `renumbered`, `files` replace those of the same name; `rebuilt`, they do not fit for the `reason` given, and
+    the node begins without. `changes` say what becomes of each owner, `lost` what nobody has afterwards. `aside` are
+    the names under which old files stay; `written`: it was done."""
+
+    directory: str
+    outcome: Literal["unchanged", "renumbered", "rebuilt"]
+    reason: str
+    changes: tuple[str, ...]
+    lost: tuple[str, ...]
+    files: dict[str, str]
+    aside: tuple[str, ...]
+    written: bool
+
+
 StateFile: TypeAlias = CPUStateFile | MemoryStateFile | DeviceStateFile | AllocationStateFile | PolicyStateFile
 
 

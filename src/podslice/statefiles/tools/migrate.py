@@ -19,6 +19,7 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_data, policy_
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
 from podslice.statefiles.formats.content import Content, read_content
+from podslice.statefiles.formats.policy_state import MachineTexts
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.names import CPU_STATE_FILE, MEMORY_STATE_FILE, NODE_STATE_FILES, POLICY_STATE_FILE
 
@@ -104,7 +105,7 @@ class _Books:
     ) -> None:
         self.checkpoint = checkpoint
         self._before = before
-        self._after = after
+        self.after = after
         self.mapping = mapping
         self.changes: list[str] = []
         self._cores = after.cores
@@ -131,7 +132,7 @@ class _Books:
         held = [_bits(text) for named in (self.checkpoint.entries or {}).values() for text in (named or {}).values()]
         hidden = self._before.all_cpus & ~(old | union(held) | union((self.checkpoint.pod_entries or {}).values()))
         kept = bits_of(self.mapping[cpu] for cpu in iter_bits(hidden) if cpu in self.mapping)
-        default = self._after.all_cpus & ~owned & ~kept
+        default = self.after.all_cpus & ~owned & ~kept
         if not default:
             raise _DoesNotFitError("no CPU is left for the shared pool")
         if default != old:
@@ -152,7 +153,7 @@ class _Books:
 
     def _check_places(self, path: str, cpus: Bits) -> None:
         for cpu in iter_bits(cpus):
-            old, new = self._before.node_of(cpu), self._after.node_of(self.mapping[cpu])
+            old, new = self._before.node_of(cpu), self.after.node_of(self.mapping[cpu])
             if old != new:
                 raise _DoesNotFitError(f"{path}: CPU {cpu} was on NUMA node {old} and is on NUMA node {new} now")
 
@@ -166,7 +167,7 @@ def _renumbered(files: Mapping[str, bytes], books: _Books, cpu: Content) -> Migr
     changed = {CPU_STATE_FILE: _encoded(checkpoint, cpu.version)}
     policy = files.get(POLICY_STATE_FILE)
     if policy is not None:
-        changed[POLICY_STATE_FILE] = _promises(policy, books.mapping)
+        changed[POLICY_STATE_FILE] = _promises(policy, books.mapping, books.after)
     changed = {name: data for name, data in changed.items() if data != files.get(name)}
     return Migration("renumbered" if changed else "unchanged", changed, changes=tuple(books.changes))
 
@@ -177,15 +178,16 @@ def _encoded(checkpoint: CPUCheckpoint, version: str) -> bytes:
     return checkpoint_cpu.encode(checkpoint, "v3" if version == "v3" else "v2")
 
 
-def _promises(data: bytes, mapping: Mapping[int, int]) -> bytes:
-    """The policy's file under new numbers; resizes that were being written are over, and what cannot be read stays."""
+def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -> bytes:
+    """The policy's file under new numbers, and of the new machine where it told of one; resizes that were being written
+    are over, and what cannot be read stays."""
     try:
         content = policy_state.decode(data)
     except CheckpointError:
         return data
     plain: dict[str, Any] = {"version": content.version, "bootId": content.boot_id}
     if content.machine is not None:
-        plain["machine"] = content.machine
+        plain["machine"] = MachineTexts.of(machine)
     originals = {
         uid: {name: _renumbered_text(text, mapping) for name, text in named.items()}
         for uid, named in content.originals.items()

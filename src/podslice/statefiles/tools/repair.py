@@ -84,6 +84,7 @@ class _CPUBook:
         self.actions = actions
         self.old_default = self._read(members.get("defaultcpuset"), "defaultCpuSet") or 0
         self.everything = facts.machine.cpus.bits if facts.machine is not None else self._mentioned(members)
+        self.offline = 0 if facts.machine is None else facts.machine.offline.bits & ~self.everything
         self.kept = facts.reserved
         self.strict = facts.strict
         self.entries: dict[str, dict[str, Bits]] = {}
@@ -104,6 +105,14 @@ class _CPUBook:
         for entry in nested(members.get("podentries")).values():
             union |= readable_bits(_cpu_set(entry) or "")
         return union
+
+    def _online(self, cpus: Bits, path: str) -> Bits:
+        """Without CPUs that the machine has and that are offline, unless those are all."""
+        offline = cpus & self.offline
+        if not offline or offline == cpus:
+            return cpus
+        self.actions.append(f"{path}: CPUs {format_bits(offline)} are offline; written without them")
+        return cpus & ~offline
 
     def _taken(self, besides: str) -> Bits:
         """CPUs of all pods but one."""
@@ -144,6 +153,7 @@ class _CPUBook:
             cpus = self._read(_cpu_set(entry) or "", path)
             if cpus is None or not self._is_running(pod, None, running, path):
                 continue
+            cpus = self._online(cpus, path)
             refusal = self._refusal(pod, cpus)
             if refusal:
                 self.actions.append(f"{path}: {refusal}; dropped")
@@ -174,6 +184,7 @@ class _CPUBook:
         return False
 
     def _take(self, pod: str, name: str, cpus: Bits, path: str) -> None:
+        cpus = self._online(cpus, path)
         refusal = self._refusal(pod, cpus)
         bubble = self.bubbles.get(pod)
         if not refusal and bubble is not None and cpus & ~bubble:

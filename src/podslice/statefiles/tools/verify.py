@@ -196,6 +196,15 @@ def _coverage(default: Bits, owners: list[_Owner], facts: NodeFacts) -> Iterator
     if everything & ~union:
         text = f"CPUs {format_bits(everything & ~union)} of the machine are in no set: nobody can use them"
         yield StateFinding("error", "leaked", "defaultCpuSet", text)
+    offline = facts.machine.offline.bits & ~facts.machine.cpus.bits
+    for owner in owners:
+        if owner.cpus & offline:
+            text = (
+                f"CPUs {format_bits(owner.cpus & offline)} are offline: with hotplug in its policy podslice lets it run"
+            )
+            text += " on the rest; a kubelet does not start"
+            yield StateFinding("warning", "degraded", owner.path, text)
+    union &= ~(offline & ~default)
     if union & ~everything:
         text = f"CPUs {format_bits(union & ~everything)} are not on the machine"
         yield StateFinding(
