@@ -45,7 +45,8 @@ class Columns:
         self.kind = kinds
         self.names = _names(fleet, shapes)
         room = [[one.allocatable.get(name, 0) for name in self.names] for one in fleet.classes]
-        self.room: Ints = np.array(room, dtype=np.int64).reshape(len(fleet.classes), -1)[kinds]
+        self._class_room: Ints = np.array(room, dtype=np.int64).reshape(len(fleet.classes), -1)
+        self.room: Ints = self._class_room[kinds]
         self.used: Ints = np.zeros_like(self.room)
         self.non_zero: Ints = np.zeros((self.count, 2), dtype=np.int64)
         most = max((one.gpus for one in fleet.classes), default=0)
@@ -89,6 +90,12 @@ class Columns:
         """A node takes no new pods, or does again."""
         self.closed[node] = closed
         self.any_closed = bool(self.closed.any())
+        self.log.add(node)
+
+    def become(self, node: int, kind: int) -> None:
+        """A node is of another class."""
+        self.kind[node] = kind
+        self.room[node] = self._class_room[kind]
         self.log.add(node)
 
     def might_fit(self, node: int) -> list[int]:

@@ -62,6 +62,12 @@ class LiveNodes:
         booked[2] += sign * wanted.requests.taken.get(MEMORY, 0)
         booked[3] += sign * wanted.gpu_request
 
+    def restart(self, node: int, kind: int) -> None:
+        """The node, which has no pods, is of another class."""
+        self.kinds[node] = kind
+        self._become(node, self.classes[kind].start)
+        self.columns.become(node, kind)
+
     def refused(self, node: int, answer: NodeAnswer) -> None:
         """A refused pod left something behind, where kubelets do that."""
         self._become(node, answer.state)

@@ -57,8 +57,9 @@ class Fleet(msgspec.Struct, frozen=True, eq=False):
 
 class NodeEvent(NamedTuple):
     """Something that happens to nodes at `at_ms`: `drain` (unschedulable, its pods end and come again through their
-    owners), `fail` (the same, and the node is gone), `add` (an absent node comes), `restart` (its kubelet restarts,
-    with the configuration of class `kind` if that is not -1, and admits its pods again)."""
+    owners), `fail` (the same, and the node is gone), `add` (an absent node comes), `restart` (its kubelet
+    restarts; with -1 for `kind` all pods keep what they have, else it is of that class from now on and, without its
+    state files, admits its pods again)."""
 
     at_ms: int
     what: NodeEventKind

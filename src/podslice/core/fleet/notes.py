@@ -143,6 +143,8 @@ class Notes:
             "refused_attempts": sum(pods.refused),
             "first_refused": queue.first_refused,
             "looped": queue.looped,
+            "preempted": queue.preempted,
+            "lost_in_restarts": queue.lost_in_restarts,
             "loop_ms": queue.loop_ms,
             "most_replacements": max(pods.refused, default=0),
             "wait_ms_p50": _quantile(waited, 50),

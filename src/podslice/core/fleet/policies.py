@@ -7,7 +7,7 @@ the lowest free ones everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from podslice.core.fleet.columns import Columns, Ints, Rows, gpu_kind
 from podslice.core.fleet.fragmentation import GPUFragmentation
+from podslice.core.fleet.options import CellOptions
 from podslice.core.fleet.scores import KubePolicy
 from podslice.core.fleet.shapes import WHOLE_GPU
 from podslice.core.fleet.streams import IndexedStream
@@ -214,3 +215,23 @@ def _first_of_equals(gpus: Ints) -> np.ndarray:
 
 def _hundredths(share: np.ndarray) -> Ints:
     return (share * 100).astype(np.int64)
+
+
+def policy_named(
+    options: CellOptions, columns: Columns, *, fragmentation: GPUFragmentation, models: Ints, draws: IndexedStream
+) -> FleetPolicy:
+    """The policy of a cell."""
+    name = options.policy
+    if name in ("first-fit", "random"):
+        return AllEqual(columns, draws if name == "random" else None)
+    if name == "fgd":
+        return FGD(columns, fragmentation, models)
+    published: dict[str, Callable[[Columns], FleetPolicy]] = {
+        "best-fit": BestFit,
+        "dot-product": DotProduct,
+        "gpu-packing": GPUPacking,
+        "gpu-clustering": GPUClustering,
+    }
+    if name in published:
+        return published[name](columns)
+    return KubeScores(columns, name, balanced=options.balanced, curve=options.curve)

@@ -7,29 +7,22 @@ it might fit on; a refused one is replaced by its owner (`refusals`).
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from podslice.core.fleet.alignment import Alignment
 from podslice.core.fleet.answers import NodeAnswer
 from podslice.core.fleet.clock import Clock, EventKind
-from podslice.core.fleet.columns import Columns, Ints
+from podslice.core.fleet.columns import Ints
 from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes
 from podslice.core.fleet.live import LiveNodes
 from podslice.core.fleet.nodes import Fleet, NodeEvent
+from podslice.core.fleet.nrt import NRTView
 from podslice.core.fleet.options import CellOptions
-from podslice.core.fleet.pods import FAILED, LOOPING, PENDING, RAN, PodTable
-from podslice.core.fleet.policies import (
-    FGD,
-    AllEqual,
-    BestFit,
-    DotProduct,
-    FleetPolicy,
-    GPUClustering,
-    GPUPacking,
-    KubeScores,
-)
+from podslice.core.fleet.pods import FAILED, LOOPING, PENDING, PREEMPTED, RAN, PodTable
+from podslice.core.fleet.policies import policy_named
+from podslice.core.fleet.preemption import RunningPod, find_room
 from podslice.core.fleet.refusals import Loops, replacement_delay
 from podslice.core.fleet.scheduler import FleetScheduler
 from podslice.core.fleet.streams import IndexedStream, shuffle, stream
@@ -50,13 +43,24 @@ class PodQueue:
         of_class = np.array([models.index(one.gpu_model) for one in fleet.classes], dtype=np.int64)
         self.models: Ints = of_class[self.live.columns.kind]
         draws = IndexedStream(seed, "ties")
-        self.policy = self._policy(draws)
+        self.policy = policy_named(
+            options, self.live.columns, fragmentation=self.fragmentation, models=self.models, draws=draws
+        )
         self.scheduler = self._scheduler(seed, draws)
         self.loops = Loops(options.delay_ms)
         self.waiting: dict[int, list[int]] = {}
         self.loop_ms = self.looped = self.first_refused = 0
         self.arrived = self.attempts = self.refused_attempts = self.waiting_pods = 0
         self.alignment = Alignment(fleet)
+        self._on_node: list[dict[int, None]] = [{} for _ in fleet.nodes]
+        self._in_vain: dict[int, tuple[int, int]] = {}
+        self.preempted = self.lost_in_restarts = 0
+        live = self.live
+        self._nrt = (
+            NRTView(fleet.classes, live.kinds, live.states, workload.shapes, options.nrt_delay_ms)
+            if options.filter == "kube-nrt"
+            else None
+        )
 
     def _scheduler(self, seed: int, draws: IndexedStream) -> FleetScheduler:
         options, columns = self.options, self.live.columns
@@ -76,22 +80,6 @@ class PodQueue:
             order=ranks,
         )
 
-    def _policy(self, draws: IndexedStream) -> FleetPolicy:
-        name, columns = self.options.policy, self.live.columns
-        if name in ("first-fit", "random"):
-            return AllEqual(columns, draws if name == "random" else None)
-        if name == "fgd":
-            return FGD(columns, self.fragmentation, self.models)
-        published: dict[str, Callable[[Columns], FleetPolicy]] = {
-            "best-fit": BestFit,
-            "dot-product": DotProduct,
-            "gpu-packing": GPUPacking,
-            "gpu-clustering": GPUClustering,
-        }
-        if name in published:
-            return published[name](columns)
-        return KubeScores(columns, name, balanced=self.options.balanced, curve=self.options.curve)
-
     # Events
 
     def arrive(self, pod: int) -> None:
@@ -106,7 +94,7 @@ class PodQueue:
             self._try(pod)
             return
         shape = self.workload.shape[pod]
-        if self._loops(shape, self._ties(shape)):
+        if self.scheduler.looks_everywhere and self._loops(shape, self._ties(shape)):
             self.loops.rest(shape)
             return
         self._leave_loop(pod, self.clock.now.at - 1)
@@ -128,22 +116,54 @@ class PodQueue:
                 self._changed(node, room=True)
             elif event.what in ("drain", "fail"):
                 self.live.columns.close(node, closed=True)
-                self._evict(node)
+                self._evict(list(self._on_node[node]), FAILED)
+            elif event.kind != NEVER:
+                self._restart(node, event.kind)
 
-    def _evict(self, node: int) -> None:
-        gone = [pod for pod in sorted(self.pods.holding) if self.pods.node[pod] == node]
+    def _restart(self, node: int, kind: int) -> None:
+        """A kubelet starts with another configuration, which a kubelet does only without its state files, and admits
+        the pods that run again in the order in which they came. With the same configuration all keep what they have."""
+        pods = self.pods
+        running = list(self._on_node[node])
+        for pod in running:
+            self._release(pod)
+        self.live.restart(node, kind)
+        lost = []
+        for pod in running:
+            shape = self.workload.shape[pod]
+            answer = self.live.ask(node, shape, pod)
+            if answer.holding is None:
+                pods.refuse(pod, kind, answer.reason)
+                self.refused_attempts += 1
+                lost.append(pod)
+            else:
+                self._hold(pod, shape, node, answer)
+        self.lost_in_restarts += len(lost)
+        self._come_back(lost, FAILED)
+
+    def _evict(self, gone: list[int], verdict: int) -> None:
+        """Pods leave their nodes; those whose owners make new ones come again."""
         for pod in gone:
             self._release(pod)
+        self._come_back(gone, verdict)
+
+    def _come_back(self, gone: list[int], verdict: int) -> None:
         for pod in gone:
             if self.workload.shapes[self.workload.shape[pod]].owner in ("deployment", "job"):
                 self._come_again(pod)
+            else:
+                self.pods.verdict[pod] = verdict
+                self.pods.ended[pod] = self.clock.now.at
 
     # One pod
 
     def _ties(self, shape: int) -> Ints:
         """The nodes one of which a pod of this shape goes to."""
         if self.options.filter == "exact":
-            return self.scheduler.best_that_admits(shape, self._admits)
+            return self.scheduler.best_that_admits(shape, self._admits, self.live.columns.state)
+        if self._nrt is not None:
+            self._nrt.pass_time(self.clock.now.at)
+            return self.scheduler.best_that_admits(shape, self._nrt.passes, self._nrt.numbers)
         return self.scheduler.best(shape)
 
     def _admits(self, shape: int, node: int) -> bool:
@@ -154,7 +174,8 @@ class PodQueue:
         own = self.workload.node[pod]
         ties = self._ties(shape) if own == NEVER else self._own_node(shape, own)
         if not len(ties):
-            self._wait(pod, shape)
+            if not (self.options.preemption and own == NEVER and self._preempt(pod, shape)):
+                self._wait(pod, shape)
         elif self.options.retry == "next-node":
             self._try_nodes(pod, shape)
         elif not self._try_node(pod, shape, self.scheduler.choose(ties, pod, self.pods.attempts[pod])):
@@ -181,13 +202,43 @@ class PodQueue:
         self._bind(pod, shape, node, answer)
         return True
 
-    def _bind(self, pod: int, shape: int, node: int, answer: NodeAnswer) -> None:
-        pods, now = self.pods, self.clock.now.at
+    def _preempt(self, pod: int, shape: int) -> bool:
+        """Pods of lower priority leave a node for it, if that helps; it goes there at once."""
+        found = find_room(
+            self.live.columns, shape, self._running, lambda node, gone: self._would_admit(shape, node, gone)
+        )
+        if found is None:
+            return False
+        self.preempted += len(found.pods)
+        self._evict(list(found.pods), PREEMPTED)
+        if not self._try_node(pod, shape, found.node):
+            self._replace(pod, shape, np.array([found.node], dtype=np.int64))
+        return True
+
+    def _running(self, node: int) -> list[RunningPod]:
+        pods, shape = self.pods, self.workload.shape
+        return [RunningPod(pod, shape[pod], pods.bound[pod], pods.gpus[pod]) for pod in self._on_node[node]]
+
+    def _would_admit(self, shape: int, node: int, gone: Sequence[RunningPod]) -> bool:
+        if self.options.filter != "exact":
+            return True
+        kind, state, answers = self.live.kinds[node], self.live.states[node], self.live.answers
+        for one in gone:
+            state = answers.release(kind, state, self.pods.holding[one.pod])
+        return answers.admit(kind, state, shape, NEVER).holding is not None
+
+    def _hold(self, pod: int, shape: int, node: int, answer: NodeAnswer) -> None:
         assert answer.holding is not None
         gpus = self.policy.gpus(shape, node, pod)
         self.live.bind(node, shape, answer, gpus)
-        pods.holding[pod], pods.gpus[pod] = answer.holding, gpus
+        self.pods.holding[pod], self.pods.gpus[pod] = answer.holding, gpus
+        self._on_node[node][pod] = None
         self.alignment.note(self.live.kinds[node], pod, answer.holding)
+        self._changed(node, room=False)
+
+    def _bind(self, pod: int, shape: int, node: int, answer: NodeAnswer) -> None:
+        pods, now = self.pods, self.clock.now.at
+        self._hold(pod, shape, node, answer)
         pods.verdict[pod], pods.bound[pod] = RAN, now
         if pods.first_bound[pod] == NEVER:
             pods.first_bound[pod] = now
@@ -195,11 +246,11 @@ class PodQueue:
         if length != NEVER:
             pods.end_due[pod] = now + length
             self.clock.put(now + length, EventKind.END, pod)
-        self._changed(node, room=False)
 
     def _release(self, pod: int) -> None:
         pods, node, shape = self.pods, self.pods.node[pod], self.workload.shape[pod]
         self.live.release(node, shape, pods.holding.pop(pod), pods.gpus.pop(pod))
+        del self._on_node[node][pod]
         self._changed(node, room=True)
 
     # Refusals
@@ -223,7 +274,7 @@ class PodQueue:
         pods, now = self.pods, self.clock.now.at
         owner = self.workload.shapes[shape].owner
         pods.verdict[pod] = LOOPING
-        if self.options.retry == "owner" and owner == "deployment" and self._loops(shape, ties):
+        if self.options.retry == "owner" and owner == "deployment" and self._is_in_vain(pod, shape, ties):
             self.looped += 1
             self.loops.park(pod, shape, now)
             return
@@ -234,6 +285,23 @@ class PodQueue:
             pods.verdict[pod] = FAILED
         elif owner != "daemonset" or self.clock.alive:
             self.clock.put(now + delay, EventKind.RETRY, pod)
+
+    def _is_in_vain(self, pod: int, shape: int, ties: Ints) -> bool:
+        """True when the owner's next pods will be refused too, as long as nothing changes. Where a pod looks at some
+        nodes only, as many pods as look at all of them must have been refused."""
+        if not self._loops(shape, ties):
+            self._in_vain.pop(pod, None)
+            return False
+        if self.scheduler.looks_everywhere:
+            return True
+        position = self.live.columns.log.position
+        since, times = self._in_vain.get(pod, (position, 0))
+        times = times + 1 if since == position else 1
+        self._in_vain[pod] = position, times
+        if times < self.scheduler.rounds:
+            return False
+        del self._in_vain[pod]
+        return True
 
     def _loops(self, shape: int, ties: Ints) -> bool:
         """True when all nodes that a pod could go to refuse it as they are."""
@@ -274,10 +342,17 @@ class PodQueue:
 
     def _changed(self, node: int, *, room: bool) -> None:
         """A node has another state: pods that loop look again, and pods that wait come if there is more room."""
+        now = self.clock.now.at
+        self._wake()
+        if self._nrt is not None:
+            self._nrt.changed(now, node, self.live.states[node])
+            self.clock.put(now + self.options.nrt_delay_ms, EventKind.ROOM, node)
+        if room and self.waiting:
+            self.clock.put(now, EventKind.ROOM, node)
+
+    def _wake(self) -> None:
         for at, pod in self.loops.wake(self.clock.reached):
             self._look_again(at, pod)
-        if room and self.waiting:
-            self.clock.put(self.clock.now.at, EventKind.ROOM, node)
 
     def _look_again(self, at: int, pod: int) -> None:
         self.clock.put(at, EventKind.RETRY, pod)
@@ -288,6 +363,8 @@ class PodQueue:
 
     def serve(self, node: int) -> None:
         """Pods that wait and fit on a node are tried: higher priority first, then the one that came first."""
+        if self._nrt is not None:
+            self._wake()
         row = np.array([node], dtype=np.int64)
         shapes, columns = self.workload.shapes, self.live.columns
 

@@ -80,6 +80,11 @@ class FleetScheduler:
         self._order = order
 
     @property
+    def rounds(self) -> int:
+        """So many pods look at every node."""
+        return -(-self.columns.count // max(1, self._enough)) + 1
+
+    @property
     def looks_everywhere(self) -> bool:
         """True where every pod looks at every node."""
         return self._enough >= self.columns.count
@@ -102,10 +107,9 @@ class FleetScheduler:
         nodes, scores = self.candidates(shape)
         return nodes[scores == scores.max()] if len(nodes) else nodes
 
-    def best_that_admits(self, shape: int, admits: Admits) -> Ints:
-        """The best nodes of those that admit the pod. Nodes in equal states are asked once."""
+    def best_that_admits(self, shape: int, admits: Admits, states: Ints) -> Ints:
+        """The best nodes of those that admit the pod. Nodes in equal `states` are asked once."""
         nodes, scores = self.candidates(shape)
-        states = self.columns.state
         refused: set[int] = set()
         while len(nodes):
             top = scores == scores.max()

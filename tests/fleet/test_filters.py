@@ -1,0 +1,137 @@
+"""What a scheduler that knows NUMA sums sends to nodes, pods that make room, kubelets that restart."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+
+from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
+from podslice.core.fleet.options import CellOptions
+from podslice.core.fleet.run import run_cell
+from podslice.core.fleet.workload import Workload
+from tests.conftest import make_pod
+from tests.fleet.fleets import churn, fleet_class, fleet_of, shape, shape_of_pod
+
+
+def test_sums_of_numa_nodes_prevent_what_they_can_see() -> None:
+    """Fresh NRT objects and one container of whole CPUs: the plugin refuses nothing that fits and lets nothing pass
+    that does not, as the exact filter."""
+    fleet, workload = fleet_of(4), churn([shape("1"), shape("2"), shape("3"), shape("5"), shape("7")], 400, gap=400)
+    told = {"policy": "most-allocated", "ties": "first"}
+    blind = run_cell(fleet, workload, CellOptions(**told), 1)  # type: ignore[arg-type]
+    seen = run_cell(fleet, workload, CellOptions(**told, filter="kube-nrt", nrt_delay_ms=0), 1)  # type: ignore[arg-type]
+    exact = run_cell(fleet, workload, CellOptions(**told, filter="exact"), 1)  # type: ignore[arg-type]
+    assert blind.summary["refused_attempts"] > 0
+    assert seen.summary["refused_attempts"] == 0
+    assert seen.pods.node == exact.pods.node
+    assert seen.pods.bound == exact.pods.bound
+
+
+def test_old_news_send_pods_in_vain() -> None:
+    """The plugin sees what is left of a NUMA node only when the NRT object comes: until then pods go where nothing is
+    left for them."""
+    workload = Workload.of([shape("5")], [0, 0, 0], [0, 1000, 2000])
+    fresh = run_cell(fleet_of(1), workload, CellOptions(filter="kube-nrt", nrt_delay_ms=0), 1)
+    late = run_cell(fleet_of(1), workload, CellOptions(filter="kube-nrt", nrt_delay_ms=60_000), 1)
+    assert (fresh.summary["refused_attempts"], fresh.summary["waiting"]) == (0, 1)
+    assert late.summary["refused_attempts"] > 0
+
+
+def test_the_plugin_does_not_know_whole_cores() -> None:
+    """With full-pcpus-only an odd number of CPUs is free in sums and refused by the kubelet; the exact filter knows."""
+    kind = fleet_class(
+        "pack:2 numa:1(memory=16GiB) core:4 pu:2",
+        reserved_system_cpus="0,1",
+        cpu_manager_policy_options={"full-pcpus-only": "true"},
+    )
+    workload = Workload.of([shape("3", owner="bare")], [0], [0])
+    for name, refused in (("kube-nrt", 1), ("exact", 0)):
+        result = run_cell(fleet_of(2, kind), workload, CellOptions(filter=name), 1)  # type: ignore[arg-type]
+        assert result.summary["refused_attempts"] == refused, name
+    assert [one.reason for one in run_cell(fleet_of(2, kind), workload, CellOptions(), 1).refusals] == [
+        "SMTAlignmentError"
+    ]
+
+
+def test_containers_one_after_the_other() -> None:
+    """Container by container each takes the lowest NUMA node with room; two of five CPUs fit on two NUMA nodes, three
+    do not. In pod scope the pod must fit on one."""
+    two = shape_of_pod(make_pod("two", ("a", "5"), ("b", "5")), owner="bare")
+    three = shape_of_pod(make_pod("three", ("a", "5"), ("b", "5"), ("c", "5")), owner="bare")
+    for scope, expected in (("container", [0, -1]), ("pod", [-1, -1])):
+        fleet = fleet_of(1, fleet_class(topology_manager_scope=scope))
+        workload = Workload.of([two, three], [0, 1], [0, 100], [50, -1])
+        result = run_cell(fleet, workload, CellOptions(filter="kube-nrt", nrt_delay_ms=0), 1)
+        assert list(result.pods.node) == expected, scope
+        assert result.summary["refused_attempts"] == 0
+
+
+def test_who_makes_room() -> None:
+    """A pod of high priority takes the node whose victims have the lowest priority, and no more of them than it needs,
+    the one that came last; a Deployment's victim waits to come again, a bare one is gone."""
+    for owner, verdict, ended in (("deployment", 1, -1), ("bare", 4, 10)):
+        shapes = [
+            shape("7", priority=5, owner="bare"),
+            shape("6", priority=1, owner="bare"),
+            shape("2", priority=1, owner=owner),
+            shape("8", priority=9),
+        ]
+        workload = Workload.of(shapes, [0, 0, 1, 2, 3], [0, 1, 2, 3, 10])
+        off = run_cell(fleet_of(2), workload, CellOptions(policy="first-fit"), 1)
+        assert off.pods.verdict[4] == 1
+        on = run_cell(fleet_of(2), workload, CellOptions(policy="first-fit", preemption=True), 1)
+        assert list(on.pods.node[:3]) == [0, 0, 1]
+        assert on.summary["preempted"] == 1
+        assert (on.pods.verdict[4], on.pods.node[4]) == (0, 1)
+        assert (on.pods.verdict[3], on.pods.ended[3]) == (verdict, ended), owner
+
+
+def test_an_exact_filter_takes_victims_that_help() -> None:
+    """By sums one victim would do; the node model knows that it takes the one on the right NUMA node."""
+    shapes = [shape("4", priority=1, owner="bare"), shape("8", priority=9, owner="bare")]
+    workload = Workload.of(shapes, [0, 0, 0, 1], [0, 1, 2, 10])
+    told = {"policy": "first-fit", "preemption": True}
+    blind = run_cell(fleet_of(1), workload, CellOptions(**told), 1)  # type: ignore[arg-type]
+    exact = run_cell(fleet_of(1), workload, CellOptions(**told, filter="exact"), 1)  # type: ignore[arg-type]
+    assert exact.summary["refused_attempts"] == 0
+    assert exact.pods.verdict[3] == 0
+    assert blind.summary["preempted"] <= exact.summary["preempted"]
+
+
+def test_a_new_configuration_loses_pods() -> None:
+    """Without alignment three pods of five CPUs run on a node of fifteen; single-numa-node takes two of them. With the
+    same configuration all keep what they have."""
+    loose, strict = fleet_class(name="loose", topology_manager_policy="none"), fleet_class(name="strict")
+    fleet = Fleet((loose, strict), (FleetNode("n0", 0),))
+    workload = Workload.of([shape("5", owner="bare")], [0, 0, 0], [0, 0, 0])
+    for kind, lost in ((-1, 0), (1, 1)):
+        options = CellOptions(events=(NodeEvent(1000, "restart", (0,), kind),))
+        result = run_cell(fleet, workload, options, 1)
+        assert result.summary["lost_in_restarts"] == lost
+        assert result.summary["running"] == 3 - lost
+        assert result.nodes.pods[0] == 3 - lost
+
+
+def test_looking_at_some_nodes_only() -> None:
+    """With a percentage of nodes every pod starts where the last search ended; nothing is lost by it."""
+    fleet = fleet_of(150)
+    workload = Workload.of([shape("1")], [0] * 60, range(60))
+    result = run_cell(fleet, workload, CellOptions(policy="first-fit", percentage=1), 1)
+    assert list(result.pods.node[:3]) == [0, 0, 0] or len({*result.pods.node}) > 1
+    assert result.summary["bound"] == 60
+
+
+def test_loops_where_few_nodes_are_looked_at() -> None:
+    """A pod that no node takes loops although each try sees other nodes; one that some node takes is bound at last."""
+    small = fleet_class("pack:2 numa:1(memory=16GiB) core:4 pu:1", name="small")
+    large = fleet_class(name="large")
+    nodes = tuple(FleetNode(f"n{i}", 1 if i == 140 else 0) for i in range(150))
+    workload = Workload.of([shape("5")], [0], [0])
+    told = {"policy": "first-fit", "percentage": 1, "ties": "random"}
+    found = run_cell(Fleet((small, large), nodes), workload, CellOptions(**told, until_ms=10**7), 1)  # type: ignore[arg-type]
+    assert found.summary["refused_attempts"] > 0
+    none = Fleet((small,), tuple(FleetNode(f"n{i}", 0) for i in range(150)))
+    lost = run_cell(none, workload, CellOptions(**told, until_ms=100_000, limit=10**6), 1)  # type: ignore[arg-type]
+    assert lost.summary["refused_attempts"] == 101
+    assert lost.summary["looped"] == 1
