@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from podslice.agent.local import _pods
 from podslice.cli.status import _rows
@@ -290,6 +291,31 @@ def test_a_resize_that_nobody_was_asked_about_is_made_up_for(tmp_path: Path) -> 
         await world.resizing.retry()
         await world.settle()
         assert (world.cpus("a-app"), world.cpus("s-app")) == ("2-5", "0-1,6-31")
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+def test_a_pod_asks_for_its_own_delay_and_to_go_below(tmp_path: Path) -> None:
+    """`podslice.io/resize` counts in the agent: how long the pod needs to give back CPUs, and that it may go below what
+    it was promised; the pod keeps the annotation over a resize and a restart."""
+
+    def asks(cpu: str) -> Pod:
+        annotations = {"podslice.io/resize": "shrink-delay=30,below-baseline=allow", "other": "x"}
+        pod = app("a", cpu)
+        return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+    async def test(world: Elastic) -> None:
+        await world.run(asks("4"))
+        for cpu in (2, 1):
+            world.source.add(asks(str(cpu)))
+            await world.update("a-app", cpu * 1000)
+            await asyncio.sleep(29)
+            assert world.cpus("a-app").count("-") == 1
+            await asyncio.sleep(2)
+            await world.settle()
+            world.start()
+        assert (world.cpus("a-app"), world.owned("a")) == ("2", "2")
         world.agrees()
 
     in_elastic(tmp_path, test)

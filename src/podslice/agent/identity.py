@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from podslice.core.config.annotations import RESOURCES
+from podslice.core.config.annotations import RESOURCES, policy_annotations
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import HASH_ANNOTATION, NAME_FORM, UID_FORM
 from podslice.wire.proto import nri_pb2 as nri
@@ -62,6 +62,7 @@ def identity_of(pod: nri.PodSandbox) -> Identity:
     if not NAME_FORM.match(pod.id):
         raise InputError(f"{pod.id[:80]!r} is not valid", path="pod.id")
     kept = {name: pod.annotations[name][: LARGEST_ANNOTATION + 1] for name in _KEPT if name in pod.annotations}
+    kept |= policy_annotations(pod.annotations)
     cpu, overhead = pod.linux.pod_resources.cpu, pod.linux.pod_overhead.cpu
     limited = cpu.quota.value > 0 and cpu.period.value > 0
     return Identity(

@@ -26,6 +26,7 @@ from podslice.agent.resizes import asked_milli
 from podslice.agent.seam import failure_of
 from podslice.agent.translate import update_of
 from podslice.agent.wishes import container_wish, is_step, pod_wish, same_resources
+from podslice.core.config.annotations import resize_wishes
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
@@ -369,7 +370,7 @@ class Resizing:
 
     async def _delay(self, flight: Flight) -> None:
         """Containers that give back CPUs are told, and left time."""
-        seconds = self._policy.shrink_delay_seconds
+        seconds = self._seconds(flight)
         if not seconds:
             return
         flight.waiting = True
@@ -388,6 +389,14 @@ class Resizing:
             for record in self._records(flight.unit):
                 if self._owner.placing.upcoming.pop(record.id, 0):
                     self._owner.updates.on_placed(record)
+
+    def _seconds(self, flight: Flight) -> float:
+        """How long the slowest of the containers that give back CPUs is waited for."""
+        delays = resize_wishes(self._owner.admitting.policy, flight.before).delays
+        before, after = flight.intent.before.assignments, flight.intent.after.assignments
+        giving = [name for name, cpus in before.items() if cpus & ~after.get(name, 0)]
+        rule = self._policy.shrink_delay_seconds
+        return max((delays.get(name, rule) for name in giving), default=rule)
 
     def _commit(self, store: ResizeStore, flight: Flight) -> None:
         """The state says what is to be. Raises `OSError`, `StateWriteError`."""

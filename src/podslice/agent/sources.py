@@ -15,6 +15,7 @@ import msgspec
 
 from podslice.agent.derived import pod_from_annotation, with_annotation
 from podslice.agent.identity import Identity
+from podslice.core.config.annotations import policy_annotations
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
 from podslice.k8s.manifest import load_pods
@@ -119,7 +120,8 @@ class Sources:
                 return with_annotation(pod, identity) if self._annotation else pod
         if not self._annotation or self.must_know(identity):
             return None
-        return pod_from_annotation(identity)
+        guessed = pod_from_annotation(identity)
+        return None if guessed is None else _renamed(guessed, identity)
 
     def must_know(self, identity: Identity) -> bool:
         """True when a pod nobody knows is a pod we were not told about yet, rather than one to be guessed."""
@@ -170,5 +172,12 @@ class Sources:
 
 
 def _renamed(pod: Pod, identity: Identity) -> Pod:
-    metadata = msgspec.structs.replace(pod.metadata, uid=identity.uid, name=identity.name, namespace=identity.namespace)
+    annotations = policy_annotations(pod.metadata.annotations or {}) | policy_annotations(identity.annotations)
+    metadata = msgspec.structs.replace(
+        pod.metadata,
+        uid=identity.uid,
+        name=identity.name,
+        namespace=identity.namespace,
+        annotations=annotations or None,
+    )
     return msgspec.structs.replace(pod, metadata=metadata)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from podslice.core.config.annotations import policy_annotations
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.decoding import decoding_problem
@@ -54,11 +55,12 @@ class GoneError(PodsliceError):
 class KnownPod(msgspec.Struct, frozen=True):
     """A pod as an answer tells it, cut down to what decides about its resources.
 
-    `mirror_of`: the kubelet's UID of the static pod this is the mirror of, empty for all others; `mirror`: it claims to
-    be one. `node` is where it is bound to, `created` when it was made (RFC 3339). `deleting`: its deletion was asked
-    for; `ended`: it is Succeeded or Failed; `reason` is its status', empty where it has none. `preparing`: the kubelet
-    is at work on its sandbox or images and has not told yet how that ended. `spec` is JSON; `problem` says why there is
-    none.
+    `mirror_of`: the kubelet's UID of the static pod this is the mirror of, empty for all others; `mirror`: it
+    claims to be one. `annotations` are those of ours that a policy reads, cut off where they are too long anyway.
+    `node` is where it is bound to, `created` when it was made (RFC 3339). `deleting`: its deletion was asked for;
+    `ended`: it is Succeeded or Failed; `reason` is its status', empty where it has none. `preparing`: the kubelet
+    is at work on its sandbox or images and has not told yet how that ended. `spec` is JSON; `problem` says why
+    there is none.
     """
 
     uid: str
@@ -68,6 +70,7 @@ class KnownPod(msgspec.Struct, frozen=True):
     spec: bytes = b""
     problem: InputError | None = None
     mirror: bool = False
+    annotations: dict[str, str] = {}
     node: str = ""
     created: str = ""
     deleting: bool = False
@@ -78,13 +81,13 @@ class KnownPod(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes kept, roughly."""
-        return len(self.spec) + 500
+        return len(self.spec) + sum(map(len, self.annotations.values())) + 500
 
     def pod(self) -> Pod:
         """Raises `InputError` for a pod that cannot be read."""
         if self.problem is not None:
             raise self.problem
-        metadata = {"name": self.name, "namespace": self.namespace, "uid": self.uid}
+        metadata = {"name": self.name, "namespace": self.namespace, "uid": self.uid, "annotations": self.annotations}
         return pod_from_dict({"metadata": metadata, "spec": msgspec.json.decode(self.spec)})
 
 
@@ -395,6 +398,7 @@ def known_pod(data: bytes | bytearray | msgspec.Raw, node: str) -> KnownPod:
         name,
         _mirror_of(metadata, annotations, node),
         mirror=MIRROR_ANNOTATION in annotations,
+        annotations=policy_annotations(annotations),
         node=(_tolerant(pod.spec, _Place()).node_name or "")[:_LONGEST_WORD],
         created=_tolerant(metadata.creation_timestamp, "")[:_LONGEST_WORD],
         deleting=_tolerant(metadata.deletion_timestamp, "") != "",

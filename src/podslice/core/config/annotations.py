@@ -104,6 +104,11 @@ def movable(policy: PodslicePolicy, pod: Pod) -> dict[str, Movable]:
 _MOVE_OF: dict[str, Movable] = {"true": "true", "false": "false", "pinned-too": "pinned-too"}
 
 
+def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Those of a pod's annotations that a policy reads, no more of each than shows that it is too long."""
+    return {key: annotations[key][: LARGEST + 1] for key in (RESIZE, MOVABLE) if key in annotations}
+
+
 # What is wrong
 
 
