@@ -16,9 +16,9 @@ from podslice.advise.explain.resize import ResizeExplanation, explain_resize, ex
 from podslice.cli.explain import explain
 from podslice.core.config.policy import ExclusiveResize
 from tests.documents import read_document
-from tests.explain.random_nodes import random_pod
+from tests.resize.helpers import drawn_node
+from tests.resize.histories import draw_sizes
 from tests.resize.test_exclusive import budget, node, one, pod_node
-from tests.resize.test_exclusive_histories import other_sizes, random_node
 
 SINGLE: dict[str, Any] = {"topology_manager_policy": "single-numa-node"}
 ROOT = Path(__file__).parents[2]
@@ -162,14 +162,12 @@ def test_every_fix_works(seed: int) -> None:
     """On random nodes the answer is that of the node, every fix that is told lets the resize in, and nothing stays
     behind."""
     random = Random(seed)
-    here = random_node(random)
+    here = drawn_node(random, 6)
     if here is None:
         return
-    for number in range(6):
-        here.admit(random_pod(random, f"p{number}", gpus=False))
     before = here.files
     for uid in here.pods[:3]:
-        wish = other_sizes(random, here.state.pods[uid].spec)
+        wish = draw_sizes(random, here.state.pods[uid].spec)
         try:
             told = explain_resize(here, wish)
         except InputError:

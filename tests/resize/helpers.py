@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+from podslice import Node, StartError
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.gates import FeatureGates
+from tests.resize.histories import draw_pod, draw_setting
 
 GATES = FeatureGates.from_overrides({})
 
@@ -46,3 +49,15 @@ def guaranteed(cpu: str, memory: str, **fields: Any) -> dict[str, Any]:
 def burstable(cpu: str, memory: str = "64Mi", **fields: Any) -> dict[str, Any]:
     """A container with requests only."""
     return {"resources": resources({"cpu": cpu, "memory": memory}), **fields}
+
+
+def drawn_node(random: Random, pods: int) -> Node | None:
+    """A random node with so many random pods asked for; None where a kubelet would not start."""
+    setting = draw_setting(random)
+    try:
+        here = Node(setting.machine, setting.config, predicates=setting.predicates, policy=setting.policy)
+    except StartError:
+        return None
+    for number in range(pods):
+        here.admit(draw_pod(random, f"p{number}", huge=False))
+    return here

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import click
 import msgspec
 
-from podslice.advise.defrag.plan import Plan, apply_move, defragment
+from podslice.advise.defrag.plan import Plan, apply_move, defragment, defragment_for_resize
 from podslice.advise.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
 from podslice.advise.defrag.search import MOST_STATES
-from podslice.cli.node_option import node_options, running_options, start_node
+from podslice.cli.node_option import node_options, resize_option, running_options, start_node
 from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
@@ -32,6 +33,7 @@ _MOST_RESTARTS = 3
 @click.argument("files", nargs=-1, metavar="[FILE...]")
 @node_options
 @running_options
+@resize_option
 @click.option(
     "--restarts", is_flag=True, help="Plan restarts of pods, as a kubelet without an agent can do, instead of moves."
 )
@@ -60,6 +62,7 @@ _MOST_RESTARTS = 3
 def defrag(
     *,
     files: tuple[str, ...],
+    resize_paths: tuple[str, ...],
     restarts: bool,
     largest: bool,
     memory: str,
@@ -69,8 +72,8 @@ def defrag(
     output: str,
     **options: Any,
 ) -> None:
-    """Plan the fewest moves of running containers that make the pods of FILE... fit, one pod after the other, or that
-    make room for the largest such pod.
+    """Plan the fewest moves of running containers that make the pods of FILE... fit, one pod after the other, and after
+    which those of --resize can be resized in place; or that make room for the largest such pod.
 
     A move gives a running container other CPUs, and other NUMA nodes for its memory. An agent can do that through NRI,
     a kubelet cannot: --restarts plans with pods that end and are admitted again. Every plan was tried on a copy of the
@@ -81,6 +84,7 @@ def defrag(
       podslice defrag big.yaml --state /var/lib/kubelet --config kubelet.yaml --pods running.yaml
       podslice defrag big.yaml --machine epyc-9654-nps4 --config kubelet.yaml --pods running.yaml --restarts
       podslice defrag --machine epyc-9654-nps4 --config kubelet.yaml --pods running.yaml     # the largest pod
+      podslice defrag --resize db-8.yaml --pods running.yaml --policy policy.yaml --config kubelet.yaml
 
     Exit codes: 0 all fit, with the plan or without, 1 some do not, 2 bad input.
     """
@@ -90,9 +94,12 @@ def defrag(
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*started.warnings, *read.warnings))
     pods = [one.pod for one in read.pods]
+    wishes = [one.pod for path in resize_paths for one in read_pods((path,), **options).pods]
     mode = _Mode(restarts, most, limit)
-    if not largest and pods:
-        _fit_pods(node, pods, mode, output, only_refused=only_refused)
+    if wishes and (restarts or largest):
+        raise InputError("goes with moves only", path="--resize", remedy="leave out --restarts and --largest")
+    if not largest and (pods or wishes):
+        _fit_pods(node, pods, wishes, mode, output, only_refused=only_refused)
         return
     if len(pods) > 1:
         raise InputError(f"{len(pods)} pods", source=", ".join(files), remedy="--largest sizes one pod")
@@ -126,21 +133,25 @@ def _quantity(text: str) -> Quantity:
         raise InputError(f"{text!r} is not a quantity: {error}", path="--memory", remedy="--memory 4Gi") from None
 
 
-def _fit_pods(node: Node, pods: list[Pod], mode: _Mode, output: str, *, only_refused: bool) -> None:
+def _fit_pods(node: Node, pods: list[Pod], wishes: list[Pod], mode: _Mode, output: str, *, only_refused: bool) -> None:
     from podslice.render.defrag_table import plan_text
 
     data, fits = list[PodPlan](), True
     topology = _topology(node, output)
-    for plan, pod in progress(_planned(node, pods, mode), total=len(pods), what="pods planned"):
+    plans = chain(_planned(node, pods, mode), _planned_resizes(node, wishes, mode))
+    for plan, pod in progress(plans, total=len(pods) + len(wishes), what="pods planned"):
         fits = fits and plan.fits
         if only_refused and plan.fits:
             continue
+        resized = any(pod is wish for wish in wishes)
         who = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
         if output in ("table", "wide"):
-            text = wrapped(plan_text(plan, who, most=mode.bound, topology=topology), prose_width())
+            title = f"The resize of {who}" if resized else who
+            text = plan_text(plan, title, most=mode.bound, topology=topology, resized=resized)
+            text = wrapped(text, prose_width())
             echo(f"\n{text}" if data else text)
             sys.stdout.flush()
-        data.append(PodPlan(who, plan))
+        data.append(PodPlan(who, plan, resized))
     if output not in ("table", "wide"):
         emit(DefragmentationPlanList(tuple(data)), output)
     sys.exit(0 if fits else 1)
@@ -156,6 +167,17 @@ def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | 
             for move in plan.moves:
                 apply_move(node, move)
             node.admit(pod)
+        yield plan, pod
+
+
+def _planned_resizes(node: Node, wishes: list[Pod], mode: _Mode) -> Iterator[tuple[Plan, Pod]]:
+    """The same for resizes of pods that are on the node."""
+    for pod in wishes:
+        plan = defragment_for_resize(node, pod, most=mode.bound, limit=mode.limit or MOST_STATES)
+        if plan.fits:
+            for move in plan.moves:
+                apply_move(node, move)
+            node.resize(pod)
         yield plan, pod
 
 

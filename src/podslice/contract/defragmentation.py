@@ -10,10 +10,12 @@ from podslice.advise.defrag.restarts import RestartPlan
 
 
 class PodPlan(msgspec.Struct, frozen=True):
-    """The plan that makes room for one pod, after the plans before it."""
+    """The plan that makes room for one pod, or with `resized` for the resize of one that runs, after the plans before
+    it."""
 
     pod: str
     plan: Plan | RestartPlan
+    resized: bool = False
 
 
 class DefragmentationPlanList(msgspec.Struct, frozen=True):

@@ -14,10 +14,15 @@ _MEANING = {"stop": "ends", "start": "starts again", "place": "is admitted"}
 
 
 def plan_text(
-    plan: Plan | RestartPlan, who: str, *, most: int | None = None, topology: CPUTopology | None = None
+    plan: Plan | RestartPlan,
+    who: str,
+    *,
+    most: int | None = None,
+    topology: CPUTopology | None = None,
+    resized: bool = False,
 ) -> str:
     """The plan in words and as a table; `who` names what should fit, `most` is how many moves were allowed. With a
-    `topology` sets come with their number of CPUs and their NUMA nodes."""
+    `topology` sets come with their number of CPUs and their NUMA nodes. `resized`: a pod that runs grows."""
     if not plan.fits:
         return style(f"{who} does not fit: ", fg="red", bold=True) + _why_not(plan, most)
     count = plan.container_moves if isinstance(plan, Plan) else len(plan.restarted)
@@ -27,7 +32,10 @@ def plan_text(
         return style(f"{who} fits as it is; nothing needs to move.", fg="green", bold=True) + where
     unit = "container move" if isinstance(plan, Plan) else "pod restart"
     headline = style(f"{who} fits after {count} {unit}{'s' if count != 1 else ''}", fg="green", bold=True)
-    table = _move_table(plan, who, topology) if isinstance(plan, Plan) else _restart_table(plan, who, topology)
+    if isinstance(plan, Plan):
+        table = _move_table(plan, who, topology, last="is resized" if resized else "is admitted")
+    else:
+        table = _restart_table(plan, who, topology)
     return f"{headline} ({_certainty(plan)}).\n{table}"
 
 
@@ -80,11 +88,11 @@ def _restart_table(plan: RestartPlan, who: str, topology: CPUTopology | None) ->
     return format_table(("STEP", "POD", "WHAT", *_headings(topology)), rows, right=(0,), bold=True)
 
 
-def _move_table(plan: Plan, who: str, topology: CPUTopology | None) -> str:
+def _move_table(plan: Plan, who: str, topology: CPUTopology | None, *, last: str) -> str:
     memory = any(c.memory_nodes_before or c.memory_nodes_after for move in plan.moves for c in move.containers)
     rows = [row for step, move in enumerate(plan.moves, 1) for row in _rows(step, move, topology, memory=memory)]
-    last = _sets(CPUSet(), plan.placed, topology)
-    rows.append([str(len(plan.moves) + 1), who, "is admitted", *last, *["-", "-"] * memory])
+    then = _sets(CPUSet(), plan.placed, topology)
+    rows.append([str(len(plan.moves) + 1), who, last, *then, *["-", "-"] * memory])
     headings = ["STEP", "POD", "CONTAINER", *_headings(topology)] + ["MEMORY NOW", "MEMORY THEN"] * memory
     return format_table(headings, rows, right=(0,), bold=True)
 

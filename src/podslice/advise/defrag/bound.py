@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from podslice.advise.defrag.groups import Group
 from podslice.advise.defrag.space import State
@@ -21,6 +21,47 @@ from podslice.core.view import NodeView
 
 IMPOSSIBLE = 1 << 30
 _MOST_SETS = 300
+
+
+class LowerBound(Protocol):
+    """What the search asks. `of`: (containers that must still move at least, CPUs missing); `guess`: nearer to the
+    truth and not always a lower bound; `one_need`: the more is free the better."""
+
+    one_need: bool
+
+    def of(self, state: State) -> tuple[int, int]:
+        """The bound from a state on."""
+
+    def guess(self, state: State) -> tuple[int, int]:
+        """The guess from a state on."""
+
+
+class GrowthBound:
+    """Lower bounds for the growth of a pod that stays on the NUMA nodes it has.
+
+    Under single-numa-node what is missing there must be freed there; elsewhere other nodes may do, and what is missing
+    only says which states are nearer.
+    """
+
+    def __init__(self, node: NodeView, was: AdmissionPod, wants: AdmissionPod) -> None:
+        topology, held = node.topology, node.owned_by(was.uid)
+        self._more = max(0, wants.cpus - node.bubbles.get(was.uid, held).bit_count())
+        self._home = [place for place, cpus in enumerate(topology.numa_nodes.values()) if cpus & held]
+        self._tied = node.single_numa_node
+        before = {one.name: one.exclusive_cpus for one in was.containers}
+        self.one_need = sum(before.get(one.name) != one.exclusive_cpus for one in wants.containers) <= 1
+
+    def of(self, state: State) -> tuple[int, int]:
+        """See `LowerBound`. No move frees CPUs that the whole node lacks."""
+        if self._more > sum(state.free):
+            return IMPOSSIBLE, self._more
+        missing = max(0, self._more - sum(state.free[place] for place in self._home))
+        return int(bool(missing) and self._tied and len(self._home) == 1), missing
+
+    def guess(self, state: State) -> tuple[int, int]:
+        """See `LowerBound`."""
+        missing = self.of(state)[1]
+        return int(bool(missing) and bool(self._home)), missing
 
 
 class _Need(NamedTuple):

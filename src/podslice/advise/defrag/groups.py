@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from podslice.advise.drive.trial import Standing
+from podslice.core.config.annotations import movable
+from podslice.core.config.policy import Defragmentation
 from podslice.core.machine.memory import Block
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.pod.eligibility import AdmissionPod
@@ -39,10 +41,23 @@ class Group(NamedTuple):
     nodes: Bits
 
 
-def movable_groups(node: NodeView) -> list[Group]:
-    """What can move on this node. Devices cannot, nor can what holds some, nor memory of one group on several sets of
-    NUMA nodes."""
-    return [group for pod in node.pods.values() for group in _groups(node, pod) if _can_move(node, group)]
+def movable_groups(node: NodeView, besides: str = "") -> list[Group]:
+    """What can move on this node, without the pod of this UID. Devices cannot, nor can what holds some, nor memory of
+    one group on several sets of NUMA nodes, nor what a PodslicePolicy with a section `defrag` leaves where it is."""
+    return [
+        group
+        for pod in node.pods.values()
+        if pod.uid != besides
+        for group in _groups(node, pod)
+        if _can_move(node, group) and _may_move(node, pod, group)
+    ]
+
+
+def _may_move(node: NodeView, pod: AdmissionPod, group: Group) -> bool:
+    if node.policy.defrag == Defragmentation():
+        return True
+    allowed = movable(node.policy, pod.spec)
+    return all(allowed.get(name) in ("true", "pinned-too") for name in group.names)
 
 
 def _groups(node: NodeView, pod: AdmissionPod) -> Iterator[Group]:

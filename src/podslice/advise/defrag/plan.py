@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from podslice.advise.defrag.bound import IMPOSSIBLE, Bound
+from podslice.advise.defrag.bound import IMPOSSIBLE, Bound, GrowthBound, LowerBound
 from podslice.advise.defrag.groups import no_worse
 from podslice.advise.defrag.search import MOST_STATES, Found, fewest_moves
 from podslice.advise.defrag.space import Space, put
 from podslice.advise.drive.trial import Trial
-from podslice.core.node import Node
+from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import CPUSet, union
@@ -63,7 +63,22 @@ def defragment(node: Node, pod: Pod, *, most: int | None = None, limit: int = MO
     view = trial.view
     pod = default_pod(pod, view.gates)
     space = Space(trial)
-    bound = Bound(view, view.admission(pod), space.groups)
+    return _plan(trial, space, Bound(view, view.admission(pod), space.groups), pod, most, limit)
+
+
+def defragment_for_resize(node: Node, pod: Pod, *, most: int | None = None, limit: int = MOST_STATES) -> Plan:
+    """As `defragment`, for an in-place resize of a pod that is on the node: after the moves of others it is granted.
+    Raises `InputError` as `Node.resize`."""
+    trial = Trial.of(node)
+    view = trial.view
+    pod = default_pod(identified(pod), view.gates)
+    trial.copy().grants(pod)
+    space = Space(trial, resized=pod.metadata.uid)
+    bound = GrowthBound(view, view.pods[pod.metadata.uid], view.admission(pod))
+    return _plan(trial, space, bound, pod, most, limit)
+
+
+def _plan(trial: Trial, space: Space, bound: LowerBound, pod: Pod, most: int | None, limit: int) -> Plan:
     found = fewest_moves(space, bound, pod, limit, most=IMPOSSIBLE - 1 if most is None else most)
     if found.steps is None:
         return Plan(False, (), 0, found.at_least, found.proven)
@@ -130,7 +145,8 @@ def _apply(node: Trial, move: Move) -> None:
 
 
 def problem_with(node: Trial, moves: Iterable[Move], pod: Pod) -> str:
-    """What goes wrong when a plan is applied to this node and the pod admitted for real; empty if nothing.
+    """What goes wrong when a plan is applied to this node and the pod admitted for real, or resized where it is on the
+    node already; empty if nothing.
 
     After every move: as many CPUs as before and all of them free or the group's own, the shared pool not empty,
     nothing owned twice, and a restarted kubelet takes all pods back with what the files say.
@@ -139,6 +155,8 @@ def problem_with(node: Trial, moves: Iterable[Move], pod: Pod) -> str:
         problem = _broken_by(node, move)
         if problem:
             return f"move {number} ({move.namespace}/{move.name}): {problem}"
+    if pod.metadata.uid in node.view.pods:
+        return "" if node.grants(pod) else "the resize is not granted after the moves"
     return "" if node.lands(pod) else "the pod is refused after the moves"
 
 

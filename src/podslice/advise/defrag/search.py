@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from podslice.advise.defrag.bound import IMPOSSIBLE, Bound
+from podslice.advise.defrag.bound import IMPOSSIBLE, LowerBound
 from podslice.advise.defrag.space import Place, Space, State, Step
 from podslice.core.pod.spec import Pod
 
@@ -39,7 +39,7 @@ class _Node(NamedTuple):
 
 
 def fewest_moves(
-    space: Space, bound: Bound, pod: Pod, limit: int = MOST_STATES, *, most: int = IMPOSSIBLE - 1
+    space: Space, bound: LowerBound, pod: Pod, limit: int = MOST_STATES, *, most: int = IMPOSSIBLE - 1
 ) -> Found:
     """The fewest container moves, at most `most`, after which the node admits the pod."""
     start = space.start()
@@ -59,7 +59,7 @@ def fewest_moves(
     return found
 
 
-def _best_first(space: Space, bound: Bound, pod: Pod, limit: int, most: int) -> Found:
+def _best_first(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int) -> Found:
     start = space.start()
     least = bound.of(start)
     heap: list[tuple[int, int, int, int, _Node]] = [(least[0], least[1], 0, 0, _Node(0, start, None, None))]
@@ -98,7 +98,7 @@ def _children(space: Space, node: _Node) -> list[tuple[_Node, tuple[tuple[int, P
     return found
 
 
-def _beam(space: Space, bound: Bound, pod: Pod, limit: int, most: int) -> tuple[Step, ...] | None:
+def _beam(space: Space, bound: LowerBound, pod: Pod, limit: int, most: int) -> tuple[Step, ...] | None:
     """Steps that lead to the goal, not always the fewest; None when the beam misses it. It is as wide as `limit` allows
     for so many moves as there usually are."""
     layer = [_Node(0, space.start(), None, None)]

@@ -60,11 +60,16 @@ class Step(NamedTuple):
 
 
 class Space:
-    """All states that moves can reach from a node. `exhaustive` turns False when possible moves were left out."""
+    """All states that moves can reach from a node. `exhaustive` turns False when possible moves were left out.
 
-    def __init__(self, node: Trial) -> None:
+    `resized`: what is looked for is not room for another pod but for a resize of this one (UID), which stays where it
+    is.
+    """
+
+    def __init__(self, node: Trial, *, resized: str = "") -> None:
         view = self._view = node.view
-        self.groups = movable_groups(view)
+        self._resized = resized
+        self.groups = movable_groups(view, resized)
         self.exhaustive = True
         self.topology = view.topology
         self.reserved = view.reserved
@@ -235,10 +240,10 @@ class Space:
     # The verdict
 
     def admits(self, state: State, pod: Pod) -> bool:
-        """True when the node, in this state, admits the pod."""
+        """True when the node, in this state, admits the pod, or grants its resize."""
         with self._trial.undone():
             self._trial.set_books(state.default, state.books)
-            return self._trial.takes(pod)
+            return self._trial.grants(pod) if self._resized else self._trial.takes(pod)
 
     def emptied(self, state: State) -> State:
         """The state without any movable group: what no move can surpass."""

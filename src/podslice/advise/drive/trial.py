@@ -124,6 +124,10 @@ class Trial:
         attempts = self._kubelet.resize(desired)
         return [one.verdict for one in attempts if one.uid == desired.metadata.uid][-1]
 
+    def grants(self, pod: Pod) -> bool:
+        """Resize a pod of the node; True when that is granted at once. Raises `InputError`."""
+        return self.resize(pod).outcome in ("Allocated", "Unchanged")
+
     def recording(self) -> AbstractContextManager[Record]:
         """Records what happens inside the block; use one block for one pod."""
         return recording(self._kubelet.manager)
