@@ -12,6 +12,16 @@ from podslice import KubeletConfig, PodsliceError
 from podslice.agent.derived import pod_from_annotation, with_annotation
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.settings import settings_from_dict
+from podslice.core.config.annotations import (
+    LONGEST_DELAY,
+    MOVABLE,
+    RESIZE,
+    ResizeWishes,
+    annotation_problems,
+    movable,
+    resize_wishes,
+)
+from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.config.validation import validate
 from podslice.core.effects.huge_pages import page_size_of
 from podslice.core.machine.devices import inventory_from_data
@@ -22,11 +32,12 @@ from podslice.core.machine.synthetic import from_synthetic, looks_synthetic
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
 from podslice.core.pod.resource_names import container_name_problems, hugepage_size
-from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.host.discover import discover_snapshot
 from podslice.host.machine_files import parse_machine
 from podslice.k8s.kubeletconfig import config_from_dict
+from podslice.k8s.policy import policy_from_dict
 from podslice.k8s.yaml import Positions, load_documents
 from podslice.web.app import App
 from podslice.web.server import Handler
@@ -40,6 +51,7 @@ CONFIG = KubeletConfig(
     eviction_hard={},
 )
 TOKEN = "0123456789abcdef"
+_LISTENING = PodslicePolicy(resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"))
 
 
 def _text(data: bytes) -> str:
@@ -151,6 +163,31 @@ def annotation(data: bytes) -> None:
             Node(MACHINE, CONFIG, predicates=False).admit(pod)
 
 
+def policy(data: bytes) -> None:
+    """A PodslicePolicy, and a node that decides under it."""
+    for document in _documents(data):
+        if isinstance(document, dict):
+            with contextlib.suppress(PodsliceError):
+                read = policy_from_dict(document)
+                Node(MACHINE, CONFIG, predicates=False, policy=read).admit(_annotated("true"))
+
+
+def wishes(data: bytes) -> None:
+    """Annotations with which a pod asks a policy for exceptions: wrong ones count for nobody."""
+    pod = _annotated(_text(data))
+    wrong = {one.key for one in annotation_problems(_LISTENING, pod)}
+    asked, moves = resize_wishes(_LISTENING, pod), movable(_LISTENING, pod)
+    assert RESIZE not in wrong or asked == ResizeWishes()
+    assert MOVABLE not in wrong or set(moves.values()) == {"false"}
+    assert all(0 <= delay <= LONGEST_DELAY for delay in asked.delays.values())
+
+
+def _annotated(text: str) -> Pod:
+    containers = [{"name": "c"}, {"name": "shrink-delay"}]
+    metadata = {"uid": "u", "annotations": {RESIZE: text, MOVABLE: text}}
+    return pod_from_dict({"metadata": metadata, "spec": {"containers": containers}})
+
+
 class _Connection:
     """What the HTTP handler needs of a socket."""
 
@@ -193,9 +230,11 @@ READERS = {
     "hwloc": hwloc,
     "machine": machine,
     "machineinfo": machineinfo,
+    "policy": policy,
     "quantity": quantity,
     "request": request,
     "snapshot": snapshot,
     "synthetic": synthetic,
+    "wishes": wishes,
     "yaml": yaml,
 }
