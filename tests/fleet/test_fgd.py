@@ -16,6 +16,8 @@ import numpy as np
 from click.testing import CliRunner, Result
 
 from podslice.cli.main import cli
+from podslice.contract.fleet import FleetValidation
+from podslice.core.document import document
 from podslice.core.errors import InputError
 from podslice.core.fleet.columns import Columns
 from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes
@@ -25,6 +27,7 @@ from podslice.core.pod.spec import Pod, PodSpec
 from podslice.fleet.fgd import (
     POINTS,
     PUBLISHED,
+    FGDPoint,
     FGDRun,
     FGDTraces,
     all_gpus,
@@ -35,6 +38,7 @@ from podslice.fleet.fgd import (
     value_at,
 )
 from podslice.fleet.trace import TracePod
+from tests.documents import check_document
 
 GIB = 1 << 30
 
@@ -227,3 +231,10 @@ def test_the_published_tables(shared: Path) -> None:
     verdict = compare(FGDTraces(folder), {one: run_one(folder, one) for one in runs})  # type: ignore[arg-type]
     assert len(verdict.points) == 12
     assert verdict.agrees, [point for point in verdict.points if not point.inside]
+
+
+def test_the_verdict_is_a_document() -> None:
+    """What `fleet validate fgd -o json` prints is a FleetValidation."""
+    point = FGDPoint("default", "fgd", 100, 3, 95.1, 0.1, 95.2, 0.1, 0.3)
+    told = document(FleetValidation(agrees=True, outside=0, worst=0.1, points=(point,)))
+    check_document(json.loads(json.dumps(told)), "FleetValidation")

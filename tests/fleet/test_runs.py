@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+
 from click.testing import CliRunner, Result
 
 from podslice.cli.fleet.progress import RunProgress, span_text

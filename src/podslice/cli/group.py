@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -54,9 +55,10 @@ def lazy_group(package: str, commands: Mapping[str, str]) -> type[CommandGroup]:
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in commands:
                 return None
+            own = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
             with uninterruptible_import():
-                module = importlib.import_module(f"{package}.{cmd_name}")
-            command = getattr(module, cmd_name)
+                module = importlib.import_module(f"{package}.{own}")
+            command = getattr(module, own)
             assert isinstance(command, click.Command)
             return completing_files(command)
 

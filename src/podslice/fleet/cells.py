@@ -86,6 +86,8 @@ class Study:
             where = f"workload[{index}]"
             if entry.trace:
                 self.inputs.path(entry.trace, where=f"{where}.trace")
+            if entry.cluster:
+                self.inputs.path(entry.cluster, where=f"{where}.cluster")
             if entry.manifests:
                 self.inputs.paths(entry.manifests, where=f"{where}.manifests")
             origin = getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
@@ -113,7 +115,7 @@ class Study:
         """Digests of the files that the workload names."""
         for entry in self.scenario.workload:
             origin = getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
-            for name in filter(None, (entry.trace, origin)):
+            for name in filter(None, (entry.trace, entry.cluster, origin)):
                 yield digests[name]
             if entry.manifests:
                 yield from (digests[name] for name in digests if fnmatchcase(name, entry.manifests))
@@ -217,7 +219,7 @@ class Study:
             seed=cell.seed,
             kubelets=Kubelets(fleet.classes[0].rules.gates, quirks_of(self.scenario.profile)),
             capacity=capacity,
-            nodes=len(fleet.nodes),
+            nodes={node.name: number for number, node in enumerate(fleet.nodes)},
         )
 
     def options(self, cell: FleetCell, fleet: Fleet, workload: Workload) -> CellOptions:

@@ -18,6 +18,7 @@ from podslice.core.node import Node
 from podslice.core.values.quantity import Quantity
 from podslice.fleet.columns import Column
 from podslice.fleet.inputs import Inputs
+from podslice.fleet.kube import cluster_nodes
 from podslice.fleet.machines import Assumptions, NodeClass, shaped_class, spread_devices, written_class
 from podslice.fleet.pods import columns_of
 from podslice.fleet.scenario import FleetScenario, NodesEntry, Replicas
@@ -53,31 +54,45 @@ def read_cluster(scenario: FleetScenario, inputs: Inputs) -> NamedNodes:
     names: set[str] = set()
     for index, entry in enumerate(scenario.nodes):
         where = f"nodes[{index}]"
-        for name, found in _entries(entry, written, inputs, where, len(nodes)):
-            if name in names:
-                raise InputError(f"two nodes are called {name}", path=where, remedy="give other names")
-            names.add(name)
+        for node, found in _entries(entry, written, inputs, where):
+            if node.name in names:
+                raise InputError(f"two nodes are called {node.name}", path=where, remedy="give other names")
+            names.add(node.name)
             if found.name not in numbers:
                 numbers[found.name] = len(classes)
                 classes.append(found)
-            taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in entry.taints)
-            nodes.append(FleetNode(name, numbers[found.name], entry.labels, taints))
+            nodes.append(node._replace(kind=numbers[found.name]))
         if len(nodes) > _MOST_NODES:
             raise InputError(f"makes more than {_MOST_NODES} nodes", path=where)
     return NamedNodes(tuple(classes), tuple(nodes))
 
 
 def _entries(
-    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str, before: int
+    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
+) -> Iterator[tuple[FleetNode, NodeClass]]:
+    """Nodes and classes of one entry; the numbers of their classes are not known yet."""
+    if entry.kubernetes:
+        topology = inputs.path(entry.topology, where=f"{where}.topology") if entry.topology else None
+        folder = inputs.path(entry.configurations, where=f"{where}.configurations") if entry.configurations else None
+        for one in cluster_nodes(inputs.path(entry.kubernetes, where=f"{where}.kubernetes"), topology, folder):
+            yield one.node, one.kind
+        return
+    taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in entry.taints)
+    for name, found in _named(entry, written, inputs, where):
+        yield FleetNode(name, 0, entry.labels, taints), found
+
+
+def _named(
+    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
 ) -> Iterator[tuple[str, NodeClass]]:
-    """Names and classes of the nodes of one entry."""
+    """Names and classes of nodes of a class, or of a trace."""
     if entry.count:
         for number in range(entry.count):
             try:
                 name = entry.name.format(i=number, **{"class": entry.of})
             except (KeyError, IndexError, ValueError):
-                raise InputError(f"{entry.name!r} is no pattern", path=f"{where}.name",
-                                 remedy='write "{class}-{i:04}"') from None  # fmt: skip
+                problem, remedy = f"{entry.name!r} is no pattern", 'write "{class}-{i:04}"'
+                raise InputError(problem, path=f"{where}.name", remedy=remedy) from None
             yield name, written[entry.of]
         return
     rows = read_nodes(inputs.path(entry.csv, where=f"{where}.csv"), columns_of(entry.columns, where))

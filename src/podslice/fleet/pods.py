@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from podslice.core.errors import InputError
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.fleet.streams import below, shuffle, stream
@@ -22,6 +24,7 @@ from podslice.core.fleet.workload import NEVER, Workload
 from podslice.core.quirks import Quirks
 from podslice.fleet.columns import Column, checked_column
 from podslice.fleet.inputs import Inputs
+from podslice.fleet.kube import cluster_pods
 from podslice.fleet.reading import Reader, manifest_shape
 from podslice.fleet.scenario import (
     FleetScenario,
@@ -73,14 +76,16 @@ def build_workload(
     seed: int,
     kubelets: Kubelets,
     capacity: Capacity,
-    nodes: int,
+    nodes: Mapping[str, int],
 ) -> Workload:
-    """The pods of a transform and a seed. Raises `InputError`."""
+    """The pods of a transform and a seed; `nodes`: their numbers by name. Raises `InputError`."""
     pods: list[_Pod] = []
     for index, entry in enumerate(scenario.workload):
         maker = _PodMaker(scenario, inputs, f"workload[{index}]", transform, seed, kubelets)
         if entry.manifests:
-            pods += maker.of_manifests(entry, nodes)
+            pods += maker.of_manifests(entry, len(nodes))
+        elif entry.cluster:
+            pods += maker.of_cluster(entry, nodes)
         elif entry.synthetic is not None:
             pods += maker.of_synthetic(entry, entry.synthetic)
         else:
@@ -235,6 +240,22 @@ class _PodMaker:
         if not sum(count for _, count in counts.values()):
             raise InputError("are none", path=where)
         return [found for found, _ in counts.values()], [count for _, count in counts.values()]
+
+    def of_cluster(self, entry: WorkloadEntry, nodes: Mapping[str, int]) -> list[_Pod]:
+        """The pods of a dump: at once and on their nodes those that run, in order of their start, then the others."""
+        path = self.inputs.path(entry.cluster, where=f"{self.where}.cluster")
+        shapes: dict[str, FleetShape] = {}
+        found = []
+        for one in cluster_pods(path, set(nodes)).pods:
+            owner = self.scenario.refusals.owner or one.owner
+            key = f"{owner} {replace(one.pod.spec, node_name='')}"
+            if key not in shapes:
+                shapes[key] = manifest_shape(
+                    one.pod, one.name, owner, gates=self.kubelets.gates, quirks=self.kubelets.quirks
+                )
+            node = nodes[one.node] if one.node else NEVER
+            found.append(_Pod(0 if one.node else _STEP, shapes[key], NEVER, node))
+        return found
 
     def of_manifests(self, entry: WorkloadEntry, nodes: int) -> list[_Pod]:
         """Pods of DaemonSets first, one for each node, then the others in the order of their files."""

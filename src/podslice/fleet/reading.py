@@ -155,10 +155,14 @@ def _with_sidecars(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
 def manifest_shape(pod: Pod, name: str, owner: Owner, *, gates: Mapping[str, bool], quirks: Quirks) -> FleetShape:
     """The shape of a pod of a manifest or of a cluster. Raises `InputError`."""
     pod = default_pod(pod, gates)
+    requests = SchedulerRequests.of(pod, gates, quirks)
+    gpus = next((amount for resource, amount in requests.asked.items() if resource.endswith("/gpu")), 0)
     return FleetShape(
         name=name,
         pod=pod,
-        requests=SchedulerRequests.of(pod, gates, quirks),
+        requests=requests,
+        gpus=gpus,
+        gpu_milli=WHOLE_GPU if gpus else 0,
         priority=pod.spec.priority or 0,
         owner=owner,
     )

@@ -67,7 +67,6 @@ class NodesEntry(_Strict, frozen=True, kw_only=True):
     kubernetes: str = ""
     topology: str = ""
     configurations: str = ""
-    pods: str = ""
 
 
 class Replicas(_Strict, frozen=True, kw_only=True):
@@ -171,9 +170,10 @@ class Synthetic(_Strict, frozen=True, kw_only=True):
 
 
 class WorkloadEntry(_Strict, frozen=True, kw_only=True):
-    """Pods: of a trace, made up, or of manifests."""
+    """Pods: of a trace, made up, of manifests, or those of a live cluster, which go first to where they are."""
 
     trace: str = ""
+    cluster: str = ""
     columns: dict[str, str] = {}
     synthetic: Synthetic | None = None
     manifests: str = ""
@@ -333,15 +333,15 @@ def _entry_problems(scenario: FleetScenario) -> list[InputError]:
         path = f"nodes[{index}]"
         if sum(map(bool, (node.csv, node.count, node.kubernetes))) != 1:
             found.append(InputError("needs exactly one of csv, count and kubernetes", path=path))
-        elif node.of != "by-shape" and node.of not in scenario.machines:
+        elif not node.kubernetes and node.of != "by-shape" and node.of not in scenario.machines:
             remedy = f"one of {', '.join(('by-shape', *scenario.machines))}"
             found.append(InputError(f"{node.of!r} is no class of machines", path=f"{path}.class", remedy=remedy))
         elif node.count and node.of == "by-shape":
             found.append(InputError("names no class", path=f"{path}.class", remedy="one of machines"))
     for index, work in enumerate(scenario.workload):
-        if sum(map(bool, (work.trace, work.synthetic, work.manifests))) != 1:
+        if sum(map(bool, (work.trace, work.cluster, work.synthetic, work.manifests))) != 1:
             path = f"workload[{index}]"
-            found.append(InputError("needs exactly one of trace, synthetic and manifests", path=path))
+            found.append(InputError("needs exactly one of trace, cluster, synthetic and manifests", path=path))
     lists: dict[str, tuple[object, ...]] = {
         "nodes": scenario.nodes,
         "workload": scenario.workload,

@@ -7,6 +7,7 @@ import click
 from podslice.cli.group import lazy_group
 
 _COMMANDS = {
+    "import": "Make a scenario of a live cluster.",
     "init": "Write a scenario that runs as it is.",
     "compare": "Compare the configurations of runs.",
     "plan": "Find the least number of nodes.",

@@ -8,7 +8,7 @@ import click
 
 from podslice.cli.output import write_text
 from podslice.core.errors import InputError
-from podslice.fleet.starter import KINDS, sample_nodes, sample_pods, starter_files
+from podslice.fleet.starter import KINDS, sample_cluster, sample_nodes, sample_pods, starter_files
 from podslice.fleet.trace_write import write_trace
 from podslice.render.ansi import echo
 
@@ -28,6 +28,7 @@ def init(*, kind: str, out: Path | None) -> None:
     openb     which kubelet configuration serves a list of pods best
     compare   what pod-level resources save
     capacity  how many nodes a workload needs
+    live      a cluster as `fleet import` finds it
 
     \b
     Examples:
@@ -45,8 +46,11 @@ def init(*, kind: str, out: Path | None) -> None:
         raise InputError(f"cannot be made: {error.strerror}", source=str(folder)) from None
     for name, text in starter_files(kind):
         write_text(folder / name, text.rstrip("\n"))
-        if name == "scenario.yaml" and "nodes.csv" in text:
-            write_trace(folder / "nodes.csv", sample_nodes(), nodes=True)
-        if name == "scenario.yaml" and "pods.csv" in text:
-            write_trace(folder / "pods.csv", sample_pods(), nodes=False)
+    if kind in ("openb", "capacity"):
+        write_trace(folder / "pods.csv", sample_pods(), nodes=False)
+    if kind == "openb":
+        write_trace(folder / "nodes.csv", sample_nodes(), nodes=True)
+    if kind == "live":
+        for name, text in zip(("nodes.json", "pods.json"), sample_cluster(), strict=True):
+            write_text(folder / name, text)
     echo(f"podslice: wrote {folder}; podslice fleet run {folder}/scenario.yaml runs it", err=True)

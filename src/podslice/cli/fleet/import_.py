@@ -1,0 +1,49 @@
+"""`podslice fleet import`: a live cluster as a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from podslice.cli.output import prose_width
+from podslice.fleet.kube_import import Imported, import_cluster
+from podslice.render.ansi import echo
+from podslice.render.prose import counted, wrapped
+
+_SOURCES = {"nrt": "from NodeResourceTopology", "assumed": "assumed", "captured": "captured"}
+
+
+@click.command("import")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+              help="Where the scenario and its files go.")  # fmt: skip
+@click.option("--anonymise", is_flag=True, help="Hashes instead of names, and no labels but those of the machine.")
+def import_(*, folder: Path, out: Path, anonymise: bool) -> None:
+    """Make a scenario of a live cluster from what kubectl printed into DIR, say what is missing, and what is assumed.
+    Files are known by what is in them:
+
+    \b
+    kubectl get nodes -o json > dump/nodes.json
+    kubectl get pods -A -o json > dump/pods.json
+    kubectl get noderesourcetopologies -o json > dump/nrt.json
+    kubectl get --raw /api/v1/nodes/NODE/proxy/configz > dump/configz/NODE.json
+
+    \b
+    Examples:
+      podslice fleet import dump --out cluster
+      podslice fleet run cluster/scenario.yaml
+
+    Exit codes: 0 imported, 2 bad input.
+    """
+    _tell(import_cluster(folder, out, anonymise=anonymise), out)
+
+
+def _tell(found: Imported, out: Path) -> None:
+    machines = ", ".join(f"{_SOURCES[source]} for {count}" for source, count in sorted(found.by_source.items()))
+    echo(f"{counted(found.nodes, 'node')}: machines {machines}")
+    echo(f"{counted(found.placed, 'pod')} on nodes, {found.pending} pending")
+    for title, lines in (("Missing", found.missing), ("Assumed", found.assumed), ("Left out", found.problems)):
+        for line in lines:
+            echo(wrapped(f"{title}: {line}", prose_width()))
+    echo(f"podslice: wrote {out}; podslice fleet run {out}/scenario.yaml runs it", err=True)

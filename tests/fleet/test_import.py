@@ -1,0 +1,202 @@
+"""Live clusters: dumps of kubectl become scenarios, whatever is missing, odd or damaged in them is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice.core.errors import InputError
+from podslice.fleet.cells import Study
+from podslice.fleet.kube import cluster_nodes, cluster_pods, read_objects
+from podslice.fleet.scenario import load_scenario
+from podslice.fleet.starter import sample_cluster
+from podslice.fleet.store import RunStore
+from tests.fleet.test_runs import fleet, rows
+
+ZONES = [
+    {
+        "name": f"node-{zone}",
+        "type": "Node",
+        "resources": [
+            {"name": "cpu", "capacity": "32", "allocatable": "31", "available": "20"},
+            {"name": "memory", "capacity": "128Gi", "allocatable": "127Gi", "available": "100Gi"},
+        ],
+    }
+    for zone in (0, 1)
+]
+NRT = {
+    "kind": "NodeResourceTopology",
+    "apiVersion": "topology.node.k8s.io/v1alpha2",
+    "metadata": {"name": "worker-0"},
+    "zones": ZONES,
+    "attributes": [
+        {"name": "topologyManagerPolicy", "value": "single-numa-node"},
+        {"name": "topologyManagerScope", "value": "pod"},
+    ],
+}
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    nodes, pods = sample_cluster()
+    (folder / "n.json").write_text(nodes)
+    (folder / "p.json").write_text(pods)
+    return folder
+
+
+def changed(path: Path, change: Any) -> None:
+    data = json.loads(path.read_text())
+    change(data["items"])
+    path.write_text(json.dumps(data))
+
+
+def test_a_cluster_becomes_a_scenario_that_runs(dump: Path, tmp_path: Path) -> None:
+    """What kubectl printed is known by its content; running pods are on their nodes at once."""
+    result = fleet("import", dump, "--out", tmp_path / "cluster")
+    assert result.exit_code == 0, result.output
+    assert "8 nodes: machines assumed for 8" in result.output
+    assert "80 pods on nodes, 10 pending" in result.output
+    assert "Missing: nrt.json: kubectl get noderesourcetopologies" in result.output
+    assert "Missing: the configuration of 8 of 8 kubelets" in result.output
+    assert "Assumed: 8 nodes of class 64c-256Gi: two NUMA nodes of equal size" in result.output
+    done = fleet("run", tmp_path / "cluster" / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
+    assert done.exit_code == 0, done.output
+    pods = rows(tmp_path / "run" / "tables" / "pods.csv.gz")
+    placed = [pod["node"] for pod in pods if pod["arrival_ms"] == "0"]
+    assert placed == [f"worker-{number % 8}" for number in range(80)]
+
+
+def test_zones_and_configurations_are_used(dump: Path, tmp_path: Path) -> None:
+    """A node with a NodeResourceTopology has its zones and policies, one with a configz its configuration."""
+    (dump / "nrt.json").write_text(json.dumps({"kind": "List", "items": [NRT]}))
+    (dump / "configz").mkdir()
+    configz = {"kubeletconfig": {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "2"}, "port": 10250}}
+    (dump / "configz" / "worker-1.json").write_text(json.dumps(configz))
+    result = fleet("import", dump, "--out", tmp_path / "cluster")
+    assert result.exit_code == 0, result.output
+    assert "from NodeResourceTopology for 1" in result.output
+    assert "the configuration of 7 of 8 kubelets" in result.output
+    study = Study(load_scenario(tmp_path / "cluster" / "scenario.yaml"), tmp_path / "cluster")
+    configs = study.configs(study.cells[0])
+    kinds = {node.name: node.kind for node in study.cluster.nodes}
+    first, second, third = (configs[kinds[f"worker-{number}"]] for number in range(3))
+    assert (first.topology_manager_policy, first.topology_manager_scope) == ("single-numa-node", "pod")
+    assert (second.cpu_manager_policy, third.cpu_manager_policy) == ("static", "none")
+    assert len(study.cluster.classes) == 3
+    assert study.cluster.classes[kinds["worker-0"]].source == "nrt"
+
+
+def test_the_scheduler_counts_with_the_nodes_own_numbers(dump: Path) -> None:
+    """Allocatable is what the Node object says."""
+    (node, *_) = cluster_nodes(dump / "n.json", None, None)
+    assert node.kind.allocatable == {"cpu": 62_000, "memory": 254 << 30, "pods": 110}
+
+
+def test_anonymised_copies_tell_no_names(dump: Path, tmp_path: Path) -> None:
+    """No name, namespace, label or image of the dump is in any file, and pods are still on their nodes."""
+
+    def mark(items: list[dict[str, Any]]) -> None:
+        for item in items:
+            item["metadata"]["namespace"] = "secret-team"
+            item["metadata"].setdefault("labels", {})["owner"] = "secret-owner"
+            item["metadata"]["annotations"] = {"note": "secret-note"}
+            for container in item["spec"].get("containers", ()):
+                container.update(
+                    name="secret-app", image="registry/secret", env=[{"name": "PASSWORD", "value": "secret"}]
+                )
+
+    changed(dump / "p.json", mark)
+    assert fleet("import", dump, "--out", tmp_path / "c", "--anonymise").exit_code == 0
+    text = "".join(path.read_text() for path in (tmp_path / "c").rglob("*") if path.is_file())
+    for word in ("secret", "worker-", "app-1", "PASSWORD"):
+        assert word not in text
+    nodes = {one.node.name for one in cluster_nodes(tmp_path / "c" / "nodes.json", None, None)}
+    found = cluster_pods(tmp_path / "c" / "pods.json", nodes)
+    assert sum(bool(pod.node) for pod in found.pods) == 80
+    assert not found.problems
+
+
+def test_what_does_not_fit_together_is_told(dump: Path, tmp_path: Path) -> None:
+    """Pods on unknown nodes and pods that cannot be read are left out and told; ended ones do not count."""
+
+    def spoil(items: list[dict[str, Any]]) -> None:
+        items[0]["spec"]["nodeName"] = "gone"
+        items[1]["spec"]["nodeName"] = "gone"
+        items[2]["status"]["phase"] = "Succeeded"
+        items[3]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "many"
+
+    changed(dump / "p.json", spoil)
+    result = fleet("import", dump, "--out", tmp_path / "cluster")
+    assert "76 pods on nodes, 10 pending" in result.output
+    assert "Left out: pod default/app-0 is on gone, which is no node of the dump" in result.output
+    assert "Left out: 2 pods in all are on nodes that are not in the dump" in result.output
+    assert "Left out: pod default/app-3 cannot be read" in result.output
+
+
+def test_dumps_of_other_versions(dump: Path) -> None:
+    """Typed lists, fields nobody knows, and missing optional ones are read all the same."""
+    data = json.loads((dump / "n.json").read_text())
+    for item in data["items"]:
+        item.pop("kind")
+        item.pop("apiVersion")
+        item["status"]["future"] = {"deep": [1]}
+        item["spec"] = None
+    (dump / "n.json").write_text(json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": data["items"]}))
+    assert len(cluster_nodes(dump / "n.json", None, None)) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"kind": "List", "items": [{"kind": "Node", "metadata"', "breaks off, or is no JSON (make the dump again)"),
+        ('{"kind": "List", "items": []}', "holds no Node (kubectl get nodes -o json)"),
+        ('{"kind": "Node", "metadata": {}}', "a node has no name"),
+        ('{"kind": "Node", "metadata": {"name": "a"}, "status": {"capacity": {"memory": "1Gi"}}}',
+         "status.capacity[cpu]: is missing"),
+        ('{"kind": "Node", "metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "memory": "8Gi"}, '
+         '"allocatable": {"cpu": "4", "x/y": "many"}}}', "'many'"),
+    ],
+)  # fmt: skip
+def test_damaged_dumps_are_refused_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+    """What cannot be a dump of nodes is told with the file, the place and what to do."""
+    path = tmp_path / "nodes.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        cluster_nodes(path, None, None)
+    assert str(caught.value).startswith(str(path))
+    assert said in str(caught.value)
+
+
+def test_a_folder_without_nodes_is_refused(tmp_path: Path) -> None:
+    """Without nodes there is no cluster; the command that makes the dump is told."""
+    (tmp_path / "dump").mkdir()
+    (tmp_path / "dump" / "notes.yaml").write_text("just: text")
+    result = fleet("import", tmp_path / "dump", "--out", tmp_path / "c")
+    assert "holds no nodes (kubectl get nodes -o json > nodes.json)" in str(result.exception)
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.slow
+def test_large_dumps(tmp_path: Path) -> None:
+    """A dump of 100 MB is read."""
+    _, pods = sample_cluster()
+    item = json.loads(pods)["items"][0]
+    item["metadata"]["annotations"] = {"filler": "x" * 11_000}
+    text = json.dumps(item)
+    path = tmp_path / "pods.json"
+    path.write_text('{"kind": "List", "items": [' + ",".join([text] * 10_000) + "]}")
+    assert path.stat().st_size > 100 << 20
+    assert len(read_objects(path, "Pod")) == 10_000
+
+
+def test_the_live_starter_says_who_would_be_refused(tmp_path: Path) -> None:
+    """The made-up cluster under another configuration: some pods that run now would not."""
+    assert fleet("init", "live", "--out", tmp_path / "live").exit_code == 0
+    result = fleet("run", tmp_path / "live" / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
+    assert result.exit_code == 0, result.output
+    assert len(list(RunStore(tmp_path / "run").keys())) == 4
