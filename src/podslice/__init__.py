@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from podslice.advise.inspect.page import QOS, Amounts, Cgroup, Count, Effective, Page, Placement, Value
     from podslice.advise.lint.model import Finding, ObjectReference
-    from podslice.advise.whatif import Outcome, PodVerdict, Scenario
+    from podslice.advise.whatif import AfterChange, Outcome, PodVerdict, Scenario
     from podslice.advise.workload import Admit, Leave, Resize, ResizeAnswer
     from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
@@ -122,6 +122,7 @@ __all__ = [
     "AdmissionPod",
     "Admit",
     "Admitted",
+    "AfterChange",
     "AllocateResponse",
     "Amounts",
     "AnnotationRules",
@@ -371,6 +372,7 @@ _ON_USE = {
     "PodSpec": "podslice.core.pod.spec",
     "PodStatus": "podslice.core.pod.spec",
     "PodVerdict": "podslice.advise.whatif",
+    "AfterChange": "podslice.advise.whatif",
     "PodsliceError": "podslice.core.errors",
     "QOS": "podslice.advise.inspect.page",
     "Quantity": "podslice.core.values.quantity",

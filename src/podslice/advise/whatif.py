@@ -22,6 +22,7 @@ from podslice.core.config.topology_options import POLICIES, SCOPES
 from podslice.core.config.validation import validate
 from podslice.core.decision import Decision
 from podslice.core.errors import StartError, UpstreamDefectError
+from podslice.core.machine.delta import ConsequenceKind
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
@@ -48,7 +49,8 @@ class Scenario(msgspec.Struct, frozen=True):
     """A machine with a kubelet configuration, under a name. `present`: the configuration it is an alternative to.
 
     `running` are pods that are on the node before, owners in the state files `files` (by name) if there are any.
-    `predicates` and `policy` as of `Node`. `steps` come after the pods that are compared.
+    `predicates` and `policy` as of `Node`. `steps` come after the pods that are compared, and then the machine becomes
+    each of `then`, while everything runs.
     """
 
     name: str
@@ -61,6 +63,19 @@ class Scenario(msgspec.Struct, frozen=True):
     predicates: bool = True
     policy: PodslicePolicy = NO_POLICY
     steps: tuple[Step, ...] = ()
+    then: tuple[Machine, ...] = ()
+
+
+class AfterChange(msgspec.Struct, frozen=True):
+    """What follows from a machine that changes, as `MachineConsequence` says it: `pod` is namespace/name, `lost` and
+    `cpus` are CPU lists."""
+
+    kind: ConsequenceKind
+    pod: str
+    container: str
+    lost: str
+    cpus: str
+    text: str
 
 
 class PodVerdict(msgspec.Struct, frozen=True, rename="camel"):
@@ -80,7 +95,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     node now and are refused in this scenario. `fragmentation` has a score
     for each NUMA node with free CPUs: 0 when they all lie in wholly free L3 groups, 1 when each is a lone thread. Of
     the `resizes` of the scenario's steps, `granted` were granted in the end, `deferred` still wait, and `infeasible`
-    can never be.
+    can never be. `consequences` are those of a machine that changes, which the numbers of CPUs include.
 
     Of an alternative to a present configuration: whether it `is_present`, how many fields it `changes`, and the
     guarantees that it gives up (`losses`, the words of `podslice.advise.explain.losses`). `strength` orders Topology
@@ -106,6 +121,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     deferred: int = 0
     infeasible: int = 0
     resizes: tuple[ResizeAnswer, ...] = ()
+    consequences: tuple[AfterChange, ...] = ()
 
     @property
     def mean_fragmentation(self) -> float:
@@ -137,6 +153,7 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
         return Outcome(scenario.name, problem=problem)
     verdicts = [_verdict(node, pod) for pod in pods]
     done = carry_out(node, scenario.steps)
+    consequences = tuple(_changed(node, scenario.then))
     counts = counted(done.resizes)
     verdicts += [_verdict_of(node, pod, answer) for pod, answer in done.admissions]
     refused: dict[str, int] = {}
@@ -159,6 +176,7 @@ def _measured(scenario: Scenario, pods: Sequence[Pod], profile: str) -> Outcome:
         granted=counts.granted,
         deferred=counts.deferred,
         infeasible=counts.infeasible,
+        consequences=consequences,
     )
     mix = [*pods, *(pod for pod, _ in done.admissions)]
     return replace(outcome, stranded_cpus=_stranded(node, mix) if view.pins_cpus else 0)
@@ -171,7 +189,17 @@ def populated(scenario: Scenario, pods: Sequence[Pod], *, profile: str = "podsli
         for pod in pods:
             _verdict(node, pod)
         carry_out(node, scenario.steps)
+        list(_changed(node, scenario.then))
     return node
+
+
+def _changed(node: Node, machines: Iterable[Machine]) -> Iterator[AfterChange]:
+    """The machine becomes one after the other. Raises `InputError` as `Node.change_machine`."""
+    for machine in machines:
+        for one in node.change_machine(machine):
+            metadata = node.view.pods[one.pod].spec.metadata if one.pod in node.view.pods else None
+            pod = "" if metadata is None else f"{metadata.namespace or 'default'}/{metadata.name}"
+            yield AfterChange(one.kind, pod, one.container, str(one.lost), str(one.cpus), one.text)
 
 
 def _started(scenario: Scenario, profile: str) -> tuple[Node | None, tuple[PodVerdict, ...], str]:

@@ -13,7 +13,7 @@ import msgspec
 from podslice.advise.whatif import Outcome, Recommendation, Scenario, evaluate, populated, rank, variants
 from podslice.advise.workload import Admit, Step, resize_to
 from podslice.cli.completion import complete_setting
-from podslice.cli.machine_option import complete_machine, resolve_node
+from podslice.cli.machine_option import complete_machine, machine_named, resolve_node
 from podslice.cli.node_option import (
     assumptions,
     load_config_and_gates,
@@ -69,6 +69,13 @@ _MOST_ROWS = 12
     metavar="FILE",
     help="Then pods come, are resized and go as a ResizeWorkload says (docs/whatif.md).",
 )
+@click.option(
+    "--machine-then",
+    "then",
+    multiple=True,
+    metavar="MACHINE",
+    help="Then the machine becomes this one while all runs: a file, a snapshot, a text; repeat for more.",
+)
 @click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of every machine (docs/devices.md).")
 @profile_option
 @predicates_option
@@ -92,6 +99,7 @@ def whatif(
     policies: tuple[str, ...],
     resize_paths: tuple[str, ...],
     workload_path: str | None,
+    then: tuple[str, ...],
     devices_path: str | None,
     profile: str,
     recommend: bool,
@@ -102,7 +110,8 @@ def whatif(
     """Admit the pods of FILE... in order under every combination of --machine, --config and --policy, and compare:
     admitted, refused by reason, CPUs stranded (of no use to more such pods), pods across NUMA nodes, cores shared by
     owners, fragmentation of each NUMA node. --pods and --state say what runs there before. With --resize and --workload
-    pods are resized in place after that: how many are granted, have to wait, or can never be.
+    pods are resized in place after that: how many are granted, have to wait, or can never be. With --machine-then CPUs,
+    memory or NUMA nodes go or come while all this runs, and it is said what follows for whom.
 
     \b
     Examples:
@@ -123,8 +132,9 @@ def whatif(
     pods = [one.pod for one in read.pods]
     scenarios, warnings = _scenarios(configs, overrides, devices_path, options)
     steps = tuple(_steps(files, workload_path, resize_paths, options))
+    later = tuple(machine_named(name, "--machine-then") for name in then)
     scenarios = [
-        msgspec.structs.replace(one, running=running, files=there.files, steps=steps)
+        msgspec.structs.replace(one, running=running, files=there.files, steps=steps, then=later)
         for scenario in scenarios
         for one in _with_policies(scenario, policies, profile)
     ]
@@ -252,7 +262,15 @@ def _best_and_present(ranked: list[Outcome]) -> list[Outcome]:
 
 
 def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommend: bool, wide: bool) -> None:
-    from podslice.render.comparison import bars, best_text, displaced_text, matrix, resizes_text, verdicts
+    from podslice.render.comparison import (
+        bars,
+        best_text,
+        consequences_text,
+        displaced_text,
+        matrix,
+        resizes_text,
+        verdicts,
+    )
     from podslice.render.prose import counted
 
     echo(f"{counted(pods, 'pod')}\n")
@@ -264,6 +282,8 @@ def _print(shown: list[Outcome], ranking: Recommendation, pods: int, *, recommen
         echo("\n" + wrapped(displaced, prose_width()))
     if not recommend:
         echo("\n" + bars(shown, pods))
+    if consequences := consequences_text(some):
+        echo("\n" + consequences)
     if wide and not recommend:
         echo("\n" + verdicts(shown))
         if resized := resizes_text(shown):

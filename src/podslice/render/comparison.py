@@ -126,6 +126,18 @@ def resizes_text(outcomes: Sequence[Outcome]) -> str:
     return format_table(("RESIZED", *(outcome.scenario for outcome in running)), rows, bold=True)
 
 
+def consequences_text(outcomes: Sequence[Outcome]) -> str:
+    """What follows from a machine that changes, in every scenario; empty where nothing does."""
+    rows = [
+        [outcome.scenario, one.kind, one.pod or "(node)", one.container, one.cpus or "-", one.text]
+        for outcome in outcomes
+        for one in outcome.consequences
+    ]
+    if not rows:
+        return ""
+    return format_table(("SCENARIO", "THEN", "POD", "CONTAINER", "CPUS", ""), rows, bold=True)
+
+
 def displaced_text(outcomes: Sequence[Outcome]) -> str:
     """Pods that run on the node now and that a scenario refuses, a line for each; empty where there are none."""
     return "\n".join(
