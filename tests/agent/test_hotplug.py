@@ -14,6 +14,7 @@ from podslice import Hotplug, Machine, PodslicePolicy, without_cpus
 from podslice.agent.contract import Reporter
 from podslice.agent.hotplug import SETTLED_SECONDS, MachineSource, MachineWatch
 from podslice.agent.identity import Identity
+from podslice.agent.local import status_of
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.agent.report import AgentReporter
 from podslice.core.errors import InputError
@@ -189,6 +190,31 @@ def test_a_restarted_agent(tmp_path: Path) -> None:
         assert world.owner.placing.wanted(record).cpus == own
 
     changing(tmp_path, test)
+
+
+def test_status(tmp_path: Path) -> None:
+    """The status says what the machine lacks, and whose CPUs are offline."""
+
+    async def test(bench: Bench) -> None:
+        world, machine, watch, written = bench
+        machine.offline = written.sets["a"] & -written.sets["a"] | 1
+        await watch.look()
+        status = status_of(world.owner, [], **FACTS)
+        assert status.conditions == (
+            "reservedCPUsOffline: CPUs 0 are reserved and offline", "cpusOffline: CPUs 2 went offline",
+        )  # fmt: skip
+        (mine,) = [one for one in status.pods if one.name == "a"]
+        assert mine.findings == ("container a owns CPUs 2, which are offline, and runs on 3-5",)
+        machine.offline = 0
+        await watch.look()
+        assert status_of(world.owner, [], **FACTS).conditions == ()
+
+    changing(tmp_path, test)
+
+
+FACTS: dict[str, Any] = dict.fromkeys(("node", "machine", "runtime", "ready"), "") | {
+    "connected": True, "observe": False, "started_at": 0.0,
+}  # fmt: skip
 
 
 def test_only_what_stays_counts(tmp_path: Path) -> None:

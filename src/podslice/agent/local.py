@@ -76,8 +76,35 @@ def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> AgentStatus:
         pools=_pools(owner),
         pods=tuple(_pods(owner)),
         drift=tuple(drifts),
+        conditions=tuple(_conditions(owner)),
         map="" if node is None else _map(owner),
     )
+
+
+def _conditions(owner: Owner) -> Iterator[str]:
+    """What the machine lacks, of what it had."""
+    node = owner.node
+    if node is None:
+        return
+    view = node.view
+    gone = view.reserved & ~view.topology.all_cpus if view.pins_cpus else 0
+    if gone:
+        yield f"reservedCPUsOffline: CPUs {format_bits(gone)} are reserved and offline"
+    if view.offline & ~gone:
+        yield f"cpusOffline: CPUs {format_bits(view.offline & ~gone)} went offline"
+    if view.pins_cpus and view.offline and not view.assignable:
+        yield f"noSharedCPUs: only the reserved CPUs {format_bits(view.shared) or 'none'} are left to share"
+    for numa, short in sorted(node.state.memory.short.items()):
+        yield f"memoryOvercommitted: pods hold {short} bytes on NUMA node {numa} more than it has"
+
+
+def _lost(owner: Owner, uid: str) -> Iterator[str]:
+    """Containers of a pod that own CPUs which are offline, a line for each."""
+    for record in owner.containers.values():
+        lost = owner.placing.lost(record) if record.pod_uid == uid else 0
+        if lost:
+            runs_on = record.applied.cpu_list or "the shared CPUs"
+            yield f"container {record.name} owns CPUs {format_bits(lost)}, which are offline, and runs on {runs_on}"
 
 
 def _pools(owner: Owner) -> Pools | None:
@@ -116,7 +143,10 @@ def _pods(owner: Owner) -> Iterator[PodReport]:
             uid=uid,
             admitted=bool(pod.units),
             refused=bool(pod.refusals),
-            findings=tuple(findings(pod, (one for one in owner.containers.values() if one.pod_uid == uid))),
+            findings=(
+                *findings(pod, (one for one in owner.containers.values() if one.pod_uid == uid)),
+                *_lost(owner, uid),
+            ),
             refusals=tuple(_refusal(pod, unit, refusal) for unit, refusal in pod.refusals.items()),
             containers=tuple(containers),
         )

@@ -94,7 +94,8 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     `ready` and `safe_mode` say what is wrong, and are empty if nothing is; `warnings` name known bugs of the runtime;
     `started_at` is Unix time; `pools` is null until the managers have started; `map` is the CPU map as text. `rejected`
-    are the last pods that were marked Failed, oldest first.
+    are the last pods that were marked Failed, oldest first. `conditions` say what the machine lacks: CPUs that are
+    offline, shared CPUs, memory that pods hold.
     """
 
     node: str
@@ -111,6 +112,7 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel"):
     map: str
     warnings: tuple[str, ...] = ()
     rejected: tuple[RejectedPod, ...] = ()
+    conditions: tuple[str, ...] = ()
 
 
 def waiting_text(waits_for: tuple[str, ...]) -> str:

@@ -59,6 +59,8 @@ def show_status(status: AgentStatus, output: str, *, show_map: bool) -> None:
         echo(style(f"SAFE MODE: {status.safe_mode}", fg="red", bold=True))
     for warning in status.warnings:
         echo(style(f"warning: {warning}", fg="yellow"))
+    for condition in status.conditions:
+        echo(style(f"condition: {condition}", fg="yellow"))
     pools = {} if status.pools is None else msgspec.structs.asdict(status.pools)
     echo(wrapped(" · ".join(f"{name} {cpus or '-'}" for name, cpus in pools.items()), prose_width()) + "\n")
     wide = output == "wide"
