@@ -36,8 +36,8 @@ def one(cpu: str, memory: str = "1Gi") -> Pod:
     return pod(guaranteed(cpu, memory))
 
 
-def whole(memory: str, slice_: str) -> Pod:
-    amounts = {"cpu": "8", "memory": memory}
+def whole(memory: str, slice_: str, cpu: str = "8") -> Pod:
+    amounts = {"cpu": cpu, "memory": memory}
     return pod(guaranteed("4", slice_), {}, pod_level={"requests": amounts, "limits": dict(amounts)})
 
 
@@ -100,6 +100,18 @@ def test_every_kill_point(sizes: list[Pod], tmp_path: Path) -> None:
             assert (now.default, now.assignments, now.bubbles) == (then.default, then.assignments, then.bubbles)
             assert (now.loans, now.bubble_loans) == (then.loans, then.bubble_loans)
             assert memory_of(again) == memory_of(expected)
+
+
+def test_memory_of_a_pod_without_whole_cpus(tmp_path: Path) -> None:
+    """Memory that stays where it is goes back to the NUMA nodes it had, of pods that own no CPUs too."""
+    sticky = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
+    small, large = whole("4Gi", "1Gi", "7500m"), whole("80Gi", "3Gi", "7500m")
+    store = NodeStore(tmp_path, MACHINE, CONFIG, policy=sticky)
+    assert store.admit(small).admitted
+    before = memory_of(store)
+    assert store.resize(large).outcome == "Allocated"
+    again = NodeStore(tmp_path, MACHINE, CONFIG, running=[small], policy=sticky)
+    assert memory_of(again) == before
 
 
 def test_two_pods_in_one_pass(tmp_path: Path) -> None:

@@ -136,11 +136,12 @@ def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod
     """Resizes that were being written when the process ended, by UID: what was granted to a pod decides whether it has
     what it had before or what it was to have. Before `Node.readmit` of the same pods."""
     back: dict[str, PodCPUs] = {}
+    pod_scope = node.kubelet.config.aligns_pods
     for pod in pods:
         intent = intents.get(pod.metadata.uid)
         if intent is not None:
             granted = node.kubelet.admission(default_pod(pod, node.rules.gates))
-            had = next((one for one in intent if _has_what_it_asks(granted, one)), None)
+            had = next((one for one in intent if _has_what_it_asks(granted, one, pod_scope=pod_scope)), None)
             if had is not None:
                 back[granted.uid] = had
     cpu, memory = node.kubelet.manager.cpu, node.kubelet.manager.memory
@@ -148,8 +149,10 @@ def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod
     memory.put_back({uid: had.memory for uid, had in back.items()})
 
 
-def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs) -> bool:
+def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs, *, pod_scope: bool) -> bool:
     """True when this is what the pod's containers, and it as a whole, are entitled to."""
+    if pod_scope and pod.managed and not pod.cpus:
+        return not had.cpus and _has_its_memory(pod, had.memory)
     return _has_its_cpus(pod, had) and _has_its_memory(pod, had.memory)
 
 
