@@ -284,8 +284,13 @@ class Promises:
             if baseline:
                 self.containers[uid, name] = baseline
         if uid in self.bubbles:
-            bubbles = before.cpu.bubbles[uid], after.cpu.bubbles[uid]
-            self.bubbles[uid] = _changed(*bubbles, self.bubbles[uid])
+            had, has, promised = before.cpu.bubbles[uid], after.cpu.bubbles[uid], self.bubbles[uid]
+            slices = union(_owns(after, uid, name) for name in names)
+            if has.bit_count() < promised.bit_count():  # slices stay, loaned or not
+                assert has & ~(promised | slices & had) == 0
+                self.bubbles[uid] = has & promised
+            else:
+                self.bubbles[uid] = _changed(had, has, promised)
 
     def check(self, cpu: CPUState) -> None:
         for (uid, name), cpus in self.containers.items():
