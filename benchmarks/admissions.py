@@ -160,7 +160,7 @@ def values() -> Iterator[Case]:
     for policy in ("none", "restricted", "single-numa-node"):
         yield Case("values", f"decide + release, 2 NUMA x 96 CPUs, 8 devices, CPU + memory, {policy}",
                    partial(_decision, policy))  # fmt: skip
-    for policy, pods in (("best-effort", 60), ("restricted", 8)):
+    for policy, pods in (("best-effort", 60), ("restricted", 8), ("single-numa-node", 8)):
         yield Case("values", f"resize decision, 4 to 8 CPUs, 8 NUMA x 256 CPUs, {pods} pods, {policy}",
                    partial(_resizing, policy, pods))  # fmt: skip
     yield Case("values", "copy a node of 60 pods", _copying)

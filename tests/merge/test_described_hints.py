@@ -188,6 +188,9 @@ def test_lowest_and_fewest_by_definition() -> None:
         if random.random() < 0.4:
             devices = {v: random.getrandbits(8) for v in range(n)}
             needs.append(Reach(devices, random.randint(0, 8)))
+        if random.random() < 0.4:
+            named = random.randint(1, (1 << n) - 1)
+            needs.append(Need.nodes(named, named.bit_count()))
         nodes = random.randint(1, (1 << n) - 1)
         fitting = {
             size: [m for m in _all_sets(n, size) if not m & ~nodes and all(need.met_by(m) for need in needs)]
@@ -197,6 +200,8 @@ def test_lowest_and_fewest_by_definition() -> None:
         assert (found and found.nodes) == next((size for size, masks in fitting.items() if masks), None), seed
         for size, masks in fitting.items():
             assert lowest(nodes, size, needs) == min(masks, default=None), seed
+            below = random.randint(1, 1 << n)
+            assert lowest(nodes, size, needs, below=below) == min((m for m in masks if m < below), default=None), seed
 
 
 def test_spreads_come_closest_first() -> None:

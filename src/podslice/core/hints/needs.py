@@ -20,7 +20,8 @@ class Need:
     @classmethod
     def nodes(cls, mask: Bits, amount: int) -> Need:
         """At least `amount` nodes of `mask`."""
-        return cls(dict.fromkeys(iter_bits(mask), 1), amount)
+        values = dict.fromkeys(iter_bits(mask), 1)
+        return AllOf(mask, values) if amount == len(values) else Need(values, amount)
 
     def met_by(self, mask: Bits) -> bool:
         """True when the nodes of `mask` give enough."""
@@ -30,6 +31,36 @@ class Need:
     def beside(self, mask: Bits) -> Need:
         """What is still needed when the nodes of `mask` are used anyway."""
         return Need(self.values, self.amount - sum([self.values.get(node, 0) for node in iter_bits(mask)]))
+
+
+class AllOf(Need):
+    """All nodes of `mask`: no search has to decide about them."""
+
+    __slots__ = ("mask",)
+
+    def __init__(self, mask: Bits, values: Mapping[int, int]) -> None:
+        super().__init__(values, len(values))
+        self.mask = mask
+
+    def met_by(self, mask: Bits) -> bool:
+        return not self.mask & ~mask
+
+    def beside(self, mask: Bits) -> Need:
+        left = self.mask & ~mask
+        return self if left == self.mask else AllOf(left, dict.fromkeys(iter_bits(left), 1))
+
+
+def settled(needs: Iterable[Need]) -> tuple[Bits, list[Need]]:
+    """The nodes that some needs name one by one, and what others need beside them."""
+    named, others = 0, []
+    for need in needs:
+        if isinstance(need, AllOf):
+            named |= need.mask
+        else:
+            others.append(need)
+    if named:
+        others = [left for need in others if (left := need.beside(named)).amount > 0]
+    return named, others
 
 
 class Reach(Need):

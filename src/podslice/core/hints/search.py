@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from podslice.core.hints.needs import Need, Reach, all_met, enough
+from podslice.core.hints.needs import Need, Reach, all_met, enough, settled
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 EXACT_NODES = 16
@@ -97,6 +97,12 @@ def lowest_nodes(nodes: Bits, size: int) -> Bits:
 
 def fewest(nodes: Bits, needs: Sequence[Need], at_least: int = 1, purse: Purse | None = None) -> Size | None:
     """How many of `nodes` meet all needs at least; None when even all do not. `purse`: by default `purse_over`."""
+    named, others = settled(needs)
+    if named:
+        if named & ~nodes:
+            return None
+        more = fewest(nodes & ~named, others, max(0, at_least - named.bit_count()), purse)
+        return None if more is None else Size(named.bit_count() + more.nodes, more.proven)
     ids = list(iter_bits(nodes))
     size = at_least
     for need in needs:
@@ -138,6 +144,13 @@ def lowest(
     """
     if nodes.bit_count() < size:
         return None
+    named, others = settled(needs)
+    if named and may_leave_out is None and span is None:
+        if named & ~nodes or named.bit_count() > size or (below is not None and below <= named):
+            return None
+        left = None if below is None else below - named
+        mask = lowest(nodes & ~named, size - named.bit_count(), others, purse, below=left)
+        return None if mask is None else named | mask
     needs = [need for need in needs if need.amount > 0]
     first = lowest_nodes(nodes, size)
     if (
@@ -148,6 +161,9 @@ def lowest(
         return first if below is None or first < below else None
     if first == nodes:
         return None
+    if size == 1 and may_leave_out is None and span is None:
+        alone = next((1 << node for node in iter_bits(nodes) if all_met(needs, 1 << node)), None)
+        return None if alone is None or (below is not None and alone >= below) else alone
     if purse is None or (may_leave_out is None and span is None and len(needs) == 1 and needs[0].additive):
         purse = purse_over(0)
     elif not purse.spend(nodes.bit_count()):

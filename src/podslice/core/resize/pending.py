@@ -92,6 +92,8 @@ class ResizeQueue:
         known = pending.get(uid)
         if known is not None:
             pending = put(pending, uid, resize if known.since is None else resize._replace(since=known.since))
+        elif not pending:
+            pending = {uid: resize}
         else:
             waiting = in_order([*pending.values(), resize], self.gates)
             pending = {one.desired.metadata.uid: one for one in waiting}
