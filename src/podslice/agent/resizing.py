@@ -328,6 +328,7 @@ class Resizing:
         try:
             await self._carry_out(flight)
         finally:
+            self._owner.placing.withheld.pop(flight.unit, None)
             if self._flights.get(flight.unit) is flight:
                 del self._flights[flight.unit]
             flight.done.set()
