@@ -66,7 +66,8 @@ Curve = dict[int, float]
 
 class FGDPoint(msgspec.Struct, frozen=True, rename="camel"):
     """Ours and the published mean at one percent arrived, in percent of all GPUs, with the standard deviations of the
-    seeds. `band`: how far apart they may be."""
+    seeds. `band`: how far apart they may be, 0.15 or 2.5 standard errors of the difference; the seeds of both are taken
+    to scatter alike."""
 
     workload: str
     policy: str
@@ -296,9 +297,10 @@ def _points(traces: FGDTraces, curves: Mapping[FGDRun, Curve], workload: str, po
     ours = [found for run, found in sorted(curves.items()) if (run.workload, run.policy) == (workload, policy)]
     for percent in POINTS:
         theirs, mine = [value_at(one, percent) for one in published], [value_at(one, percent) for one in ours]
-        spread = variance(theirs)
-        own = variance(mine) if len(mine) > 1 else spread
-        band = max(_LEAST_BAND, _ERRORS * sqrt(own / len(mine) + spread / len(theirs)))
+        spread, own = variance(theirs), variance(mine) if len(mine) > 1 else 0.0
+        count, others = len(mine), len(theirs)
+        pooled = ((count - 1) * own + (others - 1) * spread) / (count + others - 2)
+        band = max(_LEAST_BAND, _ERRORS * sqrt(pooled * (1 / count + 1 / others)))
         yield FGDPoint(
             workload, policy, percent, len(mine), mean(mine), sqrt(own), mean(theirs), sqrt(spread), band
         )  # fmt: skip
