@@ -122,12 +122,18 @@ def configuration(r: Random, number: int) -> Configuration:
     if number < len(ALL):
         return ALL[number]
     shape = r.choice(SHAPES)
-    return Configuration(f"drawn {number}", shape, draw_kubelet(r, machine_of(shape)))
+    return Configuration(f"drawn {number}", shape, _managed(draw_kubelet(r, machine_of(shape))))
 
 
 def changed(r: Random, configuration: Configuration, kubelet: Json) -> Json:
     """The configuration of a later start on the same machine."""
-    return changed_kubelet(r, machine_of(configuration.shape), copy.deepcopy(kubelet))
+    found = changed_kubelet(r, machine_of(configuration.shape), copy.deepcopy(kubelet))
+    return found if configuration.shape == TINY else _managed(found)
+
+
+def _managed(kubelet: Json) -> Json:
+    """With a CPU Manager, without which a kubelet writes all CPUs it sees into a cgroup: this machine has fewer."""
+    return {**kubelet, "cpuManagerPolicy": "static"}
 
 
 def machine_of(shape: Shape) -> Json:

@@ -22,7 +22,7 @@ from prediction.runtime import RUNNING
 Json = dict[str, Any]
 _PATIENCE = 12.0
 _END = "ResizeCompleted"
-_MANY_EVENTS = 20
+_MANY_EVENTS = 12
 """A kubelet tells 25 events about a pod at once, then one in five minutes."""
 _PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
@@ -40,7 +40,7 @@ class Resizing:
         Raises `StatusError` where the API server refuses."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         told = len(self._node.runtime.updates)
-        tells = len(self._node.events(uid)) < _MANY_EVENTS
+        tells = sum(event.get("count") or 1 for event in self._node.events(uid)) < _MANY_EVENTS
         observed = self._cgroup(uid)
         running = {own.name for own in self._node.runtime.of_pod(uid) if own.state == RUNNING}
         found = self._node.resize(name, wanted)

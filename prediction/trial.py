@@ -10,12 +10,12 @@ from typing import Any
 
 from e2e.controlplane import StatusError
 from judge.chance import often, pick
-from judge.kubelets import draw_kubelet, spare_lists
+from judge.kubelets import spare_lists
 from judge.pods import PodDrawer, changed_pod
 
 from podslice.core.errors import Refusal, StartError
 from podslice.core.machine.devices import DeviceInventory, inventory_from_data
-from podslice.statefiles.names import DEVICE_STATE_FILE, MEMORY_STATE_FILE, place_of
+from podslice.statefiles.names import ACTUATED_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, place_of
 from prediction import commands, compare
 from prediction.configurations import Configuration, changed, machine_of
 from prediction.creation import compare_creation
@@ -277,12 +277,12 @@ class Trial:
         config = self._configuration.kubelet
         self.notes.step = "start on an empty node"
         while True:
-            for name in FILES:
+            for name in (*FILES, ACTUATED_STATE_FILE):
                 (self._node.kubelet.folder / name).unlink(missing_ok=True)
             self._model = Model(self._node.kubelet.machine, cgroup_version(), self._inventory)
             if self._start(config):
                 return
-            config = draw_kubelet(self._r, machine_of(self._configuration.shape))
+            config = changed(self._r, self._configuration, self._configuration.kubelet)
 
     # Drawing
 

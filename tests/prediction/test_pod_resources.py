@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from e2e.programs import Programs
+from google.protobuf.json_format import MessageToDict
 from prediction.machine import Shape
 from prediction.node import OneNode, one_node
 
@@ -24,6 +25,7 @@ from tests.agent.helpers import World, agent_config
 from tests.agent.test_grpc import COUNTS, ask
 from tests.clock import until
 from tests.conftest import make_pod
+from tests.prediction.podresources_clients import answers, clients
 
 LIST = ("List", api.ListPodResourcesRequest(), api.ListPodResourcesResponse)
 
@@ -42,6 +44,16 @@ def by_name(answer: api.ListPodResourcesResponse) -> list[api.PodResources]:
     return sorted(answer.pod_resources, key=lambda one: one.name)
 
 
+def as_json(message: Any) -> Any:
+    return MessageToDict(message, preserving_proto_field_name=True)
+
+
+def in_order(told: Any) -> Any:
+    """The kubelet lists pods in any order."""
+    told["list"]["pod_resources"].sort(key=lambda one: one["name"])
+    return told
+
+
 def pod(name: str, *containers: str) -> dict[str, Any]:
     own = [{"name": one, "image": "x", "resources": {"limits": {"cpu": "100m", "memory": "8Mi"}}} for one in containers]
     return {"metadata": {"name": name}, "spec": {"containers": own}}
@@ -50,7 +62,8 @@ def pod(name: str, *containers: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_in_the_place_of_a_real_kubelet(node: OneNode, tmp_path: Path) -> None:
     """Clients of the kubelet's socket see its pods with our CPUs; a kubelet that stops is an error, one that starts
-    again or crashed is merged again, and when the agent ends its socket is where it was, with the rights it had."""
+    again or crashed is merged again, and when the agent ends its socket is where it was, with the rights it had.
+    Clients of other makers, where there are any, see the same."""
     node.kubelet.start({})
     folder = node.kubelet.folder / "pod-resources"
     rights = (folder / "kubelet.sock").stat().st_mode
@@ -82,6 +95,9 @@ def test_in_the_place_of_a_real_kubelet(node: OneNode, tmp_path: Path) -> None:
             everything = api.AllocatableResourcesRequest()
             total = await ask(stand_in.place, "GetAllocatableResources", everything, api.AllocatableResourcesResponse)
             assert len(total.cpu_ids) == 31
+            told = {"list": as_json(answer), "allocatable": as_json(total)}
+            for command in clients().values():
+                assert in_order(await asyncio.to_thread(answers, command, stand_in.place)) == in_order(told)
 
         await check()
         for kill in (False, True):

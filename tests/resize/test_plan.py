@@ -324,10 +324,10 @@ def test_no_limit_is_announced_as_such() -> None:
 
 
 def test_updates_and_weights() -> None:
-    """A container without CPU request ends with the least weight; in v1.36.2 it started with that of the limit."""
-    for quirks, shares in ((PODSLICE, 2), (KUBELET_1_36, 1024)):
+    """A container without CPU request has the least weight from its first update on, and that alone is no update."""
+    for quirks in (PODSLICE, KUBELET_1_36):
         (one,) = actuation(quirks).resize().containers
-        assert (one.current.cpu_shares, one.target.cpu_shares) == (shares, 2)
+        assert (one.current.cpu_shares, one.target.cpu_shares) == (2, 2)
 
 
 def test_resize_policy_restarts() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podslice import Node, load_machine
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.reservation import prepare_reservations
 from podslice.core.machine.model import Core, HugePages, Machine, NUMANode
-from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.spec import ObjectMeta, pod_from_dict
 from podslice.core.quirks import KUBELET_1_36, PODSLICE, Quirks
 from podslice.core.scheduling.allocatable import node_resources
 from podslice.core.scheduling.predicates import (
@@ -381,3 +383,23 @@ def test_overhead_of_a_running_pod(
     assert Others.of([running]).used["cpu"] == used
     once = 2500 if resources and "cpu" in resources["requests"] else 1500
     assert running.requests["cpu"] == once
+
+
+@pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
+def test_running_pods_are_counted_one_after_the_other(profile: str) -> None:
+    """Admitted again after a restart with less room, a pod competes with those before it, not with those after."""
+    machine = load_machine("pack:1 core:8 pu:1")
+    pods = [
+        pod_from_dict({
+            "metadata": {"name": name, "uid": name},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]},
+        })
+        for name in ("old", "new")
+    ]  # fmt: skip
+    for bring_back in (Node.readmit, Node.resume):
+        node = Node(machine, KubeletConfig(system_reserved={"cpu": "3"}), profile=profile, predicates=True)
+        (refused,) = bring_back(node, pods)
+        assert (refused.name, refused.reason) == ("new", "OutOfcpu")
+        assert "requested: 3000, used: 3000, capacity: 5000" in refused.message
+        late = msgspec.structs.replace(pods[1], metadata=ObjectMeta(name="z", uid="z"))
+        assert node.admit(late).reason == "OutOfcpu"

@@ -108,6 +108,7 @@ class Kubelet:
         "_rules",
         "_view",
         "cgroup_version",
+        "coming",
         "conditions",
         "config",
         "devices",
@@ -143,6 +144,8 @@ class Kubelet:
         self.predicates = predicates
         self.preempted: tuple[str, ...] = ()
         self.seen = Seen()
+        self.coming: frozenset[str] = frozenset()
+        """UIDs of running pods that have yet to be admitted again: they do not count for those before them."""
         self.granted: dict[str, PodAllocation] = {}
         self.conditions: dict[str, ResizeCondition] = {}
         self._rules: NodeRules | None = None
@@ -175,6 +178,7 @@ class Kubelet:
         made.devices, made.quirks = rules.inventory, rules.quirks
         made.machine, made.config, made.policy = rules.machine, rules.config, rules.policy
         made.preempted = ()
+        made.coming = frozenset()
         made._resources = rules.counted
         made._device_content = None
         made._view = None if kept is None else kept.view
@@ -528,7 +532,7 @@ class Kubelet:
     def _look(self) -> Seen:
         """The pods on the node as the predicates see them."""
         if self.seen.active is not self.active:
-            pods = {uid: self._on_node(pod) for uid, pod in self.active.items()}
+            pods = {uid: self._on_node(pod) for uid, pod in self.active.items() if uid not in self.coming}
             self.seen = Seen(self.active, pods, Others.of(tuple(pods.values())).used)
         return self.seen
 
@@ -765,9 +769,11 @@ class Kubelet:
         self.manager.context.sources_ready = False
         running = [pod.spec for pod in self.active.values()] if pods is None else list(pods)
         self.take_running(running)
+        self.seen, self.coming = Seen(), frozenset(pod.metadata.uid for pod in running)
         answers = []
         for pod in running:
             uid, admission = pod.metadata.uid, self.admission(pod)
+            self.coming -= {uid}
             refusal = self.decide(admission)
             answers.append(Admitted(uid, refusal))
             if refusal is not None:
@@ -786,8 +792,10 @@ class Kubelet:
         self.manager.context.sources_ready = False
         running = list(pods)
         self.take_running(running)
+        self.coming = frozenset(pod.metadata.uid for pod in running)
         for pod in running:
             admission = self.admission(pod)
+            self.seen, self.coming = Seen(), self.coming - {admission.uid}
             if self._holds_something(admission.uid):
                 self.take_over(admission.uid)
             elif (refusal := self.decide(admission)) is not None:

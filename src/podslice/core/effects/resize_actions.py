@@ -97,24 +97,20 @@ class Actuation(msgspec.Struct, frozen=True):
             if not same_amounts(then, now):
                 yield ContainerResize(
                     name=container.name,
-                    current=self._values(container, now, weightless=not self.quirks.implied_limit_becomes_weight),
-                    target=self._values(container, then, weightless=True),
+                    current=self._values(container, now),
+                    target=self._values(container, then),
                     restart=_wants_restart(container, now, then),
                     memory_usage=self.observed.container_usage.get(container.name),
                     cpu_limit=_direction(now[2], then[2]),
                     memory_request=_direction(now[1], then[1]),
                 )
 
-    def _values(self, container: Container, amounts: Amounts, *, weightless: bool) -> LinuxValues:
-        """What a container has or gets. A limit that is missing is not written: limits are not taken away.
-
-        `weightless`: without a CPU request it has the least weight, as after any update; else its limit decides.
-        """
+    def _values(self, container: Container, amounts: Amounts) -> LinuxValues:
+        """What a container has or gets. A limit that is missing is not written: limits are not taken away. Without a
+        CPU request it has the least weight after any update, whatever it was created with."""
         cpu_request, _, cpu_limit, memory_limit = amounts
-        if cpu_request is None and weightless:
-            cpu_request = ZERO
         values = linux_resources(
-            cpu_request,
+            cpu_request or ZERO,
             cpu_limit or ZERO,
             memory_limit or ZERO,
             self.settings,
