@@ -26,10 +26,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 MANIFEST = REPOSITORY / "deploy/manifests/podslice.yaml"
 CONFIG_MAP = "/api/v1/namespaces/podslice/configmaps/podslice-agent"
 NODE, ADDRESS = "e2e", "10.96.0.15"
+SECOND, SECOND_ADDRESS = "second", "10.96.0.16"
 SHAPE = Shape("2x2x2", "8,sockets=2,cores=2,threads=2", ("0-3", "4-7"), distance=21, mib=1024)
 ONLINE, RESERVED = 0xFF, 0x01
 CONTROL_PLANE = Settings(
-    nodes=(NODE,),
+    nodes=(NODE, SECOND),
     scheduler=True,
     controllers=(
         *ACCOUNTS, "daemonset-controller", "deployment-controller", "replicaset-controller", "job-controller",
@@ -92,15 +93,21 @@ class Cluster:
 
     cgroup_driver = "cgroupfs"
 
-    def __init__(self, vm: VirtualMachine, plane: ControlPlane) -> None:
+    def __init__(self, vm: VirtualMachine, plane: ControlPlane, *, node: str = NODE, address: str = ADDRESS) -> None:
         self.vm = vm
         self.plane = plane
+        self.node = node
+        self.address = address
         self.api: Api = plane.api()
 
     def start(self, resources: Json, settings: Json) -> None:
         """Until the node is ready with the agent beside its kubelet. `resources` and `settings` replace those fields of
         the shipped configuration."""
         self.install(resources, settings)
+        self.begin()
+
+    def begin(self) -> None:
+        """Until the node is ready with an agent whose configuration is applied."""
         self.join()
         self.until("the node is ready", self.node_is_ready)
         self.begin_agent()
@@ -110,7 +117,7 @@ class Cluster:
 
     def join(self) -> None:
         """The guest, on which containerd runs, becomes the node."""
-        self.vm.call("join_network", address=ADDRESS, now=time.time())
+        self.vm.call("join_network", address=self.address, now=time.time())
         self.vm.call("unpack_checkout")
         self._prepare_kubelet()
         self.start_kubelet()
@@ -119,18 +126,18 @@ class Cluster:
         authority = self.plane.authority.read_text()
         self.vm.call("write", path="/etc/kubernetes/ca.crt", text=authority)
         cluster = {"server": f"https://{SERVICE_ADDRESS}", "certificate-authority": "/etc/kubernetes/ca.crt"}
-        config = make_kubeconfig(cluster, self.plane.token(f"system:node:{NODE}"))
+        config = make_kubeconfig(cluster, self.plane.token(f"system:node:{self.node}"))
         self.vm.call("write", path=_KUBECONFIG, text=json.dumps(config))
         self.vm.call("write", path=_KUBELET_CONFIG, text=json.dumps({**KUBELET, "cgroupDriver": self.cgroup_driver}))
 
     def start_kubelet(self) -> None:
         words = ("/opt/kubernetes/hyperkube", "kubelet", f"--kubeconfig={_KUBECONFIG}", f"--config={_KUBELET_CONFIG}")
-        named = (f"--hostname-override={NODE}", f"--node-ip={ADDRESS}")
+        named = (f"--hostname-override={self.node}", f"--node-ip={self.address}")
         self.vm.call("start", name="kubelet", command=[*words, *named])
 
     def node_is_ready(self) -> bool:
         try:
-            node = self.api.call("GET", f"/api/v1/nodes/{NODE}")
+            node = self.api.call("GET", f"/api/v1/nodes/{self.node}")
         except StatusError:
             return False
         return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
@@ -168,7 +175,7 @@ class Cluster:
         self.vm.call("write", path=_AGENT_KUBECONFIG, text=json.dumps(make_kubeconfig(cluster, token)))
         self.vm.call("write", path=_CONFIG, text=self.agent_config())
         self.vm.call("shell", command=f"rm -f {SOCKET}")
-        variables = {"KUBECONFIG": _AGENT_KUBECONFIG, "NODE_NAME": NODE, "NODE_IP": ADDRESS}
+        variables = {"KUBECONFIG": _AGENT_KUBECONFIG, "NODE_NAME": self.node, "NODE_IP": self.address}
         command = [*PODSLICE, "agent", "--config", _CONFIG]
         self.vm.call("start", name="agent", command=command, variables=variables)
 
@@ -305,7 +312,8 @@ class Cluster:
         found: list[str] = []
 
         def agreed() -> bool:
-            running = {id: name for pod in self.pods() for name, id in container_ids(pod).items()}
+            mine = [pod for pod in self.pods() if pod["spec"].get("nodeName") == self.node]
+            running = {id: name for pod in mine for name, id in container_ids(pod).items()}
             found[:] = disagreements(self.status(), self.vm.call("pod_cgroups"), running, strangers)
             return not found
 

@@ -8,7 +8,7 @@ from typing import Any
 from e2e.cluster import Cluster, container_ids
 from e2e.cluster_scenarios import CLUSTER, PROGRAM, ClusterScenario, in_cluster
 from e2e.pods import burstable, gu, ngu, pod
-from e2e.world import check
+from e2e.world import CheckError, check
 
 Json = dict[str, Any]
 _PROGRAMS = ("kubelet", "containerd", "agent")
@@ -35,10 +35,19 @@ def masks(cluster: Cluster) -> dict[str, int]:
 
 
 def _unmoved(cluster: Cluster, before: dict[str, int]) -> None:
-    """Nobody has moved, and a new pod gets CPUs of its own."""
+    """Everybody runs where it ran before, also a container that the kubelet has started again meanwhile, and a new pod
+    gets CPUs of its own."""
     cluster.agree()
-    after = masks(cluster)
-    check(after == before, f"before {before}, afterwards {after}")
+    after: list[dict[str, int]] = []
+
+    def as_before() -> bool:
+        after[:] = [masks(cluster)]
+        return after == [before]
+
+    try:
+        cluster.until("everybody runs where it ran before", as_before)
+    except CheckError as error:
+        raise CheckError(f"{error}: before {before}, afterwards {after}") from None
     new = cluster.run(pod("new", gu("c", 1)))
     owned = cluster.exclusive(new, "c", 1)
     check(not any(mask & owned for name, mask in before.items() if name != "shares/c"), "the new pod's CPUs are owned")

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from e2e import cluster as place
@@ -22,14 +22,16 @@ from e2e import (
     cluster_restarts,
     cluster_scenarios,
     cluster_systemd,
+    cluster_two,
 )  # fmt: skip
 from e2e.agent_image import agent_image
 from e2e.cluster import CONTROL_PLANE, SHAPE, Cluster
 from e2e.cluster_daemonset import DaemonSetCluster
 from e2e.cluster_reboot import RebootCluster
 from e2e.cluster_results import ClusterOutcome
-from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, REBOOTS, SYSTEMD, ClusterScenario
+from e2e.cluster_scenarios import CLUSTER, DAEMON_SET, REBOOTS, SYSTEMD, TWO, ClusterScenario
 from e2e.cluster_systemd import SystemdCluster
+from e2e.cluster_two import TwoNodes
 from e2e.controlplane import ControlPlane, ControlPlaneError, StatusError
 from e2e.image import (
     checkout_disk,
@@ -49,7 +51,7 @@ from e2e.world import CheckError
 
 SUITES = (
     cluster_scenarios, cluster_refusals, cluster_restarts, cluster_ends, cluster_resizes, cluster_daemonset,
-    cluster_systemd, cluster_reboot,
+    cluster_systemd, cluster_reboot, cluster_two,
 )  # fmt: skip
 _PROBLEMS = (
     CheckError, GuestError, StatusError, ControlPlaneError, OSError, http.client.HTTPException, LookupError, ValueError
@@ -127,29 +129,36 @@ class Machine:
 
     @contextmanager
     def started(self, node: str) -> Iterator[Cluster]:
-        """A new control plane and a resumed guest, gone afterwards."""
+        """A new control plane and as many resumed guests as its nodes, gone afterwards."""
         with tempfile.TemporaryDirectory(prefix="cluster-", dir=self._cache) as name:
             folder = Path(name)
-            checkout = folder / "checkout.tar"
-            checkout.write_bytes(self._checkout)
-            disks = place.disks(self._program, image_disk(self.image, folder / "image.tar"))
-            disks += place.kept_disk(empty_disk(folder / "kept.ext4"))
-            with ControlPlane(self._programs, folder / "plane", CONTROL_PLANE) as plane:
-                devices = (*disks, *place.network(plane.port, self._busybox))
-                words = "e2e.systemd" if node == SYSTEMD else ""
-                what = (SHAPE, "cluster", "five disks", self._program.name, words)
-                snapshot = self._cache / snapshot_name(what, self._initramfs, self._root)
-                with VirtualMachine(
-                    SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices, words
-                ) as vm:
-                    if node == DAEMON_SET and self.image:
-                        yield DaemonSetCluster(vm, plane, self.image)
-                    elif node == REBOOTS:
-                        yield RebootCluster(vm, plane)
-                    elif node == SYSTEMD:
-                        yield SystemdCluster(vm, plane)
-                    else:
-                        yield Cluster(vm, plane)
+            with ControlPlane(self._programs, folder / "plane", CONTROL_PLANE) as plane, ExitStack() as guests:
+                vm = guests.enter_context(self._guest(folder, plane, node))
+                if node == DAEMON_SET and self.image:
+                    yield DaemonSetCluster(vm, plane, self.image)
+                elif node == REBOOTS:
+                    yield RebootCluster(vm, plane)
+                elif node == SYSTEMD:
+                    yield SystemdCluster(vm, plane)
+                elif node == TWO:
+                    yield TwoNodes(vm, guests.enter_context(self._guest(folder / "second", plane, node)), plane)
+                else:
+                    yield Cluster(vm, plane)
+
+    def _guest(self, folder: Path, plane: ControlPlane, node: str) -> VirtualMachine:
+        """A machine, with its disks in this folder."""
+        folder.mkdir(exist_ok=True)
+        checkout = folder / "checkout.tar"
+        checkout.write_bytes(self._checkout)
+        devices = place.disks(self._program, image_disk(self.image, folder / "image.tar"))
+        devices += place.kept_disk(empty_disk(folder / "kept.ext4"))
+        devices += place.network(plane.port, self._busybox)
+        words = "e2e.systemd" if node == SYSTEMD else ""
+        what = (SHAPE, "cluster", "five disks", self._program.name, words)
+        snapshot = self._cache / snapshot_name(what, self._initramfs, self._root)
+        return VirtualMachine(
+            SHAPE, folder, self._linux, self._initramfs, self._root, checkout, snapshot, devices, words
+        )
 
 
 def _in_one_cluster(machine: Machine, waiting: list[ClusterScenario]) -> Iterator[ClusterOutcome]:

@@ -8,6 +8,8 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -125,6 +127,17 @@ class VirtualMachine:
         self._stop()
         self._start()
         self._connect()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It stands still meanwhile, and then goes on with what it was at."""
+        with _QMP(self._folder / "qmp.sock") as qmp:
+            qmp.execute("stop")
+        try:
+            yield
+        finally:
+            with _QMP(self._folder / "qmp.sock") as qmp:
+                qmp.execute("cont")
 
     def _make_snapshot(self) -> None:
         """Boot, wait until containerd answers, and save the machine."""
