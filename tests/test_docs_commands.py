@@ -20,12 +20,13 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def command_lines(text: str) -> Iterator[str]:
-    """The lines of a text that call the tool, without prompt, what is piped into them, and where their output goes."""
+    """The lines of a text that call the tool, without prompt, what is piped into them, and where their output goes.
+    "podslice reads no such annotation" is what the tool says."""
     for line in text.replace("\\\n", " ").splitlines():
         if not re.match(r"\s+|\$ ", line):
             continue
         found = re.match(r"\s*(?:\$ )?(?:[^|`]*\| )?((?:kubectl )?podslice [^|>]+)", line)
-        if found is not None:
+        if found is not None and not found[1].startswith("podslice reads no"):
             yield found[1].strip()
 
 
