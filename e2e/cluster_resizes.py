@@ -63,7 +63,7 @@ def grows_and_shrinks(cluster: Cluster) -> None:
     idents = [container_ids(found)["c"] for found in (first, *others)]
     words = ["python3.13", "/run/watch_cpus.py", "75", *idents]
     watching = f"{shlex.join(words)} >/run/watched.json 2>/run/watched.err"
-    cluster.vm.call("start", name="watch", command=["/bin/sh", "-c", watching])
+    cluster.vm.call("start", name="watch", command=["sh", "-c", watching])
     resize(cluster, "grows", 4)
     four = owns(cluster, resize_ends(cluster, "grows", 4), 4)
     check(four & one == one, f"{one:b} became {four:b}")
