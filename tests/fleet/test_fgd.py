@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
+import msgspec
 import numpy as np
 from click.testing import CliRunner, Result
 
@@ -134,10 +135,11 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 def test_pods_are_shuffled_and_drawn_again() -> None:
     """A seed gives one order; pods come again until 1.3 times all GPUs are asked for, and longer lists are cut."""
     pods = [TracePod(f"p{i}", 1000, GIB, 1, 500) for i in range(10)]
-    workload = inflated(pods, 7, 10_000)
+    workload, usual = inflated(pods, 7, 10_000)
     assert len(workload) == 26
-    assert list(inflated(pods, 7, 10_000).shape) == list(workload.shape)
-    assert len(inflated(pods, 7, 2_000)) == 5
+    assert list(inflated(pods, 7, 10_000)[0].shape) == list(workload.shape)
+    assert len(inflated(pods, 7, 2_000)[0]) == 5
+    assert usual == (10,)
 
 
 def test_a_curve_is_a_mean_over_arrivals() -> None:
@@ -167,6 +169,8 @@ def test_fragmentation_by_hand() -> None:
     counts = [6, 2, 1, 1]
     assert popular_shapes(SHAPES, counts, 700) == [(0, 6), (1, 2)]
     assert popular_shapes(SHAPES, [1, 1, 1, 1], 1000) == [(3, 1), (0, 1), (1, 1), (2, 1)]
+    again = [*SHAPES, msgspec.structs.replace(SHAPES[1], requests=SchedulerRequests(*[{"cpu": 4000, "memory": 1}] * 5))]
+    assert popular_shapes(again, [3, 2, 0, 0, 2], 500) == [(1, 4)]
     fragmentation = GPUFragmentation(SHAPES, list(enumerate(counts)), ["G2", "T4"])
     assert fragmentation.weight == 10
     cpus = np.array([16_000, 16_000, 4_000, 0])
@@ -199,9 +203,9 @@ def test_scores_of_the_published_policies(tmp_path: Path) -> None:
     assert BestFit(columns).score(1, nodes).tolist() == [17, 31]
     # DotProduct: 1 - (96 * 8/128² + 8 * 1/8²)/2, and with 84 CPUs and 6.5 GPUs
     assert DotProduct(columns).score(0, nodes).tolist() == [91, 92]
-    # packing: 33 - 8 on a free node; the GPU with 500 left: 100 - 50/10; a whole one: 50 - 6 free ones
+    # packing: 33 - 8 on a free node; the GPU with 500 left: 100 - 50/10; a whole one: 50 - 1
     assert GPUPacking(columns).score(1, nodes).tolist() == [25, 95]
-    assert GPUPacking(columns).score(0, nodes).tolist() == [25, 44]
+    assert GPUPacking(columns).score(0, nodes).tolist() == [25, 49]
     # clustering: 25 for a free node; 50 among others, and 25 * 1.5/8 for what is taken
     assert GPUClustering(columns).score(0, nodes).tolist() == [25, 54]
     assert GPUClustering(columns).score(3, nodes).tolist() == [25, 4]

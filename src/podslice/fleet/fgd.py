@@ -173,9 +173,10 @@ def all_gpus(fleet: Fleet) -> int:
     return sum(1000 * fleet.classes[node.kind].gpus for node in fleet.nodes)
 
 
-def inflated(pods: list[TracePod], seed: int, gpus: int) -> Workload:
+def inflated(pods: list[TracePod], seed: int, gpus: int) -> tuple[Workload, tuple[int, ...]]:
     """The pods in another order, and so many of them again that 1.3 times all milli `gpus` are asked for. The first
-    draw that would exceed that, counting its milli once, is the last; of longer lists pods are taken away."""
+    draw that would exceed that, counting its milli once, is the last; of longer lists pods are taken away. And how many
+    pods of each shape the list itself has."""
     shapes: dict[tuple[object, ...], FleetShape] = {}
     rows: list[int] = []
     for pod in pods:
@@ -193,7 +194,8 @@ def inflated(pods: list[TracePod], seed: int, gpus: int) -> Workload:
     while asked + known[shape := rows[below(draws, len(rows))]].gpu_milli <= most:
         chosen.append(shape)
         asked += requests[shape]
-    return Workload.of(known, chosen, range(len(chosen)))
+    usual = tuple(rows.count(shape) for shape in range(len(known)))
+    return Workload.of(known, chosen, range(len(chosen))), usual
 
 
 def _shape(pod: TracePod) -> FleetShape:
@@ -215,9 +217,15 @@ def run_one(folder: Path, run: FGDRun) -> Curve:
     traces = FGDTraces(folder)
     fleet = traces.fleet()
     gpus = all_gpus(fleet)
-    workload = inflated(traces.pods(run.workload), run.seed, gpus)
+    workload, usual = inflated(traces.pods(run.workload), run.seed, gpus)
     options = CellOptions(
-        policy=run.policy, ties="permuted", percentage=100, retry="never", sample_arrivals=True, metrics=()
+        policy=run.policy,
+        ties="permuted",
+        percentage=100,
+        retry="never",
+        sample_arrivals=True,
+        metrics=(),
+        usual=usual,
     )
     series = run_cell(fleet, workload, options, run.seed).series
     return curve(series["arrived_milli"], series["gpu_milli"], gpus)

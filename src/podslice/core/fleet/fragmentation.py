@@ -18,19 +18,20 @@ _NEVER = 1 << 62
 
 def popular_shapes(shapes: Sequence[FleetShape], counts: Sequence[int], share: int) -> list[tuple[int, int]]:
     """The most frequent shapes (positions) with their pods, as many as it takes for `share` thousandths of all pods.
-    Among equally frequent ones the larger comes first: CPU, milli of a GPU, GPUs, models as written."""
-
-    def place(number: int) -> tuple[object, ...]:
-        shape = shapes[number]
-        return counts[number], shape.cpu_request, shape.gpu_milli, shape.gpus, "|".join(shape.gpu_models), -number
-
+    Shapes that differ in memory only are one. Among equally frequent ones the larger comes first: CPU, milli of a GPU,
+    GPUs, models as written."""
+    kinds: dict[tuple[int, int, int, str], list[int]] = {}
+    for number, shape in enumerate(shapes):
+        size = shape.cpu_request, shape.gpu_milli, shape.gpus, "|".join(shape.gpu_models)
+        kinds.setdefault(size, [0, number])[0] += counts[number]
+    ordered = sorted(((pods, size, number) for size, (pods, number) in kinds.items() if pods), reverse=True)
     found: list[tuple[int, int]] = []
     left = share * sum(counts)
-    for number in sorted((one for one in range(len(shapes)) if counts[one]), key=place, reverse=True):
+    for pods, _, number in ordered:
         if left <= 0:
             break
-        left -= 1000 * counts[number]
-        found.append((number, counts[number]))
+        left -= 1000 * pods
+        found.append((number, pods))
     return found
 
 

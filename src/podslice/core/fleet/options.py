@@ -38,7 +38,8 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     `until_ms`: nothing happens after it, -1 for no end. `sample_ms`: a row of the series every so often, 0 for none.
     `sample_share`: a row whenever another so many thousandths of what all pods request (GPUs, without any CPUs) have
     arrived, 0 for none. `sample_arrivals`: a row after every pod. `warmup_ms`: integrals begin there. `popular`:
-    thousandths of the pods whose shapes count for fragmentation.
+    thousandths of the pods whose shapes count for fragmentation; `usual`: pods of each shape that say which these are,
+    where the pods that come do not, as some were drawn again.
 
     `memory`: bytes for remembered answers; results do not depend on it. `verify`: every so many-th remembered answer is
     computed again and compared, 0 for none. `cpus`: the pods' CPUs and NUMA nodes are in the result. `metrics`: what is
@@ -64,6 +65,7 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     sample_arrivals: bool = False
     warmup_ms: int = 0
     popular: int = 950
+    usual: tuple[int, ...] = ()
     memory: int = 1 << 30
     verify: int = 10_000
     cpus: bool = False

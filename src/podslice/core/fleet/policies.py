@@ -121,7 +121,9 @@ class GPUPacking(_OnColumns):
         needs_whole = fitting < wanted.gpus
         least = np.sort(parts, axis=1)[:, : wanted.gpus]
         used_parts = np.where(least < _MOST_GPU, least, 0).sum(axis=1) // 10
-        score = np.where(needs_whole, np.maximum(50 - whole, 33), np.maximum(100 - used_parts // 10, 50))
+        score = np.where(
+            needs_whole, np.maximum(50 - (wanted.gpus - fitting), 33), np.maximum(100 - used_parts // 10, 50)
+        )
         return np.where(whole == count, np.maximum(33 - count, count), score)
 
 

@@ -37,7 +37,7 @@ class PodQueue:
         self.live = LiveNodes(fleet, workload.shapes, memory=options.memory, verify=options.verify)
         self.pods = PodTable(workload)
         counts = np.bincount(np.array(workload.shape, dtype=np.int64), minlength=len(workload.shapes)).tolist()
-        self.popular = popular_shapes(workload.shapes, counts, options.popular)
+        self.popular = popular_shapes(workload.shapes, options.usual or counts, options.popular)
         models = sorted({one.gpu_model for one in fleet.classes})
         self.fragmentation = GPUFragmentation(workload.shapes, self.popular, models)
         of_class = np.array([models.index(one.gpu_model) for one in fleet.classes], dtype=np.int64)
