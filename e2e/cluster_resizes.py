@@ -64,6 +64,8 @@ def grows_and_shrinks(cluster: Cluster) -> None:
     words = ["python3.13", "/run/watch_cpus.py", "75", *idents]
     watching = f"{shlex.join(words)} >/run/watched.json 2>/run/watched.err"
     cluster.vm.call("start", name="watch", command=["sh", "-c", watching])
+    said_so = "cat /run/watched.err 2>/dev/null || true"
+    cluster.until("the watch has begun", lambda: "begun" in cluster.vm.call("shell", command=said_so))
     resize(cluster, "grows", 4)
     four = owns(cluster, resize_ends(cluster, "grows", 4), 4)
     check(four & one == one, f"{one:b} became {four:b}")

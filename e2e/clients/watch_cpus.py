@@ -1,5 +1,6 @@
 """Looks, for a while, whether anything of others runs on CPUs that a container owns: `watch_cpus.py SECONDS OWNER
-OTHER…` with ids of containers. Prints an object: the number of looks, the sets the owner had, and what was wrong.
+OTHER…` with ids of containers. Prints an object: the number of looks, the sets the owner had, and what was wrong. It
+says on standard error when it has looked once.
 
 A look reads what the kernel lets the owner run on before and after it looks at the others, so that a set that changes
 meanwhile accuses nobody: only what the owner had all the time counts.
@@ -70,6 +71,8 @@ def main() -> None:
                 wrong.append(f"{name} may run on {sorted(allowed & owned)}")
             wrong += [f"thread {thread} of {name} runs on CPU {cpu}" for thread, cpu in threads.items() if cpu in owned]
         wrong = wrong[:_MOST]
+        if looks == 1:
+            print("begun", file=sys.stderr, flush=True)
     print(json.dumps({"looks": looks, "sets": sets, "wrong": wrong}))
 
 

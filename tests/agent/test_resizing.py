@@ -279,7 +279,8 @@ def test_a_container_is_left_time_to_give_back_cpus(tmp_path: Path) -> None:
 
 
 def test_a_resize_that_nobody_was_asked_about_is_made_up_for(tmp_path: Path) -> None:
-    """While the agent is away the runtime takes the kubelet's quota and leaves the CPUs; the next agent grows it."""
+    """While the agent is away the runtime takes the kubelet's quota and leaves the CPUs; the next agent grows it, lifts
+    the quota of the pod, and has nothing more to tell."""
 
     async def test(world: Elastic) -> None:
         await world.run(app("a", "2"))
@@ -291,6 +292,10 @@ def test_a_resize_that_nobody_was_asked_about_is_made_up_for(tmp_path: Path) -> 
         await world.resizing.retry()
         await world.settle()
         assert (world.cpus("a-app"), world.cpus("s-app")) == ("2-5", "0-1,6-31")
+        world.kernel.files["kubepods/poda"]["cpu.max"] = "400000 100000"
+        world.reconciler.run()
+        assert world.kernel.files["kubepods/poda"]["cpu.max"] == "max 100000"
+        assert [pod.findings for pod in _pods(world.owner)] == [(), ()]
         world.agrees()
 
     in_elastic(tmp_path, test)

@@ -512,6 +512,11 @@ class Owner:
             self.reporter.resized(sandbox.identity, record.name, text)
         record.said = text
 
+    def carried_out(self, record: ContainerRecord) -> None:
+        """A resize of the container is done, maybe one that nobody was asked about: nothing is left to tell of it."""
+        if not self.placing.resized(record):
+            record.resized, record.said = False, ""
+
     def stop_container(self, container_id: str) -> None:
         """The container no longer runs; what it holds stays with its pod, which may start it again."""
         record = self.containers.pop(container_id, None)

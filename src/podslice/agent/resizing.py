@@ -418,6 +418,7 @@ class Resizing:
         for record in self._records(flight.unit):
             if active is not None:
                 self._allow(record, active)
+                self._owner.carried_out(record)
             if record.id != flight.hook or flight.gives:
                 self._owner.updates.write_started(record, self._cgroups.write)
             self.tell(record)
