@@ -87,6 +87,15 @@ def test_help_and_version() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("group", ["state", "fleet"])
+def test_a_group_alone_shows_its_help(group: str) -> None:
+    """Who names a group without a command sees its help, laid out, and exit code 2."""
+    result = run(group)
+    assert result.returncode == 2
+    assert f"Usage: podslice {group} [OPTIONS] COMMAND [ARGS]...\n" in result.stderr
+    assert "\nCommands:\n" in result.stderr
+
+
 def test_replay(tmp_path: Path) -> None:
     """replay prints outcomes, and --check compares and exits 1 on a difference."""
     case = {"type": "cpuset", "in": "0-3,8"}

@@ -237,7 +237,7 @@ def test_token_is_rotated(cluster: Cluster, bench: Bench, tmp_path: Path, monkey
 
 
 def test_events(cluster: Cluster, bench: Bench) -> None:
-    """The agent's events are stored as they were meant, and have no field that the server does not know."""
+    """The agent's events of pods and the node are stored as meant, and have no field that the server does not know."""
     uid = bench.create("p")
 
     async def test() -> None:
@@ -252,10 +252,13 @@ def test_events(cluster: Cluster, bench: Bench) -> None:
             assert (stored["type"], stored["reason"], stored["count"]) == ("Warning", "TopologyAffinityError", 1)
             assert stored["source"] == {"component": "podslice", "host": "n1"}
             assert stored["message"].startswith("no room: x")
-            written = events._event(bench.identity("p", uid), "Normal", "r", "m")
-            strict = f"/api/v1/namespaces/{bench.name}/events?fieldValidation=Strict"
-            answer = bench.admin.ask("POST", strict, written)
-            assert (answer.code, answer.warnings) == (201, [])
+            for namespace, about in (
+                (bench.name, ("Pod", bench.name, "p", uid)),
+                ("default", ("Node", "", "n1", "n1")),
+            ):
+                strict = f"/api/v1/namespaces/{namespace}/events?fieldValidation=Strict"
+                answer = bench.admin.ask("POST", strict, events._event(about, "Normal", "r", "m"))
+                assert (answer.code, answer.warnings) == (201, [])
 
     run(test())
 

@@ -75,6 +75,9 @@ def run_command(command: click.Command, name: str) -> None:
         with interruptible():
             command(prog_name=name, standalone_mode=False, color=None if coloured() else False, complete_var=variable)
             sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else name
         _fail(f"{_plain(error.format_message())}; {where} --help says more")
