@@ -22,7 +22,7 @@ from prediction.runtime import RUNNING
 Json = dict[str, Any]
 _PATIENCE = 12.0
 _END = "ResizeCompleted"
-_MANY_EVENTS = 12
+_MANY_EVENTS = 18
 """A kubelet tells 25 events about a pod at once, then one in five minutes."""
 _PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
