@@ -22,6 +22,7 @@ from podslice.core.pod.eligibility import integral_cpus
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PODSLICE
 from podslice.core.resize.allocation import ResizeVerdict
+from podslice.core.resize.exclusive import SMT_ALIGNMENT
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
 replace = msgspec.structs.replace
@@ -72,7 +73,7 @@ class ResizeFixes:
             whole = [n for n in dict.fromkeys((-(-milli // 1000), milli // 1000)) if n and n != has]
             yield from self._first(place, asked, "whole-number", whole)
             return
-        if self._verdict.detail == "smt_alignment":
+        if self._verdict.detail == SMT_ALIGNMENT:
             yield from self._first(place, asked, "whole-cores", range(wants + 1, wants + _MOST_ROUNDED))
         if wants > has:
             yield from self._first(place, asked, "shrink", range(wants - 1, has, -1))

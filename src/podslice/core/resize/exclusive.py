@@ -19,6 +19,9 @@ from podslice.core.quirks import PODSLICE
 from podslice.core.resize.allocation import INFEASIBLE, ResizeVerdict
 from podslice.core.values.cpuset import Bits, format_bits
 
+SMT_ALIGNMENT = "smt_alignment"
+"""Detail of a resize that asks for half a core under `full-pcpus-only`."""
+
 
 class ResizeRules(NamedTuple):
     """What a policy says about resizes, and what the pod may ask for besides."""
@@ -107,7 +110,7 @@ def _check_size(wants: int, promised: Bits, core_size: int, *, below: bool) -> R
     try:
         check_smt_alignment(wants, wants, core_size)
     except AdmissionError as error:
-        return ResizeVerdict(INFEASIBLE, error.message, "smt_alignment")
+        return ResizeVerdict(INFEASIBLE, error.message, SMT_ALIGNMENT)
     return None
 
 

@@ -1,8 +1,8 @@
 """The policy's state file beside the CPU Manager's: what in it does not hold, and how promises move between the two.
 
-A kubelet with KEP-5554 (1.38) keeps them in `data` of its own file V4, under `originals` or, in later texts of the
-KEP, `baselines`; both are read, the first is written. What is promised to whom is in both files the CPUs of the first
-admission.
+A kubelet with KEP-5554, as in 1.38, keeps them in `data` of its own file V4, under `originals` or, in later texts of
+the KEP, `baselines`; both are read, the first is written. What is promised to whom is in both files the CPUs of the
+first admission.
 """
 
 from __future__ import annotations
