@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -25,6 +24,7 @@ from podslice.core.config.policy import NO_POLICY, PodslicePolicy, check_policy
 from podslice.core.config.validation import validate
 from podslice.core.errors import InputError
 from podslice.core.quirks import PROFILES, profile
+from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.kubeletconfig import API_VERSION as KUBELET_VERSION
 from podslice.k8s.kubeletconfig import config_from_dict, load_config_data
 from podslice.k8s.policy import load_policy, policy_from_dict
@@ -232,8 +232,7 @@ def _unknown(fields: dict[str, Any]) -> Iterator[InputError]:
     known = [field.encode_name for field in msgspec.structs.fields(AgentSettings)]
     for name in fields:
         if name not in known:
-            close = get_close_matches(str(name), known, 1)
-            yield InputError("unknown field", path=str(name), remedy=f"did you mean {close[0]}?" if close else "")
+            yield InputError("unknown field", path=str(name), remedy=did_you_mean(str(name), known))
 
 
 def _plain_numbers(fields: dict[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from keyword import iskeyword
 from typing import Any
 
 import click
 
 from podslice.cli.completion import completing_files
+from podslice.core.values.nearest import did_you_mean
 from podslice.entry import uninterruptible_import
 
 
@@ -27,8 +27,7 @@ class CommandGroup(click.Group):
         """The command the user names. Raises `UsageError` with the nearest name for an unknown one."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
-            close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
+            hint = did_you_mean(name, known, f"one of {', '.join(known)}")
             raise click.UsageError(f"no such command {name!r} ({hint})", ctx)
         return super().resolve_command(ctx, args)
 

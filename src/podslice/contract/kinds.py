@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import msgspec
 
 from podslice.core.errors import InputError
+from podslice.core.values.nearest import did_you_mean
 
 
 class Kind(NamedTuple):
@@ -65,6 +65,5 @@ def known_kind(text: str) -> str:
     for kind in KINDS:
         if kind.lower() == text.lower():
             return kind
-    close = get_close_matches(text, KINDS, 1)
-    remedy = f"did you mean {close[0]}?" if close else "podslice schema lists them"
+    remedy = did_you_mean(text, KINDS, "podslice schema lists them")
     raise InputError(f"{text!r} is not a kind of document", remedy=remedy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +12,7 @@ from msgspec import inspect
 from podslice.core.errors import InputError
 from podslice.core.values.decoding import decoding_problem
 from podslice.core.values.duration import DurationError, parse_duration
+from podslice.core.values.nearest import did_you_mean
 from podslice.core.values.quantity import Quantity, QuantityError
 
 T = TypeVar("T")
@@ -53,8 +53,7 @@ def plain(data: Any) -> Any:
 def _near(problem: str, known: Iterable[str]) -> str:
     name = problem.partition("`")[2].partition("`")[0]
     names = list(known)
-    close = get_close_matches(name, names, 1)
-    return f"did you mean {close[0]}?" if close else f"one of {', '.join(names)}" if names else ""
+    return did_you_mean(name, names, f"one of {', '.join(names)}" if names else "")
 
 
 def _fields_at(kind: inspect.Type, path: str) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ import msgspec
 
 from podslice.core.errors import InputError
 from podslice.core.values.decoding import decoding_problem
+from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.files import read_text
 from podslice.k8s.yaml import load_documents
 
@@ -218,8 +218,7 @@ class _Merged:
     def _decoded(self, field: str, name: str, kind: type[S]) -> tuple[S, Path]:
         entry = self._entries[field].get(name)
         if entry is None:
-            close = get_close_matches(name, self._entries[field], 1)
-            remedy = f"did you mean {close[0]}?" if close else self._known(field)
+            remedy = did_you_mean(name, self._entries[field], self._known(field))
             raise InputError(f"there is no {field[:-1]} {name!r}", source=self._source, remedy=remedy)
         try:
             return msgspec.convert(_without_nulls(entry.data), kind), entry.source

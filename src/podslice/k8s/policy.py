@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import builtins
-from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from podslice.core.config.policy import API_VERSION, KIND, PodslicePolicy
+from podslice.core.config.policy import KIND, PodslicePolicy
 from podslice.core.errors import InputError
 from podslice.core.machine.drift import drift_tolerance
 from podslice.core.values.decoding import decoding_problem
+from podslice.core.values.nearest import did_you_mean
 from podslice.k8s.kubeletconfig import load_config_data
+from podslice.k8s.objects import check_object
 
 _UNKNOWN = "object contains unknown field `"
 
@@ -27,12 +28,7 @@ def load_policy(path: str) -> PodslicePolicy:
 
 def policy_from_dict(data: dict[str, Any]) -> PodslicePolicy:
     """A PodslicePolicy from plain data; what it does not know is an error. Raises `InputError` with the field path."""
-    for field, expected in (("kind", KIND), ("apiVersion", API_VERSION)):
-        if data.get(field) != expected:
-            raise InputError(f"{data.get(field)!r} is not {expected}", path=field, remedy=f"{field}: {expected}")
-    unknown = sorted(str(name) for name in data.keys() - {"apiVersion", "kind", "metadata", "spec"})
-    if unknown:
-        raise InputError("unknown field", path=unknown[0], remedy="everything but the name is below spec")
+    check_object(data, KIND, below="spec", remedy="everything but the name is below spec")
     try:
         policy = msgspec.convert(data.get("spec") or {}, PodslicePolicy)
     except msgspec.ValidationError as error:
@@ -51,8 +47,7 @@ def _problem(text: str) -> InputError:
     if not found.unknown:
         return InputError(found.problem, path=path, remedy=found.remedy or _allowed(found.path))
     name = found.problem.removeprefix(_UNKNOWN).rstrip("`")
-    close = get_close_matches(name, _fields_at(found.path), 1)
-    return InputError("unknown field", path=f"{path}.{name}", remedy=f"did you mean {close[0]}?" if close else "")
+    return InputError("unknown field", path=f"{path}.{name}", remedy=did_you_mean(name, _fields_at(found.path)))
 
 
 def _allowed(path: str) -> str:

@@ -17,13 +17,13 @@ from typing import Any
 
 from podslice.advise.explain.edits import POD
 from podslice.advise.workload import Admit, Leave, Resize, Step
-from podslice.core.config.policy import API_VERSION
 from podslice.core.errors import InputError
 from podslice.core.pod.spec import pod_from_dict
 from podslice.core.values.decoding import shown
 from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.k8s.kubeletconfig import load_config_data
 from podslice.k8s.manifest import load_pods
+from podslice.k8s.objects import check_object
 
 KIND = "ResizeWorkload"
 _MOST_STEPS = 100_000
@@ -39,12 +39,7 @@ def load_workload(path: str) -> list[Step]:
 
 
 def _steps(data: dict[str, Any], folder: Path) -> Iterator[Step]:
-    for field, expected in (("kind", KIND), ("apiVersion", API_VERSION)):
-        if data.get(field) != expected:
-            raise InputError(f"{data.get(field)!r} is not {expected}", path=field, remedy=f"{field}: {expected}")
-    unknown = sorted(str(name) for name in data.keys() - {"apiVersion", "kind", "metadata", "steps"})
-    if unknown:
-        raise InputError("unknown field", path=unknown[0], remedy="the sequence is below steps")
+    check_object(data, KIND, below="steps", remedy="the sequence is below steps")
     steps = data.get("steps")
     if not isinstance(steps, list) or len(steps) > _MOST_STEPS:
         raise InputError(f"is not a list of at most {_MOST_STEPS} steps", path="steps")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from podslice.advise.lint.model import CONFIG, ERROR, INFO, WARNING, Problem, Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
@@ -19,6 +18,7 @@ from podslice.core.config.annotations import (
 )
 from podslice.core.config.policy import NO_POLICY, Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.pod.resizable import restarts_for
+from podslice.core.values.nearest import did_you_mean
 
 _EVERYTHING = PodslicePolicy(resize=ExclusiveResize(exclusive=True), defrag=Defragmentation(carry_out="onRequest"))
 """A policy under which every annotation counts."""
@@ -32,9 +32,7 @@ def _field(key: str) -> str:
 def _unknown(subject: PodSubject) -> Iterator[Problem]:
     for key in subject.written.metadata.annotations or {}:
         if key.startswith(PREFIX) and key not in KNOWN:
-            close = get_close_matches(key, KNOWN, 1)
-            fix = f"did you mean {close[0]}?" if close else "remove it"
-            yield Problem(_field(key), "podslice reads no such annotation", fix)
+            yield Problem(_field(key), "podslice reads no such annotation", did_you_mean(key, KNOWN, "remove it"))
 
 
 def _wrong(subject: PodSubject) -> Iterator[Problem]:

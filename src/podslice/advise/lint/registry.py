@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from podslice.advise.lint import amounts, kubelet, placement, pod_level, policy, qos, written
 from podslice.advise.lint.model import Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.core.errors import InputError
+from podslice.core.values.nearest import did_you_mean
 
 POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
     sorted(
@@ -47,6 +47,4 @@ def _matching(text: str) -> list[str]:
 
 def _unknown(text: str) -> InputError:
     known = [*(rule.id for rule in RULES), *(rule.name for rule in RULES)]
-    close = get_close_matches(text, known, 1)
-    remedy = f"did you mean {close[0]}?" if close else "podslice lint --rules lists them"
-    return InputError(f"{text!r} is not a rule", remedy=remedy)
+    return InputError(f"{text!r} is not a rule", remedy=did_you_mean(text, known, "podslice lint --rules lists them"))
