@@ -25,6 +25,7 @@ from podslice.agent.records import ContainerRecord, Limits, PodRecord
 from podslice.agent.resizes import asked_milli
 from podslice.agent.seam import failure_of
 from podslice.agent.translate import update_of
+from podslice.agent.waiting import or_after
 from podslice.agent.wishes import container_wish, is_step, pod_wish, same_resources
 from podslice.core.config.annotations import resize_wishes
 from podslice.core.errors import InputError, PodsliceError
@@ -362,9 +363,12 @@ class Resizing:
 
     async def _answered(self, flight: Flight) -> None:
         """The runtime has done with the call: it sets the CPUs that it was answered, and could do so late."""
-        if not flight.hook:
-            return
-        waits = [asyncio.ensure_future(flight.applied.wait()), asyncio.ensure_future(self._sleep(LONGEST_CALL))]
+        if flight.hook:
+            await self._until(flight.applied, LONGEST_CALL)
+
+    async def _until(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for the event, but no longer than that by our own sleep."""
+        waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._sleep(seconds))]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
@@ -381,10 +385,7 @@ class Resizing:
                 self._owner.placing.upcoming[record.id] = after
                 self._owner.updates.on_placed(record)
         try:
-            waits = [asyncio.ensure_future(flight.hurry.wait()), asyncio.ensure_future(self._sleep(seconds))]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
+            await self._until(flight.hurry, seconds)
         finally:
             flight.waiting = False
             for record in self._records(flight.unit):
@@ -492,11 +493,7 @@ class Resizing:
     async def run(self) -> None:
         """Try the resizes that wait, for ever: when there is room, and every minute."""
         while True:
-            try:
-                async with asyncio.timeout(60):
-                    await self._room.wait()
-            except TimeoutError:
-                pass
+            await or_after(self._room, 60)
             self._room.clear()
             await self.retry()
 

@@ -17,7 +17,6 @@ from podslice.core.config.annotations import REFUSED
 from podslice.core.pod.spec import Container
 from podslice.core.reasons import REJECTED
 
-REFUSED_ANNOTATION = REFUSED
 _LONGEST_MESSAGE = 1000
 _MOST_CONTAINERS = 100
 _KILLED = 137
@@ -29,7 +28,7 @@ def status_patch(uid: str, refusal: ReportedRefusal, now: float) -> dict[str, An
     when = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     note = f"{when} {refusal.reason}: {refusal.why or refusal.message}"[:_LONGEST_MESSAGE]
     return {
-        "metadata": {"uid": uid, "annotations": {REFUSED_ANNOTATION: note}},
+        "metadata": {"uid": uid, "annotations": {REFUSED: note}},
         "status": {
             "phase": "Failed",
             "reason": refusal.reason,

@@ -62,15 +62,12 @@ class Updates:
     def unit_changed(self, uid: str) -> None:
         """The shared pool of the pod admitted under `uid` is another: its containers must get it."""
         self._units.add(uid)
-        self._due = True
-        self._changes += 1
-        self.on_due()
+        self.pool_changed()
 
     def machine_changed(self) -> None:
         """CPUs or NUMA nodes came or went: anybody may have other sets than wanted."""
-        self._due = self._everyone = True
-        self._changes += 1
-        self.on_due()
+        self._everyone = True
+        self.pool_changed()
 
     def recheck(self) -> None:
         """The runtime has said what it has in its books: anybody may have other sets than wanted."""
@@ -87,9 +84,8 @@ class Updates:
         on_pool = nri.LinuxContainerUpdate()
         pool.write(on_pool.resources)
         updates = []
-        for record in self._narrowing_first():
-            wanted = None if record.id == but else self._contained(record, partial(self._wanted, record, pool))
-            if wanted is None:
+        for record, wanted in self._narrowing_first(pool):
+            if wanted is None or record.id == but:
                 continue
             if wanted is pool and pool.cpus and wanted != record.applied:
                 updates.append(nri.ContainerUpdate(container_id=record.id, linux=on_pool, ignore_failure=True))
@@ -114,7 +110,7 @@ class Updates:
         """Give the same containers their sets by `write`, one a step, for who has other work to do in between. Whom
         `write` cannot reach waits for an answer."""
         changes, missed = self._changes, False
-        for record in self._narrowing_first():
+        for record, _ in self._narrowing_first(Pinning(cpus=self._placing.pool())):
             if not self._due:
                 return
             pool = Pinning(cpus=self._placing.pool())
@@ -139,16 +135,20 @@ class Updates:
         self._late[record.id] = None
         self.on_placed(record)
 
-    def _narrowing_first(self) -> list[ContainerRecord]:
-        """All containers; those that only gain CPUs come last, so that nobody is left on what they gain."""
-        pool = Pinning(cpus=self._placing.pool())
+    def _narrowing_first(self, pool: Pinning) -> list[tuple[ContainerRecord, Pinning | None]]:
+        """All containers and what they should have; those that only gain CPUs come last, so that nobody is left on
+        what they gain."""
+        found = [
+            (record, self._contained(record, partial(self._wanted, record, pool)))
+            for record in self._containers.values()
+        ]
 
-        def gains(record: ContainerRecord) -> bool:
-            wanted = self._contained(record, partial(self._wanted, record, pool))
+        def gains(one: tuple[ContainerRecord, Pinning | None]) -> bool:
+            record, wanted = one
             has = record.applied.cpus
             return wanted is not None and has != 0 and wanted.cpus != has and has & ~wanted.cpus == 0
 
-        return sorted(self._containers.values(), key=gains)
+        return sorted(found, key=gains)
 
     def _settled(self) -> None:
         self._due = self._everyone = False

@@ -73,18 +73,14 @@ def _with(resources: ResourceRequirements, changed: ResourceList) -> ResourceReq
 
 def same_resources(one: Pod, other: Pod, gates: Mapping[str, bool]) -> bool:
     """True when two versions of a pod ask for the same."""
-    return _granted(one, gates) == _granted(other, gates)
+    return allocation_of(one, gates) == allocation_of(other, gates)
 
 
 def is_step(wish: Pod, spec: Pod, pod: Pod, gates: Mapping[str, bool]) -> bool:
     """True when a wish is on the way from what a pod has to what its specification says: a kubelet asks for memory
     first, then for CPUs, one container after the other."""
-    wanted, said, has = (_amounts(_granted(one, gates)) for one in (wish, spec, pod))
+    wanted, said, has = (_amounts(allocation_of(one, gates)) for one in (wish, spec, pod))
     return all(amount in (said.get(what), has.get(what)) for what, amount in wanted.items()) and wanted != has
-
-
-def _granted(pod: Pod, gates: Mapping[str, bool]) -> PodAllocation:
-    return allocation_of(pod, gates)
 
 
 def _amounts(granted: PodAllocation) -> dict[tuple[str, str], Quantity]:

@@ -6,21 +6,21 @@ import hashlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from podslice.advise.whatif import Scenario, variants
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError
-from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
+from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions, PolicyName
 from podslice.core.fleet.workload import Workload
 from podslice.core.quirks import profile as quirks_of
 from podslice.fleet.cluster import NamedNodes, gpus_of, kubelet_config, read_cluster, start_fleet
 from podslice.fleet.inputs import Inputs, canonical
 from podslice.fleet.pods import Capacity, Kubelets, build_workload, span
-from podslice.fleet.scenario import FleetScenario, SchedulerEntry
+from podslice.fleet.scenario import FleetScenario, SchedulerEntry, WorkloadEntry
 from podslice.fleet.strict import milliseconds
 
 _FIT: dict[str, PolicyName] = {
@@ -90,8 +90,7 @@ class Study:
                 self.inputs.path(entry.cluster, where=f"{where}.cluster")
             if entry.manifests:
                 self.inputs.paths(entry.manifests, where=f"{where}.manifests")
-            origin = getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
-            if origin:
+            if origin := _origin(entry):
                 self.inputs.path(origin, where=f"{where}.synthetic.shapes.from")
         for name in self.scenario.kubelets:
             for found in self.cluster.classes[:1]:
@@ -114,8 +113,7 @@ class Study:
     def _pod_files(self, digests: dict[str, str]) -> Iterator[str]:
         """Digests of the files that the workload names."""
         for entry in self.scenario.workload:
-            origin = getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
-            for name in filter(None, (entry.trace, entry.cluster, origin)):
+            for name in filter(None, (entry.trace, entry.cluster, _origin(entry))):
                 yield digests[name]
             if entry.manifests:
                 yield from (digests[name] for name in digests if fnmatchcase(name, entry.manifests))
@@ -170,14 +168,7 @@ class Study:
 
     def fleet(self, cell: FleetCell) -> Fleet:
         """The nodes of a cell. Raises `ClassStartError`."""
-        started = start_fleet(
-            self.cluster,
-            self.configs(cell),
-            kubelet=cell.configuration,
-            alternative=cell.alternative,
-            gpus=self.gpus,
-            profile=self.scenario.profile,
-        )
+        started = self._started(cell, self.configs(cell), cell.configuration)
         return Fleet(started.classes + self._restarted(cell), tuple(map(self._placed, started.nodes)))
 
     def _placed(self, node: FleetNode) -> FleetNode:
@@ -185,20 +176,28 @@ class Study:
         added = any(event.add is not None and fnmatchcase(node.name, event.add) for event in self.scenario.node_events)
         return node._replace(absent=True) if added else node
 
-    def _restarted(self, cell: FleetCell) -> tuple[Any, ...]:
-        """Classes that nodes become by an event, in the order of the events' kubelets."""
-        found: list[Any] = []
-        for name in dict.fromkeys(event.kubelet for event in self.scenario.node_events if event.kubelet):
-            fleet = start_fleet(
-                self.cluster,
-                self.configs(cell, kubelet=name),
-                kubelet=name,
-                alternative=cell.alternative,
-                gpus=self.gpus,
-                profile=self.scenario.profile,
-            )
-            found += fleet.classes
-        return tuple(found)
+    def _started(self, cell: FleetCell, configs: dict[int, KubeletConfig], kubelet: str) -> Fleet:
+        return start_fleet(
+            self.cluster,
+            configs,
+            kubelet=kubelet,
+            alternative=cell.alternative,
+            gpus=self.gpus,
+            profile=self.scenario.profile,
+        )
+
+    @property
+    def _later_kubelets(self) -> list[str]:
+        """Configurations with which nodes restart, in the order of the events."""
+        return list(dict.fromkeys(event.kubelet for event in self.scenario.node_events if event.kubelet))
+
+    def _restarted(self, cell: FleetCell) -> tuple[FleetClass, ...]:
+        """Classes that nodes become by an event, by configuration."""
+        return tuple(
+            one
+            for name in self._later_kubelets
+            for one in self._started(cell, self.configs(cell, kubelet=name), name).classes
+        )
 
     def build(self, cell: FleetCell) -> CellInputs:
         """What the engine is called with for a cell. Raises `InputError` and `ClassStartError`."""
@@ -260,7 +259,7 @@ class Study:
 
     def _events(self, fleet: Fleet) -> Iterator[NodeEvent]:
         classes = len(self.cluster.classes)
-        restarts = list(dict.fromkeys(event.kubelet for event in self.scenario.node_events if event.kubelet))
+        restarts = self._later_kubelets
         found = []
         for index, event in enumerate(self.scenario.node_events):
             where = f"nodeEvents[{index}]"
@@ -276,6 +275,11 @@ class Study:
                     new = classes * (1 + restarts.index(event.kubelet)) + kind if event.kubelet else -1
                     found.append(NodeEvent(at, what, tuple(members), new))  # type: ignore[arg-type]  # one of the four
         return iter(sorted(found, key=lambda event: event.at_ms))
+
+
+def _origin(entry: WorkloadEntry) -> str:
+    """The trace that made-up pods have their shapes from; empty where there is none."""
+    return getattr(entry.synthetic and entry.synthetic.shapes, "origin", "")
 
 
 def _by_class(fleet: Fleet, nodes: list[int]) -> dict[int, list[int]]:

@@ -15,7 +15,7 @@ from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
 from podslice.core.fleet.shapes import NodeTaint
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.node import Node
-from podslice.core.values.quantity import Quantity
+from podslice.core.scheduling.fit import amounts
 from podslice.fleet.columns import Column
 from podslice.fleet.inputs import Inputs
 from podslice.fleet.kube import cluster_nodes
@@ -189,9 +189,7 @@ def _started(
         node = Node(machine, config, profile=profile, devices=devices or DeviceInventory())
     except StartError as error:
         raise ClassStartError(kubelet, found.name, error.message, error.remedy) from None
-    allocatable = found.allocatable or {
-        name: _amount(name, amount) for name, amount in node.kubelet.node_resources().allocatable.items()
-    }
+    allocatable = found.allocatable or amounts(node.kubelet.node_resources().allocatable)
     return FleetClass(
         name=found.name,
         rules=node.rules,
@@ -201,7 +199,3 @@ def _started(
         gpu_model=found.gpu_model,
         source=found.source,
     )
-
-
-def _amount(name: str, amount: Quantity) -> int:
-    return amount.milli_value() if name == "cpu" else amount.value()

@@ -17,7 +17,7 @@ def usage_of(remote: RemoteNode) -> NodeUsage:
     policies = config.cpu_manager_policy, config.topology_manager_policy, config.topology_manager_scope
     if not view.pins_cpus:
         return NodeUsage(remote.name, *policies, None, None, None, (), None, None, "")
-    exclusive = _exclusive(view)
+    exclusive = view.owned
     ownable = exclusive | view.assignable
     free = _free(view)
     numa = tuple(
@@ -42,10 +42,6 @@ def usage_of(remote: RemoteNode) -> NodeUsage:
 def without_usage(node: str, problem: str) -> NodeUsage:
     """A row of a node that nobody could look at."""
     return NodeUsage(node, "", "", "", None, None, None, (), None, None, problem)
-
-
-def _exclusive(view: NodeView) -> Bits:
-    return union(cpus for held in view.owners.values() for cpus in held.values()) | union(view.bubbles.values())
 
 
 def _free(view: NodeView) -> Bits:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.errors import RefusalKind
@@ -36,9 +36,9 @@ LONGEST_DELAY: Final = 300
 INVALID_KIND: Final = RefusalKind("invalid-annotation", 'annotation "{key}": {problem}', INVALID_ANNOTATION)
 _SHOWN = 40
 _DELAY, _BELOW = _OPTIONS = ("shrink-delay", "below-baseline")
-_MOVES = ("true", "false", "pinned-too")
 
 Movable = Literal["true", "false", "pinned-too"]
+_MOVES: dict[str, Movable] = {move: move for move in get_args(Movable)}
 
 
 class AnnotationProblem(NamedTuple):
@@ -97,11 +97,8 @@ def movable(policy: PodslicePolicy, pod: Pod) -> dict[str, Movable]:
         items = list(_items(pod, (pod.metadata.annotations or {})[MOVABLE], _check_move))
     except _ProblemError:
         return said
-    said.update((name, _MOVE_OF[value]) for name, value in _chosen(pod, items, ""))
+    said.update((name, _MOVES[value]) for name, value in _chosen(pod, items, ""))
     return said
-
-
-_MOVE_OF: dict[str, Movable] = {"true": "true", "false": "false", "pinned-too": "pinned-too"}
 
 
 def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -140,8 +140,8 @@ class ValueAnswers:
         self.start = self._state(state.cpu.default, machine, self._books(machine), used)
 
     def _admission(self, shape: FleetShape) -> tuple[AdmissionPod, str]:
-        pod = replace(shape.pod, metadata=replace(shape.pod.metadata, uid=_POD))
-        admission = AdmissionPod.of(default_pod(pod, self.rules.gates), self.rules.gates)
+        pod = default_pod(_called(shape.pod, _POD), self.rules.gates)
+        admission = AdmissionPod.of(pod, self.rules.gates)
         unsupported = pod_level_refusal(
             admission.spec, self.rules.gates, self.rules.quirks, cgroup_version=self.rules.cgroup_version
         )
@@ -174,15 +174,7 @@ class ValueAnswers:
         admission, refused = self._pods[shape]
         if refused == AMOUNT_OVERFLOW:
             return NodeAnswer(state, None, refused)
-        manager = self._go_to(state)
-        manager.context.active = {_POD: admission}
-        manager.context.begin()
-        try:
-            manager.topology.admit(admission)
-        except AdmissionError as error:
-            return NodeAnswer(state, None, error.refusal.reason)
-        except UpstreamDefectError as defect:
-            return NodeAnswer(state, None, defect.name)
+        refused = self._refused(state, admission) or refused
         if refused:
             return NodeAnswer(state, None, refused)
         if any(container.plain_init for container in admission.containers):
@@ -191,17 +183,23 @@ class ValueAnswers:
 
     def gives(self, state: FleetState, cpus: int) -> bool:
         """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
-        manager = self._go_to(state)
-        admission = AdmissionPod.of(_guaranteed(cpus), self.rules.gates)
-        manager.context.active = {_POD: admission}
+        return not self._refused(state, AdmissionPod.of(_guaranteed(cpus), self.rules.gates))
+
+    def _refused(self, state: FleetState, pod: AdmissionPod) -> str:
+        """Why the managers in this state refuse a pod; empty where they take it, and then have the next state."""
+        manager = self._manager
+        self._go_to(state)
+        manager.context.active = {_POD: pod}
         manager.context.begin()
         try:
-            manager.topology.admit(admission)
-        except (AdmissionError, UpstreamDefectError):
-            return False
-        return True
+            manager.topology.admit(pod)
+        except AdmissionError as error:
+            return error.refusal.reason
+        except UpstreamDefectError as defect:
+            return defect.name
+        return ""
 
-    def _go_to(self, state: FleetState) -> ContainerManager:
+    def _go_to(self, state: FleetState) -> None:
         manager = self._manager
         used = {name: bits for name, bits in zip(self._resources, state.used, strict=True) if bits}
         manager.cpu.state = CPUState(state.cpus)
@@ -211,7 +209,6 @@ class ValueAnswers:
         context = manager.context
         context.leftovers = {}
         context.metrics = {}
-        return manager
 
     def _start_containers(self, admission: AdmissionPod) -> None:
         """Plain init containers end and give their memory back."""

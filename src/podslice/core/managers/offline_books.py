@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.state.model import CPUState, assignable
-from podslice.core.values.cpuset import Bits, union
+from podslice.core.values.cpuset import Bits
 
 
 def books_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
@@ -14,8 +14,7 @@ def books_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
     whom they are assigned to, else to DEFAULT; where nothing else is left, DEFAULT is what is reserved."""
     online = rules.topology.all_cpus
     offline = (state.offline | before) & ~online
-    named = state.assigned() | union(state.bubbles.values())
-    default = (state.default & online) | (online & ~before & ~named)
+    default = (state.default & online) | (online & ~before & ~state.owned())
     if rules.options.strict_cpu_reservation:
         default = assignable(default, rules.reserved) or rules.reserved & online
     return replace(state, default=default, offline=offline)
@@ -24,7 +23,7 @@ def books_on(state: CPUState, rules: CPURules, before: Bits) -> CPUState:
 def books_at_start(state: CPUState, rules: CPURules, listed_offline: Bits) -> CPUState:
     """What a state file holds, on the machine of these rules, in the same boot. `listed_offline` are the CPUs that the
     kernel lists as offline; the state stays as it is where it names one that is neither online nor there."""
-    filed = state.default | state.assigned() | union(state.bubbles.values())
+    filed = state.default | state.owned()
     if not filed or filed & ~rules.topology.all_cpus & ~listed_offline:
         return state
     strict = rules.options.strict_cpu_reservation
@@ -39,7 +38,7 @@ def reserved_by_number(state: CPUState, rules: CPURules) -> Bits:
     the state says they are somebody's, as many that are nobody's. 0 where there are not as many."""
     count = rules.reserved.bit_count()
     if rules.options.strict_cpu_reservation:
-        free = rules.topology.all_cpus & ~(state.default | state.assigned() | union(state.bubbles.values()))
+        free = rules.topology.all_cpus & ~(state.default | state.owned())
     else:
         free = state.default & rules.topology.all_cpus
     if not rules.reserved & ~free or not state.default:

@@ -136,6 +136,10 @@ class CPUState(msgspec.Struct, frozen=True):
         """Union of all container assignments."""
         return union(cpus for containers in self.assignments.values() for cpus in containers.values())
 
+    def owned(self) -> Bits:
+        """All CPUs that belong to somebody: every assignment and every bubble."""
+        return self.assigned() | union(self.bubbles.values())
+
     def affinity(self, pod: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool."""
         assigned = self.online(pod, container).cpus
