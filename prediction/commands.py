@@ -75,9 +75,7 @@ def admit(before: Before, pod: Json) -> Verdict | None:
         for uid in ("", *before.folders):
             (place / "pods" / uid).mkdir(parents=True)
         beside = ["--state", folder, "--pods", str(running)]
-        if before.devices:
-            (place / "devices.json").write_text(json.dumps(list(before.devices)))
-            beside += ["--devices", str(place / "devices.json")]
+        beside += _devices(place, before.devices)
         try:
             answer = _run("admit", str(place / "new.json"), *beside, *_on(before.kubelet), allowed=(0, 1))
         except CommandError as error:
@@ -89,14 +87,13 @@ def admit(before: Before, pod: Json) -> Verdict | None:
     return Verdict(decision.get("reason") or "", decision.get("message") or "", cpus)
 
 
-def inspect(kubelet: RealKubelet, pod: Json) -> Inspected:
-    """`podslice inspect POD --node cgroup=…`."""
+def inspect(kubelet: RealKubelet, pod: Json, devices: Sequence[Json]) -> Inspected:
+    """`podslice inspect POD --node cgroup=… --devices …`."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "pod.json")
         place.write_text(json.dumps(_bare(pod)))
-        page = json.loads(
-            _run("inspect", str(place), "--node", f"cgroup={cgroup_version()}", *_on(kubelet), allowed=(0,))
-        )["items"][0]
+        beside = ("--node", f"cgroup={cgroup_version()}", *_devices(Path(folder), devices))
+        page = json.loads(_run("inspect", str(place), *beside, *_on(kubelet), allowed=(0,)))["items"][0]
     own = next(cgroup for cgroup in page["cgroups"] if cgroup["kind"] == "pod")
     containers = {
         cgroup["owner"]: InspectedContainer(cgroup["oomScoreAdj"], cgroup["files"])
@@ -113,6 +110,13 @@ def next_start(kubelet: RealKubelet) -> bool:
         "-o", "json", allowed=(0, 1),
     )  # fmt: skip
     return not any("does not start" in file["start"] for file in json.loads(answer)["items"])
+
+
+def _devices(folder: Path, devices: Sequence[Json]) -> list[str]:
+    if not devices:
+        return []
+    (folder / "devices.json").write_text(json.dumps(list(devices)))
+    return ["--devices", str(folder / "devices.json")]
 
 
 def _on(kubelet: RealKubelet) -> Sequence[str]:

@@ -3,6 +3,7 @@ that each container is created with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from podslice.core.effects.cgroup import pod_cgroup_path
@@ -17,9 +18,9 @@ Json = dict[str, Any]
 _PATIENCE = 12.0
 
 
-def compare_creation(notes: Notes, node: OneNode, model: Model, pod: Json) -> None:
-    """Of a pod that was admitted just now, and whose containers have started."""
-    inspected = commands.inspect(node.kubelet, pod)
+def compare_creation(notes: Notes, node: OneNode, model: Model, pod: Json, *, devices: Sequence[Json]) -> None:
+    """Of a pod that was admitted just now on a node with these `devices`, and whose containers have started."""
+    inspected = commands.inspect(node.kubelet, pod, devices)
     _compare_pod_cgroup(notes, node, inspected, pod["metadata"]["uid"])
     _compare_classes(notes, node, model)
     _compare_sandbox(notes, node, model, pod["metadata"]["uid"])

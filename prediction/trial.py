@@ -162,7 +162,7 @@ class Trial:
         else:
             self.notes.same("podslice admit", self._verdict(found), verdict)
         if not failed and refusal is None:
-            compare_creation(self.notes, self._node, self._model, stored)
+            compare_creation(self.notes, self._node, self._model, stored, devices=self._configuration.devices)
         self._compare()
 
     def _folders_are_gone(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,30 @@ def test_documentation_shows_the_page() -> None:
     shown = text.split("```text\n$ podslice inspect ")[1].split("```")[0]
     command, _, page = shown.partition("\n")
     assert run(*command.split()).stdout == page
+
+
+def test_devices_of_the_machine() -> None:
+    """`--devices` puts devices on the machine: the managers allocate them, and the scheduler counts the healthy ones;
+    without a machine it is bad input."""
+    devices = "[{resource: a.b/gpu, devices: [{id: g0, numa: [1]}, {id: g1, numa: [0], health: Unhealthy}]}]"
+    pod = yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": 2, "memory": "1Gi", "a.b/gpu": 1}}}]},
+        }
+    )
+    settings = ("cpuManagerPolicy=static", "reservedSystemCPUs=0", "topologyManagerPolicy=single-numa-node")
+    node = ("--machine", "xeon-8380-2s", *(word for own in settings for word in ("--set", own)), "-o", "json")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(devices)
+        file.flush()
+        one = run("-", *node, "--devices", file.name, stdin=pod)
+        two = run("-", *node, "--devices", file.name, stdin=pod.replace("a.b/gpu: 1", "a.b/gpu: 2"))
+        bad = run("-", "--devices", file.name, stdin=pod)
+    fits = read_document(one.stdout, "InspectionList")["items"][0]
+    assert fits["placement"]["cpus"] == {"c": "40,120"}  # beside the device, on NUMA node 1
+    assert "Insufficient" in two.stdout
+    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
+    assert "--devices: no machine to put these devices on" in bad.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 
 import click
 import msgspec
@@ -14,7 +15,9 @@ from podslice.advise.inspect.page import Page
 from podslice.cli.machine_option import machine_options, resolve_node
 from podslice.cli.node_option import (
     assumptions,
+    devices_option,
     load_config_and_gates,
+    load_devices,
     load_policy,
     policy_option,
     profile_option,
@@ -26,8 +29,9 @@ from podslice.cli.pods_option import strict_option
 from podslice.cli.progress import progress
 from podslice.contract.inspection import InspectionList
 from podslice.core.config.kubelet import KubeletConfig
-from podslice.core.config.policy import NO_POLICY, PodslicePolicy
+from podslice.core.config.policy import PodslicePolicy
 from podslice.core.errors import InputError
+from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
 from podslice.core.quirks import PROFILES
@@ -50,6 +54,7 @@ _WIDEST = 140
 @machine_options
 @policy_option
 @profile_option
+@devices_option
 @strict_option
 @only_refused_option
 @quiet_option
@@ -67,6 +72,7 @@ def inspect(
     source: str | None,
     policy_path: str | None,
     profile: str,
+    devices_path: str | None,
     strict: bool,
     only_refused: bool,
     output: str,
@@ -100,12 +106,16 @@ def inspect(
     gates = _gates(config, gates_text, profile)
     config = msgspec.structs.replace(config, feature_gates={**config.feature_gates, **_overrides(gates_text)})
     chosen = described.machine if described is not None else None
+    devices = load_devices(devices_path) or (described.devices if described is not None else None)
+    if devices_path is not None and chosen is None:
+        raise InputError("no machine to put these devices on", path="--devices", remedy="name one with --machine")
     policy = load_policy(policy_path, profile)
-    view = msgspec.structs.replace(_view(config, chosen, node_facts, profile), policy=policy)
+    start = partial(_node, chosen, config, profile=profile, devices=devices, policy=policy)
+    node = start()
+    view = msgspec.structs.replace(_view(config, node, node_facts), policy=policy)
     limit_ranges = tuple(one for path in limit_range_paths for one in load_limit_ranges(path, gates))
     pages: list[Page] = []
     failed = refused = False
-    node = _node(chosen, config, profile, policy)
     printer = _InspectionPrinter(wide=output == "wide")
     for file in files:
         try:
@@ -117,7 +127,7 @@ def inspect(
         print_warnings(tuple(warning for one in loaded for warning in one.warnings))
         for one in progress(loaded, total=len(loaded), what="pods"):
             if node is not None and not node.view.undoes_refusals:
-                node = _node(chosen, config, profile, policy)
+                node = start()
             page = inspect_pod(
                 one.pod, gates, quirks, kind=one.kind, data=one.data, limit_ranges=limit_ranges, view=view, node=node
             )
@@ -158,17 +168,22 @@ def _gates(config: KubeletConfig, text: str, profile: str) -> FeatureGates:
 
 
 def _node(
-    machine: Machine | None, config: KubeletConfig, profile: str, policy: PodslicePolicy = NO_POLICY
+    machine: Machine | None,
+    config: KubeletConfig,
+    *,
+    profile: str,
+    devices: DeviceInventory | None,
+    policy: PodslicePolicy,
 ) -> Node | None:
-    return None if machine is None else started(lambda: Node(machine, config, profile=profile, policy=policy), config)
+    if machine is None:
+        return None
+    return started(lambda: Node(machine, config, profile=profile, devices=devices, policy=policy), config)
 
 
-def _view(config: KubeletConfig, machine: Machine | None, facts: tuple[str, ...], profile: str) -> KnownNode:
+def _view(config: KubeletConfig, node: Node | None, facts: tuple[str, ...]) -> KnownNode:
     from podslice.cli.node_facts import apply_facts, view_of_machine
 
-    node = _node(machine, config, profile)
-    view = KnownNode(config) if machine is None or node is None else view_of_machine(machine, config, node)
-    return apply_facts(view, facts)
+    return apply_facts(KnownNode(config) if node is None else view_of_machine(node.machine, config, node), facts)
 
 
 class _InspectionPrinter:

@@ -22,10 +22,13 @@ _REMEDY = "--node node.yaml, or --node memory=64Gi --node cpu=16"
 
 
 def view_of_machine(machine: Machine, config: KubeletConfig, node: Node) -> KnownNode:
-    """What a kubelet on this machine reports."""
+    """What a kubelet on this machine reports, with the healthy ones of the node's devices."""
     resources = node_resources(machine, config, node.view.reservation)
     sizes = tuple(pool.page_size_ki * 1024 for pool in machine.all_hugepages)
-    view = KnownNode(config, memory_capacity=machine.memory, allocatable=resources.allocatable)
+    devices = {
+        own.resource: Quantity.of(sum(device.healthy for device in own.devices)) for own in node.view.devices.resources
+    }
+    view = KnownNode(config, memory_capacity=machine.memory, allocatable={**resources.allocatable, **devices})
     return msgspec.structs.replace(view, page_sizes=sizes) if sizes else view
 
 

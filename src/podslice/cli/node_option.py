@@ -61,6 +61,9 @@ profile_option = click.option(
     show_default=True,
     help="kubelet-1.36 reproduces upstream's defects as well (docs/deviations.md).",
 )
+devices_option = click.option(
+    "--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."
+)
 predicates_option = click.option(
     "--predicates/--no-predicates", default=True, help="Also check OutOfcpu, OutOfmemory and the like."
 )
@@ -76,7 +79,7 @@ def node_options(command: F) -> F:
         set_option,
         policy_option,
         profile_option,
-        click.option("--devices", "devices_path", metavar="FILE", help="Plugin devices of the node (docs/devices.md)."),
+        devices_option,
         predicates_option,
     )
     return machine_options(with_options(command, *options))
