@@ -1,7 +1,7 @@
 """Nodes as a simulated cluster sees them beside real ones: the same questions, the same answers, the same states.
 
 `python -m judge.values --questions 1000000` asks drawn nodes (`judge.machines`, `judge.kubelets`, `judge.pods`) through
-`core.fleet.answers` and through `Node`, in lockstep, and compares verdict, reason and the whole state after every
+`core.answers` and through `Node`, in lockstep, and compares verdict, reason and the whole state after every
 admission and removal. It prints counts, and the first difference with the seed that shows it again.
 """
 
@@ -22,18 +22,15 @@ from judge.kubelets import draw_kubelet
 from judge.machines import draw_machine
 from judge.pods import PodDrawer
 from podslice import Node
+from podslice.core.answers import FleetState, Numbers, PodHolding, Remembered, answers_for
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError, UpstreamDefectError
-from podslice.core.fleet.answers import FleetState, Numbers, PodHolding, Remembered, answers_for
-from podslice.core.fleet.nodes import FleetClass
-from podslice.core.fleet.shapes import FleetShape, SchedulerRequests
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.model import Machine
 from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import Quirks
 
-_NOTHING = SchedulerRequests({}, {}, {}, {}, {})
 _STEPS = 200
 _SHAPES = 12
 _BY_SUMS = "OutOf"
@@ -82,10 +79,8 @@ def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Co
     node, drawer = drawn
     pod_level = 0.4 if node.rules.gates["PodLevelResourceManagers"] else 0.1
     pods = [pod_from_dict(drawer.pod(pod_level=often(r, pod_level))) for _ in range(_SHAPES)]
-    kind = FleetClass(name="drawn", rules=node.rules, state=node.state, allocatable={})
-    shapes = [FleetShape(name=pod.metadata.name, pod=pod, requests=_NOTHING) for pod in pods]
-    computing = answers_for(kind, shapes, Numbers())
-    answers = Remembered([computing], len(shapes), room=r.choice([8, 64, 4096]), verify=r.choice([0, 1, 7]))
+    computing = answers_for(node.rules, node.state, pods, Numbers())
+    answers = Remembered([computing], len(pods), room=r.choice([8, 64, 4096]), verify=r.choice([0, 1, 7]))
     state = computing.start
     running: dict[str, PodHolding] = {}
     questions = refusals = by_sums = removals = 0
@@ -107,6 +102,7 @@ def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Co
             state = answer.state
         else:
             assert answer.holding is not None
+            _compare_holding(computing.holding_of(node.state, f"pod-{step}"), answer.holding, f"seed {seed}, {step}")
             state = answer.state
             running[f"pod-{step}"] = answer.holding
         _compare(node.state, state, f"seed {seed}, step {step}")
@@ -132,6 +128,11 @@ def _compare(node: NodeState, value: FleetState, where: str) -> None:
     used = tuple(node.device.used.get(name, 0) for name in node.device.pools)
     ours, theirs = (value.cpus, value.machine, value.used), (node.cpu.default, node.memory.machine_state, used)
     if ours != theirs:
+        raise DifferenceError(f"{where}: {ours} is not {theirs}")
+
+
+def _compare_holding(theirs: PodHolding, ours: PodHolding, where: str) -> None:
+    if theirs._replace(uid="") != ours._replace(uid=""):
         raise DifferenceError(f"{where}: {ours} is not {theirs}")
 
 

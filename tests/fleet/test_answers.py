@@ -6,13 +6,9 @@ import pytest
 from judge.values import Counts, lockstep
 
 from podslice import KubeletConfig, Node
-from podslice.core.fleet.answers import DifferentAnswerError, NodeAnswer, Numbers, Remembered, ValueAnswers
-from podslice.core.fleet.nodes import FleetClass
-from podslice.core.fleet.shapes import FleetShape, SchedulerRequests
+from podslice.core.answers import DifferentAnswerError, NodeAnswer, Numbers, Remembered, ValueAnswers
 from podslice.core.machine.synthetic import from_synthetic
 from tests.conftest import make_pod
-
-NOTHING = SchedulerRequests({}, {}, {}, {}, {})
 
 
 @pytest.mark.slow
@@ -34,10 +30,9 @@ def answers() -> tuple[ValueAnswers, Remembered]:
         from_synthetic("pack:2 numa:1 core:4 pu:2"),
         KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={}),
     )
-    shapes = [FleetShape(name=cpus, pod=make_pod("p", ("c", cpus)), requests=NOTHING) for cpus in ("1", "2", "3")]
-    kind = FleetClass(name="a", rules=node.rules, state=node.state, allocatable={})
-    computing = ValueAnswers(kind, shapes, Numbers())
-    return computing, Remembered([computing], len(shapes), room=16, verify=1)
+    pods = [make_pod("p", ("c", cpus)) for cpus in ("1", "2", "3")]
+    computing = ValueAnswers(node.rules, node.state, pods, Numbers())
+    return computing, Remembered([computing], len(pods), room=16, verify=1)
 
 
 def test_equal_states_are_one() -> None:

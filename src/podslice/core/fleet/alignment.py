@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.core.fleet.answers import PodHolding
+from podslice.core.answers import PodHolding
 from podslice.core.fleet.nodes import Fleet, FleetClass
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podslice.core.fleet.answers import FleetState, NodeAnswer, Numbers, PodHolding, Remembered, answers_for
+from podslice.core.answers import FleetState, NodeAnswer, Numbers, PodHolding, Remembered, answers_for
 from podslice.core.fleet.columns import Columns
 from podslice.core.fleet.nodes import Fleet
 from podslice.core.fleet.shapes import FleetShape
@@ -24,7 +24,8 @@ class LiveNodes:
         self.fleet = fleet
         self.columns = Columns(fleet, shapes)
         self.kinds = [node.kind for node in fleet.nodes]
-        self.classes = [answers_for(one, shapes, numbers) for one in fleet.classes]
+        pods = [shape.pod for shape in shapes]
+        self.classes = [answers_for(one.rules, one.state, pods, numbers) for one in fleet.classes]
         room = max(16, memory // ANSWER_BYTES)
         self.answers = Remembered(self.classes, max(1, len(shapes)), room=room, verify=verify)
         self.states: list[FleetState] = [self.classes[kind].start for kind in self.kinds]

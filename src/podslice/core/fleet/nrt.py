@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from podslice.core.fleet.answers import FleetState
+from podslice.core.answers import FleetState
 from podslice.core.fleet.columns import Ints
 from podslice.core.fleet.nodes import FleetClass
 from podslice.core.fleet.shapes import FleetShape

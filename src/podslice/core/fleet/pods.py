@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from podslice.core.fleet.answers import PodHolding
+from podslice.core.answers import PodHolding
 from podslice.core.fleet.result import PodColumns, RefusalCount
 from podslice.core.fleet.workload import NEVER, Workload
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from podslice.core.answers import NodeAnswer
 from podslice.core.fleet.alignment import Alignment
-from podslice.core.fleet.answers import NodeAnswer
 from podslice.core.fleet.clock import Clock, EventKind
 from podslice.core.fleet.columns import Ints
 from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from podslice.core.fleet.answers import FleetState
+from podslice.core.answers import FleetState
 from podslice.core.fleet.workload import NEVER
 
 if TYPE_CHECKING:

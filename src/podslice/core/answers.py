@@ -2,7 +2,7 @@
 
 What a kubelet decides about a new pod depends on its free CPUs, the books of its memory and the devices in use, and on
 nothing of what its pods are called or when they came. So a node's state here is that and no more, and nodes of a class
-in the same state share it. Sums for the general predicates are the scheduler's columns (`columns`).
+in the same state share it. Sums for the general predicates are the business of who asks.
 
 With profile `kubelet-1.36` a refused pod leaves things behind, and a state without names is not enough: there
 `NamedAnswers` keep whole states and remember nothing.
@@ -18,13 +18,12 @@ from msgspec.structs import replace
 
 from podslice.core.decide import decide, release
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.fleet.nodes import FleetClass
-from podslice.core.fleet.shapes import FleetShape
 from podslice.core.holding import holding_of
 from podslice.core.machine.memory import MachineState
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.device_state import DeviceState
 from podslice.core.managers.memory_state import Blocks, MemoryState
+from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.managers.topology import TopologyState
 from podslice.core.pod.defaults import default_pod
@@ -93,13 +92,21 @@ class NodeAnswer(NamedTuple):
 
 
 class NodeAnswers(Protocol):
-    """Nodes of one class. `start`: the state without pods."""
+    """Nodes of one class. `start`: the state they were made with."""
 
     start: FleetState
 
     def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer: ...
     def release(self, state: FleetState, holding: PodHolding) -> FleetState: ...
     def gives(self, state: FleetState, cpus: int) -> bool: ...
+    def state_of(self, state: NodeState) -> FleetState: ...
+    def holding_of(self, state: NodeState, uid: str) -> PodHolding: ...
+
+
+class PodsByShape(Protocol):
+    """The pod of each shape."""
+
+    def __getitem__(self, shape: int, /) -> Pod: ...
 
 
 class Numbers:
@@ -114,18 +121,30 @@ class Numbers:
         return self._last
 
 
-def answers_for(kind: FleetClass, shapes: Sequence[FleetShape], numbers: Numbers) -> NodeAnswers:
-    """Who answers for nodes of a class."""
-    if kind.rules.quirks.refused_pods_leave_state:
-        return NamedAnswers(kind, shapes, numbers)
-    return ValueAnswers(kind, shapes, numbers)
+def answers_for(rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> NodeAnswers:
+    """Who answers for nodes of these rules that are in this state at first. `pods` may grow."""
+    if rules.quirks.refused_pods_leave_state:
+        return NamedAnswers(rules, state, pods, numbers)
+    return ValueAnswers(rules, state, pods, numbers)
+
+
+def is_plain(rules: NodeRules, state: NodeState) -> bool:
+    """True for a state of which all that decides about the next pod is in a state without names: nothing is offline or
+    waits to be cleaned up, no plugin is away, and refused pods leave nothing behind."""
+    return not (
+        rules.quirks.refused_pods_leave_state
+        or not state.sources_ready
+        or state.leftovers
+        or state.cpu.offline
+        or state.memory.short
+        or not all(pool.registered for pool in state.device.pools.values())
+    )
 
 
 class ValueAnswers:
     """Computes answers from states without names."""
 
-    def __init__(self, kind: FleetClass, shapes: Sequence[FleetShape], numbers: Numbers) -> None:
-        rules, state = kind.rules, kind.state
+    def __init__(self, rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> None:
         self.rules = rules
         self._manager = ContainerManager.of(rules, state)
         self._static_memory = rules.memory.policy == "Static"
@@ -134,13 +153,40 @@ class ValueAnswers:
         self._resources = tuple(state.device.pools)
         self._numbers = numbers
         self._states: WeakValueDictionary[tuple[object, ...], FleetState] = WeakValueDictionary()
-        self._pods = [self._admission(shape) for shape in shapes]
+        self._pods = pods
+        self._asked: dict[int, tuple[AdmissionPod, str]] = {}
+        self.start = self.state_of(state)
+
+    def state_of(self, state: NodeState) -> FleetState:
+        """A state of such a node, without names."""
         used = tuple(state.device.used.get(name, 0) for name in self._resources)
         machine = state.memory.machine_state
-        self.start = self._state(state.cpu.default, machine, self._books(machine), used)
+        return self._state(state.cpu.default, machine, self._books(machine), used)
 
-    def _admission(self, shape: FleetShape) -> tuple[AdmissionPod, str]:
-        pod = default_pod(_called(shape.pod, _POD), self.rules.gates)
+    def holding_of(self, state: NodeState, uid: str) -> PodHolding:
+        """What a pod of such a node has."""
+        devices = state.device.of_pod(uid)
+        return self._held(state.cpu, state.memory, uid, tuple(devices.get(name, 0) for name in self._resources))
+
+    def _held(self, cpu: CPUState, memory: MemoryState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
+        bubble = cpu.bubbles.get(uid) if self._manager.cpu.rules.pod_level else None
+        cpus = union(cpu.assignments.get(uid, {}).values()) if bubble is None else bubble
+        own = memory.pod_assignments.get(uid) if self._manager.memory.rules.pod_level else None
+        return PodHolding(cpus, tuple(memory.entries(uid).values()) if own is None else (own,), devices)
+
+    def asked(self, shape: int) -> tuple[AdmissionPod, str]:
+        """The pod of a shape, and why it is refused wherever it comes, if it is."""
+        known = self._asked.get(shape)
+        if known is None:
+            known = self._asked[shape] = self._admission(self._pods[shape])
+        return known
+
+    def forget(self, shape: int) -> None:
+        """Another pod has the number of this shape from now on."""
+        self._asked.pop(shape, None)
+
+    def _admission(self, pod: Pod) -> tuple[AdmissionPod, str]:
+        pod = default_pod(_called(pod, _POD), self.rules.gates)
         admission = AdmissionPod.of(pod, self.rules.gates)
         unsupported = pod_level_refusal(
             admission.spec, self.rules.gates, self.rules.quirks, cgroup_version=self.rules.cgroup_version
@@ -171,7 +217,7 @@ class ValueAnswers:
 
     def admit(self, state: FleetState, shape: int, pod: int) -> NodeAnswer:
         """What `decide` answers, as far as resource managers and pod features go; `pod` counts for nothing."""
-        admission, refused = self._pods[shape]
+        admission, refused = self.asked(shape)
         if refused == AMOUNT_OVERFLOW:
             return NodeAnswer(state, None, refused)
         refused = self._refused(state, admission) or refused
@@ -218,15 +264,12 @@ class ValueAnswers:
     def _taken(self, before: FleetState) -> NodeAnswer:
         manager = self._manager
         cpu, memory, device = manager.cpu.state, manager.memory.state, manager.device.state
-        bubble = cpu.bubbles.get(_POD) if manager.cpu.rules.pod_level else None
-        cpus = union(cpu.assignments.get(_POD, {}).values()) if bubble is None else bubble
-        own = memory.pod_assignments.get(_POD) if manager.memory.rules.pod_level else None
-        blocks = tuple(memory.entries(_POD).values()) if own is None else (own,)
         used = tuple(device.used.get(name, 0) for name in self._resources)
         taken = tuple(now & ~was for now, was in zip(used, before.used, strict=True))
         machine = memory.machine_state
         books = before.books if machine is before.machine else self._books(machine)
-        return NodeAnswer(self._state(cpu.default, machine, books, used), PodHolding(cpus, blocks, taken))
+        after = self._state(cpu.default, machine, books, used)
+        return NodeAnswer(after, self._held(cpu, memory, _POD, taken))
 
     def release(self, state: FleetState, holding: PodHolding) -> FleetState:
         """The state after the pod is gone; arithmetic only."""
@@ -243,13 +286,14 @@ class ValueAnswers:
 class NamedAnswers:
     """Asks `decide` and `release` with whole states; every state is another one."""
 
-    def __init__(self, kind: FleetClass, shapes: Sequence[FleetShape], numbers: Numbers) -> None:
-        self.rules = kind.rules
-        self._pods = [shape.pod for shape in shapes]
+    def __init__(self, rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> None:
+        self.rules = rules
+        self._pods = pods
         self._numbers = numbers
-        self.start = self._state(kind.state)
+        self.start = self.state_of(state)
 
-    def _state(self, named: NodeState) -> FleetState:
+    def state_of(self, named: NodeState) -> FleetState:
+        """A state of such a node."""
         used = tuple(named.device.used.get(name, 0) for name in named.device.pools)
         return FleetState(self._numbers.next(), named.cpu.default, named.memory.machine_state, (), used, named)
 
@@ -263,18 +307,20 @@ class NamedAnswers:
         except UpstreamDefectError as defect:
             return NodeAnswer(state, None, defect.name)
         if decided.refusal is not None:
-            return NodeAnswer(self._state(decided.state), None, decided.refusal.reason)
-        held = holding_of(decided.state, uid)
-        cpus = union(one.cpus or 0 for one in held.containers) | (held.bubble or 0)
-        blocks = [one.blocks or () for one in held.containers] if held.blocks is None else [held.blocks]
-        after = self._state(decided.state)
+            return NodeAnswer(self.state_of(decided.state), None, decided.refusal.reason)
+        after = self.state_of(decided.state)
         devices = tuple(now & ~was for now, was in zip(after.used, state.used, strict=True))
-        return NodeAnswer(after, PodHolding(cpus, tuple(blocks), devices, uid))
+        return NodeAnswer(after, _held(decided.state, uid, devices))
+
+    def holding_of(self, state: NodeState, uid: str) -> PodHolding:
+        """What a pod of such a node has."""
+        devices = state.device.of_pod(uid)
+        return _held(state, uid, tuple(devices.get(name, 0) for name in state.device.pools))
 
     def release(self, state: FleetState, holding: PodHolding) -> FleetState:
         """The state after the pod is gone."""
         assert state.named is not None
-        return self._state(release(self.rules, state.named, holding.uid))
+        return self.state_of(release(self.rules, state.named, holding.uid))
 
     def gives(self, state: FleetState, cpus: int) -> bool:
         """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
@@ -283,6 +329,13 @@ class NamedAnswers:
             return decide(self.rules, state.named, _guaranteed(cpus)).refusal is None
         except UpstreamDefectError:
             return False
+
+
+def _held(state: NodeState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
+    held = holding_of(state, uid)
+    cpus = union(one.cpus or 0 for one in held.containers) | (held.bubble or 0)
+    blocks = [one.blocks or () for one in held.containers] if held.blocks is None else [held.blocks]
+    return PodHolding(cpus, tuple(blocks), devices, uid)
 
 
 def _guaranteed(cpus: int) -> Pod:
@@ -301,9 +354,13 @@ class DifferentAnswerError(AssertionError):
 
 class Remembered:
     """Answers of all classes, kept as long as there is room: when the young half is full, it becomes the old one, and
-    the old one is forgotten."""
+    the old one is forgotten. `shapes`: how many there can be. `asks_only`: nobody lives on with an answer of a whole
+    state, so those are kept too."""
 
-    def __init__(self, classes: Sequence[NodeAnswers], shapes: int, *, room: int, verify: int) -> None:
+    def __init__(
+        self, classes: Sequence[NodeAnswers], shapes: int, *, room: int, verify: int, asks_only: bool = False
+    ) -> None:
+        self._asks_only = asks_only
         self._classes = classes
         self._shapes = shapes
         self._half = max(8, room // 2)
@@ -317,7 +374,7 @@ class Remembered:
     def admit(self, kind: int, state: FleetState, shape: int, pod: int) -> NodeAnswer:
         """What a node of this class in this state answers."""
         classes = self._classes
-        if state.named is not None:
+        if state.named is not None and not self._asks_only:
             return classes[kind].admit(state, shape, pod)
         key = state.number * self._shapes + shape
         known = self._look(key)
