@@ -186,6 +186,21 @@ class ControlPlane:
         self._start("kube-apiserver", str(self._programs.hyperkube), "kube-apiserver", *self._api_options())
         self._wait("kube-apiserver", self._ready)
 
+    def start_scheduler(self, configuration: Json, *options: str, name: str = "kube-scheduler") -> None:
+        """A scheduler with these members of a KubeSchedulerConfiguration; several run under different names."""
+        client = self._folder / f"{name}.json"
+        client.write_text(json.dumps(self.kubeconfig(SCHEDULER)))
+        whole = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(client), "qps": 2000, "burst": 4000},
+            "leaderElection": {"leaderElect": False},
+        } | configuration  # fmt: skip
+        config = self._folder / f"{name}.config"
+        config.write_text(json.dumps(whole))
+        whom = [f"--{which}-kubeconfig={client}" for which in ("authentication", "authorization")]
+        command = [str(self._programs.hyperkube), "kube-scheduler", f"--config={config}", *whom, "--secure-port=0"]
+        self._start(name, *command, *options)
+
     def stop(self, *names: str) -> None:
         """These programs end, or everything; etcd in good order."""
         for name in [name for name in reversed(self._running) if name in names or not names]:
