@@ -14,7 +14,7 @@ from podslice.agent.records import SandboxRecord
 from podslice.agent.translate import claimed_of
 from podslice.core.errors import PodsliceError
 from podslice.core.node import Node
-from podslice.core.state.model import Intent
+from podslice.core.state.model import Intent, PodCPUs
 from podslice.core.values.cpuset import format_bits
 from podslice.wire.proto import nri_pb2 as nri
 
@@ -48,9 +48,14 @@ def check_claims(
         names = {container.name: container for container in pod.containers}
         container = names.get(message.name) or names.get(ANY_CONTAINER)
         given = 0 if container is None else view.affinity(pod.uid, container.name)
-        known = {given, *(had.assignments.get(message.name, 0) for had in intents.get(pod.uid, ()))}
+        known = {given, *(had.assignments.get(message.name, 0) for had in _sides(intents, pod.uid))}
         books = 0 if container is None else view.assignment(pod.uid, container.name) or 0
         if follows and not claim.cpus & view.topology.all_cpus & ~books:
             continue
         if claim.isolation == "container" and claim.cpus not in known:
             raise StateLostError(f"the state gives {who} CPUs {format_bits(given)}, it owns {claim.cpu_list}")
+
+
+def _sides(intents: Mapping[str, Intent], uid: str) -> tuple[PodCPUs, ...]:
+    intent = intents.get(uid)
+    return () if intent is None else intent.sides

@@ -19,6 +19,7 @@ from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
 from podslice.core.errors import InputError
+from podslice.core.holding import digest
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
@@ -139,7 +140,7 @@ def _fit_pods(node: Node, pods: list[Pod], wishes: list[Pod], mode: _Mode, outpu
     data, fits = list[PodPlan](), True
     topology = _topology(node, output)
     plans = chain(_planned(node, pods, mode), _planned_resizes(node, wishes, mode))
-    for plan, pod in progress(plans, total=len(pods) + len(wishes), what="pods planned"):
+    for plan, pod, state in progress(plans, total=len(pods) + len(wishes), what="pods planned"):
         fits = fits and plan.fits
         if only_refused and plan.fits:
             continue
@@ -151,15 +152,16 @@ def _fit_pods(node: Node, pods: list[Pod], wishes: list[Pod], mode: _Mode, outpu
             text = wrapped(text, prose_width())
             echo(f"\n{text}" if data else text)
             sys.stdout.flush()
-        data.append(PodPlan(who, plan, resized))
+        data.append(PodPlan(who, plan, resized, state))
     if output not in ("table", "wide"):
         emit(DefragmentationPlanList(tuple(data)), output)
     sys.exit(0 if fits else 1)
 
 
-def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | RestartPlan, Pod]]:
-    """One plan after the other, each carried out before the next."""
+def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | RestartPlan, Pod, str]]:
+    """One plan after the other, each carried out before the next, with the digest of the state it begins on."""
     for pod in pods:
+        state = digest(node.state).named
         plan = mode.plan(node, pod)
         if isinstance(plan, RestartPlan):
             carry_out(node, plan, pod)
@@ -167,18 +169,19 @@ def _planned(node: Node, pods: list[Pod], mode: _Mode) -> Iterator[tuple[Plan | 
             for move in plan.moves:
                 apply_move(node, move)
             node.admit(pod)
-        yield plan, pod
+        yield plan, pod, state
 
 
-def _planned_resizes(node: Node, wishes: list[Pod], mode: _Mode) -> Iterator[tuple[Plan, Pod]]:
+def _planned_resizes(node: Node, wishes: list[Pod], mode: _Mode) -> Iterator[tuple[Plan, Pod, str]]:
     """The same for resizes of pods that are on the node."""
     for pod in wishes:
+        state = digest(node.state).named
         plan = defragment_for_resize(node, pod, most=mode.bound, limit=mode.limit or MOST_STATES)
         if plan.fits:
             for move in plan.moves:
                 apply_move(node, move)
             node.resize(pod)
-        yield plan, pod
+        yield plan, pod, state
 
 
 def _fit_largest(node: Node, shape: Pod | None, memory: Quantity, mode: _Mode, output: str) -> None:

@@ -11,11 +11,13 @@ from podslice.advise.defrag.restarts import RestartPlan
 
 class PodPlan(msgspec.Struct, frozen=True):
     """The plan that makes room for one pod, or with `resized` for the resize of one that runs, after the plans before
-    it."""
+    it. `state` is the digest of who has what on the node on which the plan begins: an agent carries it out on no
+    other."""
 
     pod: str
     plan: Plan | RestartPlan
     resized: bool = False
+    state: str = ""
 
 
 class DefragmentationPlanList(msgspec.Struct, frozen=True):

@@ -133,20 +133,42 @@ def change_machine(rules: NodeRules, state: NodeState, machine: Machine) -> Mach
 
 
 def settle_resizes(node: Node, intents: Mapping[str, Intent], pods: Iterable[Pod]) -> None:
-    """Resizes that were being written when the process ended, by UID: what was granted to a pod decides whether it has
-    what it had before or what it was to have. Before `Node.readmit` of the same pods."""
+    """Resizes and moves that were being written when the process ended, by UID: what was granted to a pod decides
+    whether it has what it had before or what it was to have; of a move, whether the managers' files have it done.
+    Before `Node.readmit` of the same pods."""
     back: dict[str, PodCPUs] = {}
     pod_scope = node.kubelet.config.aligns_pods
     for pod in pods:
         intent = intents.get(pod.metadata.uid)
         if intent is not None:
             granted = node.kubelet.admission(default_pod(pod, node.rules.gates))
-            had = next((one for one in intent if _has_what_it_asks(granted, one, pod_scope=pod_scope)), None)
+            sides = intent.sides[::-1] if intent.move and _is_moved(node.state, granted.uid, intent) else intent.sides
+            had = next((one for one in sides if _has_what_it_asks(granted, one, pod_scope=pod_scope)), None)
             if had is not None:
                 back[granted.uid] = had
     cpu, memory = node.kubelet.manager.cpu, node.kubelet.manager.memory
     cpu.state = cpu.state.put_all_back(back)
     memory.put_back({uid: had.memory for uid, had in back.items()})
+
+
+def _is_moved(state: NodeState, uid: str, intent: Intent) -> bool:
+    """True when a pod has the CPUs that it was to have, and where those were to stay the memory."""
+    now, (had, gets) = state.of_pod(uid), intent.sides
+    if (had.assignments, had.bubble) == (gets.assignments, gets.bubble):
+        return now.memory == gets.memory
+    return (now.assignments, now.bubble) == (gets.assignments, gets.bubble)
+
+
+def hold_both(node: Node, uid: str, intent: Intent) -> None:
+    """A pod is about to move: the CPUs it is to have are nobody else's from now on, and those it has stay its own."""
+    cpu = node.kubelet.manager.cpu
+    cpu.state = cpu.state.put_back(uid, intent.both)
+
+
+def hold_before(node: Node, uid: str, intent: Intent) -> None:
+    """A pod that was to move has the CPUs that it had, and no others."""
+    cpu = node.kubelet.manager.cpu
+    cpu.state = cpu.state.put_back(uid, intent.before)
 
 
 def _has_what_it_asks(pod: AdmissionPod, had: PodCPUs, *, pod_scope: bool) -> bool:

@@ -1,12 +1,13 @@
-"""A node on a state directory whose resizes take time: the agent's, which changes what runs in several steps."""
+"""A node on a state directory whose resizes and moves take time: the agent's, which changes what runs step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from podslice.core.decide import settle_resizes
+from podslice.core.decide import hold_before, hold_both, settle_resizes
 from podslice.core.decision import ResizeDecision
+from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.state.model import Intent, PodCPUs
 from podslice.host.store import NodeStore, StateWriteError
@@ -51,7 +52,7 @@ class ResizeStore(NodeStore):
             self._write(POLICY_STATE_FILE, self._policy_file(self._open))
         except OSError as error:
             del self._open[uid]
-            raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
+            raise self._unwritten(error) from error
 
     def end_resize(self, uid: str) -> None:
         """The pod has what the state says. Raises `StateWriteError`; the next decision then writes it."""
@@ -64,3 +65,53 @@ class ResizeStore(NodeStore):
         self.node.resize(pod)
         settle_resizes(self.node, {pod.metadata.uid: Intent(had, had)}, (pod,))
         self.save()
+
+    # Moves
+
+    def plan_move(self, uid: str, place: Callable[[Node], None]) -> Intent:
+        """What a pod has, and what it has once `place` has moved it on the books; nothing changes."""
+        before = self.node.state
+        try:
+            place(self.node)
+            after = self.node.state
+        finally:
+            self.node.state = before
+        return Intent(before.of_pod(uid), after.of_pod(uid), move=True)
+
+    def begin_move(self, uid: str, intent: Intent) -> None:
+        """A pod is about to move: until `commit_move` it owns the CPUs that it leaves and those that it is to have.
+        Raises `StateWriteError`; nothing has begun then."""
+        self.begin_resize(uid, intent)
+        before = self.node.state
+        hold_both(self.node, uid, intent)
+        try:
+            self._save()
+        except OSError as error:
+            self.node.state = before
+            del self._open[uid]
+            raise self._unwritten(error) from error
+
+    def commit_move(self, uid: str, place: Callable[[Node], None]) -> None:
+        """The pod has what it was to have, by the books; `end_resize` ends it. Raises `StateWriteError`, and what
+        `place` raises; it is then as after `begin_move`."""
+        before = self.node.state
+        try:
+            hold_before(self.node, uid, self._open[uid])
+            place(self.node)
+            self._save()
+        except OSError as error:
+            self.node.state = before
+            raise self._unwritten(error) from error
+        except Exception:
+            self.node.state = before
+            raise
+
+    def undo_move(self, uid: str) -> None:
+        """A pod that began to move has what it had. Raises `StateWriteError`; it has it then in memory only."""
+        intent = self._open.pop(uid, None)
+        if intent is not None:
+            hold_before(self.node, uid, intent)
+        self.save()
+
+    def _unwritten(self, error: OSError) -> StateWriteError:
+        return StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}")

@@ -496,7 +496,7 @@ class MemoryManager:
 
     def put_back(self, pods: Mapping[str, PodMemory]) -> None:
         """Pods have what they had once, as `MemoryState.put_all_back`."""
-        if self.rules.elastic:
+        if self.rules.static:
             self.state = self.state.put_all_back(pods, pod_level=self.rules.pod_level)
 
     def relocate(self, uid: str, containers: Iterable[str], nodes: Bits) -> None:

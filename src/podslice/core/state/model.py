@@ -74,10 +74,24 @@ class PodCPUs(msgspec.Struct, frozen=True):
 
 
 class Intent(NamedTuple):
-    """A resize that is being written: what the pod had, and what it is to have."""
+    """A resize or a `move` that is being written: what the pod had, and what it is to have. What is resized has as much
+    as it was granted; what moves has as much before as after, and the managers' files say which."""
 
     before: PodCPUs
     after: PodCPUs
+    move: bool = False
+
+    @property
+    def sides(self) -> tuple[PodCPUs, PodCPUs]:
+        """What the pod had, and what it is to have."""
+        return self.before, self.after
+
+    @property
+    def both(self) -> PodCPUs:
+        """What a pod owns while it moves: the CPUs that it leaves, and those that it is to have."""
+        had, gets = self.sides
+        own = {name: cpus | gets.assignments.get(name, 0) for name, cpus in had.assignments.items()}
+        return replace(had, assignments=own, bubble=had.bubble | gets.bubble)
 
 
 class OwnCPUs(NamedTuple):

@@ -5,7 +5,8 @@
 `originals` are the CPUs promised to containers at their admission, where they have more now, `podOriginals` those of
 pods with a bubble; `order` the CPUs in the
 order in which they came, where that is not the promised ones and then the others, both ascending. The managers' files
-always win: what contradicts them is dropped. `intents` are resizes that were being written when the process ended.
+always win: what contradicts them is dropped. `intents` are resizes and moves that were being written when the process
+ended.
 `bootId` and `machine` (each CPU's place in the hardware, each NUMA node's CPUs and memory) are for the start after a
 reboot; `bootId` is empty in simulations. A kubelet does not know this file.
 """
@@ -67,11 +68,19 @@ class PodCPUTexts(msgspec.Struct, rename="camel", omit_defaults=True):
         )
 
 
-class IntentTexts(msgspec.Struct, rename={"before": "from", "after": "to"}):
-    """A resize that was being written, as the file says it."""
+class IntentTexts(msgspec.Struct, rename={"before": "from", "after": "to"}, omit_defaults=True):
+    """A resize or a `move` that was being written, as the file says it."""
 
     before: PodCPUTexts
     after: PodCPUTexts
+    move: bool = False
+
+    @classmethod
+    def of(cls, intent: Intent) -> IntentTexts:
+        return cls(PodCPUTexts.of(intent.before), PodCPUTexts.of(intent.after), intent.move)
+
+    def value(self) -> Intent:
+        return Intent(self.before.value(), self.after.value(), self.move)
 
 
 class NodeTexts(msgspec.Struct):
@@ -146,7 +155,7 @@ def encode(
         content["podOriginals"] = {uid: format_bits(state.promised_bubble(uid)) for uid in sorted(state.bubble_loans)}
     content |= {"order": order} if order else {}
     if intents:
-        content["intents"] = {uid: IntentTexts(*map(PodCPUTexts.of, intents[uid])) for uid in sorted(intents)}
+        content["intents"] = {uid: IntentTexts.of(intents[uid]) for uid in sorted(intents)}
     return enveloped(content)
 
 
@@ -204,12 +213,12 @@ def with_loans(state: CPUState, data: bytes | None) -> CPUState:
 
 
 def intents_in(data: bytes | None) -> dict[str, Intent]:
-    """Resizes that were being written, by pod; none where the file is missing or damaged."""
+    """Resizes and moves that were being written, by pod; none where the file is missing or damaged."""
     try:
         intents = {} if data is None else decode(data).intents
     except CheckpointError:
         return {}
-    return {uid: Intent(one.before.value(), one.after.value()) for uid, one in intents.items()}
+    return {uid: one.value() for uid, one in intents.items()}
 
 
 def _bubble_loans(content: PolicyContent, bubbles: Mapping[str, Bits]) -> Iterator[tuple[str, Bits]]:

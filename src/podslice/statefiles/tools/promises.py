@@ -50,8 +50,11 @@ def check_promises(policy: PolicyContent, unknown: str, cpus: CPUCheckpoint | No
         yield from _check_promise(f"podOriginals.{uid}", text, held, "pod")
     yield from _check_order(policy, cpus)
     for uid, intent in policy.intents.items():
-        text = f"a resize from {_sets_text(intent.before)} to {_sets_text(intent.after)} was being written"
-        text += "; podslice finishes or undoes it when it starts, by what the pod was granted"
+        what, by = (
+            ("move", "what the CPU Manager's file says") if intent.move else ("resize", "what the pod was granted")
+        )
+        text = f"a {what} from {_sets_text(intent.before)} to {_sets_text(intent.after)} was being written"
+        text += f"; podslice finishes or undoes it when it starts, by {by}"
         yield StateFinding("warning", "unfinished", f"intents.{uid}", text)
     if unknown:
         names = ", ".join(key for key, _ in _members(unknown))
