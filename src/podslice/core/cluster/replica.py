@@ -1,0 +1,224 @@
+"""A node as another process knows it: the same rules, the same state, fed with the node's own journal.
+
+    rulebook = Rulebook()                                  # one for all replicas: equal nodes share their rules
+    replica = Replica(rulebook, versions={"0.1.0"})        # versions of the core that decide as this one does
+    applied = replica.apply(stamped)                       # an event of the journal, see `core.cluster.events`
+    applied.outcome                                        # equal | adopted | mismatch | gap | doubled | ...
+    replica.wanted                                         # None, or what the node should send again
+    replica.proven                                         # digests met after the latest event that is known of
+    replica.rules, replica.state, replica.digest           # for `decide(rules, state, pod)` while it is proven
+
+After every event the digests of node and replica are compared: that is the standing proof that the model is the node.
+A mismatch is never averaged away. The replica stops being `proven`, keeps what it came to (`applied.mine`), wants the
+node's state, and adopts it as it comes. Events that are lost, doubled or in another order are noticed by the sequence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from podslice.core.cluster.events import (
+    DevicesChanged,
+    NodeEvent,
+    PodAdmitted,
+    PodRefused,
+    PodRemoved,
+    PodResized,
+    ResizesRetried,
+    Stamped,
+    StateTold,
+)
+from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.told_state import check_pool, pool_of, state_from
+from podslice.core.decide import decide, release, resize
+from podslice.core.errors import InputError, PodsliceError
+from podslice.core.holding import Digest, Digester, Holding, holding_of
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_state import NodeState
+from podslice.core.node import Node
+
+Outcome: TypeAlias = Literal["equal", "adopted", "mismatch", "gap", "doubled", "otherEpoch", "otherVersion"]
+"""`equal`: the replica came to the digests of the node. `adopted`: it has taken over the node's state. `mismatch`: it
+came to something else, or the node's state is not what its digests say. `gap`: events before this one are missing.
+`doubled`: it was there already. `otherEpoch`: the agent has started again and its state has not come yet.
+`otherVersion`: the node runs a core that may decide otherwise."""
+
+
+class Applied(NamedTuple):
+    """What became of an event. `mine` and `theirs`, for the log: after a mismatch what the replica came to, and when
+    the node's state is adopted then, both. `why`: of a mismatch, in words."""
+
+    outcome: Outcome
+    mine: NodeState | None = None
+    theirs: NodeState | None = None
+    why: str = ""
+
+
+class Wanted(NamedTuple):
+    """What a node should send: the events after this one, or with `state` everything."""
+
+    epoch: int
+    sequence: int
+    state: bool
+
+
+class Replica:
+    """One node. `counts` are outcomes; `rules` and `state` are None before the first state and with another version."""
+
+    __slots__ = ("_digester", "_disputed", "_rulebook", "_versions", "_wants_state", "counts", "digest", "epoch",
+                 "latest", "rules", "sequence", "state", "version")  # fmt: skip
+
+    def __init__(self, rulebook: Rulebook, versions: Container[str]) -> None:
+        self._rulebook = rulebook
+        self._versions = versions
+        self._digester = Digester()
+        self._disputed: NodeState | None = None
+        self._wants_state = True
+        self.rules: NodeRules | None = None
+        self.state: NodeState | None = None
+        self.digest = Digest("", "")
+        self.epoch = 0
+        self.sequence = -1
+        self.latest = -1
+        self.version = ""
+        self.counts: Counter[Outcome] = Counter()
+
+    @property
+    def compatible(self) -> bool:
+        """False where the node runs a core that may decide otherwise: nothing can be said for it."""
+        return self.version in self._versions
+
+    @property
+    def proven(self) -> bool:
+        """True when the state is the node's, as far as anybody knows: digests met, and no event is missing."""
+        return self.state is not None and not self._wants_state and self.sequence == self.latest
+
+    @property
+    def wanted(self) -> Wanted | None:
+        """What the node should send again; None while nothing is missing, or nothing would help."""
+        if self.proven or (self.version and not self.compatible):
+            return None
+        return Wanted(self.epoch, self.sequence, self._wants_state)
+
+    def apply(self, stamped: Stamped) -> Applied:
+        """Take in an event of the node. Never raises, whatever the node says."""
+        applied = self._apply(stamped)
+        self.counts[applied.outcome] += 1
+        return applied
+
+    def _apply(self, stamped: Stamped) -> Applied:
+        event = stamped.event
+        if isinstance(event, StateTold):
+            return self._take_state(stamped, event)
+        if stamped.epoch != self.epoch:
+            self._wants_state = True
+            return Applied("otherVersion" if self.version and not self.compatible else "otherEpoch")
+        if self.state is None or self.rules is None:
+            return Applied("gap" if self.compatible else "otherVersion")
+        if stamped.sequence <= self.sequence:
+            return Applied("doubled")
+        self.latest = max(self.latest, stamped.sequence)
+        if self._wants_state or stamped.sequence != self.sequence + 1:
+            return Applied("gap")
+        return self._follow(stamped, event, self.rules, self.state)
+
+    def _follow(self, stamped: Stamped, event: NodeEvent, rules: NodeRules, state: NodeState) -> Applied:
+        try:
+            state, why = after_event(rules, state, event)
+            digest = self._digester.of(state)
+        except Exception as error:  # a state that a node made up may break anything; only its own replica
+            return self._dispute(stamped, state, f"{type(error).__name__}: {error}"[:500])
+        if why or digest != stamped.digest:
+            return self._dispute(stamped, state, why or _difference(digest, stamped.digest))
+        self.state, self.digest, self.sequence = state, digest, stamped.sequence
+        return Applied("equal")
+
+    def _dispute(self, stamped: Stamped, mine: NodeState, why: str) -> Applied:
+        self._disputed, self._wants_state = mine, True
+        return Applied("mismatch", mine, None, why)
+
+    # Whole states
+
+    def _take_state(self, stamped: Stamped, event: StateTold) -> Applied:
+        known = stamped.epoch == self.epoch and not self._wants_state
+        if known and stamped.sequence <= self.sequence and (stamped.sequence < self.sequence or self._is(stamped)):
+            return Applied("doubled")
+        same = stamped.epoch == self.epoch
+        self.latest = max(self.latest, stamped.sequence) if same else stamped.sequence
+        self.epoch, self.sequence, self.version = stamped.epoch, stamped.sequence, event.version
+        mine, self._disputed = self._disputed, None
+        self.rules = self.state = None
+        if not self.compatible:
+            return Applied("otherVersion")
+        self._wants_state = True
+        try:
+            rules = self._rulebook.rules(event.setup)
+            state = state_from(event.state, rules)
+            digest = self._digester.of(state)
+        except Exception as error:
+            return Applied("mismatch", mine, None, f"{type(error).__name__}: {error}"[:500])
+        if digest != stamped.digest:
+            return Applied("mismatch", mine, state, _difference(digest, stamped.digest))
+        self.rules, self.state, self.digest, self._wants_state = rules, state, digest, False
+        return Applied("adopted", mine, state)
+
+    def _is(self, stamped: Stamped) -> bool:
+        return self.digest == stamped.digest
+
+
+def _difference(mine: Digest, theirs: Digest) -> str:
+    what = "names" if mine.allocation == theirs.allocation else "allocation"
+    return f"{what}: {mine} here, {theirs} on the node"
+
+
+def after_event(rules: NodeRules, state: NodeState, event: NodeEvent) -> tuple[NodeState, str]:
+    """The state after an event that is no state, and what the node did otherwise, empty for nothing. Raises
+    `PodsliceError` for what cannot have happened."""
+    if isinstance(event, PodAdmitted):
+        decided = decide(rules, state, event.pod)
+        if decided.refusal is not None:
+            return decided.state, f"admitted there, refused here: {decided.refusal}"
+        return decided.state, _held_otherwise(holding_of(decided.state, event.pod.metadata.uid), event.holding)
+    if isinstance(event, PodRefused):
+        return _after_refusal(rules, state, event)
+    if isinstance(event, PodRemoved):
+        return release(rules, state, event.uid), ""
+    if isinstance(event, PodResized):
+        state, answer = resize(rules, state, event.pod, since=event.since)
+        return state, "" if answer.outcome == event.outcome else f"{event.outcome} there, {answer.outcome} here"
+    if isinstance(event, ResizesRetried):
+        node = Node.of(rules, state)
+        node.retry_resizes(event.trigger)
+        return node.state, ""
+    if isinstance(event, DevicesChanged):
+        return _with_devices(rules, state, event), ""
+    raise InputError("has no state before it", path="event")
+
+
+def _held_otherwise(mine: Holding, theirs: Holding) -> str:
+    return "" if mine == theirs else f"{theirs} there, {mine} here"
+
+
+def _after_refusal(rules: NodeRules, state: NodeState, event: PodRefused) -> tuple[NodeState, str]:
+    if event.pod is None:
+        return state, ""
+    decided = decide(rules, state, event.pod)
+    if decided.refusal is None:
+        return decided.state, f"refused there, admitted here: {event.reason}: {event.message}"
+    reason = decided.refusal.reason
+    return decided.state, "" if reason == event.reason else f"{event.reason} there, {reason} here"
+
+
+def _with_devices(rules: NodeRules, state: NodeState, event: DevicesChanged) -> NodeState:
+    pools = {name: pool for name, pool in state.device.pools.items() if name not in event.gone}
+    for resource, said in event.pools.items():
+        check_pool(said, resource)
+        known = pools.get(resource)
+        if known is not None and said.ids[: len(known.ids)] != known.ids:
+            raise PodsliceError(f"{resource}: devices have other positions")
+        pools[resource] = pool_of(said, rules.machine_nodes)
+    return replace(state, device=replace(state.device, pools=pools))

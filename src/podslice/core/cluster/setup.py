@@ -1,0 +1,130 @@
+"""What a node decides by, as a value that can be sent: from it another process makes the same rules.
+
+Nodes of the same machine and configuration have equal setups and share one `NodeRules` (`Rulebook`), so they also share
+whatever is remembered by rules.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from podslice.core.cluster.plain import encoded, sparse
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import NO_POLICY, PodslicePolicy
+from podslice.core.errors import InputError
+from podslice.core.machine.devices import DeviceInventory, DeviceResource
+from podslice.core.machine.form import from_data, to_data
+from podslice.core.machine.model import Machine
+from podslice.core.managers.hotplug import rules_on
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.node import Node
+from podslice.core.quirks import PROFILES
+
+
+class Setup(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A node's machine, configuration and devices at its start, in the forms of their files. `changed` is the machine
+    as it is now, where it is another; `restored` names the state files the node began with."""
+
+    machine: dict[str, Any]
+    config: KubeletConfig
+    profile: str
+    policy: PodslicePolicy = NO_POLICY
+    inventory: tuple[DeviceResource, ...] = ()
+    changed: dict[str, Any] | None = None
+    restored: tuple[str, ...] = ()
+    predicates: bool = False
+    cgroup_version: int = 2
+
+    @property
+    def digests(self) -> SetupDigests:
+        """What tells setups apart, by what is in them."""
+        config = replace(self, machine={}, inventory=(), changed=None)
+        return SetupDigests(
+            _digest(msgspec.json.encode([self.machine, self.changed])),
+            _digest(encoded(config)),
+            _digest(msgspec.json.encode(sparse(self.inventory))),
+        )
+
+
+class SetupDigests(msgspec.Struct, frozen=True):
+    """Hexadecimal digests of a machine, of a configuration with all that belongs to it, and of an inventory."""
+
+    machine: str = ""
+    config: str = ""
+    inventory: str = ""
+
+
+def setup_of(rules: NodeRules, first: NodeRules | None = None) -> Setup:
+    """The setup of a node; `first` are the rules it started with, where its machine has changed since."""
+    at_start = first or rules
+    profile = next((name for name, quirks in PROFILES.items() if quirks == rules.quirks), None)
+    if profile is None:
+        raise InputError("its quirks are of no profile", path="setup.profile")
+    return Setup(
+        machine=_machine(at_start.machine),
+        config=rules.config,
+        profile=profile,
+        policy=rules.policy,
+        inventory=rules.inventory.resources,
+        changed=None if rules.machine == at_start.machine else _machine(rules.machine),
+        restored=tuple(sorted(rules.restored)),
+        predicates=rules.predicates,
+        cgroup_version=rules.cgroup_version,
+    )
+
+
+def rules_from(setup: Setup) -> NodeRules:
+    """The rules. Raises `PodsliceError` for a setup with which no node starts."""
+    node = Node(
+        from_data(setup.machine, "setup.machine"),
+        setup.config,
+        profile=setup.profile,
+        devices=DeviceInventory(setup.inventory),
+        predicates=setup.predicates,
+        cgroup_version=setup.cgroup_version,
+        policy=setup.policy,
+    )
+    rules = replace(node.rules, restored=frozenset(setup.restored))
+    return rules if setup.changed is None else rules_on(rules, from_data(setup.changed, "setup.changed"))
+
+
+class Rulebook:
+    """Rules by setup, at most `most` of them, those asked for last."""
+
+    def __init__(self, most: int = 1024) -> None:
+        self._most = most
+        self._rules: OrderedDict[SetupDigests, NodeRules] = OrderedDict()
+
+    def rules(self, setup: Setup) -> NodeRules:
+        """The rules of a setup; equal setups have the same object. Raises as `rules_from`."""
+        key = setup.digests
+        found = self._rules.get(key)
+        if found is None:
+            found = self._rules[key] = rules_from(setup)
+            if len(self._rules) > self._most:
+                self._rules.popitem(last=False)
+        self._rules.move_to_end(key)
+        return found
+
+
+def _machine(machine: Machine) -> dict[str, Any]:
+    """What of a machine decides: nodes that differ in their names only are equal."""
+    return to_data(
+        Machine(
+            machine.nodes,
+            num_cores=machine.num_cores,
+            num_sockets=machine.num_sockets,
+            memory_capacity=machine.memory_capacity,
+            hugepages=machine.hugepages,
+            offline=machine.offline,
+        )
+    )
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
