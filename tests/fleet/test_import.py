@@ -10,7 +10,9 @@ import pytest
 
 from podslice.core.errors import InputError
 from podslice.fleet.cells import Study
-from podslice.fleet.kube import cluster_nodes, cluster_pods, read_objects
+from podslice.fleet.kube import cluster_nodes
+from podslice.fleet.kube_objects import read_objects
+from podslice.fleet.kube_pods import cluster_pods
 from podslice.fleet.scenario import load_scenario
 from podslice.fleet.starter import sample_cluster
 from podslice.fleet.store import RunStore
@@ -62,7 +64,7 @@ def test_a_cluster_becomes_a_scenario_that_runs(dump: Path, tmp_path: Path) -> N
     assert "8 nodes: machines assumed for 8" in result.output
     assert "80 pods on nodes, 10 pending" in result.output
     assert "Missing: nrt.json: kubectl get noderesourcetopologies" in result.output
-    assert "Missing: the configuration of 8 of 8 kubelets" in result.output
+    assert "Missing: the configuration of 8 of 8 nodes" in result.output
     assert "Assumed: 8 nodes of class 64c-256Gi: two NUMA nodes of equal size" in result.output
     done = fleet("run", tmp_path / "cluster" / "scenario.yaml", "--out", tmp_path / "run", "--workers", 1)
     assert done.exit_code == 0, done.output
@@ -80,7 +82,7 @@ def test_zones_and_configurations_are_used(dump: Path, tmp_path: Path) -> None:
     result = fleet("import", dump, "--out", tmp_path / "cluster")
     assert result.exit_code == 0, result.output
     assert "from NodeResourceTopology for 1" in result.output
-    assert "the configuration of 7 of 8 kubelets" in result.output
+    assert "the configuration of 7 of 8 nodes" in result.output
     study = Study(load_scenario(tmp_path / "cluster" / "scenario.yaml"), tmp_path / "cluster")
     configs = study.configs(study.cells[0])
     kinds = {node.name: node.kind for node in study.cluster.nodes}
@@ -93,7 +95,7 @@ def test_zones_and_configurations_are_used(dump: Path, tmp_path: Path) -> None:
 
 def test_the_scheduler_counts_with_the_nodes_own_numbers(dump: Path) -> None:
     """Allocatable is what the Node object says."""
-    (node, *_) = cluster_nodes(dump / "n.json", None, None)
+    (node, *_) = cluster_nodes(dump / "n.json")
     assert node.kind.allocatable == {"cpu": 62_000, "memory": 254 << 30, "pods": 110}
 
 
@@ -115,7 +117,7 @@ def test_anonymised_copies_tell_no_names(dump: Path, tmp_path: Path) -> None:
     text = "".join(path.read_text() for path in (tmp_path / "c").rglob("*") if path.is_file())
     for word in ("secret", "worker-", "app-1", "PASSWORD"):
         assert word not in text
-    nodes = {one.node.name for one in cluster_nodes(tmp_path / "c" / "nodes.json", None, None)}
+    nodes = frozenset(one.node.name for one in cluster_nodes(tmp_path / "c" / "nodes.json"))
     found = cluster_pods(tmp_path / "c" / "pods.json", nodes)
     assert sum(bool(pod.node) for pod in found.pods) == 80
     assert not found.problems
@@ -147,7 +149,7 @@ def test_dumps_of_other_versions(dump: Path) -> None:
         item["status"]["future"] = {"deep": [1]}
         item["spec"] = None
     (dump / "n.json").write_text(json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": data["items"]}))
-    assert len(cluster_nodes(dump / "n.json", None, None)) == 8
+    assert len(cluster_nodes(dump / "n.json")) == 8
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_damaged_dumps_are_refused_in_a_line(tmp_path: Path, text: str, said: st
     path = tmp_path / "nodes.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
-        cluster_nodes(path, None, None)
+        cluster_nodes(path)
     assert str(caught.value).startswith(str(path))
     assert said in str(caught.value)
 

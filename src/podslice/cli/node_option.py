@@ -27,7 +27,7 @@ from podslice.core.quirks import PROFILES
 from podslice.core.quirks import profile as quirks_of
 from podslice.core.values.gate_table import gate_warnings
 from podslice.k8s.described import DescribedNode
-from podslice.statefiles.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES, POLICY_STATE_FILE, place_of
+from podslice.statefiles.names import ALLOCATED_STATE_FILE, MANAGER_STATE_FILES
 
 if TYPE_CHECKING:
     from podslice.k8s.kubeletconfig import LoadedConfig
@@ -140,6 +140,7 @@ def read_running(
     **_: Any,
 ) -> Running:
     """What the `running_options` name; other options are passed over. Raises `InputError`."""
+    from podslice.host.state_directory import read_state_directory
     from podslice.k8s.running import ENDED
 
     given = read_pods(
@@ -249,29 +250,6 @@ def _owners(files: dict[str, bytes], listed: tuple[Pod, ...]) -> list[Pod]:
         except CheckpointError as error:
             raise InputError(str(error), source=name, remedy="podslice state repair may help") from None
     return stand_ins(contents, frozenset(pod.metadata.uid for pod in listed))
-
-
-def read_state_directory(directory: Path) -> dict[str, bytes]:
-    """The kubelet's state files below a directory, by name. Raises `InputError` when there are none."""
-    from podslice.host.statefile import read_state
-
-    if directory.is_file():
-        raise InputError("is a file", source=str(directory), remedy="give the folder of the state files")
-    found = {}
-    for name in MANAGER_STATE_FILES:
-        places = (directory / place_of(name), directory / name)
-        data = next((data for place in places if (data := read_state(place)) is not None), None)
-        if data is not None:
-            found[name] = data
-    for name in (ALLOCATED_STATE_FILE, POLICY_STATE_FILE):
-        beside = read_state(directory / name)
-        if found and beside is not None:
-            found[name] = beside
-    if not found:
-        raise InputError(
-            "holds no state file", source=str(directory), remedy=f"expected {', '.join(MANAGER_STATE_FILES)}"
-        )
-    return found
 
 
 def known_pods(directory: Path, files: Mapping[str, bytes]) -> frozenset[str] | None:

@@ -16,11 +16,14 @@ from podslice.core.errors import InputError
 from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions, PolicyName
 from podslice.core.fleet.workload import Workload
+from podslice.core.pod.spec import Pod
 from podslice.core.quirks import profile as quirks_of
 from podslice.fleet.cluster import NamedNodes, gpus_of, kubelet_config, read_cluster, start_fleet
 from podslice.fleet.inputs import Inputs, canonical
+from podslice.fleet.kube_pods import cluster_pods
+from podslice.fleet.kube_start import BegunFleet, begun_fleet
 from podslice.fleet.pods import Capacity, Kubelets, build_workload, span
-from podslice.fleet.scenario import FleetScenario, SchedulerEntry, WorkloadEntry
+from podslice.fleet.scenario import AS_WRITTEN, FleetScenario, KubeletEntry, SchedulerEntry, WorkloadEntry
 from podslice.fleet.strict import milliseconds
 
 _FIT: dict[str, PolicyName] = {
@@ -79,6 +82,7 @@ class Study:
         self._name_files()
         self._variants: dict[tuple[str, str], list[tuple[str, KubeletConfig]]] = {}
         self.cells = tuple(self._cells())
+        self._begun: tuple[tuple[str, str], BegunFleet] | None = None
 
     def _name_files(self) -> None:
         """Find every file before anything is simulated."""
@@ -166,10 +170,37 @@ class Study:
             for number, config in configs.items()
         }
 
-    def fleet(self, cell: FleetCell) -> Fleet:
-        """The nodes of a cell. Raises `ClassStartError`."""
+    def start(self, cell: FleetCell) -> Fleet:
+        """The nodes of a cell without any pod. Raises `ClassStartError`."""
         started = self._started(cell, self.configs(cell), cell.configuration)
         return Fleet(started.classes + self._restarted(cell), tuple(map(self._placed, started.nodes)))
+
+    def fleet(self, cell: FleetCell) -> Fleet:
+        """The nodes of a cell, with the pods on them of which their state is told. Raises `ClassStartError`."""
+        return self.begun(cell).fleet
+
+    def begun(self, cell: FleetCell) -> BegunFleet:
+        """The same, with how the states are known. Raises `ClassStartError`."""
+        place = (cell.alternative, cell.configuration)
+        if self._begun is None or self._begun[0] != place:
+            same = self.scenario.kubelets[cell.kubelet] == KubeletEntry() and cell.alternative == AS_WRITTEN
+            found = begun_fleet(
+                self.start(cell), self.cluster.told, self._pods_on_nodes(), profile=self.scenario.profile, same=same
+            )
+            self._begun = place, found
+        return self._begun[1]
+
+    def _pods_on_nodes(self) -> dict[str, list[Pod]]:
+        """Pods of live clusters by node, those of histories left out: nobody knows what they held."""
+        found: dict[str, list[Pod]] = {}
+        names = frozenset(node.name for node in self.cluster.nodes)
+        for index, entry in enumerate(self.scenario.workload):
+            if entry.cluster and not entry.since and self.cluster.told:
+                path = self.inputs.path(entry.cluster, where=f"workload[{index}].cluster")
+                for one in cluster_pods(path, names).pods:
+                    if one.node:
+                        found.setdefault(one.node, []).append(one.pod)
+        return found
 
     def _placed(self, node: FleetNode) -> FleetNode:
         """A node that an event adds is not there before."""
@@ -218,7 +249,7 @@ class Study:
             seed=cell.seed,
             kubelets=Kubelets(fleet.classes[0].rules.gates, quirks_of(self.scenario.profile)),
             capacity=capacity,
-            nodes={node.name: number for number, node in enumerate(fleet.nodes)},
+            nodes=fleet.nodes,
         )
 
     def options(self, cell: FleetCell, fleet: Fleet, workload: Workload) -> CellOptions:

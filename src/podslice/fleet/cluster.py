@@ -18,7 +18,8 @@ from podslice.core.node import Node
 from podslice.core.scheduling.fit import amounts
 from podslice.fleet.columns import Column
 from podslice.fleet.inputs import Inputs
-from podslice.fleet.kube import cluster_nodes
+from podslice.fleet.kube import ClusterFolders, ClusterNode, cluster_nodes
+from podslice.fleet.kube_start import ToldStart
 from podslice.fleet.machines import Assumptions, NodeClass, shaped_class, spread_devices, written_class
 from podslice.fleet.pods import columns_of
 from podslice.fleet.scenario import FleetScenario, NodesEntry, Replicas
@@ -30,10 +31,12 @@ _MOST_NODES = 1_000_000
 
 
 class NamedNodes(NamedTuple):
-    """The nodes of a scenario before any kubelet starts: classes, and the nodes with the position of their class."""
+    """The nodes of a scenario before any kubelet starts: classes, and the nodes with the position of their class.
+    `told`: of the pods on some of them, by number."""
 
     classes: tuple[NodeClass, ...]
     nodes: tuple[FleetNode, ...]
+    told: Mapping[int, ToldStart]
 
 
 class ClassStartError(PodsliceError):
@@ -50,36 +53,48 @@ def read_cluster(scenario: FleetScenario, inputs: Inputs) -> NamedNodes:
     numbers: dict[str, int] = {}
     classes: list[NodeClass] = []
     nodes: list[FleetNode] = []
+    told: dict[int, ToldStart] = {}
     written = {name: written_class(name, entry, inputs) for name, entry in scenario.machines.items()}
     names: set[str] = set()
     for index, entry in enumerate(scenario.nodes):
         where = f"nodes[{index}]"
-        for node, found in _entries(entry, written, inputs, where):
+        for node, found, start in _entries(entry, written, inputs, where):
             if node.name in names:
                 raise InputError(f"two nodes are called {node.name}", path=where, remedy="give other names")
             names.add(node.name)
             if found.name not in numbers:
                 numbers[found.name] = len(classes)
                 classes.append(found)
+            if start.files or start.zones:
+                told[len(nodes)] = start
             nodes.append(node._replace(kind=numbers[found.name]))
         if len(nodes) > _MOST_NODES:
             raise InputError(f"makes more than {_MOST_NODES} nodes", path=where)
-    return NamedNodes(tuple(classes), tuple(nodes))
+    return NamedNodes(tuple(classes), tuple(nodes), told)
 
 
-def _entries(
-    entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str
-) -> Iterator[tuple[FleetNode, NodeClass]]:
+def _entries(entry: NodesEntry, written: Mapping[str, NodeClass], inputs: Inputs, where: str) -> Iterator[ClusterNode]:
     """Nodes and classes of one entry; the numbers of their classes are not known yet."""
     if entry.kubernetes:
-        topology = inputs.path(entry.topology, where=f"{where}.topology") if entry.topology else None
-        folder = inputs.path(entry.configurations, where=f"{where}.configurations") if entry.configurations else None
-        for one in cluster_nodes(inputs.path(entry.kubernetes, where=f"{where}.kubernetes"), topology, folder):
-            yield one.node, one.kind
+        yield from cluster_nodes(
+            inputs.path(entry.kubernetes, where=f"{where}.kubernetes"), _folders(entry, inputs, where)
+        )
         return
     taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in entry.taints)
     for name, found in _named(entry, written, inputs, where):
-        yield FleetNode(name, 0, entry.labels, taints), found
+        yield ClusterNode(FleetNode(name, 0, entry.labels, taints), found)
+
+
+def _folders(entry: NodesEntry, inputs: Inputs, where: str) -> ClusterFolders:
+    def folder(name: str, field: str) -> Path | None:
+        return inputs.directory(name, where=f"{where}.{field}") if name else None
+
+    return ClusterFolders(
+        inputs.path(entry.topology, where=f"{where}.topology") if entry.topology else None,
+        folder(entry.configurations, "configurations"),
+        folder(entry.machines, "machines"),
+        folder(entry.states, "states"),
+    )
 
 
 def _named(

@@ -37,6 +37,14 @@ class Inputs:
         self.named[name] = found
         return found
 
+    def directory(self, name: str, *, where: str) -> Path:
+        """The folder that a scenario names; all its files count. Raises `InputError`."""
+        found = self.folder / name
+        if not found.is_dir():
+            raise InputError(f"there is no folder {name}", path=where, remedy=f"paths are relative to {self.folder}")
+        self.named |= {f"{name}/{one.relative_to(found)}": one for one in sorted(found.rglob("*")) if one.is_file()}
+        return found
+
     def paths(self, pattern: str, *, where: str) -> list[Path]:
         """The files that a pattern fits, sorted. Raises `InputError` where there are none."""
         if not any(mark in pattern for mark in "*?["):

@@ -1,126 +1,82 @@
-"""Nodes and pods of a live cluster, from what kubectl prints: `kubectl get nodes -o json` and the like.
+"""Nodes of a live cluster, from what kubectl prints and what was copied from the nodes themselves.
 
-Objects come from many versions and from whoever may write them: unknown fields are passed over, what is needed and
-missing is named with the object it is missing in.
+What a node tells of itself comes first: captured machine, state files, its kubelet's configuration. Then what objects
+of the API say of it; the rest is assumed, and said.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from podslice.core.errors import InputError
 from podslice.core.fleet.nodes import FleetNode
-from podslice.core.fleet.shapes import NodeTaint, Owner
-from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.fleet.shapes import NodeTaint
+from podslice.core.machine.model import Machine
 from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.fleet.inputs import canonical
+from podslice.fleet.kube_devices import filed_devices
+from podslice.fleet.kube_objects import CONFIGZ, listed, name_of, part, read_objects
+from podslice.fleet.kube_start import NOTHING_TOLD, ToldStart
 from podslice.fleet.machines import NodeClass
 from podslice.fleet.scenario import AS_WRITTEN
+from podslice.host.machine_files import load_described
+from podslice.host.state_directory import read_state_directory
 from podslice.k8s.described import DescribedNode
-from podslice.k8s.files import read_bytes
+from podslice.k8s.noderesourcetopology import amounts_in_use
 from podslice.k8s.nodes import described_node
-from podslice.k8s.yaml import load_documents
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.checkpoint_devices import decode
+from podslice.statefiles.formats.checkpoint_memory import MemoryCheckpoint
+from podslice.statefiles.formats.content import read_content
+from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import CPU_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE
 
-MAX_DUMP = 1 << 30
-_ENDED = ("Succeeded", "Failed")
-_OWNERS: dict[str, Owner] = {"Job": "job", "DaemonSet": "daemonset", "Node": "bare"}
 _GPU_MODEL = "nvidia.com/gpu.product"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class ClusterFolders(NamedTuple):
+    """Where the rest is that is known of nodes: a file with NodeResourceTopology objects, and folders with a file or a
+    folder for each node: its kubelet's configz, its captured machine, its state files."""
+
+    topology: Path | None = None
+    configurations: Path | None = None
+    machines: Path | None = None
+    states: Path | None = None
 
 
 class ClusterNode(NamedTuple):
-    """A node of a dump and its class."""
+    """A node of a dump, its class, and what is told of the pods on it."""
 
     node: FleetNode
     kind: NodeClass
+    told: ToldStart = NOTHING_TOLD
 
 
-class ClusterPod(NamedTuple):
-    """A pod of a dump: where it is (empty: nowhere yet), since when (text, as its status says), and who owns it."""
-
-    name: str
-    pod: Pod
-    node: str
-    since: str
-    owner: Owner
+NO_FOLDERS = ClusterFolders()
 
 
-def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
-    """The objects of a kind in a file: a List, a typed list, or one object; JSON or YAML. Raises `InputError`."""
-    source = str(path)
-    data = read_bytes(source, MAX_DUMP)
-    try:
-        documents = [json.loads(data)]
-    except ValueError:
-        if data.lstrip()[:1] in (b"{", b"["):
-            raise InputError("breaks off, or is no JSON", source=source, remedy="make the dump again") from None
-        documents = load_documents(data.decode("utf-8", "replace"), source)
-    return [one for document in documents for one in _objects(document, kind)]
-
-
-def _objects(document: Any, kind: str) -> Iterator[dict[str, Any]]:
-    if not isinstance(document, dict):
-        return
-    items = document.get("items")
-    if isinstance(items, list):
-        implied = str(document.get("kind", "")).removesuffix("List")
-        for item in items:
-            if isinstance(item, dict) and item.get("kind", implied) == kind:
-                yield {"kind": kind, **item}
-    elif document.get("kind") == kind:
-        yield document
-
-
-def kinds_in(path: Path) -> set[str]:
-    """The kinds of objects in a file; empty for other files. Raises `InputError` for one that cannot be read."""
-    try:
-        documents = [json.loads(read_bytes(str(path), MAX_DUMP))]
-    except ValueError:
-        try:
-            documents = load_documents(path.read_text(encoding="utf-8", errors="replace"), str(path))
-        except InputError:
-            return set()
-    found: set[str] = set()
-    for document in documents:
-        if isinstance(document, dict):
-            if isinstance(document.get("kubeletconfig"), dict):
-                found.add("KubeletConfiguration")
-            items = document.get("items")
-            implied = str(document.get("kind", "")).removesuffix("List")
-            found |= {str(item.get("kind", implied)) for item in items or () if isinstance(item, dict)}
-            found |= {implied} if items is None else set()
-    return found - {""}
-
-
-def part(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A part of an object, such as its status; empty where there is none."""
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def name_of(data: Mapping[str, Any]) -> str:
-    """The name of an object; empty where it has none."""
-    return str(part(data, "metadata").get("name") or "")
-
-
-def cluster_nodes(nodes: Path, topology: Path | None, configurations: Path | None) -> list[ClusterNode]:
-    """The nodes of a cluster, with their machines from NodeResourceTopology objects where they are. `configurations`: a
-    folder with the answer of each kubelet's configz, named by node. Raises `InputError`."""
-    zones = {name_of(one): one for one in read_objects(topology, "NodeResourceTopology")} if topology else {}
+def cluster_nodes(nodes: Path, folders: ClusterFolders = NO_FOLDERS) -> list[ClusterNode]:
+    """The nodes of a cluster. Raises `InputError`."""
+    topology = read_objects(folders.topology, "NodeResourceTopology") if folders.topology else []
+    zones = {name_of(one): one for one in topology}
     classes: dict[bytes, NodeClass] = {}
     found = []
     for data in read_objects(nodes, "Node"):
         name = name_of(data)
         if not name:
             raise InputError("a node has no name", source=str(nodes))
-        made = _class(data, zones.get(name), _configz(configurations, name), str(nodes))
+        one = _NodeReader(data, name, str(nodes), zones.get(name), folders)
+        made = one.kind()
         key = canonical([_shown(made)])
         if key not in classes:
-            same = sum(one.name.startswith(made.name) for one in classes.values())
+            same = sum(known.name.startswith(made.name) for known in classes.values())
             classes[key] = made._replace(name=f"{made.name}-{same}" if same else made.name)
-        found.append(ClusterNode(_node(data, name), classes[key]))
+        found.append(ClusterNode(_node(data, name), classes[key], one.told()))
     if not found:
         raise InputError("holds no Node", source=str(nodes), remedy="kubectl get nodes -o json")
     return found
@@ -129,36 +85,126 @@ def cluster_nodes(nodes: Path, topology: Path | None, configurations: Path | Non
 def _shown(found: NodeClass) -> list[object]:
     machine = found.machines[AS_WRITTEN]
     nodes = [(node.id, node.memory, [core.threads for core in node.cores]) for node in machine.nodes]
-    return [nodes, found.gpus, found.gpu_model, str(found.devices), dict(found.fields), dict(found.allocatable or {})]
+    allocatable = dict(found.allocatable or {})
+    return [nodes, found.gpus, found.gpu_model, str(found.devices), dict(found.fields), allocatable, found.source]
+
+
+class _NodeReader:
+    """All that is told of one node."""
+
+    def __init__(
+        self, data: dict[str, Any], name: str, source: str, zones: dict[str, Any] | None, folders: ClusterFolders
+    ) -> None:
+        self._data, self._name, self._source, self._zones = data, name, source, zones
+        self._configuration = _configz(folders.configurations, name)
+        self._captured = captured_machine(folders.machines, name)
+        self._described: DescribedNode = described_node([data if zones is None else zones], source)
+        self._machine = self._captured or self._described.machine
+        self._files = node_files(folders.states, name)
+        self._devices, self._spread = self._described.devices, ""
+        if DEVICE_STATE_FILE in self._files:
+            self._read_devices()
+
+    def _read_devices(self) -> None:
+        try:
+            checkpoint = decode(self._files[DEVICE_STATE_FILE])
+        except CheckpointError as error:
+            place = f"state of node {self._name}"
+            raise InputError(str(error), source=place, path=DEVICE_STATE_FILE, remedy="copy the file again") from None
+        found = filed_devices(checkpoint, self._machine, self._described.devices if self._zones else None)
+        self._devices = found.inventory
+        self._files = {**self._files, DEVICE_STATE_FILE: found.file}
+        if found.spread:
+            self._spread = f"devices of {', '.join(found.spread)} that nobody holds spread evenly over NUMA nodes"
+
+    def kind(self) -> NodeClass:
+        """The class of the node; its name is not unique yet."""
+        status, labels = part(self._data, "status"), part(part(self._data, "metadata"), "labels")
+        allocatable = _allocatable(status.get("allocatable") or status.get("capacity") or {}, self._source, self._name)
+        gpus = next((value for name, value in allocatable.items() if name.endswith("/gpu")), 0)
+        memory = round(self._machine.memory / (1 << 30))
+        model = str(labels.get(_GPU_MODEL, "")) if gpus else ""
+        name = f"{self._machine.cpu_count}c-{memory}Gi" + (f"-{gpus}x{model or 'GPU'}" if gpus else "")
+        known = self._captured is not None or self._zones is not None
+        assumed = [*(() if known else self._described.assumed), *([self._spread] if self._spread else ())]
+        return NodeClass(
+            name,
+            {AS_WRITTEN: replace(self._machine, name="", source="")},
+            gpus,
+            model,
+            "captured" if self._captured else "nrt" if self._zones is not None else "assumed",
+            "; ".join(assumed),
+            self._devices,
+            {**self._described.fields, **configured_by(self._files), **self._configuration},
+            allocatable,
+        )
+
+    def told(self) -> ToldStart:
+        """What is told of the pods on the node."""
+        return ToldStart(self._files, {} if self._zones is None else amounts_in_use(self._zones))
+
+
+def of_node(folder: Path | None, name: str, endings: Sequence[str]) -> Path | None:
+    """The file or the folder of a node in a folder, if it is there."""
+    if folder is None:
+        return None
+    places = (folder / f"{name}{ending}" for ending in endings)
+    return next((path for path in places if path.exists()), None)
+
+
+def captured_machine(folder: Path | None, name: str) -> Machine | None:
+    """The captured machine of a node; None where there is none. Raises `InputError`."""
+    path = of_node(folder, name, MACHINE_ENDINGS)
+    return None if path is None else load_described(path).machine
+
+
+MACHINE_ENDINGS = (".tar.xz", ".tar.gz", ".tar", ".yaml", ".json", ".xml", "")
+
+
+def node_files(folder: Path | None, name: str) -> dict[str, bytes]:
+    """The state files of a node by name; none where there are none. Raises `InputError`."""
+    path = of_node(folder, name, ("",))
+    return {} if path is None else read_state_directory(path)
+
+
+def configured_by(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """What state files tell of the configuration with which they were written."""
+    found: dict[str, Any] = {}
+    try:
+        if CPU_STATE_FILE in files:
+            cpu = read_content(files[CPU_STATE_FILE]).checkpoint
+            found |= {"cpuManagerPolicy": cpu.policy_name} if isinstance(cpu, CPUCheckpoint) else {}
+        if MEMORY_STATE_FILE in files:
+            memory = read_content(files[MEMORY_STATE_FILE]).checkpoint
+            found |= _memory_configuration(memory) if isinstance(memory, MemoryCheckpoint) else {}
+    except CheckpointError:
+        return found
+    return found
+
+
+def _memory_configuration(memory: MemoryCheckpoint) -> dict[str, Any]:
+    kept = {
+        node: {
+            name: str(table.system_reserved)
+            for name, table in (books.memory_map or {}).items()
+            if table.system_reserved
+        }
+        for node, books in (memory.machine_state or {}).items()
+    }
+    reserved = [{"numaNode": node, "limits": limits} for node, limits in sorted(kept.items()) if limits]
+    return {"memoryManagerPolicy": memory.policy_name} | ({"reservedMemory": reserved} if reserved else {})
 
 
 def _configz(folder: Path | None, name: str) -> dict[str, Any]:
     """What a kubelet is configured with, as far as it was asked."""
-    path = None if folder is None else folder / f"{name}.json"
-    if path is None or not path.is_file():
+    path = of_node(folder, name, (".json",))
+    if path is None:
         return {}
-    try:
-        data = json.loads(read_bytes(str(path), 1 << 20))
-    except ValueError:
-        raise InputError("is no JSON", source=str(path), remedy="make the dump again") from None
-    found = data.get("kubeletconfig", data) if isinstance(data, dict) else {}
+    found = next((one for one in read_objects(path) if one["kind"] in ("", CONFIGZ)), None)
+    if found is None:
+        remedy = "kubectl get --raw /api/v1/nodes/NODE/proxy/configz"
+        raise InputError("holds no configuration of a kubelet", source=str(path), remedy=remedy)
     return {key: value for key, value in found.items() if key not in ("kind", "apiVersion")}
-
-
-def _class(data: dict[str, Any], zones: dict[str, Any] | None, configz: dict[str, Any], source: str) -> NodeClass:
-    told: DescribedNode = described_node([data if zones is None else zones], source)
-    status = part(data, "status")
-    labels = part(part(data, "metadata"), "labels")
-    allocatable = _allocatable(status.get("allocatable") or status.get("capacity") or {}, source, name_of(data))
-    machine = told.machine
-    gpus = next((value for name, value in allocatable.items() if name.endswith("/gpu")), 0)
-    memory = round(machine.memory / (1 << 30))
-    model = str(labels.get(_GPU_MODEL, "")) if gpus else ""
-    name = f"{machine.cpu_count}c-{memory}Gi" + (f"-{gpus}x{model or 'GPU'}" if gpus else "")
-    source_kind = "nrt" if zones is not None else "assumed"
-    assumed = "; ".join(told.assumed) if zones is None else ""
-    fields = {**told.fields, **configz}
-    return NodeClass(name, {AS_WRITTEN: machine}, gpus, model, source_kind, assumed, told.devices, fields, allocatable)  # type: ignore[arg-type]  # one of the sources
 
 
 def _allocatable(amounts: Mapping[str, Any], source: str, node: str) -> dict[str, int]:
@@ -178,45 +224,8 @@ def _node(data: Mapping[str, Any], name: str) -> FleetNode:
     labels = part(part(data, "metadata"), "labels")
     taints = tuple(
         NodeTaint(str(one.get("key", "")), str(one.get("value") or ""), one["effect"])
-        for one in spec.get("taints") or ()
-        if isinstance(one, dict) and one.get("effect") in ("NoSchedule", "PreferNoSchedule", "NoExecute")
+        for one in listed(spec, "taints")
+        if one.get("effect") in _EFFECTS
     )
     plain = {str(key): str(value) for key, value in labels.items()}
     return FleetNode(name, 0, plain, taints, bool(spec.get("unschedulable")))
-
-
-class DumpedPods(NamedTuple):
-    """Pods of a dump, those on nodes first in order of their start; and what was left out, in a line each."""
-
-    pods: tuple[ClusterPod, ...]
-    problems: tuple[str, ...]
-
-
-def cluster_pods(path: Path, nodes: set[str]) -> DumpedPods:
-    """The pods of a cluster that still count. Raises `InputError` for a file that cannot be read."""
-    found, problems, unknown = [], [], 0
-    for data in read_objects(path, "Pod"):
-        status = part(data, "status")
-        if status.get("phase") in _ENDED:
-            continue
-        name = f"{part(data, 'metadata').get('namespace') or 'default'}/{name_of(data)}"
-        spec = part(data, "spec")
-        node = str(spec.get("nodeName") or "")
-        if node and node not in nodes:
-            unknown += 1
-            if unknown == 1:
-                problems.append(f"pod {name} is on {node}, which is no node of the dump: the two were made apart")
-            continue
-        try:
-            pod = pod_from_dict({"metadata": part(data, "metadata"), "spec": spec})
-        except InputError as error:
-            problems.append(f"pod {name} cannot be read: {error}")
-            continue
-        owners = part(data, "metadata").get("ownerReferences") or ()
-        kind = next((str(one.get("kind")) for one in owners if isinstance(one, dict)), "")
-        owner: Owner = _OWNERS.get(kind, "deployment" if kind else "bare")
-        found.append(ClusterPod(name, pod, node, str(status.get("startTime") or ""), owner))
-    if unknown > 1:
-        problems.append(f"{unknown} pods in all are on nodes that are not in the dump")
-    found.sort(key=lambda one: (not one.node, one.since))
-    return DumpedPods(tuple(found), tuple(problems))

@@ -1,178 +1,246 @@
 """A live cluster as a scenario: dumps go in, reduced copies and a scenario come out, with what is missing and assumed.
 
-Copies hold what decides about resources and nothing else. Anonymised ones have hashes in place of names, salted with
-something that is thrown away, and no labels but those that tell of the machine.
+Every file is read once and known by what is in it; folders with something of each node by their names.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-from collections.abc import Callable
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from podslice.core.errors import InputError
-from podslice.fleet.kube import cluster_nodes, cluster_pods, kinds_in, name_of, part, read_objects
+import msgspec
 
-_SPEC = (
-    "containers",
-    "initContainers",
-    "resources",
-    "overhead",
-    "priority",
-    "priorityClassName",
-    "nodeName",
-    "nodeSelector",
-)
-_CONTAINER = ("name", "resources", "restartPolicy")
-_KEPT_LABELS = (
-    "kubernetes.io/arch", "node.kubernetes.io/instance-type", "nvidia.com/gpu.product",
-    "feature.node.kubernetes.io/cpu-hardware_multithreading", "feature.node.kubernetes.io/memory-numa",
-)  # fmt: skip
+from podslice.core.errors import InputError
+from podslice.fleet.cells import Study
+from podslice.fleet.kube import MACHINE_ENDINGS, captured_machine, node_files, of_node
+from podslice.fleet.kube_objects import name_of, part, read_objects
+from podslice.fleet.kube_pods import SEEN_LAST, cluster_pods, ended_at, moment
+from podslice.fleet.kube_reduce import Names, reduced, reduced_file
+from podslice.fleet.run import startable, started_from
+from podslice.fleet.scenario import load_scenario
+from podslice.host.machine_files import dump_machine
+
+CONFIGZ, MACHINES, STATES = "configz", "machines", "state"
+"""Folders with a file or a folder for each node."""
 _WANTED = {
     "Node": ("nodes.json", "kubectl get nodes -o json > nodes.json"),
     "Pod": ("pods.json", "kubectl get pods -A -o json > pods.json"),
     "NodeResourceTopology": ("nrt.json", "kubectl get noderesourcetopologies -o json > nrt.json"),
 }
-_CONFIGZ = "kubectl get --raw /api/v1/nodes/NODE/proxy/configz > configz/NODE.json"
+_OF_NODES = {
+    CONFIGZ: ("the configuration", "kubectl get --raw /api/v1/nodes/NODE/proxy/configz > configz/NODE.json"),
+    MACHINES: ("the machine", "podslice topology --capture machines/NODE.tar.xz, on the node"),
+    STATES: ("the state", "copy /var/lib/kubelet/*_state and device-plugins/kubelet_internal_checkpoint to state/NODE"),
+}
+_TIME = re.compile(r"(\d{4}-?\d{2}-?\d{2}T\d{2}:?\d{2}:?\d{2})")
 
 
 class Imported(NamedTuple):
-    """What was found: nodes by the source of their machine, pods on nodes and pending, lines about what is missing,
-    assumed, and left out."""
+    """What was found: nodes by the source of their machine, pods on nodes and pending, lines about where pods are at
+    the beginning, and about what is missing, assumed, and does not fit."""
 
     nodes: int
     by_source: dict[str, int]
     placed: int
     pending: int
+    started: tuple[str, ...]
     missing: tuple[str, ...]
     assumed: tuple[str, ...]
     problems: tuple[str, ...]
 
 
-def import_cluster(folder: Path, out: Path, *, anonymise: bool) -> Imported:
-    """Read the dumps of a folder and write a scenario with its files. Raises `InputError`."""
+class _Dump(NamedTuple):
+    """Reduced objects by kind; those of pods by file, with the time of the file in milliseconds since 1970."""
+
+    objects: dict[str, list[dict[str, Any]]]
+    pods: list[tuple[int, list[dict[str, Any]]]]
+
+
+def import_cluster(folder: Path, out: Path, *, anonymise: bool, since: str = "") -> Imported:
+    """Read the dumps of a folder and write a scenario with its files; with `since` several dumps of pods become a
+    history. Raises `InputError`."""
     if not folder.is_dir():
         raise InputError("is no folder", source=str(folder), remedy="give the folder with the dumps")
     if out.exists() and any(out.iterdir()):
         raise InputError("is not empty", source=str(out), remedy="name another --out")
-    dumps = _dumps(folder)
-    if "Node" not in dumps:
+    if since:
+        moment(since, "--since")
+    names = Names(hidden=anonymise)
+    dump = _read(folder, names)
+    if "Node" not in dump.objects:
         raise InputError("holds no nodes", source=str(folder), remedy=_WANTED["Node"][1])
-    called = _hashed() if anonymise else _itself
-    written = {kind: _write(dumps[kind], kind, out, called, anonymise=anonymise) for kind in dumps if kind in _WANTED}
-    configz = _copy_configz(folder / "configz", out / "configz", called)
-    _write_text(out / "scenario.yaml", _scenario(written, configz=bool(configz)))
-    return _told(out, written, configz)
+    if dump.pods:
+        dump.objects["Pod"] = _history(dump.pods) if since else _latest(dump.pods)
+    copied = _copies(folder, dump.objects["Node"], names)
+    for kind, items in dump.objects.items():
+        _write_text(out / _WANTED[kind][0], json.dumps({"kind": "List", "apiVersion": "v1", "items": items}, indent=1))
+    for name, data in copied.items():
+        _write(out / name, data)
+    _write_text(out / "scenario.yaml", _scenario(set(dump.objects), _folders(copied), since))
+    return _told(out, set(dump.objects), copied, since)
 
 
-def _told(out: Path, written: dict[str, Path], configz: int) -> Imported:
-    nodes = cluster_nodes(out / "nodes.json", written.get("NodeResourceTopology"), out / "configz" if configz else None)
-    by_source: dict[str, int] = {}
-    assumed: dict[str, int] = {}
-    for one in nodes:
-        by_source[one.kind.source] = by_source.get(one.kind.source, 0) + 1
-        if one.kind.assumed:
-            line = f"class {one.kind.name}: {one.kind.assumed}"
-            assumed[line] = assumed.get(line, 0) + 1
-    placed = pending = 0
-    problems: tuple[str, ...] = ()
-    if "Pod" in written:
-        dumped = cluster_pods(written["Pod"], {one.node.name for one in nodes})
-        placed = sum(bool(pod.node) for pod in dumped.pods)
-        pending, problems = len(dumped.pods) - placed, dumped.problems
-    missing = [f"{name}: {command}" for kind, (name, command) in _WANTED.items() if kind not in written]
-    if configz < len(nodes):
-        missing.append(f"the configuration of {len(nodes) - configz} of {len(nodes)} kubelets: {_CONFIGZ}")
-    lines = tuple(f"{count} nodes of {line}" for line, count in assumed.items())
-    return Imported(len(nodes), by_source, placed, pending, tuple(missing), lines, problems)
+# Reading
 
 
-def _dumps(folder: Path) -> dict[str, list[Path]]:
-    """Files of a folder by the kinds in them."""
-    found: dict[str, list[Path]] = {}
+def _read(folder: Path, names: Names) -> _Dump:
+    found = _Dump({}, [])
     for path in sorted(folder.iterdir()):
-        if path.is_file() and path.suffix in (".json", ".yaml", ".yml"):
-            for kind in kinds_in(path):
-                found.setdefault(kind, []).append(path)
+        if not path.is_file() or path.suffix not in (".json", ".yaml", ".yml"):
+            continue
+        pods: list[dict[str, Any]] = []
+        for data in _known_objects(path):
+            (pods if data["kind"] == "Pod" else found.objects.setdefault(data["kind"], [])).append(reduced(data, names))
+        if pods:
+            found.pods.append((_time_of(path), pods))
     return found
 
 
-def _write(paths: list[Path], kind: str, out: Path, called: Callable[[str], str], *, anonymise: bool) -> Path:
-    items = [_reduced(one, kind, called, anonymise=anonymise) for path in paths for one in read_objects(path, kind)]
-    target = out / _WANTED[kind][0]
-    _write_text(target, json.dumps({"kind": "List", "apiVersion": "v1", "items": items}, indent=1))
-    return target
+def _known_objects(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [one for one in read_objects(path) if one["kind"] in _WANTED]
+    except InputError:
+        if path.suffix == ".json":
+            raise
+        return []
 
 
-def _reduced(data: dict[str, Any], kind: str, called: Callable[[str], str], *, anonymise: bool) -> dict[str, Any]:
-    metadata = part(data, "metadata")
-    labels = part(metadata, "labels")
-    if anonymise:
-        labels = {key: value for key, value in labels.items() if key in _KEPT_LABELS}
-    named: dict[str, Any] = {"name": called(name_of(data)), "labels": labels}
-    if kind == "Node":
-        kept = ("capacity", "allocatable", "nodeInfo")
-        status = {key: value for key, value in part(data, "status").items() if key in kept}
-        info = status.get("nodeInfo") or {}
-        status["nodeInfo"] = {key: info[key] for key in ("architecture", "kubeletVersion") if key in info}
-        spec = {key: value for key, value in part(data, "spec").items() if key in ("taints", "unschedulable")}
-        return {"kind": kind, "apiVersion": "v1", "metadata": named, "spec": spec, "status": status}
-    if kind == "NodeResourceTopology":
-        rest = {key: value for key, value in data.items() if key not in ("metadata", "kind")}
-        return {"kind": kind, **rest, "metadata": {"name": called(name_of(data))}}
-    owners = [{"kind": one.get("kind")} for one in metadata.get("ownerReferences") or () if isinstance(one, dict)]
-    named |= {"namespace": called(str(metadata.get("namespace") or "default")), "ownerReferences": owners[:1]}
-    spec = {key: value for key, value in part(data, "spec").items() if key in _SPEC}
-    for field in ("containers", "initContainers"):
-        spec[field] = [_container(one, place) for place, one in enumerate(spec.get(field) or ())]
-    if spec.get("nodeName"):
-        spec["nodeName"] = called(str(spec["nodeName"]))
-    if anonymise:
-        spec.pop("nodeSelector", None)
-        spec.pop("priorityClassName", None)
-    status = {key: value for key, value in part(data, "status").items() if key in ("phase", "startTime")}
-    return {"kind": kind, "apiVersion": "v1", "metadata": named, "spec": spec, "status": status}
+def _time_of(path: Path) -> int:
+    """When a dump was made: as its name says (pods-2026-01-31T12:00:00Z.json), else when the file was written."""
+    match = _TIME.search(path.name)
+    if match is None:
+        return round(path.stat().st_mtime * 1000)
+    try:
+        return round(datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp() * 1000)
+    except ValueError:
+        raise InputError("has no time in its name", source=str(path), remedy="pods-2026-01-31T12:00:00Z.json") from None
 
 
-def _container(data: Any, place: int) -> dict[str, Any]:
-    kept = {key: value for key, value in data.items() if key in _CONTAINER} if isinstance(data, dict) else {}
-    return {**kept, "name": f"c{place}"}
+def _key(pod: Mapping[str, Any]) -> tuple[str, str, str]:
+    metadata = part(pod, "metadata")
+    return str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid"))
 
 
-def _itself(name: str) -> str:
-    return name
+def _latest(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """The pods of the last dump; dumps of one moment, such as of single namespaces, are one."""
+    last = max(at for at, _ in dumps)
+    named = any(at != last for at, _ in dumps) and _are_of_one_moment(dumps)
+    return [pod for at, pods in dumps if at == last or named for pod in pods]
 
 
-def _hashed() -> Callable[[str], str]:
-    salt = os.urandom(16)
-    return lambda name: "x" + hashlib.sha256(salt + name.encode()).hexdigest()[:12]
+def _are_of_one_moment(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> bool:
+    """True where no pod is in two of them."""
+    keys = [_key(pod) for _, pods in dumps for pod in pods]
+    return len(set(keys)) == len(keys)
 
 
-def _copy_configz(folder: Path, out: Path, called: Callable[[str], str]) -> int:
-    """Copy the kubelets' configurations; how many there are."""
-    if not folder.is_dir():
-        return 0
-    count = 0
-    for path in sorted(folder.glob("*.json")):
-        out.mkdir(parents=True, exist_ok=True)
-        _write_text(out / f"{called(path.stem)}.json", path.read_text(encoding="utf-8"))
-        count += 1
-    return count
+def _history(dumps: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """All pods of several dumps. One that is in a dump and not in the next has ended half-way between."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    seen: dict[tuple[str, str, str], int] = {}
+    ordered = sorted(dumps, key=lambda dump: dump[0])
+    for number, (_, pods) in enumerate(ordered):
+        for pod in pods:
+            found[_key(pod)] = pod
+            seen[_key(pod)] = number
+    for key, pod in found.items():
+        last = seen[key]
+        if last + 1 < len(ordered) and ended_at(pod) is None:
+            end = (ordered[last][0] + ordered[last + 1][0]) // 2
+            text = datetime.fromtimestamp(end / 1000, UTC).isoformat().replace("+00:00", "Z")
+            pod["metadata"]["annotations"] = {SEEN_LAST: text}
+    return list(found.values())
 
 
-def _scenario(written: dict[str, Path], *, configz: bool) -> str:
-    nodes = ["kubernetes: nodes.json"]
-    nodes += ["topology: nrt.json"] if "NodeResourceTopology" in written else []
-    nodes += ["configurations: configz"] if configz else []
-    work = (
-        "  - {cluster: pods.json}"
-        if "Pod" in written
-        else "  - {trace: pods.csv} # give one: there was no dump of pods"
+def _copies(folder: Path, nodes: Sequence[Mapping[str, Any]], names: Names) -> dict[str, bytes]:
+    """What is there of each node, reduced, by the name of its copy. Raises `InputError`."""
+    found: dict[str, bytes] = {}
+    known = {names.of(name): name for name in _names_in(folder)}
+    for new in map(name_of, nodes):
+        old = known.get(new)
+        if old is None:
+            continue
+        if (path := of_node(_existing(folder / CONFIGZ), old, (".json",))) is not None:
+            found[f"{CONFIGZ}/{new}.json"] = path.read_bytes()
+        if (machine := captured_machine(_existing(folder / MACHINES), old)) is not None:
+            machine = msgspec.structs.replace(machine, name=new, source="")
+            found[f"{MACHINES}/{new}.yaml"] = dump_machine(machine, "yaml").encode()
+        for name, data in node_files(_existing(folder / STATES), old).items():
+            found[f"{STATES}/{new}/{name}"] = reduced_file(data, names, str(folder / STATES / old / name))
+    return found
+
+
+def _existing(folder: Path) -> Path | None:
+    return folder if folder.is_dir() else None
+
+
+def _names_in(folder: Path) -> Iterator[str]:
+    """Names of nodes of which something is there."""
+    for place in _OF_NODES:
+        for path in sorted((folder / place).iterdir()) if (folder / place).is_dir() else ():
+            ending = next((one for one in MACHINE_ENDINGS if one and path.name.endswith(one)), "")
+            yield path.name.removesuffix(ending)
+
+
+def _folders(copied: Mapping[str, bytes]) -> set[str]:
+    return {name.partition("/")[0] for name in copied}
+
+
+# What is told
+
+
+def _told(out: Path, kinds: set[str], copied: Mapping[str, bytes], since: str) -> Imported:
+    study = Study(load_scenario(out / "scenario.yaml"), out)
+    by_source: dict[str, int] = {}
+    assumed: dict[str, int] = {}
+    for node in study.cluster.nodes:
+        kind = study.cluster.classes[node.kind]
+        by_source[kind.source] = by_source.get(kind.source, 0) + 1
+        if kind.assumed:
+            line = f"class {kind.name}: {kind.assumed}"
+            assumed[line] = assumed.get(line, 0) + 1
+    names = frozenset(node.name for node in study.cluster.nodes)
+    dumped = cluster_pods(out / "pods.json", names, since) if "Pod" in kinds else None
+    placed = sum(bool(pod.node) for pod in dumped.pods) if dumped else 0
+    cells, not_started = startable(study)
+    begun = study.begun(cells[0]).problems if cells and study.cluster.told else ()
+    return Imported(
+        len(names),
+        by_source,
+        placed,
+        len(dumped.pods) - placed if dumped else 0,
+        started_from(study),
+        tuple(_missing(kinds, copied, len(names))),
+        tuple(f"{count} nodes of {line}" for line, count in assumed.items()),
+        (*(dumped.problems if dumped else ()), *not_started, *begun),
     )
-    return f"""# A cluster as podslice fleet import found it. Pods that are on nodes come first and go where they are.
+
+
+def _missing(kinds: set[str], copied: Mapping[str, bytes], nodes: int) -> Iterator[str]:
+    for kind, (name, command) in _WANTED.items():
+        if kind not in kinds:
+            yield f"{name}: {command}"
+    for folder, (what, command) in _OF_NODES.items():
+        there = {name.split("/")[1] for name in copied if name.startswith(f"{folder}/")}
+        if len(there) < nodes:
+            yield f"{what} of {nodes - len(there)} of {nodes} nodes: {command}"
+
+
+# Writing
+
+
+def _scenario(kinds: set[str], folders: set[str], since: str) -> str:
+    nodes = ["kubernetes: nodes.json"]
+    nodes += ["topology: nrt.json"] if "NodeResourceTopology" in kinds else []
+    fields = {CONFIGZ: "configurations", MACHINES: "machines", STATES: "states"}
+    nodes += [f"{fields[folder]}: {folder}" for folder in fields if folder in folders]
+    pods = f'{{cluster: pods.json, since: "{since}"}}' if since else "{cluster: pods.json}"
+    work = f"  - {pods}" if "Pod" in kinds else "  - {trace: pods.csv} # give one: there was no dump of pods"
+    return f"""# A cluster as podslice fleet import found it. Pods that are on nodes come first and are where they are.
 apiVersion: podslice.dev/fleet/v1
 name: live
 seeds: [1]
@@ -189,8 +257,12 @@ schedulers:
 
 
 def _write_text(path: Path, text: str) -> None:
+    _write(path, text.encode())
+
+
+def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(data)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None

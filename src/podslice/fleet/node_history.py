@@ -34,7 +34,7 @@ def node_at_end(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) 
     fleet = study.fleet(cell)
     workload = study.workload(cell, fleet)
     kind = fleet.classes[fleet.nodes[number].kind]
-    node = Node.of(kind.rules, kind.state)
+    node = Node.of(kind.rules, fleet.nodes[number].start or kind.state)
     pods = outcome.result.pods
     mine = [pod for pod in range(len(outcome.shape)) if pods.node[pod] == number and pods.bound[pod] >= 0]
     events = sorted(
@@ -43,9 +43,11 @@ def node_at_end(study: Study, cell: FleetCell, outcome: CellOutcome, name: str) 
     )
     exact = True
     for _, begins, pod in events:
-        uid = f"pod-{pod}"
+        uid = workload.there.get(pod) or f"pod-{pod}"
         if not begins:
             node.remove(uid)
+            continue
+        if pod in workload.there:
             continue
         shape = workload.shapes[outcome.shape[pod]]
         metadata = replace(shape.pod.metadata, name=uid, uid=uid, namespace="default")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from podslice.core.fleet.nodes import Fleet
 from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.streams import shuffle, stream
+from podslice.core.fleet.workload import NEVER, Workload
 from podslice.fleet.cells import CellInputs, FleetCell, Study
 from podslice.fleet.plan_file import PlannedConfiguration, PlannedNodes
 
@@ -32,8 +33,8 @@ def unmet_share(made: CellInputs, nodes: Sequence[int], patience: int) -> tuple[
     kept = sorted(nodes)
     fleet = Fleet(made.fleet.classes, tuple(made.fleet.nodes[number] for number in kept))
     options = replace(made.options, metrics=(), events=(), cpus=False, sample_ms=0, sample_share=0)
-    bound = run_cell(fleet, made.workload, options, made.seed).pods.bound
-    work = made.workload
+    work = on_nodes(made.workload, kept)
+    bound = run_cell(fleet, work, options, made.seed).pods.bound
     by_gpu = any(shape.gpus for shape in work.shapes)
     requests = [shape.gpu_request if by_gpu else shape.cpu_request for shape in work.shapes]
     asked = sum(requests[shape] for shape in work.shape)
@@ -45,6 +46,21 @@ def unmet_share(made: CellInputs, nodes: Sequence[int], patience: int) -> tuple[
         if bound[pod] < 0 or bound[pod] - work.arrival[pod] > patience:
             unmet += requests[shape]
     return (100 * unmet / asked if asked else 0.0), never
+
+
+def on_nodes(work: Workload, kept: Sequence[int]) -> Workload:
+    """The pods with some of the nodes only: those of DaemonSets go with their nodes, for others the scheduler
+    decides."""
+    places = {number: place for place, number in enumerate(kept)}
+    pods = [
+        pod
+        for pod, node in enumerate(work.node)
+        if node == NEVER or node in places or work.shapes[work.shape[pod]].owner != "daemonset"
+    ]
+    shape, arrival, length = ([column[pod] for pod in pods] for column in (work.shape, work.arrival, work.length))
+    node = [places.get(work.node[pod], NEVER) for pod in pods]
+    there = {place: work.there[pod] for place, pod in enumerate(pods) if pod in work.there and work.node[pod] in places}
+    return Workload.of(work.shapes, shape, arrival, length, node, there)
 
 
 def least_nodes(enough: Callable[[int], bool], most: int) -> tuple[int, tuple[int, ...]]:

@@ -18,13 +18,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from podslice.core.errors import InputError
+from podslice.core.fleet.nodes import FleetNode
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.fleet.streams import below, shuffle, stream
 from podslice.core.fleet.workload import NEVER, Workload
+from podslice.core.node import identified
+from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.fleet.columns import Column, checked_column
 from podslice.fleet.inputs import Inputs
-from podslice.fleet.kube import cluster_pods
+from podslice.fleet.kube_pods import ClusterPod, cluster_pods
 from podslice.fleet.reading import Reader, manifest_shape
 from podslice.fleet.scenario import (
     FleetScenario,
@@ -59,6 +62,8 @@ class _Pod(NamedTuple):
     shape: FleetShape
     length: int
     node: int = NEVER
+    there: str = ""
+    """Its UID in the state with which its node begins, if it is in that."""
 
 
 class Kubelets(NamedTuple):
@@ -76,9 +81,9 @@ def build_workload(
     seed: int,
     kubelets: Kubelets,
     capacity: Capacity,
-    nodes: Mapping[str, int],
+    nodes: Sequence[FleetNode],
 ) -> Workload:
-    """The pods of a transform and a seed; `nodes`: their numbers by name. Raises `InputError`."""
+    """The pods of a transform and a seed. Raises `InputError`."""
     pods: list[_Pod] = []
     for index, entry in enumerate(scenario.workload):
         maker = _PodMaker(scenario, inputs, f"workload[{index}]", transform, seed, kubelets)
@@ -107,7 +112,12 @@ def _columns(pods: Sequence[_Pod]) -> Workload:
             shapes.append(pod.shape)
         column.append(number)
     return Workload.of(
-        shapes, column, (pod.arrival for pod in pods), (pod.length for pod in pods), (pod.node for pod in pods)
+        shapes,
+        column,
+        (pod.arrival for pod in pods),
+        (pod.length for pod in pods),
+        (pod.node for pod in pods),
+        {number: pod.there for number, pod in enumerate(pods) if pod.there},
     )
 
 
@@ -241,20 +251,23 @@ class _PodMaker:
             raise InputError("are none", path=where)
         return [found for found, _ in counts.values()], [count for _, count in counts.values()]
 
-    def of_cluster(self, entry: WorkloadEntry, nodes: Mapping[str, int]) -> list[_Pod]:
-        """The pods of a dump: at once and on their nodes those that run, in order of their start, then the others."""
+    def of_cluster(self, entry: WorkloadEntry, nodes: Sequence[FleetNode]) -> list[_Pod]:
+        """The pods of a dump: at once and on their nodes those that run, in order of their start, then the others; of a
+        history each when it came."""
         path = self.inputs.path(entry.cluster, where=f"{self.where}.cluster")
+        numbers = {node.name: number for number, node in enumerate(nodes)}
         shapes: dict[str, FleetShape] = {}
         found = []
-        for one in cluster_pods(path, set(nodes)).pods:
+        for one in cluster_pods(path, frozenset(numbers), entry.since).pods:
             owner = self.scenario.refusals.owner or one.owner
-            key = f"{owner} {replace(one.pod.spec, node_name='')}"
+            key = f"{owner} {replace(one.pod.spec, node_name='')} {_resized(one.pod)}"
             if key not in shapes:
                 shapes[key] = manifest_shape(
                     one.pod, one.name, owner, gates=self.kubelets.gates, quirks=self.kubelets.quirks
                 )
-            node = nodes[one.node] if one.node else NEVER
-            found.append(_Pod(0 if one.node else _STEP, shapes[key], NEVER, node))
+            node = numbers[one.node] if one.node else NEVER
+            arrival = one.arrival if entry.since or one.node else _STEP
+            found.append(_Pod(arrival, shapes[key], one.length, node, _there(one, nodes[node]) if one.node else ""))
         return found
 
     def of_manifests(self, entry: WorkloadEntry, nodes: int) -> list[_Pod]:
@@ -277,6 +290,19 @@ class _PodMaker:
                 if loaded.kind != "DaemonSet":
                     others.append(_Pod(len(others) * _STEP, known[key], NEVER))
         return first + others
+
+
+def _resized(pod: Pod) -> list[object]:
+    """What containers have, which a resize may have made another amount than their specification says."""
+    status = pod.status
+    both = (*status.container_statuses, *status.init_container_statuses)
+    return [(one.name, one.resources, one.allocated_resources) for one in both]
+
+
+def _there(one: ClusterPod, node: FleetNode) -> str:
+    """The UID of a pod in the state with which its node begins; empty where it is not in it."""
+    uid = identified(one.pod).metadata.uid
+    return uid if node.start is not None and uid in node.start.pods else ""
 
 
 # Traces

@@ -21,6 +21,7 @@ from podslice.fleet.pool import CellAnswer, Task, dask_executor, local_executor,
 from podslice.fleet.scenario import FleetScenario, load_scenario
 from podslice.fleet.store import INPUTS, SCENARIO, RunStore
 from podslice.k8s.yaml import dump
+from podslice.render.prose import counted
 
 _MOST_SENT = 256 << 20
 _MOST_KEPT = 64 << 20
@@ -59,7 +60,7 @@ def startable(study: Study) -> tuple[tuple[FleetCell, ...], tuple[str, ...]]:
             continue
         known.add(place)
         try:
-            study.fleet(cell)
+            study.start(cell)
         except ClassStartError as error:
             problems[place] = str(error)
     cells = tuple(cell for cell in study.cells if (cell.alternative, cell.configuration) not in problems)
@@ -99,7 +100,23 @@ def assumptions(study: Study) -> tuple[str, ...]:
             by_reason[found.assumed] = by_reason.get(found.assumed, 0) + counts.get(number, 0)
     names = {"captured": "captured or written down", "nrt": "from NodeResourceTopology", "assumed": "assumed"}
     first = ", ".join(f"{names[source]} for {count} nodes" for source, count in sorted(by_source.items()))
-    return (f"machines: {first}", *(f"{count} nodes: {reason}" for reason, count in by_reason.items()))
+    reasons = (f"{count} nodes: {reason}" for reason, count in by_reason.items())
+    return (f"machines: {first}", *reasons, *started_from(study))
+
+
+def started_from(study: Study) -> tuple[str, ...]:
+    """How it is known where the pods of a live cluster are, with the first configuration that starts."""
+    if not study.cluster.told:
+        return ()
+    cell = next(iter(startable(study)[0]), None)
+    counts = study.begun(cell).counts if cell else {}
+    names = {
+        "exact": "as state files say",
+        "zones": "so that the sums of NodeResourceTopology agree (approximate)",
+        "again": "admitted again in order of their start",
+    }
+    told = ", ".join(f"{names[how]} on {counted(count, 'node')}" for how, count in sorted(counts.items()))
+    return (f"pods at the beginning: {told}",) if told else ()
 
 
 def identity(study: Study, plan: RunPlan) -> dict[str, Any]:

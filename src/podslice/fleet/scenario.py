@@ -52,7 +52,8 @@ class ScenarioTaint(_Strict, frozen=True, kw_only=True):
 
 class NodesEntry(_Strict, frozen=True, kw_only=True):
     """Nodes: of a trace (`csv`, whose machines the table of assumptions `classes` tells by shape), of one class
-    (`count` of them), or of a live cluster (`kubernetes`, with `topology` from NodeResourceTopology objects).
+    (`count` of them), or of a live cluster (`kubernetes`, with `topology` from NodeResourceTopology objects, and
+    folders with the `configurations` of kubelets, captured `machines` and `states`, a file or a folder for each node).
     `memory`: of each node where a trace does not tell it."""
 
     csv: str = ""
@@ -67,6 +68,8 @@ class NodesEntry(_Strict, frozen=True, kw_only=True):
     kubernetes: str = ""
     topology: str = ""
     configurations: str = ""
+    machines: str = ""
+    states: str = ""
 
 
 class Replicas(_Strict, frozen=True, kw_only=True):
@@ -170,10 +173,12 @@ class Synthetic(_Strict, frozen=True, kw_only=True):
 
 
 class WorkloadEntry(_Strict, frozen=True, kw_only=True):
-    """Pods: of a trace, made up, of manifests, or those of a live cluster, which go first to where they are."""
+    """Pods: of a trace, made up, of manifests, or those of a live cluster, which go first to where they are. `since`:
+    of an imported history, the moment at which it begins."""
 
     trace: str = ""
     cluster: str = ""
+    since: str = ""
     columns: dict[str, str] = {}
     synthetic: Synthetic | None = None
     manifests: str = ""

@@ -94,6 +94,15 @@ def total_amounts(data: Mapping[Any, Any]) -> tuple[dict[str, Quantity], dict[st
     return _quantities(capacity), _quantities(allocatable)
 
 
+def amounts_in_use(data: Mapping[Any, Any]) -> dict[int, dict[str, int]]:
+    """What is in use of each NUMA node, in whole units by resource; only what the zones tell to be available. Raises
+    `InputError` with the field's path."""
+    return {
+        zone.id: {name: amount.allocatable - amount.available for name, amount in zone.amounts.items()}
+        for zone in _told_zones(data)[0]
+    }
+
+
 def _quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
     return {name: Quantity.of(amount) for name, amount in amounts.items()}
 

@@ -28,7 +28,10 @@ class LiveNodes:
         self.classes = [answers_for(one.rules, one.state, pods, numbers) for one in fleet.classes]
         room = max(16, memory // ANSWER_BYTES)
         self.answers = Remembered(self.classes, max(1, len(shapes)), room=room, verify=verify)
-        self.states: list[FleetState] = [self.classes[kind].start for kind in self.kinds]
+        self.states: list[FleetState] = [
+            self.classes[node.kind].start if node.start is None else self.classes[node.kind].state_of(node.start)
+            for node in fleet.nodes
+        ]
         self.columns.state[:] = [state.number for state in self.states]
         self.booked = [0, 0, 0, 0]
         """Pods, milli CPUs, bytes and milli GPUs that are booked."""
@@ -43,6 +46,12 @@ class LiveNodes:
             if lacking:
                 return NodeAnswer(self.states[node], None, out_of(lacking))
         return answer
+
+    def there(self, node: int, uid: str) -> NodeAnswer:
+        """A pod that is on the node from the beginning, as if it were just admitted."""
+        named = self.fleet.nodes[node].start
+        assert named is not None
+        return NodeAnswer(self.states[node], self.classes[self.kinds[node]].holding_of(named, uid))
 
     def bind(self, node: int, shape: int, answer: NodeAnswer, gpus: Sequence[int]) -> None:
         """The pod is on the node from now on."""

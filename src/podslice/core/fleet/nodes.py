@@ -38,7 +38,8 @@ class FleetClass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class FleetNode(NamedTuple):
-    """One node: `kind` is the position of its class. `absent`: it comes later, by an event."""
+    """One node: `kind` is the position of its class. `absent`: it comes later, by an event. `start`: its state where
+    pods are on it from the beginning (`Workload.there`); its devices are in the pools of the class' state."""
 
     name: str
     kind: int
@@ -46,6 +47,7 @@ class FleetNode(NamedTuple):
     taints: tuple[NodeTaint, ...] = ()
     unschedulable: bool = False
     absent: bool = False
+    start: NodeState | None = None
 
 
 class Fleet(msgspec.Struct, frozen=True, eq=False):

@@ -80,13 +80,21 @@ class PodQueue:
             order=ranks,
         )
 
+    def begin(self) -> None:
+        """Pods that are on nodes from the beginning are bound before anything happens."""
+        for pod, uid in self.workload.there.items():
+            node, shape = self.workload.node[pod], self.workload.shape[pod]
+            self.pods.node[pod] = node
+            self._bind(pod, shape, node, self.live.there(node, uid))
+
     # Events
 
     def arrive(self, pod: int) -> None:
-        """A pod comes."""
+        """A pod comes, unless it was there before."""
         self.arrived += 1
         self.pods.first_try[pod] = self.clock.now.at
-        self._try(pod)
+        if pod not in self.workload.there:
+            self._try(pod)
 
     def retry(self, pod: int) -> None:
         """A replacement comes, or pods of a shape that loops look again."""

@@ -30,6 +30,7 @@ def run_cell(
     clock = Clock(workload.arrival)
     queue = PodQueue(fleet, workload, options, seed, clock)
     notes = Notes(queue, options)
+    queue.begin()
     for number, node_event in enumerate(options.events):
         clock.put(node_event.at_ms, EventKind.NODES, number)
     if options.sample_ms:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from podslice.core.fleet.shapes import FleetShape
 
+NOBODY: Mapping[int, str] = {}
 NEVER = -1
 """In a column of times: it does not happen. In a column of nodes: the scheduler decides."""
 
@@ -16,7 +17,8 @@ NEVER = -1
 class Workload(msgspec.Struct, frozen=True, eq=False):
     """Pods by number. `shape`: positions in `shapes`. `arrival`: milliseconds, never descending. `length`: how long a
     pod runs once it is bound, in milliseconds, `NEVER` for ever. `node`: the node it is on or for (a DaemonSet's pod,
-    a pod of a live cluster), `NEVER` where the scheduler decides. All columns are `array('q')`.
+    a pod of a live cluster), `NEVER` where the scheduler decides. All columns are `array('q')`. `there`: pods that are
+    on their node from the beginning, by number, and the UID under which its `FleetNode.start` has what they hold.
     """
 
     shapes: tuple[FleetShape, ...]
@@ -24,6 +26,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
     arrival: array[int]
     length: array[int]
     node: array[int]
+    there: Mapping[int, str] = NOBODY
 
     @classmethod
     def of(
@@ -33,6 +36,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
         arrival: Iterable[int],
         length: Iterable[int] | None = None,
         node: Iterable[int] | None = None,
+        there: Mapping[int, str] = NOBODY,
     ) -> Workload:
         """Without `length` no pod ever ends, without `node` the scheduler decides about all."""
         own = array("q", shape)
@@ -43,6 +47,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
             array("q", arrival),
             unset if length is None else array("q", length),
             unset if node is None else array("q", node),
+            there,
         )
 
     def __len__(self) -> int:
