@@ -25,7 +25,7 @@ from tests.agent.fake_source import FakeSource
 from tests.wire.fake_runtime import FakeRuntime
 
 from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.contract import PodFailure, ResizeNews
+from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
@@ -68,6 +68,7 @@ class Silent:
 
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
     def resize_answered(self, identity: Identity, news: ResizeNews) -> None: ...
+    def moved(self, identity: Identity, news: MoveNews) -> None: ...
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None: ...
     def stranger(self, identity: Identity, container: str, why: str) -> None: ...
     def trouble(self, what: str, message: str) -> None:

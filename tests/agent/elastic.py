@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from podslice.agent.actuating import TreeCgroups
 from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.crossing import Crossings
+from podslice.agent.moverules import ThreadMasks
+from podslice.agent.moving import Moving
+from podslice.agent.movingmemory import MemoryMoves
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
 from podslice.agent.reconcile import Reconciler
@@ -19,9 +24,12 @@ from podslice.agent.resizing import Resizing
 from podslice.agent.sources import Sources
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
+from podslice.core.holding import digest
 from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import Bits, format_bits, parse_bits
+from podslice.core.view import NodeView
 from podslice.host import statefile
 from podslice.host.cgroup2 import cgroup_path
 from podslice.wire.proto import nri_pb2 as nri
@@ -57,6 +65,7 @@ class Elastic:
         self.pods: dict[str, nri.PodSandbox] = {}
         self.containers: dict[str, nri.Container] = {}
         self.notes = Notes()
+        self.masks, self.kernel_release = ThreadMasks(), (6, 6)
 
     def start(self) -> None:
         """A new agent process on the same state directory."""
@@ -78,6 +87,18 @@ class Elastic:
         cgroups = TreeCgroups(self.kernel, self.reconciler.write)
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
         self.resizing = Resizing(self.owner, sources, cgroups, clock=clock)
+        crossings = Crossings(
+            self.owner,
+            self.resizing,
+            cgroups,
+            MemoryMoves(self.kernel, lambda node: 1 << 40, aside=at_once),
+            find=sources.find,
+            threads=lambda record: self.masks,
+            kernel=self.kernel_release,
+            clock=clock,
+            aside=at_once,
+        )
+        self.moving = Moving(self.owner, crossings, clock=clock, aside=at_once)
         self.plugin = AgentPlugin(
             self.owner,
             sources,
@@ -87,6 +108,7 @@ class Elastic:
             write=self.reconciler.write,
             resizing=self.resizing,
         )
+        crossings.tell = self.resizing.tell
         updates = self.plugin.synchronize(list(self.pods.values()), list(self.containers.values()))
         assert not self.owner.safe_mode, self.owner.safe_mode
         self.apply(updates)
@@ -116,6 +138,37 @@ class Elastic:
             self.kernel.write_quota(path, None if cpu.quota.value < 0 else cpu.quota.value, period)
         if resources.memory.limit.value:
             self.kernel.files[path]["memory.max"] = str(resources.memory.limit.value)
+
+    @property
+    def node(self) -> Node:
+        assert self.owner.node is not None
+        return self.owner.node
+
+    @property
+    def view(self) -> NodeView:
+        return self.node.view
+
+    @property
+    def digest(self) -> str:
+        """Who has what."""
+        return digest(self.node.state).named
+
+    def state_files(self) -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
+
+    def told(self, container: str) -> dict[str, str]:
+        """What a container's file says."""
+        data: dict[str, str] = msgspec.json.decode(
+            (self.folder / "containers" / container / "resources.json").read_bytes()
+        )
+        return data
+
+    def gone(self, uid: str) -> None:
+        """A pod's processes and cgroups are no more."""
+        self.pods.pop(f"s-{uid}", None)
+        self.containers = {name: one for name, one in self.containers.items() if not name.startswith(f"{uid}-")}
+        for path in [path for path in self.kernel.files if f"{path}/".startswith(f"kubepods/pod{uid}/")]:
+            del self.kernel.files[path]
 
     # Pods
 
@@ -202,8 +255,7 @@ class Elastic:
 
     def owned(self, uid: str, name: str = "app") -> str:
         """The CPUs of a container by the state."""
-        assert self.owner.node is not None
-        return format_bits(self.owner.node.view.owners.get(uid, {}).get(name, 0))
+        return format_bits(self.view.owners.get(uid, {}).get(name, 0))
 
     def agrees(self) -> None:
         """Everybody runs on what the books say, and nothing is left to do."""
@@ -214,6 +266,12 @@ class Elastic:
         left = self.reconciler.looking().run()
         assert left == [], left
         assert self.owner.placing.withheld == {}
+        assert self.owner.placing.crossing == {}
+
+
+async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Beside the event loop, which does not wait for threads in virtual time."""
+    return work(*arguments)
 
 
 def asked(milli: int, *, memory: int = 0) -> nri.LinuxResources:

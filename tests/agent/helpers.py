@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.agent.containerfile import ContainerFiles
-from podslice.agent.contract import PodFailure, ResizeNews
+from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
 from podslice.agent.identity import Identity
 from podslice.agent.owner import Owner
 from podslice.agent.plugin import AgentPlugin
@@ -38,6 +38,7 @@ class Notes:
         self.failures: list[tuple[str, PodFailure]] = []
         self.resizes: list[tuple[str, str, str]] = []
         self.news: list[ResizeNews] = []
+        self.moves: list[MoveNews] = []
         self.strangers: list[str] = []
         self.changes: list[tuple[str, str, str]] = []
         self.troubles: list[tuple[str, str]] = []
@@ -61,6 +62,9 @@ class Notes:
 
     def resize_answered(self, identity: Identity, news: ResizeNews) -> None:
         self.news.append(news)
+
+    def moved(self, identity: Identity, news: MoveNews) -> None:
+        self.moves.append(news)
 
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
         self.changes.append((str(identity or ""), consequence.kind, consequence.text))

@@ -17,7 +17,8 @@ class KilledError(BaseException):
 
 class Kernel(CgroupTree):
     """`owners` says by cgroup who it belongs to, SHARED for nobody. `lag`: how often `cpuset.cpus.effective` is read
-    before it shows what was written. `before` is called before every write, `broken` cgroups refuse theirs."""
+    before it shows what was written. `before` is called before every write, `broken` cgroups refuse theirs, and of
+    `shown` ones the kernel has another set than was written: by that."""
 
     def __init__(self, online: str) -> None:
         super().__init__("/kernel")
@@ -27,6 +28,7 @@ class Kernel(CgroupTree):
         self.history: list[tuple[str, str, str]] = []
         self.lag = 0
         self.broken: dict[str, OSError] = {}
+        self.shown: dict[str, dict[str, str]] = {}
         self.before: Callable[[], None] = lambda: None
         self._behind: dict[str, tuple[int, str]] = {}
 
@@ -55,7 +57,12 @@ class Kernel(CgroupTree):
             self._behind[path] = count - 1, old
         else:
             self._behind.pop(path, None)
-        return format_bits(self.on(path))
+        found = format_bits(self.on(path))
+        return self.shown.get(path, {}).get(found, found)
+
+    def let_go(self) -> None:
+        """What was written is in effect."""
+        self._behind.clear()
 
     def _write(self, path: str, name: str, text: str) -> None:
         self.before()

@@ -14,7 +14,7 @@ from podslice.core.effects.cpu_weight import milli_cpu_to_shares, shares_to_runt
 from podslice.core.values.cpuset import Bits, format_bits
 from podslice.host.cgroup2 import CgroupTree, cgroup_path
 
-_POLL_SECONDS = 0.005
+POLL_SECONDS = 0.005
 LONGEST_LEAVING = 0.2
 """Seconds in which the kernel must show that nobody is left on CPUs that change hands: a tenth of what a runtime gives
 a call."""
@@ -105,11 +105,16 @@ class Leaving:
             if runs_on & cpus & ~wanted.cpus and self._cgroups.narrow(record, wanted.cpus):
                 self._owner.updates.narrowed(record, wanted.cpus)
                 left.append((record, cpus & ~wanted.cpus))
-        patience = LONGEST_LEAVING
-        for record, gone in left:
-            while (self._cgroups.effective(record) or 0) & gone:
-                if patience <= 0:
-                    place = f"{cgroup_path(record.cgroups_path)}/cpuset.cpus.effective"
-                    raise OSError(errno.EBUSY, f"still has {format_bits(gone)} of others", place)
-                patience -= _POLL_SECONDS
-                await asyncio.sleep(_POLL_SECONDS)
+        await until_left(self._cgroups, left)
+
+
+async def until_left(cgroups: Cgroups, left: Iterable[tuple[ContainerRecord, Bits]]) -> None:
+    """Returns when the kernel says that containers are off these CPUs. Raises `OSError` with the file."""
+    patience = LONGEST_LEAVING
+    for record, gone in left:
+        while (cgroups.effective(record) or 0) & gone:
+            if patience <= 0:
+                place = f"{cgroup_path(record.cgroups_path)}/cpuset.cpus.effective"
+                raise OSError(errno.EBUSY, f"still has {format_bits(gone)} of others", place)
+            patience -= POLL_SECONDS
+            await asyncio.sleep(POLL_SECONDS)

@@ -39,6 +39,15 @@ class ResizeNews(msgspec.Struct, frozen=True):
     told: bool = False
 
 
+class MoveNews(msgspec.Struct, frozen=True):
+    """What became of a move of running containers. `result`: `done`, `failed` after it had begun, `notBegun`. `text` is
+    the sets, and why not."""
+
+    result: str
+    text: str
+    seconds: float
+
+
 class Reporter(Protocol):
     """Who is told what happens: metrics, events and the log."""
 
@@ -50,6 +59,7 @@ class Reporter(Protocol):
     def failed(self, identity: Identity, failure: PodFailure) -> None: ...
     def resized(self, identity: Identity, container: str, text: str) -> None: ...
     def resize_answered(self, identity: Identity, news: ResizeNews) -> None: ...
+    def moved(self, identity: Identity, news: MoveNews) -> None: ...
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
         """What follows for a pod, or without one for the node, from a machine that changed."""
 

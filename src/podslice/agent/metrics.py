@@ -116,6 +116,11 @@ class Metrics:
             buckets=_RESIZE_BUCKETS,
             registry=registry,
         )
+        self.moves = Counter(
+            "podslice_moves", "Moves of running containers, by what became of them.", ["result"], registry=registry
+        )
+        for result in ("done", "failed", "notBegun"):
+            self.moves.labels(result)
         self.machine_changes = Counter(
             "podslice_machine_changes",
             "What followed from CPUs, memory and NUMA nodes that came and went.",

@@ -36,6 +36,8 @@ class Placing:
         """CPUs that change hands in a resize, by the UID their pod was admitted under: it does not run on them."""
         self.upcoming: dict[str, Bits] = {}
         """The CPUs that containers, by id, are to be left with soon."""
+        self.crossing: dict[str, NodeView] = {}
+        """Of pods that are being moved, by the UID they were admitted under, the node where they are to be now."""
         self._inits: dict[str, set[str]] = {}
         self._containers = containers
         self._move_strangers = move_strangers
@@ -73,7 +75,9 @@ class Placing:
         active, container = self._admitted(record)
         if active is None or container is None:
             return Pinning(cpus=self.pool())
-        view = node.view
+        view = self.crossing.get(active.uid, node.view)
+        if view.assignment(active.uid, container.name) is None:
+            view = node.view
         got = view.container(active, container)
         entitled = active.managed or bool(container.exclusive_cpus) or got.isolation != "container"
         return Pinning(

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import structlog
 
 from podslice.agent.apiserver import ApiServer
-from podslice.agent.contract import PodFailure, ResizeNews
+from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
 from podslice.agent.explaining import event_text
 from podslice.agent.identity import Identity
 from podslice.agent.metrics import Metrics, rejection_label
@@ -233,6 +233,15 @@ class AgentReporter:
         )
         kind = "Normal" if news.result == "applied" else "Warning"
         self.events.emit(identity, kind, _RESIZE_EVENTS[news.result], news.text)
+
+    def moved(self, identity: Identity, news: MoveNews) -> None:
+        if self.metrics is not None:
+            self.metrics.moves.labels(news.result).inc()
+        self.log.info(
+            "move", pod=str(identity), uid=identity.uid, result=news.result, text=news.text, seconds=news.seconds
+        )
+        kind, reason = ("Normal", "PodsliceMoved") if news.result == "done" else ("Warning", "PodsliceNotMoved")
+        self.events.emit(identity, kind, reason, news.text)
 
     def machine_changed(self, identity: Identity | None, consequence: MachineConsequence) -> None:
         kind, text = consequence.kind, consequence.text

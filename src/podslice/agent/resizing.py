@@ -32,6 +32,7 @@ from podslice.core.errors import InputError, PodsliceError
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
+from podslice.core.state.model import Intent
 from podslice.core.values.quantity import ZERO
 from podslice.host.resize_store import ResizeStore
 from podslice.host.store import StateWriteError
@@ -93,6 +94,7 @@ class Resizing:
         self._wanted: dict[str, _Wanted] = {}
         self._room = asyncio.Event()
         self.tell: Callable[[ContainerRecord], None] = lambda record: None
+        self.is_moving: Callable[[str], bool] = lambda unit: False
         owner.on_room = self._room.set
         owner.pending_resizes = lambda: self.pending
 
@@ -100,6 +102,10 @@ class Resizing:
     def pending(self) -> int:
         """Resizes that wait for room or for their delay."""
         return len(self._wanted) + len(self._flights)
+
+    def waits(self, unit: str) -> bool:
+        """True when a resize of a pod waits or is on its way."""
+        return unit in self._wanted or unit in self._flights
 
     # The runtime's calls
 
@@ -251,6 +257,8 @@ class Resizing:
             self._want(unit, known.desired)
             raise known.error
         self._refused.pop(unit, None)
+        if self.is_moving(unit):
+            raise self._refuse(pod, desired, "deferred", "the pod is being moved")
         flight = self._decided(pod, active.spec, desired)
         if flight is None:
             return
@@ -353,7 +361,7 @@ class Resizing:
             await self._leaving.leave(flight.changed, self._owner.containers.values())
         except (OSError, StateWriteError) as error:
             self._undo(store, flight)
-            raise self._failed(flight, _text(error)) from None
+            raise self._failed(flight, error_text(error)) from None
         except asyncio.CancelledError:
             self._undo(store, flight)
             raise
@@ -364,9 +372,9 @@ class Resizing:
     async def _answered(self, flight: Flight) -> None:
         """The runtime has done with the call: it sets the CPUs that it was answered, and could do so late."""
         if flight.hook:
-            await self._until(flight.applied, LONGEST_CALL)
+            await self.until(flight.applied, LONGEST_CALL)
 
-    async def _until(self, event: asyncio.Event, seconds: float) -> None:
+    async def until(self, event: asyncio.Event, seconds: float) -> None:
         """Wait for the event, but no longer than that by our own sleep."""
         waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._sleep(seconds))]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -375,7 +383,7 @@ class Resizing:
 
     async def _delay(self, flight: Flight) -> None:
         """Containers that give back CPUs are told, and left time."""
-        seconds = self._seconds(flight)
+        seconds = self.delay_of(flight.before, flight.intent)
         if not seconds:
             return
         flight.waiting = True
@@ -385,17 +393,17 @@ class Resizing:
                 self._owner.placing.upcoming[record.id] = after
                 self._owner.updates.on_placed(record)
         try:
-            await self._until(flight.hurry, seconds)
+            await self.until(flight.hurry, seconds)
         finally:
             flight.waiting = False
             for record in self._records(flight.unit):
                 if self._owner.placing.upcoming.pop(record.id, 0):
                     self._owner.updates.on_placed(record)
 
-    def _seconds(self, flight: Flight) -> float:
+    def delay_of(self, pod: Pod, intent: Intent) -> float:
         """How long the slowest of the containers that give back CPUs is waited for."""
-        delays = resize_wishes(self._owner.admitting.policy, flight.before).delays
-        before, after = flight.intent.before.assignments, flight.intent.after.assignments
+        delays = resize_wishes(self._owner.admitting.policy, pod).delays
+        before, after = intent.before.assignments, intent.after.assignments
         giving = [name for name, cpus in before.items() if cpus & ~after.get(name, 0)]
         rule = self._policy.shrink_delay_seconds
         return max((delays.get(name, rule) for name in giving), default=rule)
@@ -459,7 +467,7 @@ class Resizing:
         try:
             self._cgroups.weigh(record, milli)
         except OSError as error:
-            self._owner.reporter.trouble("resize", _text(error))
+            self._owner.reporter.trouble("resize", error_text(error))
 
     def _undo(self, store: ResizeStore, flight: Flight) -> None:
         """Everything is as it was: books, files, and, with the next writes, cgroups."""
@@ -471,7 +479,7 @@ class Resizing:
                 self._owner.admitting.files.replace(flight.before)
             store.end_resize(flight.unit)
         except (OSError, StateWriteError) as error:
-            self._owner.reporter.trouble("stateWrite", _text(error))
+            self._owner.reporter.trouble("stateWrite", error_text(error))
         self._owner.updates.unit_changed(flight.unit)
         self._owner.updates.pool_changed()
 
@@ -542,7 +550,7 @@ def _milli(pod: Pod) -> int:
     return sum((one.limits or {}).get("cpu", ZERO).milli_value() for one in stanzas)
 
 
-def _text(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """One line with the file, where there is one."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""

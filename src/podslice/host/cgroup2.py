@@ -111,6 +111,16 @@ class CgroupTree:
         text = self._read(path, "memory.current") or ""
         return int(text) if text.isdecimal() else 0
 
+    def memory_by_node(self, path: str) -> dict[int, int]:
+        """Bytes that a cgroup uses for its processes by NUMA node; none where the kernel does not say."""
+        found: dict[int, int] = {}
+        for line in (self._read(path, "memory.numa_stat") or "").splitlines():
+            kind, *counts = line.split()
+            for node, _, count in (one.partition("=") for one in counts if kind in ("anon", "file")):
+                if node[1:].isdecimal() and count.isdecimal():
+                    found[int(node[1:])] = found.get(int(node[1:]), 0) + int(count)
+        return found
+
     def cpus(self, path: str) -> Bits | None:
         """The CPUs that were set for a cgroup, None where that is not known."""
         return _bits(self._read(path, "cpuset.cpus"))

@@ -48,7 +48,7 @@ def movable_groups(node: NodeView, besides: str = "") -> list[Group]:
         group
         for pod in node.pods.values()
         if pod.uid != besides
-        for group in _groups(node, pod)
+        for group in groups_of(node, pod)
         if _can_move(node, group) and _may_move(node, pod, group)
     ]
 
@@ -60,7 +60,8 @@ def _may_move(node: NodeView, pod: AdmissionPod, group: Group) -> bool:
     return all(allowed.get(name) in ("true", "pinned-too") for name in group.names)
 
 
-def _groups(node: NodeView, pod: AdmissionPod) -> Iterator[Group]:
+def groups_of(node: NodeView, pod: AdmissionPod) -> Iterator[Group]:
+    """The containers of a pod that own something, as they move together."""
     sets = {name: bits for name, bits in node.owners.get(pod.uid, {}).items() if bits}
     holders = [c.name for c in pod.containers if c.name in sets or node.blocks_of(pod.uid, c.name)]
     bubble = node.bubbles.get(pod.uid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -14,7 +14,7 @@ from podslice.advise.drive.trial import Trial
 from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
-from podslice.core.values.cpuset import CPUSet, union
+from podslice.core.values.cpuset import CPUSet, bits_of, union
 from podslice.core.view import NodeView
 
 
@@ -130,9 +130,20 @@ def _bubble(view: NodeView, uid: str) -> CPUSet | None:
 # Applying
 
 
-def apply_move(node: Node, move: Move) -> None:
-    """Move the containers on the node itself: on its books, CPUs and memory."""
-    _apply(Trial.on(node), move)
+Lent = Mapping[str, tuple[int, ...]]
+"""CPUs beyond the promised ones by container, in the order in which they came; those of the whole pod under the empty
+name."""
+WHOLE_POD = ""
+
+
+def apply_move(node: Node, move: Move, lent: Lent | None = None) -> None:
+    """Move the containers on the node itself: on its books, CPUs and memory. Of those that have more CPUs than they
+    were promised the lowest are the promised ones, unless `lent` says which are not."""
+    trial = Trial.on(node)
+    _apply(trial, move)
+    if lent is not None:
+        loans = {name: cpus for name, cpus in lent.items() if name != WHOLE_POD}
+        trial.lend_cpus(move.uid, loans, bits_of(lent.get(WHOLE_POD, ())))
 
 
 def _apply(node: Trial, move: Move) -> None:
@@ -151,16 +162,26 @@ def problem_with(node: Trial, moves: Iterable[Move], pod: Pod) -> str:
     After every move: as many CPUs as before and all of them free or the group's own, the shared pool not empty,
     nothing owned twice, and a restarted kubelet takes all pods back with what the files say.
     """
-    for number, move in enumerate(moves, 1):
-        problem = _broken_by(node, move)
-        if problem:
-            return f"move {number} ({move.namespace}/{move.name}): {problem}"
+    if problem := problem_in_moves(node, moves):
+        return problem
     if pod.metadata.uid in node.view.pods:
         return "" if node.grants(pod) else "the resize is not granted after the moves"
     return "" if node.lands(pod) else "the pod is refused after the moves"
 
 
+def problem_in_moves(node: Trial, moves: Iterable[Move]) -> str:
+    """As `problem_with`, of the moves alone."""
+    for number, move in enumerate(moves, 1):
+        if problem := _broken_by(node, move):
+            return f"move {number} ({move.namespace}/{move.name}): {problem}"
+    return ""
+
+
 def _broken_by(node: Trial, move: Move) -> str:
+    if move.uid not in node.view.pods:
+        return "the pod is not on this node"
+    if all(c.cpus_before == c.cpus_after and c.memory_nodes_before == c.memory_nodes_after for c in move.containers):
+        return "nothing would move"
     view, standing = node.view, node.standing(move.uid)
     usable = view.assignable | union(c.cpus_before.bits for c in move.containers)
     usable |= move.pod_cpus_before.bits if move.pod_cpus_before is not None else 0

@@ -165,6 +165,11 @@ class Trial:
         cpu = self._kubelet.manager.cpu
         cpu.state = cpu.state.relocate(uid, sets, bubble)
 
+    def lend_cpus(self, uid: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> None:
+        """Of the CPUs of a pod these are the ones beyond the promised ones, by container and as a whole."""
+        cpu = self._kubelet.manager.cpu
+        cpu.state = cpu.state.lend(uid, loans, bubble)
+
     def move_memory(self, uid: str, containers: Sequence[str], nodes: Bits) -> None:
         """The memory of containers of a pod is booked on other NUMA nodes."""
         self._kubelet.manager.memory.relocate(uid, containers, nodes)

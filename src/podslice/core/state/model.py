@@ -354,6 +354,15 @@ class CPUState(msgspec.Struct, frozen=True):
             self.offline,
         )
 
+    def lend(self, pod: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> CPUState:
+        """Of the CPUs that a pod has, these are the ones beyond the promised ones, and those of its BUBBLE."""
+        own = {name: cpus for name, cpus in loans.items() if cpus}
+        return replace(
+            self,
+            loans=_put_any(self.loans, pod, own),
+            bubble_loans=_put_any(self.bubble_loans, pod, bubble),
+        )
+
 
 def _swapped(cpus: Bits, others: Mapping[int, int]) -> Bits:
     for cpu, other in others.items():
