@@ -17,7 +17,7 @@ import yaml
 from e2e.agreement import disagreements, named
 from e2e.controlplane import ACCOUNTS, APPLY, MERGE, SERVICE_ADDRESS, Api, ControlPlane, Settings, StatusError
 from e2e.controlplane import kubeconfig as make_kubeconfig
-from e2e.vm import GuestError, Shape, VirtualMachine
+from e2e.vm import Shape, VirtualMachine
 from e2e.world import PODSLICE, SOCKET, STATE, CheckError, check
 from podslice.core.values.cpuset import parse_bits
 
@@ -341,15 +341,12 @@ class Cluster:
         return [*state.get("entries", {}), *state.get("podEntries", {})]
 
     def last_words(self) -> str:
-        """What the programs of the node said last."""
+        """What the programs of the node said last. Raises `GuestError`, `StoppedError`."""
         command = "; ".join(
             f"echo '--- {name}'; tail -n {lines} /run/{name}.log | cut -c1-400"
             for name, lines in (("agent", 8), ("kubelet", 8), ("containerd", 4))
         )
-        try:
-            return str(self.vm.call("shell", command=command, timeout=30))
-        except GuestError as error:
-            return str(error)
+        return str(self.vm.call("shell", command=command, timeout=30))
 
 
 def complete(manifest: Json) -> Json:

@@ -176,15 +176,26 @@ def _scenarios(cluster: Cluster, waiting: list[ClusterScenario], begin: float) -
         cluster.start(waiting[0].resources, waiting[0].settings)
     except _PROBLEMS as error:
         yield _told(_ended(waiting.pop(0), begin, error))
-        print(cluster.last_words(), flush=True)
+        print(_last_words(cluster)[0], flush=True)
         return
     print(f"        a cluster is ready after {time.monotonic() - begin:.1f} s", flush=True)
     while waiting:
         outcome = _one(cluster, waiting.pop(0))
-        yield _told(outcome)
-        if outcome.problem:
-            print(cluster.last_words(), flush=True)
-            return
+        if not outcome.problem:
+            yield _told(outcome)
+            continue
+        words, answers = _last_words(cluster)
+        yield _told(outcome._replace(stopped=outcome.stopped or not answers))
+        print(words, flush=True)
+        return
+
+
+def _last_words(cluster: Cluster) -> tuple[str, bool]:
+    """What the programs of the node said last, and whether the machine still answers."""
+    try:
+        return cluster.last_words(), True
+    except GuestError as error:
+        return str(error), not isinstance(error, StoppedError)
 
 
 def _one(cluster: Cluster, scenario: ClusterScenario) -> ClusterOutcome:

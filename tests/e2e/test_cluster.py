@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,8 @@ from e2e.cluster_scenarios import CLUSTER, ClusterScenario
 from e2e.image import image_disk
 from e2e.packages import FetchError
 from e2e.pods import gu, pod
+from e2e.vm import GuestError, StoppedError
+from e2e.world import CheckError
 
 from podslice.agent.settings import settings_from_dict
 
@@ -202,3 +205,39 @@ def test_a_machine_that_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(one.ident, one.problem) for one in outcomes] == [
         ("X-K01", ""), ("X-K02", "no"), ("X-K03", "no answer"), ("X-K04", "")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("last", "tries"),
+    [(StoppedError("no answer in 30 s"), 2), (GuestError("no such program"), 1), ("the agent's log", 1)],
+    ids=["the machine stopped", "an answer that is an error", "an answer"],
+)
+def test_a_check_that_fails_because_the_machine_stopped(
+    monkeypatch: pytest.MonkeyPatch, last: str | Exception, tries: int
+) -> None:
+    """What never came on a machine that has stopped is tried again, on one that answers it has failed."""
+
+    class OneCluster:
+        def start(self, resources: object, settings: object) -> None:
+            pass
+
+        def last_words(self) -> str:
+            if isinstance(last, Exception):
+                raise last
+            return last
+
+    class AnyMachine:
+        @contextmanager
+        def started(self, node: str) -> Iterator[OneCluster]:
+            yield OneCluster()
+
+    ran: list[object] = []
+
+    def never(cluster: object) -> None:
+        ran.append(cluster)
+        raise CheckError("not so after 300 s")
+
+    monkeypatch.setitem(CLUSTER, "X-K02", CLUSTER["X-K02"]._replace(run=never))
+    outcomes = run_in_turn(cast("Machine", AnyMachine()), [CLUSTER["X-K02"]])
+    assert [one.problem for one in outcomes] == ["not so after 300 s"]
+    assert len(ran) == tries
