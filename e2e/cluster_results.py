@@ -54,7 +54,7 @@ def markdown(outcomes: Iterable[ClusterOutcome], promises: Mapping[str, str], ru
 
 def _summary(results: list[str], runs: set[str]) -> str:
     passed = results.count("pass")
-    how = "in one run" if len(runs) == 1 else "each when its row says"
+    how = "at one commit" if len(runs) == 1 else "each when its row says"
     return (
         f"{passed} of {len(results)} scenarios passed, {how} ([e2e.md](e2e.md#in-a-cluster)). A run is a day and the\n"
         "commit that the checkout was at. Seconds are those of an emulated machine."

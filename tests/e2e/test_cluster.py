@@ -141,7 +141,7 @@ def test_results_as_a_table() -> None:
         "| X-K02 | Two. | FAIL | 100 | 2026-11-22 abc |",
         "| X-K03 | Three. | not run |  |  |",
     ]
-    assert "in one run" in markdown([ClusterOutcome(ident, 1, "") for ident in PROMISES], PROMISES, "x")
+    assert "at one commit" in markdown([ClusterOutcome(ident, 1, "") for ident in PROMISES], PROMISES, "x")
 
 
 def test_a_run_keeps_the_rows_of_others() -> None:
