@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from podslice.core.allocate.picker import SMT_FRACTION, SMT_SHORT
 from podslice.core.allocate.pod_level import POD_POOL_EMPTY
 from podslice.core.config.annotations import INVALID_KIND
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.topology_options import SINGLE_NUMA_NODE
 from podslice.core.errors import Refusal
 from podslice.core.managers.topology import NOT_ALIGNED
 from podslice.core.pod.eligibility import AdmissionPod
@@ -81,7 +83,12 @@ def _free_memory(node: NodeView) -> str:
 
 def policy_demand(node: NodeView) -> str:
     """What the Topology Manager's policy, one that refuses, wants of what belongs together."""
-    scope = "pod" if node.config.topology_manager_scope == "pod" else "container"
-    if node.single_numa_node:
-        return f"single-numa-node wants everything of a {scope} on one NUMA node."
-    return f"restricted wants each {scope} on the fewest NUMA nodes that could hold it on an empty machine."
+    return f"{alignment_demand(node.config)}."
+
+
+def alignment_demand(config: KubeletConfig) -> str:
+    """The same of any node with this configuration, as a clause."""
+    scope = "pod" if config.topology_manager_scope == "pod" else "container"
+    if config.topology_manager_policy == SINGLE_NUMA_NODE:
+        return f"single-numa-node wants everything of a {scope} on one NUMA node"
+    return f"restricted wants each {scope} on the fewest NUMA nodes that could hold it on an empty machine"

@@ -208,7 +208,7 @@ def general_predicates(
     allocatable = amounts(node.allocatable) if node.amounts is None else node.amounts
     if devices_in_use:
         allocatable = {**allocatable, **{name: max(allocatable.get(name, 0), n) for name, n in devices_in_use.items()}}
-    wanted = {name: amount for name, amount in pod.requests.items() if name in allocatable or not _may_be_unknown(name)}
+    wanted = {name: amount for name, amount in pod.requests.items() if name in allocatable or not may_be_unknown(name)}
     missing = insufficient_resources(wanted, others.used, allocatable, pods=len(others.pods))
     refusals = _wrong_node(pod.pod, node)
     if not missing and not refusals:
@@ -224,7 +224,7 @@ def lacking(lack: InsufficientResource) -> Refusal:
     return Refusal(_LACKING._replace(code=TOO_MANY_PODS) if lack.resource == PODS else _LACKING, facts)
 
 
-def _may_be_unknown(name: str) -> bool:
+def may_be_unknown(name: str) -> bool:
     """Resources that are not checked where the node does not report them: extended ones, because another component
     may provide them (memory-device 3.4, step 6), and local storage, which a simulated node need not have."""
     return name == EPHEMERAL_STORAGE or is_extended_resource_name(name)

@@ -1,0 +1,176 @@
+"""Kinds of nodes and the classes of their states, which share answers.
+
+A kind is a machine, a configuration and its devices. Nodes of a kind in the same state, the pods that are held for them
+among it, are one class (`core.answers`): one immutable object with a number. What a class answers a signature is
+remembered, refusals too, so placing a pod and taking it away again move a node between classes that are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from podslice.core.answers import (
+    FleetState,
+    NamedAnswers,
+    NodeAnswer,
+    NodeAnswers,
+    Numbers,
+    Remembered,
+    ValueAnswers,
+    is_plain,
+)
+from podslice.core.cluster.needs import PodNeeds, needs_of
+from podslice.core.cluster.signature import Signature, Signatures
+from podslice.core.kubelet import Kubelet
+from podslice.core.managers.device_pool import DevicePool
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.managers.node_state import NodeState
+from podslice.core.pod.defaults import default_pod
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.spec import Pod
+from podslice.core.scheduling.fit import PODS, amounts
+from podslice.core.scheduling.predicates import NodeObject
+from podslice.core.values.cpuset import Bits
+
+_MEMORY = "memory"
+_MOST_SIGNATURES = 1 << 60
+"""More than will ever be counted."""
+ANSWER_BYTES = 4096
+"""What a remembered answer takes at most, with the state that it keeps."""
+KindKey: TypeAlias = "tuple[object, ...]"
+
+
+class FreeCounts(NamedTuple):
+    """What is free of a state, for conditions: CPUs that can be given away and bytes by NUMA node, devices by
+    resource."""
+
+    cpus: tuple[int, ...]
+    memory: tuple[int, ...]
+    devices: Mapping[str, int]
+
+
+class NodeKind:
+    """`nodes` of the same rules with the same devices. `number` is its place among all kinds, `room` what such a node
+    has by resource."""
+
+    def __init__(self, key: KindKey, rules: NodeRules, state: NodeState, answers: NodeAnswers) -> None:
+        self.key = key
+        self.number = -1
+        self.nodes = 0
+        self.rules = rules
+        self.pools = state.device.pools
+        self.answers = answers
+        resources = Kubelet.of(rules, state).node_resources()
+        self.room = amounts(resources.allocatable)
+        self._node = NodeObject(resources.allocatable, amounts=self.room)
+        self._needs: dict[int, PodNeeds] = {}
+        self._zones: tuple[Bits, ...] = tuple(rules.cpu.topology.numa_nodes.values()) if rules.cpu.static else ()
+
+    def needs(self, signature: Signature) -> PodNeeds:
+        """What such pods need at least."""
+        known = self._needs.get(signature.number)
+        if known is None:
+            pod = AdmissionPod.of(default_pod(signature.pod, self.rules.gates), self.rules.gates)
+            known = self._needs[signature.number] = needs_of(self.rules, self.pools, self._node, pod)
+        return known
+
+    def forget(self, signature: Signature) -> None:
+        """Nobody asks for such pods any more."""
+        self._needs.pop(signature.number, None)
+        if isinstance(self.answers, ValueAnswers):
+            self.answers.forget(signature.number)
+
+    def counts(self, state: FleetState) -> FreeCounts:
+        """What is free of a state."""
+        free = state.cpus & ~self.rules.cpu.reserved
+        cpus = tuple([(free & zone).bit_count() for zone in self._zones])
+        memory: tuple[int, ...] = ()
+        if self.rules.memory.static:
+            tables = [(books.memory_map or {}).get(_MEMORY) for books in state.machine.values()]
+            memory = tuple([0 if table is None else table.free for table in tables])
+        devices = {
+            name: (pool.healthy & ~used).bit_count()
+            for (name, pool), used in zip(self.pools.items(), state.used, strict=True)
+        }
+        return FreeCounts(cpus, memory, devices)
+
+    def sums(self, state: NodeState) -> dict[str, int]:
+        """What the pods of a node ask for in all."""
+        if not self.rules.predicates:
+            return {}
+        seen = state.seen
+        if seen.active is state.pods:
+            return {**seen.used, PODS: len(seen.pods)}
+        others = Kubelet.of(self.rules, state).others()
+        return {**others.used, PODS: len(others.pods)}
+
+
+class StateClasses:
+    """All kinds, their states, and what is remembered of answers. `memory`: bytes for that, at most; `signatures`: how
+    many are known at a time."""
+
+    def __init__(self, *, memory: int, signatures: int) -> None:
+        self.signatures = Signatures(signatures)
+        self.kinds: dict[KindKey, NodeKind] = {}
+        self._numbers = Numbers()
+        self.numbered: list[NodeKind] = []
+        """Kinds by number; those that nobody is of any more keep their place until it is needed."""
+        self._answers: list[NodeAnswers] = []
+        self._free: list[int] = []
+        room = max(1024, memory // ANSWER_BYTES)
+        self.answers = Remembered(self._answers, _MOST_SIGNATURES, room=room, verify=0, asks_only=True)
+
+    def join(self, rules: NodeRules, state: NodeState) -> NodeKind:
+        """The kind of a node that there is from now on. Nodes that share their rules and list equal devices are of one
+        kind."""
+        plain = is_plain(rules, state)
+        key = (id(rules), plain, tuple((name, _pool_key(pool)) for name, pool in state.device.pools.items()))
+        kind = self.kinds.get(key)
+        if kind is None:
+            made = ValueAnswers if plain else NamedAnswers
+            answers: NodeAnswers = made(rules, state, self.signatures, self._numbers)
+            kind = self.kinds[key] = NodeKind(key, rules, state, answers)
+            self._place(kind)
+        kind.nodes += 1
+        return kind
+
+    @property
+    def binds_memory(self) -> bool:
+        """True where any node counts memory by NUMA node."""
+        return any(kind.rules.memory.static for kind in self.kinds.values())
+
+    def _place(self, kind: NodeKind) -> None:
+        if self._free:
+            kind.number = self._free.pop()
+            self._answers[kind.number], self.numbered[kind.number] = kind.answers, kind
+            return
+        kind.number = len(self._answers)
+        self._answers.append(kind.answers)
+        self.numbered.append(kind)
+
+    def leave(self, kind: NodeKind) -> None:
+        """A node is not of this kind any more."""
+        kind.nodes -= 1
+        if not kind.nodes:
+            del self.kinds[kind.key]
+            self._free.append(kind.number)
+
+    def signature(self, pod: Pod) -> Signature:
+        """The signature of a pod."""
+        found = self.signatures.of(pod)
+        for old in self.signatures.surplus():
+            for kind in self.kinds.values():
+                kind.forget(old)
+        return found
+
+    def admit(self, kind: NodeKind, state: FleetState, signature: Signature) -> NodeAnswer:
+        """What nodes of this kind in this state answer such pods."""
+        return self.answers.admit(kind.number, state, signature.number, 0)
+
+
+def _pool_key(pool: DevicePool) -> tuple[object, ...]:
+    """What of a pool decides."""
+    plugin = None if pool.plugin is None else (type(pool.plugin), pool.plugin.options)
+    listed = pool.ids, pool.known, pool.with_topology, pool.healthy, pool.unhealthy, pool.registered
+    return (*listed, pool.machine_nodes, tuple(pool.numa.items()), plugin)

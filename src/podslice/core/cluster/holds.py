@@ -1,0 +1,153 @@
+"""Pods that are on their way to a node: what they will have there counts before the node knows of them.
+
+A hold is an admission in thought. The node's state with its holds is worked out from what the node itself last said,
+one hold after the other in the order in which they came; whoever drops one replays the later ones. So nothing is ever
+taken back by arithmetic, and without holds the state is the node's again.
+
+A kubelet may start pods in another order than they came. Where a node decides by itself (`compare`), a further pod is
+only let in when every order of all unconfirmed pods admits every one of them. A node that takes plans (`honour`) does
+not care. Of a node whose kubelet decides alone (`observe`), one pod at a time is on its way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from podslice.core.answers import FleetState, NodeAnswer
+from podslice.core.cluster.classes import NodeKind, StateClasses
+from podslice.core.cluster.needs import refused_by_managers
+from podslice.core.cluster.signature import Signature
+
+PlanPolicy: TypeAlias = Literal["compare", "honour", "observe"]
+RESERVED = "reserved for pods being bound"
+_MOST_ORDERS = 6
+"""All orders of three different pods."""
+FOREVER = float("inf")
+
+
+class Hold:
+    """A pod on its way to `node`. `bound`: told to the API server. `answer`: what the node would say after the holds
+    before it; without a holding, it would refuse. `until`: when it falls, in the service's seconds."""
+
+    __slots__ = ("answer", "bound", "group", "node", "signature", "uid", "until")
+
+    def __init__(self, uid: str, signature: Signature, node: str, *, until: float, group: str, bound: bool) -> None:
+        self.uid = uid
+        self.signature = signature
+        self.node = node
+        self.until = until
+        self.group = group
+        self.bound = bound
+        self.answer: NodeAnswer | None = None
+
+    @property
+    def fits(self) -> bool:
+        """True where the node would admit the pod."""
+        return self.answer is not None and self.answer.holding is not None
+
+
+class HeldNode:
+    """One node: `base` is its class as it said itself, `state` the one with all `holds`. `owners` are UIDs of pods that
+    have something for themselves, `sums` what all of them ask for."""
+
+    __slots__ = ("base", "confirmed", "holds", "kind", "name", "owners", "policy", "row", "state", "sums")
+
+    def __init__(self, name: str, kind: NodeKind, base: FleetState, policy: PlanPolicy) -> None:
+        self.name = name
+        self.kind = kind
+        self.base = self.state = base
+        self.policy = policy
+        self.row = -1
+        self.confirmed = True
+        self.owners: frozenset[str] = frozenset()
+        self.sums: dict[str, int] = {}
+        self.holds: dict[str, Hold] = {}
+
+    def add(self, classes: StateClasses, hold: Hold) -> None:
+        """A pod is on its way, after all others."""
+        self.holds[hold.uid] = hold
+        self._place(classes, hold)
+
+    def _place(self, classes: StateClasses, hold: Hold) -> None:
+        hold.answer = classes.admit(self.kind, self.state, hold.signature)
+        if hold.fits:
+            self.state = hold.answer.state
+
+    def replay(self, classes: StateClasses) -> None:
+        """Work the state out again from what the node said."""
+        self.state = self.base
+        for hold in self.holds.values():
+            self._place(classes, hold)
+
+    # Questions
+
+    def cause(self, classes: StateClasses, signature: Signature) -> str:
+        """Why a further pod may not come; empty where it may."""
+        answer = classes.admit(self.kind, self.state, signature)
+        if not self.holds:
+            return "" if answer.holding is not None else refused_by_managers(self.kind.rules, answer.reason)
+        if self.policy == "observe":
+            return RESERVED
+        if answer.holding is None:
+            alone = classes.admit(self.kind, self.base, signature)
+            return RESERVED if alone.holding is not None else refused_by_managers(self.kind.rules, alone.reason)
+        if self.policy == "honour":
+            return ""
+        if not all(hold.fits for hold in self.holds.values()):
+            return RESERVED
+        coming = [hold.signature for hold in self.holds.values()]
+        return "" if self._in_any_order(classes, [*coming, signature]) else RESERVED
+
+    def _in_any_order(self, classes: StateClasses, coming: Iterable[Signature]) -> bool:
+        """True when all are admitted, whatever order they come in; False too where there are too many orders."""
+        left = Counter(coming)
+        if len(left) == 1:
+            return True
+        return _few_orders(left) and all(
+            self._admits_all(classes, order) for order in _orders(left, sum(left.values()))
+        )
+
+    def _admits_all(self, classes: StateClasses, order: Iterable[Signature]) -> bool:
+        state = self.base
+        for signature in order:
+            answer = classes.admit(self.kind, state, signature)
+            if answer.holding is None:
+                return False
+            state = answer.state
+        return True
+
+    def asked(self) -> dict[str, int]:
+        """What the pods on their way ask for in all."""
+        total: dict[str, int] = {}
+        for hold in self.holds.values():
+            for name, amount in self.kind.needs(hold.signature).asked.items():
+                total[name] = total.get(name, 0) + amount
+        return total
+
+
+def _few_orders(coming: Counter[Signature]) -> bool:
+    """True where the orders in which they can come are no more than can be tried."""
+    orders = place = 0
+    orders = 1
+    for times in coming.values():
+        for one in range(1, times + 1):
+            place += 1
+            orders = orders * place // one
+            if orders > _MOST_ORDERS:
+                return False
+    return True
+
+
+def _orders(left: Counter[Signature], length: int) -> Iterator[tuple[Signature, ...]]:
+    """All orders, equal pods being equal."""
+    if not length:
+        yield ()
+        return
+    for signature in list(left):
+        if left[signature]:
+            left[signature] -= 1
+            for rest in _orders(left, length - 1):
+                yield (signature, *rest)
+            left[signature] += 1

@@ -1,0 +1,197 @@
+"""What a pod needs at least of a node of some kind: what can be told by counting, before anybody is asked.
+
+A node that has less refuses the pod for certain; one that has as much may still refuse it. The texts are those of
+events, where equal texts are counted together: what a pod asks for is in them, what a node has is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from podslice.core.config.annotations import annotation_problems
+from podslice.core.config.policy import NO_POLICY
+from podslice.core.config.topology_options import RESTRICTED
+from podslice.core.managers.device_pool import DevicePool
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.reasons import (
+    AMOUNT_OVERFLOW,
+    EMPTY_NODE_SHARED_POOL,
+    EMPTY_POD_SHARED_POOL,
+    INVALID_ANNOTATION,
+    SMT_ALIGNMENT,
+    TOPOLOGY_AFFINITY,
+)
+from podslice.core.refusal import alignment_demand
+from podslice.core.scheduling.fit import PODS
+from podslice.core.scheduling.pod_features import pod_level_refusal
+from podslice.core.scheduling.predicates import NodeObject, Others, general_predicates, may_be_unknown, pod_on_node
+
+_MEMORY = "memory"
+_NOBODY = Others((), {})
+
+
+class PodNeeds(NamedTuple):
+    """Lower bounds. `exclusive`: the pod wants something for itself here; where it does not, a node of this kind is not
+    asked. `refusal`: every such node refuses it, whatever it has.
+
+    `cpus` in all; `aligned_cpus` of them belong together, on `width` NUMA nodes at most (0: any number). `memory` and
+    `aligned_memory` likewise, the latter on one NUMA node, which is what `single` wants of everything. `devices` by
+    resource. `asked`: what the sums count.
+    """
+
+    exclusive: bool
+    single: bool = False
+    refusal: str = ""
+    cpus: int = 0
+    aligned_cpus: int = 0
+    width: int = 0
+    memory: int = 0
+    aligned_memory: int = 0
+    devices: Mapping[str, int] = {}
+    asked: Mapping[str, int] = {}
+
+
+def needs_of(rules: NodeRules, pools: Mapping[str, DevicePool], room: NodeObject, pod: AdmissionPod) -> PodNeeds:
+    """What a pod needs of nodes with these rules and devices; `room` is such a node without pods."""
+    seen = pod_on_node(pod.spec, rules.gates, rules.quirks)
+    cpus, aligned_cpus = _cpus(rules, pod)
+    memory, aligned_memory = _memory(rules, pod)
+    devices = _devices(pools, pod)
+    single = rules.merger is not None and rules.merger.single_numa_node
+    width = 1 if single else _width(rules, aligned_cpus)
+    return PodNeeds(
+        exclusive=bool(cpus or memory or devices),
+        single=single,
+        refusal=_refusal(rules, room, pod),
+        cpus=cpus,
+        aligned_cpus=aligned_cpus if width else 0,
+        width=width,
+        memory=memory,
+        aligned_memory=aligned_memory if single else 0,
+        devices=devices,
+        asked=_counted(room, seen.requests) if rules.predicates else {},
+    )
+
+
+def _counted(room: NodeObject, requests: Mapping[str, int]) -> dict[str, int]:
+    known = room.amounts or {}
+    asked = {name: size for name, size in requests.items() if size and (name in known or not may_be_unknown(name))}
+    return {PODS: 1, **asked}
+
+
+def _refusal(rules: NodeRules, room: NodeObject, pod: AdmissionPod) -> str:
+    """Why such a node without other pods refuses this one before its managers are asked, in the words of an event."""
+    if rules.policy is not NO_POLICY and rules.policy.annotations.invalid == "refuse":
+        for problem in annotation_problems(rules.policy, pod.spec):
+            return problem.message
+    if not rules.predicates:
+        return ""
+    alone = general_predicates(pod_on_node(pod.spec, rules.gates, rules.quirks), _NOBODY, room).refusal
+    if alone is not None and alone.reason.startswith("OutOf"):
+        return f"node too small: {alone.facts['resource']}"
+    if alone is not None:
+        return alone.message
+    if not pod.pod_level:
+        return ""
+    unsupported = pod_level_refusal(pod.spec, rules.gates, rules.quirks, cgroup_version=rules.cgroup_version)
+    return "" if unsupported is None else unsupported.message
+
+
+def _cpus(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
+    """Exclusive CPUs in all, and the most that belong together."""
+    if not rules.cpu.static or pod.ignored:
+        return 0, 0
+    largest = max((one.exclusive_cpus for one in pod.containers), default=0)
+    if pod.managed:
+        whole = pod.cpus if rules.config.aligns_pods else 0
+        return max(whole, largest), max(whole, largest)
+    return pod.cpus, pod.cpus if rules.config.aligns_pods else largest
+
+
+def _width(rules: NodeRules, cpus: int) -> int:
+    """On how many NUMA nodes so many CPUs are wanted at most, 0 for any number."""
+    if rules.config.topology_manager_policy != RESTRICTED or rules.cpu.options.align_by_socket:
+        return 0
+    return rules.cpu.topology.fewest_numa_nodes(cpus) if cpus else 0
+
+
+def _memory(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
+    """Bytes on NUMA nodes in all, and the most that belong together."""
+    if not rules.memory.static or not pod.guaranteed or pod.ignored:
+        return 0, 0
+    own = [0 if pod.managed and not one.guaranteed else (one.memory or {}).get(_MEMORY, 0) for one in pod.containers]
+    largest = max(own, default=0)
+    if pod.managed:
+        return largest, largest
+    apps = sum(size for one, size in zip(pod.containers, own, strict=True) if not one.init)
+    return max(largest, apps), max(largest, apps) if rules.config.aligns_pods else largest
+
+
+def _devices(pools: Mapping[str, DevicePool], pod: AdmissionPod) -> dict[str, int]:
+    """Devices by resource, of those that plugins serve."""
+    found: dict[str, int] = {}
+    for name in {name for one in pod.containers for name in one.limits if name in pools}:
+        apps = sum(one.limits.get(name, 0) for one in pod.containers if not one.init)
+        most = max([apps, *(one.limits.get(name, 0) for one in pod.containers if one.init)])
+        if most:
+            found[name] = most
+    return found
+
+
+# Words
+
+
+def few_cpus(needs: PodNeeds) -> str:
+    """Fewer CPUs than that can be given away."""
+    return f"fewer than {needs.cpus} exclusive CPUs free"
+
+
+def scattered_cpus(needs: PodNeeds) -> str:
+    """They are there, but not together."""
+    if needs.single:
+        return f"no NUMA node has {needs.aligned_cpus} exclusive CPUs free"
+    return "exclusive CPUs free only across NUMA nodes (restricted)"
+
+
+def few_memory(needs: PodNeeds) -> str:
+    """Less memory than that can be given away."""
+    return f"less than {_size(needs.memory)} of memory free on NUMA nodes"
+
+
+def scattered_memory(needs: PodNeeds) -> str:
+    """It is there, but not together."""
+    return f"no NUMA node has {_size(needs.aligned_memory)} of memory free"
+
+
+def few_devices(resource: str, count: int) -> str:
+    """Fewer devices than that can be given away."""
+    return f"fewer than {count} {resource} free"
+
+
+def lacking_sum(resource: str) -> str:
+    """All pods together would ask for more; the scheduler's words."""
+    return "Too many pods" if resource == PODS else f"Insufficient {resource}"
+
+
+def refused_by_managers(rules: NodeRules, reason: str) -> str:
+    """What a kubelet's managers said, for an event. `reason` is upstream's or a defect's name."""
+    if reason == TOPOLOGY_AFFINITY:
+        return f"CPUs, memory and devices not free together: {alignment_demand(rules.config)}"
+    if reason == SMT_ALIGNMENT:
+        return "not enough whole cores free (full-pcpus-only)"
+    known = {
+        EMPTY_POD_SHARED_POOL: "the pod's exclusive containers leave nothing to the others",
+        EMPTY_NODE_SHARED_POOL: "no CPUs would be left to share",
+        AMOUNT_OVERFLOW: "the pod asks for more than 64 bits hold",
+        INVALID_ANNOTATION: "an annotation of the pod is invalid",
+    }
+    return known.get(reason, f"the node would refuse the pod: {reason}")
+
+
+def _size(size: int) -> str:
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if size and not size & ((1 << shift) - 1):
+            return f"{size >> shift}{unit}"
+    return str(size)

@@ -1,0 +1,184 @@
+"""What is known of one signature on every node: a column of verdicts, and what nodes cost.
+
+A verdict is `OPEN` (by its conditions the node could take such a pod), `PROVEN` (it was asked, and takes it) or the
+number of a reason. A row is looked at again when its node was written; what was proven of it is forgotten then. The
+best node is the one that wastes least: no free devices that the pod does not want, then the fewest CPUs left over
+beside it where a kubelet would put it, then the fewest on the whole node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from podslice.core.cluster import needs as words
+from podslice.core.cluster.classes import NodeKind
+from podslice.core.cluster.columns import NO_KIND, Ints, NodeTable, bounded
+from podslice.core.cluster.needs import PodNeeds
+from podslice.core.cluster.signature import Signature
+
+OPEN, PROVEN = 0, 1
+NOT_CONFIRMED = "node state not confirmed by its agent"
+_FAR = np.int64(1) << 60
+"""What a node costs that takes no such pod."""
+_SHARED = np.int64(1) << 58
+"""What a node costs where such a pod gets nothing for itself."""
+_DEVICE, _LEFT = np.int64(1) << 40, np.int64(1) << 20
+
+
+class Cause(NamedTuple):
+    """Why nodes refuse a signature. `by_sums`: pods that leave could help, as the scheduler sees it."""
+
+    text: str
+    by_sums: bool = False
+
+
+class SignatureColumn:
+    """One signature's verdicts and costs, by row."""
+
+    def __init__(self, signature: Signature, table: NodeTable, kinds: Sequence[NodeKind | None]) -> None:
+        self.signature = signature
+        self.causes: list[Cause] = [Cause(""), Cause("")]
+        """By verdict; the first two are none."""
+        self._number: dict[Cause, int] = {}
+        self._table = table
+        self._kinds = kinds
+        self._seen = -1
+        self.verdict: Ints = np.zeros(0, dtype=np.int64)
+        self.cost: Ints = np.zeros(0, dtype=np.int64)
+
+    def refresh(self) -> None:
+        """Look at the rows that were written since."""
+        table = self._table
+        if self._seen == table.clock:
+            return
+        size = len(table.kind)
+        if len(self.verdict) < size:
+            more = size - len(self.verdict)
+            self.verdict = np.concatenate([self.verdict, np.zeros(more, dtype=np.int64)])
+            self.cost = np.concatenate([self.cost, np.full(more, _FAR, dtype=np.int64)])
+        rows = np.flatnonzero(table.stamp[: table.count] > self._seen)
+        self._seen = table.clock
+        kinds = table.kind[rows]
+        for number in np.unique(kinds).tolist():
+            self._judge(number, rows[kinds == number])
+
+    def _judge(self, number: int, rows: Ints) -> None:
+        kind = None if number == NO_KIND else self._kinds[number]
+        if kind is None:
+            self._refuse(rows, NOT_CONFIRMED)
+            return
+        needs = kind.needs(self.signature)
+        if not needs.exclusive:
+            self.verdict[rows], self.cost[rows] = PROVEN, _SHARED
+            return
+        unconfirmed = self._table.confirmed[rows] == 0
+        if unconfirmed.any():
+            self._refuse(rows[unconfirmed], NOT_CONFIRMED)
+            rows = rows[~unconfirmed]
+        if needs.refusal:
+            self._refuse(rows, needs.refusal)
+            return
+        for cause, lacks in _conditions(self._table, needs):
+            lacking = lacks(rows)
+            if lacking.any():
+                self._refuse(rows[lacking], cause.text, by_sums=cause.by_sums)
+                rows = rows[~lacking]
+        self.verdict[rows] = OPEN
+        self.cost[rows] = _costs(self._table, needs, rows)
+
+    def best_first(self, rows: Ints, count: int) -> Iterator[int]:
+        """Those of some rows that could take such a pod, the cheapest first; `count` of them will do."""
+        costs = self.cost[rows]
+        rows = rows[costs < _FAR]
+        costs = costs[costs < _FAR]
+        some = 4 * count
+        if len(rows) > some:
+            first = np.argpartition(costs, some)[:some]
+            first = first[np.argsort(costs[first], kind="stable")]
+            yield from rows[first].tolist()
+            rest = np.ones(len(rows), dtype=np.bool_)
+            rest[first] = False
+            rows, costs = rows[rest], costs[rest]
+        yield from rows[np.argsort(costs, kind="stable")].tolist()
+
+    def settle(self, row: int, cause: str) -> None:
+        """A node was asked; `cause` is empty where it takes such a pod."""
+        if cause:
+            self.verdict[row], self.cost[row] = self.code(Cause(cause)), _FAR
+        else:
+            self.verdict[row] = PROVEN
+
+    def _refuse(self, rows: Ints, text: str, *, by_sums: bool = False) -> None:
+        self.verdict[rows] = self.code(Cause(text, by_sums))
+        self.cost[rows] = _FAR
+
+    def code(self, cause: Cause) -> int:
+        """The verdict of a cause."""
+        known = self._number.get(cause)
+        if known is None:
+            known = self._number[cause] = len(self.causes)
+            self.causes.append(cause)
+        return known
+
+
+Lacks = Callable[[Ints], "np.ndarray[Any, np.dtype[np.bool_]]"]
+"""Which of some rows have too little."""
+
+
+def _conditions(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Cause, Lacks]]:
+    """What is looked at, in the order in which causes are told."""
+    zones = _of_zones(table, needs)
+    yield from reversed(tuple(zones)) if needs.single else zones
+    for resource, count in needs.devices.items():
+        column = table.device_names.get(resource, -1)
+        if 0 <= column < table.devices.shape[1]:
+            yield Cause(words.few_devices(resource, count)), partial(_fewer, table.devices, column, count)
+    for resource, amount in needs.asked.items():
+        column = table.sum_names.get(resource, -1)
+        yield Cause(words.lacking_sum(resource), by_sums=True), partial(_exceeds, table, column, amount)
+
+
+def _of_zones(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Cause, Lacks]]:
+    """CPUs and memory, in all and together."""
+    if needs.cpus:
+        yield Cause(words.few_cpus(needs)), lambda rows: table.cpus[rows].sum(axis=1) < needs.cpus
+    if needs.aligned_cpus:
+        yield Cause(words.scattered_cpus(needs)), lambda rows: _most(table.cpus[rows], needs.width) < needs.aligned_cpus
+    if needs.memory:
+        memory = bounded(needs.memory)
+        yield Cause(words.few_memory(needs)), lambda rows: table.memory[rows].sum(axis=1) < memory
+    if needs.aligned_memory:
+        aligned = bounded(needs.aligned_memory)
+        yield Cause(words.scattered_memory(needs)), lambda rows: table.memory[rows].max(axis=1) < aligned
+
+
+def _most(free: Ints, width: int) -> Ints:
+    """What the best NUMA nodes have together, so many of them."""
+    if width == 1 or free.shape[1] == 1:
+        return free.max(axis=1)
+    return np.sort(free, axis=1)[:, -width:].sum(axis=1)
+
+
+def _fewer(devices: Ints, column: int, count: int, rows: Ints) -> Any:
+    return devices[rows, column] < count
+
+
+def _exceeds(table: NodeTable, column: int, amount: int, rows: Ints) -> Any:
+    room = table.room[rows, column] if 0 <= column < table.room.shape[1] else 0
+    used = table.used[rows, column] if 0 <= column < table.used.shape[1] else 0
+    return np.broadcast_to(used + bounded(amount) > room, rows.shape)
+
+
+def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
+    free = table.cpus[rows]
+    left = free - needs.aligned_cpus if needs.width == 1 else free.sum(axis=1, keepdims=True) - needs.cpus
+    first = (left >= 0).argmax(axis=1)  # of several NUMA nodes a kubelet takes the first
+    least = np.maximum(np.take_along_axis(left, first[:, np.newaxis], axis=1)[:, 0], 0)
+    unwanted = [column for name, column in table.device_names.items() if name not in needs.devices]
+    unwanted = [column for column in unwanted if column < table.devices.shape[1]]
+    devices = table.devices[rows][:, unwanted].sum(axis=1)
+    return devices * _DEVICE + least * _LEFT + free.sum(axis=1)

@@ -1,0 +1,62 @@
+"""Small drawn clusters: real nodes with pods on them, and the model that is told of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+from judge.pods import PodDrawer
+from judge.values import draw_node
+from msgspec.structs import replace
+
+from podslice import Node, Pod
+from podslice.core.cluster.holds import PlanPolicy
+from podslice.core.cluster.model import ClusterModel, ModelLimits
+from podslice.core.errors import UpstreamDefectError
+from podslice.core.pod.spec import pod_from_dict
+
+
+def called(pod: Pod, uid: str) -> Pod:
+    return replace(pod, metadata=replace(pod.metadata, uid=uid, name=uid))
+
+
+def admits(node: Node, pod: Pod) -> bool:
+    """What the node itself would say; a kubelet that crashes admits nobody."""
+    try:
+        decision = node.try_admit(pod)
+    except UpstreamDefectError:
+        return False
+    return decision.admitted and not decision.preempted
+
+
+class DrawnCluster:
+    """`nodes` by name, some of them equal, with pods on them; `drawers` draw pods for their machines."""
+
+    def __init__(self, r: Random, profile: str, *, nodes: int, policy: PlanPolicy = "compare", fill: int = 12) -> None:
+        self.r = r
+        self.nodes: dict[str, Node] = {}
+        self.drawers: list[PodDrawer] = []
+        self.count = 0
+        self.model = ClusterModel(ModelLimits(best=1000, budget=100_000))
+        while len(self.nodes) < nodes:
+            drawn = draw_node(r, profile)
+            if drawn is None:
+                continue
+            node, drawer = drawn
+            self.drawers.append(drawer)
+            for _ in range(r.choice([1, 1, 2])):
+                twin = Node.of(node.rules, node.state)
+                self.nodes[f"n{len(self.nodes)}"] = twin
+                for _ in range(r.randrange(fill)):
+                    try:
+                        twin.admit(self.pod(drawer))
+                    except UpstreamDefectError:
+                        break
+        for name, node in self.nodes.items():
+            self.model.add_node(name, node.rules, node.state, policy=policy)
+
+    def pod(self, drawer: PodDrawer | None = None) -> Pod:
+        """A pod that nobody has seen."""
+        self.count += 1
+        drawer = drawer or self.r.choice(self.drawers)
+        drawn = drawer.pod(pod_level=self.r.random() < 0.2)
+        return called(pod_from_dict(drawn), f"pod-{self.count}")
