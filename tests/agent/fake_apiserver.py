@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from podslice.agent.apiserver import AnswerError, Listing
+from podslice.agent.apiserver import Listing
 from podslice.k8s.podlist import ApiError, Change, GoneError, KnownPod, decode_change, decode_list
+from podslice.wire.apiconnection import AnswerError
 
 
 def _uid(data: dict[str, Any]) -> str:

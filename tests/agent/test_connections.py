@@ -18,11 +18,11 @@ from e2e.certificates import OPENSSL, make
 from podslice.agent.apiclient import HTTPApiServer
 from podslice.agent.apiserver import ApiSource
 from podslice.agent.kubelet import HTTPKubelet
-from podslice.agent.reach import answered, why
 from podslice.agent.settings import KubeletSettings
 from podslice.k8s.podlist import ApiError
 from podslice.k8s.trust import trust_as_go
 from podslice.wire.nri import BackOff
+from podslice.wire.reach import answered, why
 from tests.agent.test_apiserver import who
 from tests.agent.test_certificates import access, handshake
 from tests.clock import PATIENCE, until

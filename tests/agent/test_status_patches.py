@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from podslice.agent.apiserver import AnswerError
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.rejected import MOST, REJECTED_FILE, RejectedPods, rejected_pod
@@ -28,6 +27,7 @@ from podslice.agent.rejecting import (
 )
 from podslice.agent.statuspatch import status_patch
 from podslice.k8s.podlist import ApiError
+from podslice.wire.apiconnection import AnswerError
 from tests import clock
 from tests.agent.fake_apiserver import FakeApiServer
 from tests.conftest import make_pod

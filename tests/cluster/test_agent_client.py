@@ -18,12 +18,13 @@ from e2e.sharedplane import NODES, Cluster, cluster_of, prepare_namespace
 from lightkube.config.kubeconfig import KubeConfig
 
 from podslice.agent.apiclient import HTTPApiServer
-from podslice.agent.apiserver import AnswerError, ApiSource
+from podslice.agent.apiserver import ApiSource
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.report import ApiEvents
 from podslice.agent.statuspatch import status_patch
 from podslice.k8s.podlist import ApiError, GoneError
+from podslice.wire.apiconnection import AnswerError
 from podslice.wire.nri import BackOff
 from tests.clock import until
 from tests.cluster.deployed import deploy_rights, token_of

@@ -7,28 +7,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.sources import no_pods_from
 from podslice.core.pod.spec import Pod
-from podslice.k8s.podlist import ApiError, Change, GoneError, KnownPod
+from podslice.k8s.podlist import Change, KnownPod
+from podslice.wire.following import Following
 from podslice.wire.nri import BackOff
 
-_LONG_WATCH = 10.0
-"""Seconds after which a watch without news is a quiet node's rather than a broken server's."""
 _SAID_OF_A_LIST = 3
-
-
-class AnswerError(ApiError):
-    """The server's answer is that it does not do what was asked; `code` is HTTP's."""
-
-    def __init__(self, text: str, code: int) -> None:
-        self.code = code
-        super().__init__(text)
 
 
 class Listing(NamedTuple):
@@ -99,21 +90,8 @@ class ApiSource:
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """List, watch, and list again after every failure, more and more slowly until a watch tells something."""
-        back_off = back_off or BackOff(0.2, 30.0)
-        while True:
-            try:
-                version = await self._list()
-                while True:
-                    told, version = await self._watch(version, back_off)
-                    if not told:
-                        await self._sleep(back_off.next())
-            except GoneError:
-                pass
-            except ApiError as error:
-                self._failed(str(error))
-            except Exception as error:
-                self._failed(f"{type(error).__name__}: {str(error)[:300]}")
-            await self._sleep(back_off.next())
+        watch = partial(self._api.watch_pods, self._node)
+        await Following(self._list, watch, self._take, failed=self._failed, sleep=self._sleep).run(back_off)
 
     def _failed(self, cause: str) -> None:
         self.cause = cause
@@ -134,25 +112,6 @@ class ApiSource:
         self.changed.set()
         self.on_news()
         return listing.version
-
-    async def _watch(self, version: str, back_off: BackOff) -> tuple[bool, str]:
-        """Follow one stream; returns whether it was of use, and the version to continue from."""
-        clock = asyncio.get_running_loop().time
-        began, told = clock(), False
-        async with contextlib.aclosing(self._stream(version)) as changes:
-            async for change in changes:
-                told = True
-                back_off.reset()
-                version = change.version or version
-                self._take(change)
-        if clock() - began > _LONG_WATCH:
-            told = True
-            back_off.reset()
-        return told, version
-
-    async def _stream(self, version: str) -> AsyncGenerator[Change, None]:
-        async for change in self._api.watch_pods(self._node, version):
-            yield change
 
     def _take(self, change: Change) -> None:
         if change.pod is None:

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from podslice.agent.apiclient import PLAIN, pieces_of, read_page
+from podslice.agent.apiclient import read_page
 from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
-from podslice.agent.reach import why
 from podslice.agent.settings import KubeletSettings
 from podslice.agent.sources import no_pods_from
 from podslice.agent.waiting import or_after
@@ -24,7 +23,9 @@ from podslice.core.errors import InputError
 from podslice.core.pod.spec import Pod
 from podslice.k8s.podlist import ApiError, PodListPage
 from podslice.k8s.trust import trust_as_go
+from podslice.wire.apiconnection import PLAIN, pieces_of
 from podslice.wire.nri import BackOff
+from podslice.wire.reach import why
 
 LARGEST_ANSWER = 1 << 30
 """Bytes read of one answer, not kept: the kubelet has no pages."""

@@ -14,12 +14,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from podslice.agent.apiserver import AnswerError, ApiServer
+from podslice.agent.apiserver import ApiServer
 from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.rejected import RejectedPods, rejected_pod
 from podslice.agent.statuspatch import status_patch
 from podslice.k8s.podlist import ApiError
+from podslice.wire.apiconnection import AnswerError
 from podslice.wire.nri import BackOff
 
 MOST_WAITING = 256

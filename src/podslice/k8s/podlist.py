@@ -3,7 +3,7 @@
 What an answer holds was written by whoever may create pods, and what arrives may not be an answer at all. So nothing
 here is decoded as a whole. A list is cut into its items while it is read. Every item is read on its own, only as far as
 it decides about resources, and within a bound. An item that cannot be read is that pod's failure and hides no other.
-Pure: no sockets, no clock; `agent.apiclient` does the reading.
+Pure: no sockets, no clock; `wire.apiconnection` does the reading.
 """
 
 from __future__ import annotations

@@ -1,0 +1,175 @@
+"""What the service asks of an API server: all pods and nodes by list and watch, Bindings and nominations."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from podslice.k8s.podlist import ApiError, GoneError, ItemStream
+from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, ApiConnection
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+WATCH_SECONDS = 300
+LIST_SECONDS = 300.0
+PAGE = 500
+MOST_PAGES = 4000
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+
+
+class ObjectChange(NamedTuple):
+    """One event of a watch: ADDED, MODIFIED or DELETED with its object, or anything else without."""
+
+    kind: str
+    data: msgspec.Raw
+    version: str
+
+
+class ObjectPage(NamedTuple):
+    """Items of one answer to a list, the list's version, and the token of the next page, empty on the last."""
+
+    items: list[bytearray]
+    version: str
+    more: str
+
+
+class ClusterApi(Protocol):
+    """What the service needs of an API server. Every call may raise `ApiError`."""
+
+    async def page(self, path: str, selector: str, more: str) -> ObjectPage: ...
+
+    def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
+        """Changes from a version on, until the server ends the stream. Raises `GoneError`."""
+
+    async def bind(self, binding: Binding) -> None:
+        """Raises `AnswerError` for what the server does not do."""
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Write `status.nominatedNodeName`. Raises `AnswerError`."""
+
+
+class Binding(NamedTuple):
+    """A pod on its way to a node; `annotations` are written with it."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    annotations: dict[str, str]
+
+
+class _WatchedMetadata(msgspec.Struct, frozen=True):
+    version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _WatchedObject(msgspec.Struct, frozen=True):
+    metadata: _WatchedMetadata = _WatchedMetadata()
+    code: int = 0
+    message: str = ""
+
+
+class _WatchEvent(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _PageMetadata(msgspec.Struct, frozen=True):
+    version: str = msgspec.field(name="resourceVersion", default="")
+    more: str = msgspec.field(name="continue", default="")
+
+
+class _ObjectList(msgspec.Struct, frozen=True):
+    metadata: _PageMetadata
+    items: list[Any] | None
+
+
+class HTTPClusterApi:
+    """A real API server; see `ApiConnection`."""
+
+    def __init__(self, config: Any = None, *, quiet: float = QUIET_SECONDS) -> None:
+        self._connection = ApiConnection(config, quiet=quiet, path="cluster")
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def page(self, path: str, selector: str, more: str) -> ObjectPage:
+        """Raises `ApiError`, `GoneError`."""
+        parameters = {"limit": str(PAGE)} | ({"fieldSelector": selector} if selector else {})
+        parameters |= {"continue": more} if more else {}
+        stream, items = ItemStream(within=2), []
+        async with contextlib.aclosing(self._connection.pieces(path, parameters, timeout=REQUEST_SECONDS)) as pieces:
+            async for piece in pieces:
+                items += [item for item in stream.feed(piece) if item is not None]
+        try:
+            found = msgspec.json.decode(stream.rest, type=_ObjectList)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(f"{path}: the answer is not a list: {str(error)[:200]}") from None
+        return ObjectPage(items, found.metadata.version, found.metadata.more)
+
+    async def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
+        """See `ClusterApi`."""
+        parameters = {
+            "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+        } | ({"fieldSelector": selector} if selector else {})  # fmt: skip
+        stream = ItemStream(within=0)
+        async with contextlib.aclosing(self._connection.pieces(path, parameters, ends=True)) as pieces:
+            async for piece in pieces:
+                for event in stream.feed(piece):
+                    if event is None:
+                        raise ApiError(f"{path}: watch: an event is too large")
+                    yield read_change(event)
+                if stream.rest.strip(b"0\r\n\t "):
+                    raise ApiError(f"{path}: watch: {bytes(stream.rest[:80])!r} is not an event")
+                stream.rest.clear()
+
+    async def bind(self, binding: Binding) -> None:
+        """With the UID as precondition: never another pod of that name."""
+        path = f"/api/v1/namespaces/{binding.namespace}/pods/{binding.name}/binding"
+        metadata = {"name": binding.name, "uid": binding.uid, "annotations": binding.annotations}
+        target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        await self._connection.send("POST", path, msgspec.json.encode(body))
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """With the UID as precondition."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
+        await self._connection.send("PATCH", path, msgspec.json.encode(body), kind=STRATEGIC_MERGE)
+
+
+async def list_all(api: ClusterApi, path: str, selector: str) -> tuple[list[bytearray], str]:
+    """All objects and the version to watch from. Raises `ApiError`, also for a list that does not end."""
+    items: list[bytearray] = []
+    more = ""
+    try:
+        async with asyncio.timeout(LIST_SECONDS):
+            for _ in range(MOST_PAGES):
+                page = await api.page(path, selector, more)
+                items += page.items
+                if not page.more:
+                    return items, page.version
+                if page.more == more:
+                    raise ApiError(f"{path}: the list repeats itself: the same continue token twice")
+                more = page.more
+    except TimeoutError:
+        raise ApiError(f"{path}: the list takes longer than {LIST_SECONDS:.0f} seconds") from None
+    raise ApiError(f"{path}: the list has more than {MOST_PAGES} pages")
+
+
+def read_change(event: bytes | bytearray) -> ObjectChange:
+    """One event of a watch. Raises `ApiError`, `GoneError`."""
+    try:
+        found = msgspec.json.decode(event, type=_WatchEvent)
+        about = msgspec.json.decode(found.object, type=_WatchedObject)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(f"watch: not an event: {str(error)[:200]}") from None
+    if found.type == "ERROR":
+        if about.code == 410:
+            raise GoneError
+        raise ApiError(f"watch: {about.message[:500]}")
+    return ObjectChange(found.type, found.object, about.metadata.version)

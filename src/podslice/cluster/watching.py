@@ -1,0 +1,142 @@
+"""The cluster's pods and nodes as the API server has them, kept current: list, watch, relist after a 410.
+
+A table tells its listener what is new about one object at a time, after a relist too: what is gone is told as gone. An
+object that cannot be read is counted and passed over; it hides no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectChange, list_all
+from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
+from podslice.k8s.podlist import ApiError
+from podslice.wire.following import Following
+from podslice.wire.nri import BackOff
+
+_AT_ONCE = 200
+"""Objects of a list that are taken in before others have their turn."""
+
+
+class Named(Protocol):
+    """What a table can hold."""
+
+    @property
+    def name(self) -> str: ...
+
+
+V = TypeVar("V", bound=Named)
+Trouble = Callable[[str, str], None]
+"""Hears of failures: where, and what."""
+
+
+class ObjectTable(Generic[V]):
+    """Objects of one kind by key. `news(old, new)` is told of each change; one of the two is None where the object came
+    or went. `ready` since the first list; `relists` counts lists."""
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        path: str,
+        selector: str,
+        *,
+        read: Callable[[bytes | bytearray | msgspec.Raw], V],
+        key: Callable[[V], str],
+        news: Callable[[V | None, V | None], None],
+        trouble: Trouble,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.objects: dict[str, V] = {}
+        self.ready = False
+        self.relists = 0
+        self.unreadable = 0
+        self._api, self._path, self._selector = api, path, selector
+        self._read, self._key, self._news, self._trouble, self._sleep = read, key, news, trouble, sleep
+
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """Keep current for ever, whatever is answered."""
+        following = Following(self._list, self._watch, self._take, failed=self._failed, sleep=self._sleep)
+        await following.run(back_off)
+
+    def _failed(self, cause: str) -> None:
+        self._trouble(self._path, cause)
+
+    def _watch(self, version: str) -> AsyncIterator[ObjectChange]:
+        return self._api.watch(self._path, self._selector, version)
+
+    async def _list(self) -> str:
+        items, version = await list_all(self._api, self._path, self._selector)
+        seen: set[str] = set()
+        for number, item in enumerate(items):
+            found = self._readable(item)
+            if found is not None:
+                seen.add(self._key(found))
+                self.put(found)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        for key in self.objects.keys() - seen:
+            self.drop(key)
+        self.relists += 1
+        self.ready = True
+        return version
+
+    def _take(self, change: ObjectChange) -> None:
+        if change.kind not in ("ADDED", "MODIFIED", "DELETED"):
+            return
+        found = self._readable(change.data)
+        if found is None:
+            return
+        if change.kind == "DELETED":
+            self.drop(self._key(found))
+        else:
+            self.put(found)
+
+    def _readable(self, data: bytes | bytearray | msgspec.Raw) -> V | None:
+        try:
+            return self._read(data)
+        except ApiError as error:
+            self.unreadable += 1
+            self._trouble(self._path, str(error))
+            return None
+
+    def put(self, new: V) -> None:
+        """An object is there, or is another."""
+        key = self._key(new)
+        old = self.objects.get(key)
+        self.objects[key] = new
+        self._news(old, new)
+
+    def drop(self, key: str) -> None:
+        """An object is gone."""
+        old = self.objects.pop(key, None)
+        if old is not None:
+            self._news(old, None)
+
+
+PodNews = Callable[[ScheduledPod | None, ScheduledPod | None], None]
+NodeNews = Callable[[ScheduledNode | None, ScheduledNode | None], None]
+
+
+def pod_table(api: ClusterApi, news: PodNews, trouble: Trouble) -> ObjectTable[ScheduledPod]:
+    """Pods that may still run, by UID. What is decoded of a specification is kept while it is the same."""
+
+    def told(old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+        if old is not None and new is not None and new.like(old):
+            new.adopt(old)
+        news(old, new)
+
+    return ObjectTable(api, PODS, RUNNING, read=read_pod, key=lambda pod: pod.uid, news=told, trouble=trouble)
+
+
+def node_table(api: ClusterApi, news: NodeNews, trouble: Trouble) -> ObjectTable[ScheduledNode]:
+    """Nodes by name. News that change nothing for a scheduler, such as heartbeats, are not told."""
+
+    def told(old: ScheduledNode | None, new: ScheduledNode | None) -> None:
+        if old != new:
+            news(old, new)
+
+    return ObjectTable(api, NODES, "", read=read_node, key=lambda node: node.name, news=told, trouble=trouble)

@@ -1,0 +1,187 @@
+"""Pods and nodes of a whole cluster as its scheduler must know them: bytes of one object in, a value or `ApiError` out.
+
+Read only as far as it decides where a pod may go. The specification of a pod stays bytes until somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from podslice.core.errors import InputError
+from podslice.core.pod.spec import Pod, pod_from_dict
+from podslice.core.values.decoding import decoding_problem
+from podslice.k8s.podlist import MIRROR_ANNOTATION, NAME_FORM, UID_FORM, ApiError
+
+T = TypeVar("T")
+LARGEST_POD = 2 << 20
+"""Bytes of a pod that is looked at; etcd takes 1.5 MiB."""
+_ENDED = ("Succeeded", "Failed")
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _PodPlace(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: list[msgspec.Raw] | None = None
+    scheduling_group: msgspec.Raw = _NOTHING
+    priority: int | None = None
+
+
+class _PodState(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    nominated_node_name: str = ""
+
+
+class _PodObject(msgspec.Struct, frozen=True):
+    metadata: _PodMetadata
+    spec: _PodPlace = _PodPlace()
+    status: _PodState = _PodState()
+
+
+class ScheduledPod:
+    """A pod of the cluster at one version. `node` is where it is bound to and `nominated` where it may be, both empty
+    for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed.
+    `pod` is decoded when it is first asked for."""
+
+    __slots__ = ("_data", "_pod", "annotations", "created", "deleting", "ended", "gated", "generation", "grouped",
+                 "mirror", "name", "namespace", "node", "nominated", "priority", "scheduler", "uid",
+                 "version")  # fmt: skip
+
+    def __init__(self, data: bytes, read: _PodObject) -> None:
+        metadata, spec, status = read.metadata, read.spec, read.status
+        self._data: bytes | None = data
+        self._pod: Pod | None = None
+        self.uid, self.namespace, self.name = metadata.uid, metadata.namespace, metadata.name
+        self.version, self.generation = metadata.resource_version, metadata.generation
+        self.created, self.deleting = metadata.creation_timestamp or "", metadata.deletion_timestamp is not None
+        self.annotations = metadata.annotations or {}
+        self.mirror = MIRROR_ANNOTATION in self.annotations
+        self.node, self.scheduler = spec.node_name, spec.scheduler_name
+        self.gated, self.grouped = bool(spec.scheduling_gates), spec.scheduling_group != _NOTHING
+        self.priority = spec.priority or 0
+        self.ended, self.nominated = status.phase in _ENDED, status.nominated_node_name
+
+    def __repr__(self) -> str:
+        return f"<ScheduledPod {self.namespace}/{self.name} {self.uid} on {self.node or 'no node'}>"
+
+    @property
+    def pod(self) -> Pod:
+        """Raises `InputError` for one that cannot be read."""
+        if self._pod is None:
+            assert self._data is not None
+            self._pod = _pod(self._data)
+            self._data = None
+        return self._pod
+
+    @property
+    def data(self) -> bytes:
+        """The whole object, until `pod` was asked for."""
+        return self._data or b""
+
+    def like(self, older: ScheduledPod) -> bool:
+        """The same pod with the same specification; then it need not be decoded again."""
+        return self.uid == older.uid and 0 < self.generation == older.generation
+
+    def adopt(self, older: ScheduledPod) -> None:
+        """Take over what is decoded of an older version that is `like` this one."""
+        self._pod, self._data = older._pod, None if older._pod is not None else self._data
+
+
+def read_pod(data: bytes | bytearray | msgspec.Raw) -> ScheduledPod:
+    """Raises `ApiError` for what is no pod, or has a name or a UID that no API server gives."""
+    raw = bytes(data)
+    if len(raw) > LARGEST_POD:
+        raise ApiError(f"a pod of {len(raw)} bytes is larger than {LARGEST_POD}")
+    found = _decoded(raw, _PodObject)
+    metadata = found.metadata
+    if not UID_FORM.match(metadata.uid):
+        raise ApiError(f"metadata.uid: {metadata.uid[:80]!r} is not valid")
+    for field, value in (("namespace", metadata.namespace), ("name", metadata.name)):
+        if not NAME_FORM.match(value):
+            raise ApiError(f"metadata.{field}: {value[:80]!r} is not valid")
+    return ScheduledPod(raw, found)
+
+
+def _pod(data: bytes) -> Pod:
+    try:
+        plain: Any = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {str(error)[:200]}", path="pod") from None
+    return pod_from_dict(plain)
+
+
+class Taint(msgspec.Struct, frozen=True):
+    """A taint of a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _NodeSpec(msgspec.Struct, frozen=True):
+    taints: list[Taint] | None = None
+    unschedulable: bool = False
+
+
+class _NodeStatus(msgspec.Struct, frozen=True):
+    allocatable: dict[str, str] | None = None
+
+
+class _NodeObject(msgspec.Struct, frozen=True):
+    metadata: _NodeMetadata
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
+
+
+class ScheduledNode(msgspec.Struct, frozen=True):
+    """A node as far as it decides who may go there."""
+
+    name: str
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    allocatable: dict[str, str] = {}
+
+
+def read_node(data: bytes | bytearray | msgspec.Raw) -> ScheduledNode:
+    """Raises `ApiError` for what is no node."""
+    found = _decoded(bytes(data), _NodeObject)
+    if not NAME_FORM.match(found.metadata.name):
+        raise ApiError(f"metadata.name: {found.metadata.name[:80]!r} is not valid")
+    return ScheduledNode(
+        found.metadata.name,
+        found.metadata.labels or {},
+        tuple(found.spec.taints or ()),
+        found.spec.unschedulable,
+        found.status.allocatable or {},
+    )
+
+
+def _decoded(data: bytes, kind: type[T]) -> T:
+    """Raises `ApiError`."""
+    try:
+        str(memoryview(data), "utf-8")
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        path, problem, *_ = decoding_problem(str(error))
+        raise ApiError(f"{path}: {problem}" if path else problem) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ApiError(f"the answer is not JSON: {str(error)[:200]}") from None
