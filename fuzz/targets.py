@@ -56,11 +56,13 @@ def state(data: bytes) -> None:
                 restore_memory_state(data, policy_name="Static", pod_level=pod_level, path="x", trust_zero=trust_zero)
     for target in (Release(36), Release(37, True)):
         for repair in (repair_cpu, repair_memory):
-            repair(data, target, facts, None)
+            with contextlib.suppress(InputError):
+                repair(data, target, facts, None)
         start_consequence(data, "cpu", target, facts)
         start_consequence(data, "memory", target, facts)
         start_consequence(data, "device", target, facts)
-    repair_promises(data, None)
+    with contextlib.suppress(InputError):
+        repair_promises(data, None)
 
 
 def pods(data: bytes) -> None:

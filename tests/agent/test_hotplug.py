@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from podslice.host.boot import Boot
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.machine_reading import Reading, read_machine
-from podslice.host.uevents import concerns_machine, heard
+from podslice.host.uevents import concerns_machine, heard, open_uevents
 from podslice.wire.proto import nri_pb2 as nri
 from tests.agent.fakenode import FakeTree
 from tests.agent.helpers import World, in_world
 from tests.agent.test_told import Events
 from tests.conftest import make_pod
 
+NETLINK_KOBJECT_UEVENT = 15
 CPUS, NODES = "sys/devices/system/cpu", "sys/devices/system/node"
 
 
@@ -310,6 +312,39 @@ def test_only_the_kernel_is_heard(messages: list[tuple[bytes, int]], error: OSEr
     """What another process sends is not the kernel's; announcements that were lost make us look."""
     listener: socket.socket = FakeSocket(messages, error)  # type: ignore[assignment]
     assert heard(listener) is found
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """The kernel's own socket."""
+    opened = open_uevents()
+    if opened is None:
+        pytest.skip("needs a kernel that lets a process open a uevent socket (AF_NETLINK, group 1)")
+    with opened:
+        yield opened
+
+
+def test_a_process_is_not_the_kernel(listener: socket.socket) -> None:
+    """On the real socket, what another process sends to us is read and not believed."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_KOBJECT_UEVENT) as other:
+        other.sendto(b"offline@/devices/system/cpu/cpu5\0ACTION=offline\0SUBSYSTEM=cpu\0", listener.getsockname())
+        assert select.select([listener], [], [], 30)[0]
+    message, (sender, _) = listener.recvfrom(1 << 16, socket.MSG_PEEK)
+    assert concerns_machine(message)
+    assert sender != 0
+    assert not heard(listener)
+    assert not select.select([listener], [], [], 0)[0]
+
+
+def test_the_kernel_is_heard(listener: socket.socket) -> None:
+    """The kernel announces a CPU on the real socket, as it does when one goes offline."""
+    try:
+        Path("/sys/devices/system/cpu/cpu0/uevent").write_text("change\n")
+    except OSError as error:
+        pytest.skip(f"needs root and a writable /sys, to let the kernel announce a CPU: {error}")
+    if not select.select([listener], [], [], 30)[0]:
+        pytest.skip("needs the host's network namespace: announcements of the kernel do not come into this one")
+    assert heard(listener)
 
 
 def test_after_a_reboot(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ from podslice.core.values.cpuset import bits_of, format_bits, parse_bits
 from podslice.host.boot import Boot, read_boot
 from podslice.host.filesystem import MemoryFileSystem
 from podslice.host.store import NodeStore
+from podslice.statefiles.formats import checkpoint_data, policy_state
+from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
+from podslice.statefiles.formats.content import read_content
 from podslice.statefiles.tools.migrate import migrate
 from tests.explain.random_nodes import random_config, random_machine, random_pod
 from tests.hotplug.test_properties import check, check_memory
@@ -98,6 +101,30 @@ def test_other_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "cpu_manager_state.before-reboot").exists()
     assert made.followed == ()
     check(made.node)
+
+
+@pytest.mark.parametrize("key", [("originals", "original"), ("baselines", "baseline")])
+def test_other_numbers_of_a_newer_kubelets_file(key: tuple[str, str]) -> None:
+    """A file V4 keeps what it says besides: promises (KEP-5554) under the new numbers, the rest as it is. So does the
+    policy's file."""
+    half = {cpu: cpu // 2 + 8 * (cpu % 2) for cpu in range(16)}
+    promised = f'"{key[0]}":{{"u":{{"c":{{"{key[1]}":"2-3"}}}}}}'
+    checkpoint = CPUCheckpoint("static", "0-1,6-15", {"u": {"c": "2-5"}})
+    files = {
+        "cpu_manager_state": checkpoint_data.CPU_V4.encode(checkpoint, f',{promised},"later":[1]'),
+        "podslice_policy_state": policy_state.enveloped(
+            {"version": 1, "bootId": "one", "originals": {"u": {"c": "2-3"}}, "saved": {"irq": "ff"}}
+        ),
+    }
+    machines = MachineRecord.of(MACHINE), MachineRecord.of(renumbered(MACHINE, half))
+    migration = migrate(files, *machines)
+    cpu = read_content(migration.files["cpu_manager_state"])
+    assert (migration.outcome, cpu.version, cpu.intact) == ("renumbered", "v4", True)
+    assert isinstance(cpu.checkpoint, CPUCheckpoint)
+    assert cpu.checkpoint.entries == {"u": {"c": "1-2,9-10"}}
+    assert cpu.unknown == ',"originals":{"u":{"c":{"original":"1,9"}}},"later":[1]'
+    own = json.loads(json.loads(migration.files["podslice_policy_state"])["data"])
+    assert (own["originals"], own["saved"]) == ({"u": {"c": "1,9"}}, {"irq": "ff"})
 
 
 def test_smt_off(tmp_path: Path) -> None:

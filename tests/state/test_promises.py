@@ -230,10 +230,15 @@ def test_a_newer_file_stays() -> None:
 
 @given(st.binary(max_size=200), st.integers(0, 120))
 def test_damage_never_stops_a_repair(noise: bytes, at: int) -> None:
-    """Whatever a file became, its repair can be read, and is there to stay."""
+    """Whatever a file became, its repair can be read, and is there to stay; only whole JSON without any of its members
+    is refused, as another file."""
     whole = policy_file(intents={"u1": INTENT}, order={"u1": {"c": [2, 3, 4, 5, 7, 6]}})
     for data in (noise, whole[:at] + noise, whole[:at] + noise + whole[at:]):
-        repaired = repair_promises(data, CPUS)
+        try:
+            repaired = repair_promises(data, CPUS)
+        except InputError:
+            assert not {"data", "checksum"} & set(json.loads(data) if data[:1] == b"{" else ())
+            continue
         if not any("newer" in one for one in repaired.remarks):
             policy_state.decode(repaired.data)
             assert repair_promises(repaired.data, CPUS) == (repaired.data, "data", [])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from podslice.core.errors import InputError
@@ -9,8 +12,11 @@ from podslice.statefiles.formats import checkpoint_cpu, checkpoint_memory
 from podslice.statefiles.formats.checkpoint_cpu import CPUCheckpoint
 from podslice.statefiles.formats.releases import Release
 from podslice.statefiles.tools.consequence import NodeFacts
+from podslice.statefiles.tools.convert import Rewritten
+from podslice.statefiles.tools.promises import repair_promises
 from podslice.statefiles.tools.repair import RunningContainer, repair_cpu
 from podslice.statefiles.tools.repair_memory import repair_memory
+from tests.cli.test_state import _run
 from tests.state import samples
 
 _NODE = NodeFacts(machine=samples.machine())
@@ -89,3 +95,35 @@ def test_releases_before_1_18_are_refused() -> None:
     """V1 needs container ids, which a repair does not have."""
     with pytest.raises(InputError, match=r"before 1\.18"):
         repair_cpu(_FILES["cpu-v2"], Release(17), _NODE, None)
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"kind":"Pod","metadata":{}}', b"{}", b"[1]", b"null", b'{"data":"{\\"claims\\":[]}","checksum":1}']
+)
+@pytest.mark.parametrize("repair", [repair_cpu, repair_memory])
+def test_json_that_is_another_file(repair: Callable[..., Rewritten], data: bytes) -> None:
+    """Whole JSON with nothing of a state file in it is not mended to an empty state: it is another file."""
+    with pytest.raises(InputError, match="is JSON and no state file"):
+        repair(data, Release(36), _NODE, None)
+    with pytest.raises(InputError, match="is JSON and no state file"):
+        repair_promises(data, None)
+
+
+@pytest.mark.parametrize("name", ["cpu_manager_state", "memory_manager_state", "podslice_policy_state"])
+def test_repair_of_another_file(tmp_path: Path, name: str) -> None:
+    """The command refuses it in one line with the file, and writes nothing."""
+    file = tmp_path / name
+    file.write_text('{"kind":"KubeletConfiguration"}')
+    with pytest.raises(InputError, match=f"{file}: is JSON and no state file: it has kind instead"):
+        _run("repair", file, "--write")
+    assert file.read_text() == '{"kind":"KubeletConfiguration"}'
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_repair_of_a_neighbours_file(tmp_path: Path) -> None:
+    """An intact memory file under the CPU file's name is refused, not emptied."""
+    file = tmp_path / "cpu_manager_state"
+    file.write_bytes(_FILES["memory-v1"])
+    with pytest.raises(InputError, match=f"{file}: the content is a memory state file"):
+        _run("repair", file, "--write")
+    assert file.read_bytes() == _FILES["memory-v1"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from podslice import ExclusiveResize, KubeletConfig, Pod, PodslicePolicy
 from podslice.core.config.kubelet import MemoryReservation
+from podslice.core.state.model import Intent
+from podslice.host.resize_store import ResizeStore
 from podslice.host.store import NodeStore, StateWriteError
 from tests.resize.helpers import burstable, guaranteed, pod
 from tests.resize.test_exclusive import MACHINE, budget
@@ -153,3 +156,16 @@ def test_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(StateWriteError):
         store.resize(one("8"))
     assert store.node.state == before
+
+
+def test_the_intents_are_told_to_who_accepts(tmp_path: Path) -> None:
+    """Who may refuse an opened store hears which resizes were being written, from the one reading of the file."""
+    first = ResizeStore(tmp_path, MACHINE, CONFIG, policy=POLICY)
+    size = one("4")
+    assert first.admit(size).admitted
+    plan = first.plan_resize(one("6"))
+    first.begin_resize(size.metadata.uid, plan.intent)
+    told: list[Mapping[str, Intent]] = []
+    accept = lambda node, intents: told.append(intents)  # noqa: E731
+    ResizeStore(tmp_path, MACHINE, CONFIG, policy=POLICY, running=[size], accept=accept)
+    assert told == [{size.metadata.uid: plan.intent}]

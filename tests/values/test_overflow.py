@@ -115,3 +115,20 @@ def test_annotation_of_huge_amounts(amount: str, profile: str) -> None:
 def test_ordinary_pods_pass() -> None:
     """Nothing of this touches a real pod."""
     assert Node(MACHINE, CONFIG).admit(make_pod("p", ("c", "2"))).admitted
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("1000E", "1"),
+        ("12000E", "12"),
+        ("1000000000000000000000", "1"),
+        ("123E", "123E"),
+        ("1e21", "1e21"),
+        ("1000Ei", str(sys.maxsize)),
+    ],
+)
+def test_there_is_no_suffix_beyond_e(text: str, stored: str) -> None:
+    """An amount of 10^21 and more in suffixes loses them as it is stored, as the API server of v1.36.2 answered to each
+    of these; exponents stay."""
+    assert str(Quantity.parse(text)) == stored

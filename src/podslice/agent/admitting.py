@@ -33,10 +33,8 @@ from podslice.core.state.model import Intent
 from podslice.core.values.gates import FeatureGates
 from podslice.host.boot import Boot
 from podslice.host.resize_store import ResizeStore
-from podslice.host.statefile import read_state, write_atomically
+from podslice.host.statefile import write_atomically
 from podslice.host.store import StateWriteError
-from podslice.statefiles.formats.policy_state import intents_in
-from podslice.statefiles.names import POLICY_STATE_FILE
 
 _DEVICES_REMEMBERED = 2.0
 """Seconds for which a refusal is repeated where devices come from plugins: what they say may change at any time."""
@@ -81,7 +79,6 @@ class Admitting:
     def open(self, running: Iterable[Pod], accept: Callable[[Node, Mapping[str, Intent]], None]) -> ResizeStore:
         """Bring up the store on the pods that run. Raises `PodsliceError` or `OSError`."""
         self._moment += 1
-        intents = intents_in(read_state(self.directory / POLICY_STATE_FILE))
         try:
             self.store = ResizeStore(
                 self.directory,
@@ -92,7 +89,7 @@ class Admitting:
                 policy=self.policy,
                 boot=self._boot,
                 devices=self._devices,
-                accept=lambda node: accept(node, intents),
+                accept=accept,
                 predicates=False,
             )
         except StartError as error:

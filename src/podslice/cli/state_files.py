@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,10 +121,8 @@ def converted(files: list[StateFile], target: Release, containers: Mapping[str, 
             content, promises = carry_promises(content, promises, target)
             if len(files) == 1 and told and not kubelet_promises(content.unknown)[0]:
                 lost = [f"pod {uid}: which CPUs were promised to it; converting the folder keeps that" for uid in told]
-        try:
+        with _named(file):
             change = convert(content, target, containers)
-        except InputError as error:
-            raise error.at(source=str(file.path)) from None
         changes.append((file, change._replace(remarks=[*change.remarks, *lost])))
     if promises is not None and (policy is not None or len(files) > 1):
         policy = policy or StateFile(files[0].path.with_name(POLICY_STATE_FILE), b"", "policy")
@@ -153,14 +152,36 @@ def repaired(files: list[StateFile], target: Release, facts: NodeFacts, running:
     `InputError`."""
     changes = list[Change]()
     for file in files:
-        if file.kind is None:
-            raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
+        _check_kind(file)
         if file.kind in ("cpu", "memory"):
             make = repair_cpu if file.kind == "cpu" else repair_memory
-            changes.append((file, make(file.data, target, facts, running)))
+            with _named(file):
+                changes.append((file, make(file.data, target, facts, running)))
     policy = _of_kind(files, "policy")
     if policy is not None:
         mended = next((change.data for file, change in changes if file.kind == "cpu"), None)
         cpus = cpus_beside(policy, files) if mended is None else _cpu_checkpoint(mended)
-        changes.append((policy, repair_promises(policy.data, cpus)))
+        with _named(policy):
+            changes.append((policy, repair_promises(policy.data, cpus)))
     return changes
+
+
+def _check_kind(file: StateFile) -> None:
+    """An intact file under another one's name would be repaired to nothing. Raises `InputError`."""
+    if file.kind is None:
+        raise InputError("is not recognisable", source=str(file.path), remedy="name it as the kubelet does")
+    try:
+        content = read_content(file.data)
+    except CheckpointError:
+        return
+    if content.intact and content.kind != file.kind:
+        raise InputError(f"the content is a {content.kind} state file", source=str(file.path), remedy="rename it")
+
+
+@contextmanager
+def _named(file: StateFile) -> Iterator[None]:
+    """Errors name the file."""
+    try:
+        yield
+    except InputError as error:
+        raise error.at(source=str(file.path)) from None

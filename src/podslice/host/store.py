@@ -63,9 +63,9 @@ class NodeStore:
 
     The managers' files are kept, not the records of granted resources. `running` are the pods that run on the node, in
     order of admission and with the resources they were granted. They are admitted again and keep what they have. What
-    the files hold for other pods is freed. `accept` may refuse the node that comes out of this, by raising, before
-    anything is written. `predicates` as for `Node`. With `hotplug` in its policy and a `boot`, files of another
-    boot are taken to the machine as it is now (`host.reboot`).
+    the files hold for other pods is freed. `accept` may refuse the node that comes out of this, with the resizes that
+    were being written, by raising, before anything is written. `predicates` as for `Node`. With `hotplug` in its policy
+    and a `boot`, files of another boot are taken to the machine as it is now (`host.reboot`).
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class NodeStore:
         profile: str = "podslice",
         devices: DeviceInventory | None = None,
         files: FileOperations | None = None,
-        accept: Callable[[Node], None] = lambda node: None,
+        accept: Callable[[Node, Mapping[str, Intent]], None] = lambda node, intents: None,
         predicates: bool = True,
         policy: PodslicePolicy = NO_POLICY,
         boot: Boot | None = None,
@@ -106,7 +106,7 @@ class NodeStore:
         """What follows from a machine that changed since the files were written."""
         if opened.reason:
             self.followed = (*rebuilt(found, self.node, opened.reason), *self.followed)
-        accept(self.node)
+        accept(self.node, intents)
         self._set_aside(opened.aside)
         self._resume(intents)
         self._save()

@@ -198,6 +198,15 @@ def read(data: bytes) -> PolicyContent:
         raise CheckpointError(str(error)) from None
 
 
+def unknown_in(data: bytes) -> dict[str, Any]:
+    """Members of an intact file that this release does not know. Raises `CheckpointError`."""
+    try:
+        content = msgspec.json.decode(decode_data(data).data, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise CheckpointError(str(error)) from None
+    return {name: value for name, value in content.items() if name not in MEMBERS}
+
+
 def with_loans(state: CPUState, data: bytes | None) -> CPUState:
     """The state with what a file says that the assignments bear out; as it is where the file is missing or damaged."""
     if data is None:

@@ -22,6 +22,7 @@ from podslice.statefiles.formats.content import Content, read_content
 from podslice.statefiles.formats.policy_state import MachineTexts
 from podslice.statefiles.go.gojson import CheckpointError
 from podslice.statefiles.names import CPU_STATE_FILE, MEMORY_STATE_FILE, NODE_STATE_FILES, POLICY_STATE_FILE
+from podslice.statefiles.tools.promises import Promises, kubelet_promises, with_kubelet_promises
 
 Outcome: TypeAlias = Literal["unchanged", "renumbered", "rebuilt"]
 
@@ -164,7 +165,7 @@ def _is_whole(cpus: Bits, cores: list[Bits]) -> bool:
 
 def _renumbered(files: Mapping[str, bytes], books: _Books, cpu: Content) -> Migration:
     checkpoint = books.migrated()
-    changed = {CPU_STATE_FILE: _encoded(checkpoint, cpu.version)}
+    changed = {CPU_STATE_FILE: _encoded(checkpoint, cpu, books.mapping)}
     policy = files.get(POLICY_STATE_FILE)
     if policy is not None:
         changed[POLICY_STATE_FILE] = _promises(policy, books.mapping, books.after)
@@ -172,26 +173,26 @@ def _renumbered(files: Mapping[str, bytes], books: _Books, cpu: Content) -> Migr
     return Migration("renumbered" if changed else "unchanged", changed, changes=tuple(books.changes))
 
 
-def _encoded(checkpoint: CPUCheckpoint, version: str) -> bytes:
-    if version == "v4":
-        return checkpoint_data.CPU_V4.encode(checkpoint)
-    return checkpoint_cpu.encode(checkpoint, "v3" if version == "v3" else "v2")
+def _encoded(checkpoint: CPUCheckpoint, cpu: Content, mapping: Mapping[int, int]) -> bytes:
+    """The file in the version it had; of further members those that promise CPUs get the new numbers."""
+    if cpu.version == "v4":
+        told, _ = kubelet_promises(cpu.unknown)
+        promised = _renumbered_texts(told, mapping)
+        return checkpoint_data.CPU_V4.encode(checkpoint, with_kubelet_promises(cpu.unknown, promised))
+    return checkpoint_cpu.encode(checkpoint, "v3" if cpu.version == "v3" else "v2")
 
 
 def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -> bytes:
     """The policy's file under new numbers, and of the new machine where it told of one; resizes that were being written
-    are over, and what cannot be read stays."""
+    are over, what this release does not know and what cannot be read stays."""
     try:
         content = policy_state.decode(data)
     except CheckpointError:
         return data
-    plain: dict[str, Any] = {"version": content.version, "bootId": content.boot_id}
+    plain: dict[str, Any] = {"version": content.version, "bootId": content.boot_id, **policy_state.unknown_in(data)}
     if content.machine is not None:
         plain["machine"] = MachineTexts.of(machine)
-    originals = {
-        uid: {name: _renumbered_text(text, mapping) for name, text in named.items()}
-        for uid, named in content.originals.items()
-    }
+    originals = _renumbered_texts(content.originals, mapping)
     pods = {uid: _renumbered_text(text, mapping) for uid, text in content.pod_originals.items()}
     order = {
         uid: {name: [mapping[cpu] for cpu in cpus if cpu in mapping] for name, cpus in named.items()}
@@ -201,6 +202,12 @@ def _promises(data: bytes, mapping: Mapping[int, int], machine: MachineRecord) -
         if member:
             plain[name] = member
     return policy_state.enveloped(msgspec.to_builtins(plain))
+
+
+def _renumbered_texts(texts: Mapping[str, Mapping[str, str]], mapping: Mapping[int, int]) -> Promises:
+    return {
+        uid: {name: _renumbered_text(text, mapping) for name, text in named.items()} for uid, named in texts.items()
+    }
 
 
 def _renumbered_text(text: str, mapping: Mapping[int, int]) -> str:

@@ -101,7 +101,7 @@ _BY_LOWER_CASE = {name.lower(): name for name in policy_state.MEMBERS}
 
 def repair_promises(data: bytes, cpus: CPUCheckpoint | None) -> Rewritten:
     """The policy's file without what does not hold. Members that this release does not know stay. Without the CPU
-    Manager's file promises are believed."""
+    Manager's file promises are believed. Raises `InputError` for JSON that is another file."""
     whole, actions = _salvaged(data)
     version = whole.get("version", policy_state.VERSION)
     if isinstance(version, int) and version > policy_state.VERSION:
@@ -145,10 +145,13 @@ def _is_machine(value: Any) -> bool:
 def _salvaged(data: bytes) -> tuple[dict[str, Any], list[str]]:
     """What can be read of the content, under the names of its members, and what that took."""
     try:
-        return _content_of(data), []
+        content = _content_of(data)
     except (CheckpointError, msgspec.MsgspecError):
-        members, actions = salvaged(data)
-        return {_BY_LOWER_CASE.get(name, name): member for name, member in members.items()}, actions
+        content = {}
+    if content.keys() & policy_state.MEMBERS:
+        return content, []
+    members, actions = salvaged(data, _BY_LOWER_CASE.keys())
+    return {_BY_LOWER_CASE.get(name, name): member for name, member in members.items()}, actions
 
 
 def _readable_members(value: Any, member: str, readable: Any, actions: list[str]) -> dict[str, Any]:

@@ -38,15 +38,17 @@ RunningPods = Mapping[str, Mapping[str, RunningContainer]]
 
 # cpu_manager_state
 
+_MEMBERS = frozenset({"policyname", "defaultcpuset", "entries"})
+
 
 def repair_cpu(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
     """The CPU state file for `target`. With no machine in `facts`, ALL is what the file mentions.
 
-    Raises `InputError` for releases that write V1.
+    Raises `InputError` for releases that write V1, and for JSON that is another file.
     """
     if target.minor < 18:
         raise InputError("files of kubelets before 1.18 are not written", remedy="name a newer release")
-    members, actions = salvaged(data)
+    members, actions = salvaged(data, _MEMBERS)
     book = _CPUBook(members, facts, actions)
     book.take_running(running)
     pods = nested(members.get("podentries"))

@@ -24,10 +24,13 @@ from podslice.statefiles.tools.convert import Rewritten
 from podslice.statefiles.tools.repair import RunningPods, known_policy
 from podslice.statefiles.tools.salvage import nested, salvaged
 
+_MEMBERS = frozenset({"policyname", "machinestate", "entries"})
+
 
 def repair_memory(data: bytes, target: Release, facts: NodeFacts, running: RunningPods | None) -> Rewritten:
-    """The memory state file for `target`. With no machine in `facts`, the nodes and sizes are the file's."""
-    members, actions = salvaged(data)
+    """The memory state file for `target`. With no machine in `facts`, the nodes and sizes are the file's. Raises
+    `InputError` for JSON that is another file."""
+    members, actions = salvaged(data, _MEMBERS)
     policy = known_policy(members, ("None", "Static"), "Static", actions)
     checkpoint = MemoryCheckpoint(policy)
     version = target.writes("memory")

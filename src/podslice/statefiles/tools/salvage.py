@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Set
 from typing import Any
 
+from podslice.core.errors import InputError
 from podslice.statefiles.go.gojson import CheckpointError, Members, Number, parse
 
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -80,13 +82,20 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def salvaged(data: bytes) -> tuple[dict[str, Any], list[str]]:
-    """What is left of a file, and what that means in words."""
+def salvaged(data: bytes, known: Set[str]) -> tuple[dict[str, Any], list[str]]:
+    """What is left of a file, and what that means in words. `known` are the members, in lower case, of which such a
+    file has some. Raises `InputError` for whole JSON that has none and no checksum: it is no damaged state file, but
+    another file."""
     members, whole = salvage(data)
     inner = data_string(members)
+    ours = inner is None and "checksum" in members
     if inner is not None:
         members, inner_whole = salvage(inner)
         whole = whole and inner_whole
+    if whole and not ours and not known & members.keys():
+        has = f"it has {', '.join(sorted(members)[:3])} instead" if members else "it is empty"
+        remedy = f"a state file has {', '.join(sorted(known))}; is it the right file?"
+        raise InputError(f"is JSON and no state file: {has}", remedy=remedy)
     if not members:
         return {}, ["the file is unreadable; nothing of it is used"]
     return members, [] if whole else ["the file is broken; what comes before the fault is used"]
