@@ -210,6 +210,23 @@ class Elastic:
         message.state = nri.CONTAINER_RUNNING
         self.kernel.check()
 
+    async def restart_container(self, uid: str, name: str, milli: int, *, memory: int = GIB) -> None:
+        """The container ends, and the kubelet creates the next one in its sandbox, maybe with other resources."""
+        sandbox, ident = self.pods[f"s-{uid}"], f"{uid}-{name}"
+        self.apply(self.plugin.stop_container(sandbox, self.containers[ident]))
+        del self.kernel.files[f"kubepods/pod{uid}/{ident}"]
+        self.plugin.remove_container(sandbox, self.containers.pop(ident))
+        await self._create(sandbox, name, milli, memory)
+
+    def leave(self, uid: str) -> None:
+        """A pod is gone with its containers."""
+        self.plugin.stop_pod(self.pods[f"s-{uid}"])
+        self.plugin.remove_pod(self.pods.pop(f"s-{uid}"))
+        for ident in [ident for ident in self.containers if ident.startswith(f"{uid}-")]:
+            del self.containers[ident]
+        for path in [path for path in self.kernel.files if f"pod{uid}" in path]:
+            del self.kernel.files[path]
+
     async def update(self, container: str, milli: int, *, memory: int = GIB) -> None:
         """The kubelet's call for one container. Raises `RPCError` where the agent refuses."""
         message, resources = self.containers[container], asked(milli, memory=memory)

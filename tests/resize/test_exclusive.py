@@ -295,3 +295,48 @@ def test_a_pod_below_its_promise() -> None:
     assert shown(here) == ("2-7", "2-7", "2-7")
     assert here.resize(budget("6", "4")).outcome == "Allocated"
     assert shown(here) == ("2-7", "2-5", "6-7")
+
+
+def again(here: Node, *pods: Pod) -> Node:
+    """Another process on the managers' files alone: what was being written is not known."""
+    files = {name: data for name, data in here.manager_files.items() if name != "podslice_policy_state"}
+    other = Node(MACHINE, here.rules.config, policy=here.rules.policy, files=files)
+    assert other.readmit(pods) == []
+    return other
+
+
+@pytest.mark.parametrize("policy", ["none", "single-numa-node"])
+def test_a_granted_growth_that_cannot_be_had(policy: str) -> None:
+    """A running pod that was granted a growth of which the files know nothing, and for which there is no room, keeps
+    what it has and is not refused; the growth waits, and comes when there is room."""
+    here = node(topology_manager_policy=policy)
+    for size in (one("4"), one("10", "q"), one("16", "r")):
+        assert here.admit(size).admitted
+    had = held(here)
+    other = again(here, one("6"), one("10", "q"), one("16", "r"))
+    assert held(other) == had
+    assert other.pending_resizes == ["uid-p"]
+    assert [decision.outcome for decision in other.retry_resizes()] == ["Deferred"]
+    other.remove("uid-q")
+    assert [decision.outcome for decision in other.retry_resizes("pods_removed")] == ["Allocated"]
+    assert (held(other), other.pending_resizes) == ("2-7", [])
+
+
+def test_a_granted_growth_that_can_be_had() -> None:
+    """With room the pod grows at the start, and a shrink of which the files know nothing is carried out too."""
+    here = node()
+    here.admit(one("4"))
+    assert held(again(here, one("6"))) == "2-7"
+    here.resize(one("8"))
+    assert held(again(here, one("8"))) == "2-9"
+    assert held(again(here, one("6"))) == "2-7"
+
+
+def test_a_bubble_keeps_what_it_has() -> None:
+    """So does a pod that has CPUs as a whole, with its slices."""
+    here = pod_node()
+    assert here.admit(budget("8", "4")).admitted
+    assert here.admit(one("22", "q")).admitted
+    other = again(here, budget("10", "6"), one("22", "q"))
+    assert (format_bits(other.state.cpu.bubbles["uid-p"]), other.pending_resizes) == ("2-9", ["uid-p"])
+    assert other.state.cpu.assignments["uid-p"] == here.state.cpu.assignments["uid-p"]

@@ -80,7 +80,7 @@ class Admitting:
         """Bring up the store on the pods that run. Raises `PodsliceError` or `OSError`."""
         self._moment += 1
         try:
-            self.store = ResizeStore(
+            store = ResizeStore(
                 self.directory,
                 self.machine,
                 self.config,
@@ -94,9 +94,12 @@ class Admitting:
             )
         except StartError as error:
             raise error.but(restarted="the agent") from None
+        for uid in store.waiting:
+            self.files.replace(store.node.view.pods[uid].spec)
+        self.store = store
         self.safe_mode = ""
         self.may_heal = False
-        return self.store
+        return store
 
     def disk_works(self) -> bool:
         """True when a file can be written and read where the state is."""

@@ -52,8 +52,8 @@ class Owner:
     `find` knows pods, `told` what a container was told: its environment could come from whoever wrote its pod, so it
     is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths. `awaits` knows,
     by UID, pods that are to run here, with a sandbox or without; `runs_on` the CPUs of a container by its cgroup, which
-    the runtime's books may not know. `on_news` hears that one was refused, or that there is
-    room."""
+    the runtime's books may not know. `will_resize`: a resize of the container is yet to be carried out. `on_news` hears
+    that one was refused, or that there is room."""
 
     def __init__(
         self,
@@ -104,6 +104,7 @@ class Owner:
         self.on_news: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
         self.pending_resizes: Callable[[], int] = lambda: 0
+        self.will_resize: Callable[[ContainerRecord], bool] = lambda record: False
 
     @property
     def store(self) -> ResizeStore | None:
@@ -505,7 +506,7 @@ class Owner:
 
     def _check_size(self, record: ContainerRecord) -> None:
         """Tell people of a resize that is not carried out, each time another size is asked for."""
-        text = resize_text(record) if self.placing.resized(record) else ""
+        text = resize_text(record) if self.placing.resized(record) and not self.will_resize(record) else ""
         record.resized = bool(text)
         sandbox = self.sandboxes.get(record.sandbox)
         if text and text != record.said and sandbox is not None:

@@ -186,7 +186,27 @@ class AgentPlugin:
             found = self._look_up(identity)
             if found is None and self._sources.must_know(identity):
                 return self._create_later(pod.id, identity, container, started)
+        if self._concerns_resizing(identity, container):
+            return self._create_resized(pod.id, identity, container, started)
         return self._create(pod.id, identity, container, found, started)
+
+    def _concerns_resizing(self, identity: Identity, container: nri.Container) -> bool:
+        resizing = self._resizing
+        if resizing is None or self._observe or self._owner.undecided(identity.uid):
+            return False
+        concerns = self._owner.seam.attempt("resize", identity, lambda: resizing.concerns_new(identity, container))
+        return concerns is True
+
+    async def _create_resized(
+        self, sandbox: str, identity: Identity, container: nri.Container, started: float
+    ) -> CreateAnswer:
+        """A container that comes back with other resources is resized before it is created."""
+        assert self._resizing is not None
+        try:
+            await self._resizing.new(identity, container)
+        except Exception as error:
+            self._owner.reporter.failed(identity, failure_of("resize", error))
+        return self._create(sandbox, identity, container, None, started)
 
     async def _create_later(
         self, sandbox: str, identity: Identity, container: nri.Container, started: float

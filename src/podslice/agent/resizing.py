@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from podslice.agent.actuating import Cgroups, Leaving
 from podslice.agent.contract import ResizeNews
+from podslice.agent.derived import unit_uid
 from podslice.agent.flights import Flight, ResizeRefusedError
-from podslice.agent.identity import Identity
+from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, PodRecord
 from podslice.agent.resizes import asked_milli
 from podslice.agent.seam import failure_of
-from podslice.agent.translate import update_of
+from podslice.agent.translate import limits_of, update_of
 from podslice.agent.waiting import or_after
 from podslice.agent.wishes import container_wish, is_step, pod_wish, same_resources
 from podslice.core.config.annotations import resize_wishes
@@ -97,6 +98,7 @@ class Resizing:
         self.is_moving: Callable[[str], bool] = lambda unit: False
         owner.on_room = self._room.set
         owner.pending_resizes = lambda: self.pending
+        owner.will_resize = lambda record: self._missed(record) is not None
 
     @property
     def pending(self) -> int:
@@ -119,18 +121,65 @@ class Resizing:
                 for record in self._records(unit):
                     self.tell(record)
                 self._end(store, unit)
+        for unit, desired in store.take_waiting().items():
+            self._want(unit, desired)
         for record in self._owner.containers.values():
-            self._missed(record)
+            if (found := self._missed(record)) is not None:
+                self._want(record.unit, found)
+        if self._wanted:
+            self._room.set()
 
-    def _missed(self, record: ContainerRecord) -> None:
-        """A resize that the runtime carried out while nobody was asked is wanted, if the specification says so."""
+    def _missed(self, record: ContainerRecord) -> Pod | None:
+        """A resize that the runtime carried out and we did not, because nobody was asked or there was no room: as the
+        specification says it."""
         pod, nothing = self._owner.pods.get(record.pod_uid), nri.LinuxResources()
         if pod is None or record.unit != record.pod_uid or record.limits is None or record.limits.quota is None:
-            return
+            return None
         found = None if self._container_wish(record, nothing) is None else self._find(pod.identity)
-        if found is not None and self._says(found, record, nothing):
-            self._want(record.unit, found)
-            self._room.set()
+        return found if found is not None and self._says(found, record, nothing) else None
+
+    def concerns_new(self, identity: Identity, message: nri.Container) -> bool:
+        """True when a container that is about to be created asks for other resources than it had: its resize policy
+        wants it restarted, or it ended while its resize waited."""
+        record = self._newcomer(identity, message)
+        if record is None or self._container_wish(record, message.linux.resources) is None:
+            return False
+        if record.unit != identity.uid:
+            return True
+        found = self._find(identity)
+        return found is not None and (self._says(found, record, message.linux.resources) or _restarts(found, record))
+
+    async def new(self, identity: Identity, message: nri.Container) -> None:
+        """The container gets what it asks for as it is created; where it cannot, it begins with what it had, and the
+        resize waits."""
+        record, resources = self._newcomer(identity, message), message.linux.resources
+        if record is None:
+            return
+        try:
+            await self._landed(record.unit)
+            if (wish := self._container_wish(record, resources)) is None:
+                return
+            pod = self._owner.pods[identity.uid]
+            desired = await self._said(pod, record.unit, wish, lambda spec: self._says(spec, record, resources))
+            await self.resize(pod, desired)
+            if (flight := self._flights.get(record.unit)) is not None:
+                await flight.done.wait()
+        except ResizeRefusedError:
+            return
+
+    def _newcomer(self, identity: Identity, message: nri.Container) -> ContainerRecord | None:
+        """A container that is about to be created in a pod that was admitted with it, None for others."""
+        pod, own = self._owner.pods.get(identity.uid), unit_uid(identity.uid, message.name)
+        if pod is None or pod.rejected or RESOURCES_ANNOTATION in identity.annotations:
+            return None
+        unit = identity.uid if identity.uid in pod.units else own if own in pod.units else ""
+        active = self._active(unit)
+        if active is None or message.name not in {one.name for one in active.containers}:
+            return None
+        limits = limits_of(message)
+        return ContainerRecord(
+            message.id, message.name, identity.uid, "", unit=unit, member=message.name, limits=limits
+        )
 
     def concerns(self, record: ContainerRecord, resources: nri.LinuxResources) -> bool:
         """True when a call asks for something that `container` has to decide."""
@@ -404,9 +453,11 @@ class Resizing:
         """How long the slowest of the containers that give back CPUs is waited for."""
         delays = resize_wishes(self._owner.admitting.policy, pod).delays
         before, after = intent.before.assignments, intent.after.assignments
-        giving = [name for name, cpus in before.items() if cpus & ~after.get(name, 0)]
+        running = {record.member for record in self._records(pod.metadata.uid)}
+        giving = [name for name, cpus in before.items() if cpus & ~after.get(name, 0) and name in running]
         rule = self._policy.shrink_delay_seconds
-        return max((delays.get(name, rule) for name in giving), default=rule)
+        whole = rule if intent.before.bubble & ~intent.after.bubble else 0.0
+        return max((delays.get(name, rule) for name in giving), default=whole)
 
     def _commit(self, store: ResizeStore, flight: Flight) -> None:
         """The state says what is to be. Raises `OSError`, `StateWriteError`."""
@@ -509,7 +560,7 @@ class Resizing:
         """Try each resize that waits once, unless nobody wants it any more."""
         for unit, wanted in list(self._wanted.items()):
             pod = self._owner.pods.get(unit.partition("/")[0])
-            if pod is None or unit not in pod.units or self._clock() - wanted.at > ASKED_LATELY:
+            if pod is None or unit not in pod.units or not self._is_asked(unit, wanted):
                 self._wanted.pop(unit, None)
                 self._refused.pop(unit, None)
                 continue
@@ -522,6 +573,12 @@ class Resizing:
             except ResizeRefusedError:
                 if unit in self._wanted:
                     self._wanted[unit] = self._wanted[unit]._replace(at=at)
+
+    def _is_asked(self, unit: str, wanted: _Wanted) -> bool:
+        """True when the kubelet asked lately, or thinks that it is done."""
+        if self._clock() - wanted.at <= ASKED_LATELY:
+            return True
+        return any(self._missed(record) is not None for record in self._records(unit))
 
     def _outdated(self, pod: PodRecord, unit: str, desired: Pod) -> bool:
         """True when the pod's specification says something else by now."""
@@ -536,6 +593,13 @@ class Resizing:
             flying += [flight.task] if flight.task is not None else []
         if flying:
             await asyncio.wait(flying, timeout=LONGEST_LANDING)
+
+
+def _restarts(spec: Pod, record: ContainerRecord) -> bool:
+    """True when the container wants to be restarted where one of its resources changes."""
+    containers = (*spec.spec.init_containers, *spec.spec.containers)
+    policies = next((one.resize_policy for one in containers if one.name == record.member), ())
+    return any(one.restart_policy == "RestartContainer" for one in policies)
 
 
 def _direction(before: Pod, desired: Pod) -> str:

@@ -19,6 +19,7 @@ from podslice.core.resize.allocation import allocation_of
 from podslice.core.values.quantity import Quantity
 
 _CPU, _MEMORY = "cpu", "memory"
+_LEAST_CPU = 10
 
 
 def asked_cpu(limits: Limits, shares: int) -> int | None:
@@ -62,8 +63,14 @@ def _changes(resources: ResourceRequirements, asked: Mapping[str, int | None]) -
     return {
         name: Quantity.milli(amount)
         for name, amount in asked.items()
-        if amount and name in limits and limits[name] == requests.get(name) and limits[name].milli_value() != amount
+        if amount and name in limits and limits[name] == requests.get(name) and _differ(name, limits[name], amount)
     }
+
+
+def _differ(name: str, has: Quantity, asked: int) -> bool:
+    """A kubelet asks for no less than a hundredth of a CPU."""
+    milli = has.milli_value()
+    return milli != asked and not (name == _CPU and max(milli, asked) <= _LEAST_CPU)
 
 
 def _with(resources: ResourceRequirements, changed: ResourceList) -> ResourceRequirements:

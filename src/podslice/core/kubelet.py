@@ -43,6 +43,7 @@ from podslice.core.quirks import Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
 from podslice.core.resize.events import ResizeCondition
+from podslice.core.resize.held import as_held
 from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.fit import amounts
@@ -764,7 +765,8 @@ class Kubelet:
         on_refusal: Callable[[AdmissionPod, Refusal], None] = lambda pod, refusal: None,
     ) -> list[Admitted]:
         """Admit again what runs already, before anything counts as gone: the active pods, or these, whose containers an
-        earlier kubelet started. `on_refusal` is told at once about those that must go. Call `sources_ready` afterwards.
+        earlier kubelet started. `on_refusal` is told at once about those that must go. One that can be resized and was
+        granted more than can be had now runs with what it has, and its resize waits. Call `sources_ready` afterwards.
         """
         self.manager.context.sources_ready = False
         running = [pod.spec for pod in self.active.values()] if pods is None else list(pods)
@@ -775,6 +777,8 @@ class Kubelet:
             uid, admission = pod.metadata.uid, self.admission(pod)
             self.coming -= {uid}
             refusal = self.decide(admission)
+            if refusal is not None and self._keeps_what_it_has(admission):
+                refusal = None
             answers.append(Admitted(uid, refusal))
             if refusal is not None:
                 on_refusal(admission, refusal)
@@ -783,6 +787,16 @@ class Kubelet:
             elif pods is not None:
                 self.start_containers(uid)
         return answers
+
+    def _keeps_what_it_has(self, admission: AdmissionPod) -> bool:
+        """A running pod that was refused asks for what it has, and waits for the rest; False where that is no way."""
+        if not (self.manager.elastic or self.manager.elastic_memory):
+            return False
+        smaller = as_held(admission, self.state.of_pod(admission.uid))
+        if smaller is None or self.decide(self.admission(smaller)) is not None:
+            return False
+        self.resizes.submit(PendingResize(smaller, admission.spec))
+        return True
 
     def resume(
         self, pods: Iterable[Pod], *, on_refusal: Callable[[AdmissionPod, Refusal], None] = lambda pod, refusal: None

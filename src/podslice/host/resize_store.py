@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from podslice.core.decide import hold_before, hold_both, settle_resizes
 from podslice.core.decision import ResizeDecision
 from podslice.core.node import Node
 from podslice.core.pod.spec import Pod
+from podslice.core.resize.pending import Waiting
 from podslice.core.state.model import Intent, PodCPUs
 from podslice.host.store import NodeStore, StateWriteError
 from podslice.statefiles.names import POLICY_STATE_FILE
@@ -27,6 +30,20 @@ class ResizeStore(NodeStore):
 
     def _resume(self, intents: Mapping[str, Intent]) -> None:
         self._open = {uid: one for uid, one in intents.items() if uid in self.node.pods}
+        state = self.node.state
+        self._waiting = {uid: one.desired for uid, one in state.resizes.pending.items()}
+        self.node.state = replace(state, resizes=Waiting())
+
+    @property
+    def waiting(self) -> Mapping[str, Pod]:
+        """Pods that run with less than they were granted, as they were granted. The node does not try them by
+        itself."""
+        return self._waiting
+
+    def take_waiting(self) -> Mapping[str, Pod]:
+        """The same, told once."""
+        waiting, self._waiting = self._waiting, {}
+        return waiting
 
     @property
     def unfinished(self) -> tuple[str, ...]:
