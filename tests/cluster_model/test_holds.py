@@ -261,8 +261,10 @@ class Life:
         self.fates[fate] = self.fates.get(fate, 0) + 1
 
     def remove(self) -> None:
+        """A pod leaves. What becomes free can change where a kubelet puts the next pods, so in these lives nobody
+        leaves while others that are bound have yet to start."""
         name, node = self.r.choice(list(self.cluster.nodes.items()))
-        if node.pods:
+        if node.pods and not any(other == name for other, _ in self.bound.values()):
             uid = self.r.choice(node.pods)
             node.remove(uid)
             self.model.removed(name, uid, node.state)

@@ -23,6 +23,7 @@ from podslice.core.answers import (
 from podslice.core.cluster.needs import PodNeeds, needs_of
 from podslice.core.cluster.signature import Signature, Signatures
 from podslice.core.kubelet import Kubelet
+from podslice.core.machine.memory import NUMANodeState
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
@@ -65,7 +66,9 @@ class NodeKind:
         self.room = amounts(resources.allocatable)
         self._node = NodeObject(resources.allocatable, amounts=self.room)
         self._needs: dict[int, PodNeeds] = {}
-        self._zones: tuple[Bits, ...] = tuple(rules.cpu.topology.numa_nodes.values()) if rules.cpu.static else ()
+        zones = rules.cpu.topology.numa_nodes if rules.cpu.static else {}
+        self._ids = tuple(sorted({*zones, *state.memory.machine_state}))
+        self._zones: tuple[Bits, ...] = tuple(zones.get(one, 0) for one in self._ids)
 
     def needs(self, signature: Signature) -> PodNeeds:
         """What such pods need at least."""
@@ -87,8 +90,7 @@ class NodeKind:
         cpus = tuple([(free & zone).bit_count() for zone in self._zones])
         memory: tuple[int, ...] = ()
         if self.rules.memory.static:
-            tables = [(books.memory_map or {}).get(_MEMORY) for books in state.machine.values()]
-            memory = tuple([0 if table is None else table.free for table in tables])
+            memory = tuple([_free(state.machine.get(one)) for one in self._ids])
         devices = {
             name: (pool.healthy & ~used).bit_count()
             for (name, pool), used in zip(self.pools.items(), state.used, strict=True)
@@ -104,6 +106,12 @@ class NodeKind:
             return {**seen.used, PODS: len(seen.pods)}
         others = Kubelet.of(self.rules, state).others()
         return {**others.used, PODS: len(others.pods)}
+
+
+def _free(books: NUMANodeState | None) -> int:
+    """Bytes of ordinary memory that are free on a NUMA node."""
+    table = None if books is None else (books.memory_map or {}).get(_MEMORY)
+    return 0 if table is None else table.free
 
 
 class StateClasses:

@@ -94,8 +94,9 @@ class NodeTable:
 
     def write(self, row: int, counts: FreeCounts) -> None:
         """What is free of a node now."""
+        width = max(len(counts.cpus), len(counts.memory))
         for name, values in (("cpus", counts.cpus), ("memory", counts.memory)):
-            self._reach(name, len(values) - 1)
+            self._reach(name, width - 1)
             column: Ints = getattr(self, name)
             column[row] = 0
             column[row, : len(values)] = [bounded(value) for value in values]

@@ -52,7 +52,7 @@ class HeldNode:
     """One node: `base` is its class as it said itself, `state` the one with all `holds`. `owners` are UIDs of pods that
     have something for themselves, `sums` what all of them ask for."""
 
-    __slots__ = ("base", "confirmed", "holds", "kind", "name", "owners", "policy", "row", "state", "sums")
+    __slots__ = ("base", "confirmed", "holds", "kind", "name", "owners", "policy", "proven", "row", "state", "sums")
 
     def __init__(self, name: str, kind: NodeKind, base: FleetState, policy: PlanPolicy) -> None:
         self.name = name
@@ -64,10 +64,13 @@ class HeldNode:
         self.owners: frozenset[str] = frozenset()
         self.sums: dict[str, int] = {}
         self.holds: dict[str, Hold] = {}
+        self.proven: FleetState | None = None
+        """What the node said of itself when all orders of all its holds were last tried."""
 
     def add(self, classes: StateClasses, hold: Hold) -> None:
         """A pod is on its way, after all others."""
         self.holds[hold.uid] = hold
+        self.proven = self.base
         self._place(classes, hold)
 
     def _place(self, classes: StateClasses, hold: Hold) -> None:
@@ -100,11 +103,19 @@ class HeldNode:
         coming = [hold.signature for hold in self.holds.values()]
         return "" if self._in_any_order(classes, [*coming, signature]) else RESERVED
 
+    def stands(self, classes: StateClasses) -> bool:
+        """True when the holds still fit in any order, though the node may have changed since they were let in. With
+        fewer on their way, or some of them admitted first, they do as before."""
+        if self.policy == "honour" or len(self.holds) < 2 or self.proven is self.base:
+            return True
+        if not self._in_any_order(classes, [hold.signature for hold in self.holds.values()]):
+            return False
+        self.proven = self.base
+        return True
+
     def _in_any_order(self, classes: StateClasses, coming: Iterable[Signature]) -> bool:
         """True when all are admitted, whatever order they come in; False too where there are too many orders."""
         left = Counter(coming)
-        if len(left) == 1:
-            return True
         return _few_orders(left) and all(
             self._admits_all(classes, order) for order in _orders(left, sum(left.values()))
         )

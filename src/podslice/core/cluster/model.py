@@ -36,9 +36,9 @@ import numpy as np
 from podslice.core.answers import PodHolding
 from podslice.core.cluster.classes import StateClasses
 from podslice.core.cluster.columns import Ints, NodeTable
-from podslice.core.cluster.holds import FOREVER, HeldNode, Hold, PlanPolicy
+from podslice.core.cluster.holds import FOREVER, RESERVED, HeldNode, Hold, PlanPolicy
 from podslice.core.cluster.signature import Signature
-from podslice.core.cluster.verdicts import NOT_CONFIRMED, PROVEN, SignatureColumn
+from podslice.core.cluster.verdicts import NOT_CONFIRMED, PROVEN, UNKNOWN, SignatureColumn
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.spec import Pod
@@ -179,7 +179,9 @@ class ClusterModel:
         self.counts[told.fate] += 1
         if told.fate == "disputed" and hold is not None:
             self._quarantine(node, hold, now)
+        proven = node.proven is node.base and told.fate == "agreed"
         self._adopt(node, node.kind.rules, state)
+        node.proven = node.base if proven else None
         return told
 
     def _compared(self, node: HeldNode, hold: Hold, found: PodHolding) -> Told:
@@ -232,10 +234,10 @@ class ClusterModel:
         self._drop(uid)
         rows = self._rows(names)
         column = self._column(signature)
-        found = [self.table.names[row] for row in self._best(column, rows[rows >= 0], self.limits.best, now)]
+        found = [self.table.names[row] for row in self._best(column, rows[rows >= 0], self.limits.best)]
         if len(found) == 1:
             self._hold(uid, signature, found[0], now, group=group)
-        return self._filtered(column, names, rows, found, now)
+        return self._filtered(column, names, rows, found)
 
     def prioritize(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> dict[str, int]:
         """The choice among nodes that passed every filter gets all points, and is held."""
@@ -254,7 +256,7 @@ class ClusterModel:
         self.expire(now)
         self._drop(pod.metadata.uid)
         rows = np.arange(self.table.count, dtype=np.int64) if names is None else self._rows(names)
-        best = self._best(self._column(signature), rows[rows >= 0], 1, now)
+        best = self._best(self._column(signature), rows[rows >= 0], 1)
         if not best:
             return None
         name = self.table.names[best[0]]
@@ -281,9 +283,9 @@ class ClusterModel:
             hold = self._holds[uid]
         if not self._nodes[name].confirmed:
             return BindVerdict(NOT_CONFIRMED)
-        if not hold.fits:
+        if not hold.fits or not (hold.bound or self._nodes[name].stands(self.classes)):
             self._drop(uid)
-            return BindVerdict(_NO_HOLD + NOT_CONFIRMED)
+            return BindVerdict(_NO_HOLD + RESERVED)
         hold.bound, hold.until = True, FOREVER
         self.counts["bound"] += 1
         return BindVerdict("", None if hold.answer is None else hold.answer.holding)
@@ -343,6 +345,8 @@ class ClusterModel:
             return
         hold = Hold(uid, signature, name, until=FOREVER, group=group, bound=bound)
         node.add(self.classes, hold)
+        if bound:
+            node.proven = None
         self._holds[uid] = hold
         if not bound:
             self._until(hold, now + (self.limits.group_hold if group else self.limits.hold))
@@ -356,6 +360,8 @@ class ClusterModel:
         """The scheduler asks for the very node that is held."""
         hold = self._holds.get(uid)
         if hold is None or hold.node != name or not hold.fits or not self._nodes[name].confirmed:
+            return False
+        if not hold.bound and not self._nodes[name].stands(self.classes):
             return False
         if not hold.bound:
             self._until(hold, now + (self.limits.group_hold if hold.group else self.limits.hold))
@@ -420,9 +426,12 @@ class ClusterModel:
 
     def _rows(self, names: Sequence[str]) -> Ints:
         row = self.table.row
-        return np.array([row.get(name, -1) for name in names], dtype=np.int64)
+        try:
+            return np.fromiter(map(row.__getitem__, names), dtype=np.int64, count=len(names))
+        except KeyError:
+            return np.array([row.get(name, -1) for name in names], dtype=np.int64)
 
-    def _best(self, column: SignatureColumn, rows: Ints, count: int, now: float) -> list[int]:
+    def _best(self, column: SignatureColumn, rows: Ints, count: int) -> list[int]:
         """The best rows that take such a pod, the best first."""
         found: list[int] = []
         asked = self.classes.answers.computed
@@ -443,20 +452,20 @@ class ClusterModel:
         column.settle(row, cause)
         return not cause
 
-    def _filtered(
-        self, column: SignatureColumn, names: Sequence[str], rows: Ints, found: list[str], now: float
-    ) -> Filtered:
+    def _filtered(self, column: SignatureColumn, names: Sequence[str], rows: Ints, found: list[str]) -> Filtered:
+        """The answer about these nodes, with the causes of those that refuse."""
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
-        verdicts = column.verdict[rows].tolist()
-        for name, row, verdict in zip(names, rows.tolist(), verdicts, strict=True):
-            if row < 0:
-                unresolvable[name] = NOT_CONFIRMED
-            elif verdict > PROVEN:
-                cause = column.causes[verdict]
-                (failed if cause.by_sums else unresolvable)[name] = cause.text
-            elif self._quarantined and (column.signature.number, name) in self._quarantined:
-                unresolvable[name] = QUARANTINED
+        verdicts = np.where(rows < 0, UNKNOWN, column.verdict[rows])
+        for verdict in np.unique(verdicts[verdicts > PROVEN]).tolist():
+            cause = column.causes[verdict]
+            refused = failed if cause.by_sums else unresolvable
+            refused.update(
+                dict.fromkeys([names[at] for at in np.flatnonzero(verdicts == verdict).tolist()], cause.text)
+            )
+        for number, name in self._quarantined:
+            if number == column.signature.number and name in self._nodes and name not in failed and name in names:
+                unresolvable.setdefault(name, QUARANTINED)
         return Filtered(found, failed, unresolvable)
 
 

@@ -6,7 +6,7 @@ events, where equal texts are counted together: what a pod asks for is in them, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from podslice.core.config.annotations import annotation_problems
@@ -14,7 +14,7 @@ from podslice.core.config.policy import NO_POLICY
 from podslice.core.config.topology_options import RESTRICTED
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.node_rules import NodeRules
-from podslice.core.pod.eligibility import AdmissionPod
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import (
     AMOUNT_OVERFLOW,
     EMPTY_NODE_SHARED_POOL,
@@ -36,19 +36,17 @@ class PodNeeds(NamedTuple):
     """Lower bounds. `exclusive`: the pod wants something for itself here; where it does not, a node of this kind is not
     asked. `refusal`: every such node refuses it, whatever it has.
 
-    `cpus` in all; `aligned_cpus` of them belong together, on `width` NUMA nodes at most (0: any number). `memory` and
-    `aligned_memory` likewise, the latter on one NUMA node, which is what `single` wants of everything. `devices` by
-    resource. `asked`: what the sums count.
+    `cpus` and `memory` in all. `aligned_cpus` of them belong together, on `width` NUMA nodes at most (0: any number).
+    `units`: CPUs and bytes that belong on one NUMA node, together. `devices` by resource. `asked`: what the sums count.
     """
 
     exclusive: bool
-    single: bool = False
     refusal: str = ""
     cpus: int = 0
     aligned_cpus: int = 0
     width: int = 0
     memory: int = 0
-    aligned_memory: int = 0
+    units: tuple[tuple[int, int], ...] = ()
     devices: Mapping[str, int] = {}
     asked: Mapping[str, int] = {}
 
@@ -57,19 +55,17 @@ def needs_of(rules: NodeRules, pools: Mapping[str, DevicePool], room: NodeObject
     """What a pod needs of nodes with these rules and devices; `room` is such a node without pods."""
     seen = pod_on_node(pod.spec, rules.gates, rules.quirks)
     cpus, aligned_cpus = _cpus(rules, pod)
-    memory, aligned_memory = _memory(rules, pod)
+    memory = _memory(rules, pod)
     devices = _devices(pools, pod)
-    single = rules.merger is not None and rules.merger.single_numa_node
-    width = 1 if single else _width(rules, aligned_cpus)
+    width = _width(rules, aligned_cpus)
     return PodNeeds(
         exclusive=bool(cpus or memory or devices),
-        single=single,
         refusal=_refusal(rules, room, pod),
         cpus=cpus,
         aligned_cpus=aligned_cpus if width else 0,
         width=width,
         memory=memory,
-        aligned_memory=aligned_memory if single else 0,
+        units=tuple(dict.fromkeys(_units(rules, pod, cpus, memory))),
         devices=devices,
         asked=_counted(room, seen.requests) if rules.predicates else {},
     )
@@ -117,16 +113,32 @@ def _width(rules: NodeRules, cpus: int) -> int:
     return rules.cpu.topology.fewest_numa_nodes(cpus) if cpus else 0
 
 
-def _memory(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
-    """Bytes on NUMA nodes in all, and the most that belong together."""
-    if not rules.memory.static or not pod.guaranteed or pod.ignored:
-        return 0, 0
-    own = [0 if pod.managed and not one.guaranteed else (one.memory or {}).get(_MEMORY, 0) for one in pod.containers]
-    largest = max(own, default=0)
+def _memory(rules: NodeRules, pod: AdmissionPod) -> int:
+    """Bytes on NUMA nodes in all."""
+    largest = max((_bytes(rules, pod, one) for one in pod.containers), default=0)
     if pod.managed:
-        return largest, largest
-    apps = sum(size for one, size in zip(pod.containers, own, strict=True) if not one.init)
-    return max(largest, apps), max(largest, apps) if rules.config.aligns_pods else largest
+        return largest
+    return max(largest, sum(_bytes(rules, pod, one) for one in pod.containers if not one.init))
+
+
+def _bytes(rules: NodeRules, pod: AdmissionPod, container: AdmissionContainer) -> int:
+    """Bytes on NUMA nodes that a container has for itself."""
+    if not rules.memory.static or not pod.guaranteed or pod.ignored or (pod.managed and not container.guaranteed):
+        return 0
+    return (container.memory or {}).get(_MEMORY, 0)
+
+
+def _units(rules: NodeRules, pod: AdmissionPod, cpus: int, memory: int) -> Iterator[tuple[int, int]]:
+    """CPUs and bytes that belong on one NUMA node, together."""
+    if rules.merger is None or not rules.merger.single_numa_node or not (cpus or memory):
+        return
+    if rules.config.aligns_pods:
+        yield cpus, memory
+        return
+    for one in pod.containers:
+        own = one.exclusive_cpus if cpus else 0, _bytes(rules, pod, one)
+        if any(own):
+            yield own
 
 
 def _devices(pools: Mapping[str, DevicePool], pod: AdmissionPod) -> dict[str, int]:
@@ -148,10 +160,8 @@ def few_cpus(needs: PodNeeds) -> str:
     return f"fewer than {needs.cpus} exclusive CPUs free"
 
 
-def scattered_cpus(needs: PodNeeds) -> str:
+def scattered_cpus() -> str:
     """They are there, but not together."""
-    if needs.single:
-        return f"no NUMA node has {needs.aligned_cpus} exclusive CPUs free"
     return "exclusive CPUs free only across NUMA nodes (restricted)"
 
 
@@ -160,9 +170,10 @@ def few_memory(needs: PodNeeds) -> str:
     return f"less than {_size(needs.memory)} of memory free on NUMA nodes"
 
 
-def scattered_memory(needs: PodNeeds) -> str:
-    """It is there, but not together."""
-    return f"no NUMA node has {_size(needs.aligned_memory)} of memory free"
+def not_on_one(cpus: int, memory: int) -> str:
+    """Not so much of both on one NUMA node."""
+    own = [f"{cpus} exclusive CPUs"] if cpus else []
+    return f"no NUMA node has {' and '.join([*own, *([f'{_size(memory)} of memory'] if memory else [])])} free"
 
 
 def few_devices(resource: str, count: int) -> str:

@@ -1,16 +1,16 @@
 """What is known of one signature on every node: a column of verdicts, and what nodes cost.
 
 A verdict is `OPEN` (by its conditions the node could take such a pod), `PROVEN` (it was asked, and takes it) or the
-number of a reason. A row is looked at again when its node was written; what was proven of it is forgotten then. The
-best node is the one that wastes least: no free devices that the pod does not want, then the fewest CPUs left over
-beside it where a kubelet would put it, then the fewest on the whole node.
+number of a cause, `UNKNOWN` where nobody stands for the node. A row is looked at again when its node was written; what
+was proven of it is forgotten then. The best node is the one that wastes least: no free devices that the pod does not
+want, then the fewest CPUs left over beside it where a kubelet would put it, then the fewest on the whole node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from podslice.core.cluster.columns import NO_KIND, Ints, NodeTable, bounded
 from podslice.core.cluster.needs import PodNeeds
 from podslice.core.cluster.signature import Signature
 
-OPEN, PROVEN = 0, 1
+OPEN, PROVEN, UNKNOWN = 0, 1, 2
 NOT_CONFIRMED = "node state not confirmed by its agent"
 _FAR = np.int64(1) << 60
 """What a node costs that takes no such pod."""
@@ -41,9 +41,9 @@ class SignatureColumn:
 
     def __init__(self, signature: Signature, table: NodeTable, kinds: Sequence[NodeKind | None]) -> None:
         self.signature = signature
-        self.causes: list[Cause] = [Cause(""), Cause("")]
+        self.causes: list[Cause] = [Cause(""), Cause(""), Cause(NOT_CONFIRMED)]
         """By verdict; the first two are none."""
-        self._number: dict[Cause, int] = {}
+        self._number: dict[Cause, int] = {self.causes[UNKNOWN]: UNKNOWN}
         self._table = table
         self._kinds = kinds
         self._seen = -1
@@ -125,14 +125,21 @@ class SignatureColumn:
         return known
 
 
-Lacks = Callable[[Ints], "np.ndarray[Any, np.dtype[np.bool_]]"]
+Lacks: TypeAlias = Callable[[Ints], Any]
 """Which of some rows have too little."""
 
 
 def _conditions(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Cause, Lacks]]:
     """What is looked at, in the order in which causes are told."""
-    zones = _of_zones(table, needs)
-    yield from reversed(tuple(zones)) if needs.single else zones
+    for cpus, memory in needs.units:
+        yield from _on_one_node(table, cpus, bounded(memory))
+    if needs.cpus:
+        yield Cause(words.few_cpus(needs)), lambda rows: table.cpus[rows].sum(axis=1) < needs.cpus
+    if needs.aligned_cpus:
+        yield Cause(words.scattered_cpus()), lambda rows: _most(table.cpus[rows], needs.width) < needs.aligned_cpus
+    if needs.memory:
+        memory = bounded(needs.memory)
+        yield Cause(words.few_memory(needs)), lambda rows: table.memory[rows].sum(axis=1) < memory
     for resource, count in needs.devices.items():
         column = table.device_names.get(resource, -1)
         if 0 <= column < table.devices.shape[1]:
@@ -142,18 +149,17 @@ def _conditions(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Cause, Lack
         yield Cause(words.lacking_sum(resource), by_sums=True), partial(_exceeds, table, column, amount)
 
 
-def _of_zones(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Cause, Lacks]]:
-    """CPUs and memory, in all and together."""
-    if needs.cpus:
-        yield Cause(words.few_cpus(needs)), lambda rows: table.cpus[rows].sum(axis=1) < needs.cpus
-    if needs.aligned_cpus:
-        yield Cause(words.scattered_cpus(needs)), lambda rows: _most(table.cpus[rows], needs.width) < needs.aligned_cpus
-    if needs.memory:
-        memory = bounded(needs.memory)
-        yield Cause(words.few_memory(needs)), lambda rows: table.memory[rows].sum(axis=1) < memory
-    if needs.aligned_memory:
-        aligned = bounded(needs.aligned_memory)
-        yield Cause(words.scattered_memory(needs)), lambda rows: table.memory[rows].max(axis=1) < aligned
+def _on_one_node(table: NodeTable, cpus: int, memory: int) -> Iterator[tuple[Cause, Lacks]]:
+    """CPUs and bytes on the same NUMA node; what is missing alone is told first."""
+    if cpus:
+        yield Cause(words.not_on_one(cpus, 0)), lambda rows: table.cpus[rows].max(axis=1) < cpus
+    if memory:
+        yield Cause(words.not_on_one(0, memory)), lambda rows: table.memory[rows].max(axis=1) < memory
+    if cpus and memory:
+        yield (
+            Cause(words.not_on_one(cpus, memory)),
+            lambda rows: ~((table.cpus[rows] >= cpus) & (table.memory[rows] >= memory)).any(axis=1),
+        )
 
 
 def _most(free: Ints, width: int) -> Ints:
@@ -175,10 +181,14 @@ def _exceeds(table: NodeTable, column: int, amount: int, rows: Ints) -> Any:
 
 def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
     free = table.cpus[rows]
-    left = free - needs.aligned_cpus if needs.width == 1 else free.sum(axis=1, keepdims=True) - needs.cpus
-    first = (left >= 0).argmax(axis=1)  # of several NUMA nodes a kubelet takes the first
-    least = np.maximum(np.take_along_axis(left, first[:, np.newaxis], axis=1)[:, 0], 0)
+    if needs.units:
+        cpus, memory = max(needs.units)
+        fits = (free >= cpus) & (table.memory[rows] >= bounded(memory))
+        first = fits.argmax(axis=1)  # of several NUMA nodes a kubelet takes the first
+        least = np.take_along_axis(free, first[:, np.newaxis], axis=1)[:, 0] - cpus
+    else:
+        least = free.sum(axis=1) - needs.cpus
     unwanted = [column for name, column in table.device_names.items() if name not in needs.devices]
     unwanted = [column for column in unwanted if column < table.devices.shape[1]]
     devices = table.devices[rows][:, unwanted].sum(axis=1)
-    return devices * _DEVICE + least * _LEFT + free.sum(axis=1)
+    return devices * _DEVICE + np.clip(least, 0, _LEFT - 1) * _LEFT + free.sum(axis=1)
