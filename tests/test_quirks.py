@@ -14,12 +14,10 @@ SEVERAL = {
     "distances_by_node_id": (2, "a node's merges, and replayed merges without a node"),
     "eviction_pod_level_hides_containers": (2, "what counts, and the note about it in inspect"),
     "fit_score_ignores_pod_level": (2, "what counts, and the note about it in inspect"),
-    "group_books_drift": (3, "memory that is given back, books in a state file, and what a fleet remembers of answers"),
     "implied_limit_becomes_weight": (2, "a container's start, and the note about it in inspect"),
     "inexact_memory_is_refused": (2, "reading an amount, and a pod's allocation that passes over what it cannot read"),
     "init_memory_again": (2, "the hints of ended init containers, and whether their containers start again"),
     "init_overlaps_sidecars": (2, "the check of an admission, and the CPUs at run time"),
-    "missing_hugepages_crash": (2, "requests, and state files"),
     "pod_allocation_repeats": (2, "each manager looks at what it holds"),
     "refused_pods_leave_state": (
         4,

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podslice.core.hints.hint import Hint
 from podslice.core.machine.devices import Device
 from podslice.core.managers.device_plugin import SimulatedPlugin
 from podslice.core.managers.device_records import DeviceRecord
@@ -142,7 +143,7 @@ def test_no_device_is_owned_twice(history, quirks):
         if uid in devices.context.active:
             remove(devices, uid)
         wanted = pod(uid, *app, init=tuple(init), sidecars=tuple(side))
-        affinity = ANYWHERE if mask is None else ANYWHERE._replace(mask=mask)
+        affinity = ANYWHERE if mask is None else Hint(mask, ANYWHERE.preferred)
         refused = admit(devices, wanted, affinity)
         if refused:
             devices.remove_stale()
@@ -201,7 +202,7 @@ def test_undo_of_a_pod_leaves_no_trace(wanted, mask):
     assert admit(devices, pod("first", {GPU: 1})) == ""
     before, content = devices.state, devices.content()
     app, init, side = wanted
-    admit(devices, pod("u", *app, init=tuple(init), sidecars=tuple(side)), ANYWHERE._replace(mask=mask))
+    admit(devices, pod("u", *app, init=tuple(init), sidecars=tuple(side)), Hint(mask, ANYWHERE.preferred))
     devices.state = before
     assert devices.content() == content
     assert devices.allocated() == {GPU: 1}

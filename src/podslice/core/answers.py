@@ -148,7 +148,7 @@ class ValueAnswers:
         self.rules = rules
         self._manager = ContainerManager.of(rules, state)
         self._static_memory = rules.memory.policy == "Static"
-        self._settles = not rules.quirks.group_books_drift
+        self._settles = rules.memory.settles
         self._pools = state.device.pools
         self._resources = tuple(state.device.pools)
         self._numbers = numbers

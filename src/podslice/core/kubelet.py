@@ -350,15 +350,15 @@ class Kubelet:
         upstream leaves what they gave it until it is collected. The pod leaves the node, or stays as it was."""
         manager, context = self.manager, self.manager.context
         context.begin()
+        before = None
         if self.undoes_refusals:
             manager.remove_stale()
-        before = (self.state, context.metrics.copy()) if self.undoes_refusals else None
+            before = self.state, context.metrics.copy()
         there = self._look() if self.predicates else None
         new = admission.uid not in context.active
         context.activate(admission)
         try:
-            self._refuse_annotations(admission, new=new)
-            self._refuse_overflow(admission)
+            self._refuse_unheard(admission, new=new)
             manager.shrink(admission, stays or admission)
             manager.topology.admit(admission)
             if there is not None:
@@ -397,8 +397,7 @@ class Kubelet:
         new = uid not in context.active
         context.activate(admission)
         try:
-            self._refuse_annotations(admission, new=new)
-            self._refuse_overflow(admission)
+            self._refuse_unheard(admission, new=new)
             manager.topology.admit(admission)
             if others is not None and self._later_verdict(admission, others, self._on_node(admission)).victims:
                 return False
@@ -426,17 +425,13 @@ class Kubelet:
         """The pods on the node but the one with this UID, as the predicates see them."""
         return self._look().beside(uid)
 
-    def _refuse_annotations(self, admission: AdmissionPod, *, new: bool) -> None:
-        """A pod that is on the node already stays, whatever the policy says about its annotations by now."""
-        if not new or self.policy is NO_POLICY or self.policy.annotations.invalid != "refuse":
-            return
-        for one in annotation_problems(self.policy, admission.spec):
-            raise AdmissionError(INVALID_KIND, key=one.key, problem=one.problem)
-
-    def _refuse_overflow(self, admission: AdmissionPod) -> None:
-        if self.quirks.amounts_wrap:
-            return
-        if admission.overflow:
+    def _refuse_unheard(self, admission: AdmissionPod, *, new: bool) -> None:
+        """What podslice alone refuses, before anybody looks for room. A pod that is on the node already stays, whatever
+        the policy says about its annotations by now."""
+        if new and self.policy is not NO_POLICY and self.policy.annotations.invalid == "refuse":
+            for one in annotation_problems(self.policy, admission.spec):
+                raise AdmissionError(INVALID_KIND, key=one.key, problem=one.problem)
+        if admission.overflow and not self.quirks.amounts_wrap:
             raise AdmissionError(_OVERFLOW, problem=admission.overflow)
 
     def _later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
@@ -449,12 +444,8 @@ class Kubelet:
     def _later_verdict(self, pod: AdmissionPod, others: Others, view: PodOnNode) -> Verdict:
         """General predicates and pod features, in the kubelet's order (memory-device 3.2)."""
         device = self.manager.device
-        verdict = general_predicates(
-            view,
-            others,
-            self._counted().node,
-            devices_in_use=device.allocated() if device.holds_devices(pod.uid) else None,
-        )
+        in_use = device.allocated() if pod.uid in device.state.records else None
+        verdict = general_predicates(view, others, self._counted().node, devices_in_use=in_use)
         if verdict.refusal is not None:
             raise AdmissionError(verdict.refusal.kind, **verdict.refusal.facts)
         context = self.manager.context
@@ -532,9 +523,10 @@ class Kubelet:
 
     def _look(self) -> Seen:
         """The pods on the node as the predicates see them."""
-        if self.seen.active is not self.active:
-            pods = {uid: self._on_node(pod) for uid, pod in self.active.items() if uid not in self.coming}
-            self.seen = Seen(self.active, pods, Others.of(tuple(pods.values())).used)
+        active = self.manager.context.active
+        if self.seen.active is not active:
+            pods = {uid: self._on_node(pod) for uid, pod in active.items() if uid not in self.coming}
+            self.seen = Seen(active, pods, Others.of(tuple(pods.values())).used)
         return self.seen
 
     def _on_node(self, pod: AdmissionPod) -> PodOnNode:
@@ -583,8 +575,10 @@ class Kubelet:
         self.statuses = drop(self.statuses, uid)
         if uid in self.unmanaged:
             self.unmanaged -= {uid}
-        self.resizes.drop(uid)
-        self.granted, self.conditions = drop(self.granted, uid), drop(self.conditions, uid)
+        if self.resizes.state.pending:
+            self.resizes.drop(uid)
+        if self.granted or self.conditions:
+            self.granted, self.conditions = drop(self.granted, uid), drop(self.conditions, uid)
 
     # Containers
 
@@ -634,7 +628,7 @@ class Kubelet:
 
     def run_containers(self, uid: str) -> None:
         """`start_containers`, for who does not want to know what they got."""
-        pod = self.active[uid]
+        pod = self.manager.context.active[uid]
         for container in pod.containers:
             status = self.statuses.get(uid, {}).get(container.name)
             if status is None or status.removed:
@@ -651,7 +645,8 @@ class Kubelet:
         except AdmissionError as error:
             return error.message
         self.manager.add_container(pod, container, container_id)
-        self._set_status(uid, name, RuntimeContainer(container_id, restarts, running=not container.plain_init))
+        status = RuntimeContainer(container_id, restarts, running=not container.plain_init)
+        self.statuses = put_in(self.statuses, uid, name, status)
         return ""
 
     def take_over(self, uid: str) -> None:

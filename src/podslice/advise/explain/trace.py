@@ -15,9 +15,9 @@ from podslice.advise.explain.picks import Unit, units
 from podslice.advise.explain.verdict import refusal_code
 from podslice.core.allocate.pod_level import POD_POOL_EMPTY
 from podslice.core.errors import Refusal, UpstreamDefectError
-from podslice.core.hints.hint import Hint
+from podslice.core.hints.hint import NO_AFFINITY, Hint
 from podslice.core.hints.hintset import HintSet
-from podslice.core.merge.merge import Merger
+from podslice.core.merge.merge import Merged, Merger
 from podslice.core.pod.demand import overflows
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import ResourceList, ResourceRequirements
@@ -224,9 +224,10 @@ def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merg
         for resource, hints in (answer or {}).items()
     ]
     try:
-        affinity, admitted, _ = merger.merge(list(step.hints.values()))
+        merged = merger.merge(list(step.hints.values()))
     except UpstreamDefectError:
-        affinity, admitted = Hint(None, False), False
+        merged = Merged(NO_AFFINITY, admitted=False, proven=True)
+    affinity = merged.hint
     table = candidates(node, pod, step, affinity.mask)
     return MergeStep(
         container=step.container,
@@ -235,7 +236,7 @@ def _merge_step(node: NodeView, pod: AdmissionPod, step: HintRound, merger: Merg
         common=tuple(row.nodes for row in table if row.verdict == "fits"),
         nodes=None if affinity.mask is None else CPUSet.from_bits(affinity.mask),
         preferred=affinity.preferred,
-        admitted=admitted,
+        admitted=merged.admitted,
         candidates=table,
     )
 

@@ -6,7 +6,7 @@ balanced best. Give each of its nodes the same share, and hand out the remainder
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from podslice.core.allocate.cpu_balance import Deal
 from podslice.core.allocate.cpu_combinations import Choice, Combinations
@@ -19,7 +19,7 @@ _TOO_FEW = RefusalKind("too-few-cpus-dealt", "accounting error, not enough CPUs 
 _TOO_MANY = RefusalKind("too-many-cpus-dealt", "accounting error, too many CPUs allocated, remaining: {remaining}")
 
 
-class Pick(NamedTuple):
+class Pick(msgspec.Struct, frozen=True):
     """CPUs to hand out; `proven`: no search for better ones was given up."""
 
     cpus: Bits

@@ -30,7 +30,11 @@ class Packer:
         self.spread = spread
         self.uncore = uncore
         self.numa_first = topology.num_sockets >= len(topology.numa_nodes)
+        self.core_parents = topology.sockets if self.numa_first else topology.numa_nodes
+        self.core_parent_of = topology.socket_of if self.numa_first else topology.numa_of
+        self.cores_of = topology.children("sockets" if self.numa_first else "numa_nodes", "cores")
         self.lists_twice = quirks.straddling_objects
+        self.lists_cores_again = not topology.cores_nest or (self.lists_twice and not topology.packages_nest)
         self.socket_size: int | None = None
         self.core_size: int | None = None
         if quirks.average_sizes:
@@ -105,29 +109,21 @@ class Accumulator:
         Where a core is listed several times, because it or its parent has several parents, all are sorted before the
         first is used, as taking it changes the others.
         """
-        level = self._parent_level
-        if self._lists_cores_again():
-            yield self._nested(self.sockets() if self.packer.numa_first else self.numas(), level, "cores")
+        if self.packer.lists_cores_again:
+            if self.packer.numa_first:
+                yield self._nested(self.sockets(), "sockets", "cores")
+            else:
+                yield self._nested(self.numas(), "numa_nodes", "cores")
             return
-        children = self.topology.children(level, "cores")
         for parent in self._parents_of_cores():
-            yield self._order(children[parent])
-
-    @property
-    def _parent_level(self) -> str:
-        return "sockets" if self.packer.numa_first else "numa_nodes"
-
-    def _lists_cores_again(self) -> bool:
-        topology = self.topology
-        return not topology.cores_nest or (self.packer.lists_twice and not topology.packages_nest)
+            yield self._order(self.packer.cores_of[parent])
 
     def _parents_of_cores(self) -> list[int]:
         """Sockets or NUMA nodes in order; where only one has free CPUs, which is the rule, nothing is sorted."""
-        free, topology = self.free, self.topology
+        free = self.free
         if free:
-            lowest = (free & -free).bit_length() - 1
-            parent = topology.socket_of[lowest] if self.packer.numa_first else topology.numa_of[lowest]
-            if not free & ~(topology.sockets[parent] if self.packer.numa_first else topology.numa_nodes[parent]):
+            parent = self.packer.core_parent_of[(free & -free).bit_length() - 1]
+            if not free & ~self.packer.core_parents[parent]:
                 return [parent]
         return self.sockets() if self.packer.numa_first else self.numas()
 
@@ -173,7 +169,7 @@ class Accumulator:
 
     def take_whole_cores(self) -> None:
         """Take wholly free cores while they fit the need."""
-        if self.topology.core_size and not self._lists_cores_again():
+        if self.topology.core_size and not self.packer.lists_cores_again:
             self._take_whole_even_cores()
             return
         average = self.packer.core_size
@@ -185,10 +181,9 @@ class Accumulator:
     def _take_whole_even_cores(self) -> None:
         """Where all cores have as many threads, those of one parent that are wholly free come by id."""
         size = self.topology.core_size
-        children = self.topology.children(self._parent_level, "cores")
         free, need, result = self.free, self.need, self.result
         for parent in self._parents_of_cores() if need >= size else ():
-            for _, cpus in children[parent]:
+            for _, cpus in self.packer.cores_of[parent]:
                 if need < size:
                     break
                 if cpus & free == cpus:

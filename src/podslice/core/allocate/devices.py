@@ -6,7 +6,8 @@ Devices are bits. Where upstream takes any subset of a class, this takes the low
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.devices import Coverage
@@ -20,7 +21,7 @@ _UNAVAILABLE = RefusalKind(
 )
 
 
-class DeviceClasses(NamedTuple):
+class DeviceClasses(msgspec.Struct, frozen=True):
     """Free devices by their relation to the affinity of the container."""
 
     aligned: Bits
@@ -69,15 +70,15 @@ class Selection:
         available &= ~self.taken
         if available.bit_count() < needed:
             raise AdmissionError(_UNAVAILABLE, resource=resource, requested=needed, available=available.bit_count())
-        aligned, unaligned, no_affinity = split_by_affinity(coverage, available, mask)
+        classes = split_by_affinity(coverage, available, mask)
         choices: tuple[Bits, ...]
-        if needed < aligned.bit_count():
-            offered, choices = aligned, (aligned,)
+        if needed < classes.aligned.bit_count():
+            offered, choices = classes.aligned, (classes.aligned,)
         else:
-            needed -= self._take(aligned, needed)
+            needed -= self._take(classes.aligned, needed)
             if not needed:
                 return
-            offered, choices = available, (unaligned, no_affinity)
+            offered, choices = available, (classes.unaligned, classes.no_affinity)
         preferred = prefer(offered | self.taken, self.taken, size) or 0
         for choice in (preferred & offered, *choices):
             needed -= self._take(choice, needed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.errors import AdmissionError, RefusalKind, StartError, StartKind
 from podslice.core.hints.hint import Hint
@@ -50,7 +51,7 @@ def check_reservation(machine: Machine, reserved: Mapping[int, Mapping[str, int]
                 raise StartError("memoryManager", _NO_ROOM, **facts)
 
 
-class Resolved(NamedTuple):
+class Resolved(msgspec.Struct, frozen=True):
     """The nodes an allocation uses; `proven`: there are no fewer."""
 
     mask: Bits

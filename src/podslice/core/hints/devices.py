@@ -25,6 +25,7 @@ class Coverage:
     def __init__(self, on_node: Mapping[int, Bits], machine_nodes: tuple[int, ...]) -> None:
         self.on_node = on_node
         self.nodes = tuple(sorted(set(on_node) & set(machine_nodes))) or machine_nodes
+        self._places = tuple((node, on_node.get(node, 0)) for node in self.nodes)
         self._mask = bits_of(self.nodes)
         self._sizes: dict[int, Size] = {}
 
@@ -65,8 +66,8 @@ class Coverage:
         reach = self._reach(available, count - reusable.bit_count())
         needs = (reach, *self._touching(reusable)) if reusable else (reach,)
         singles = 0
-        for node, found in reach.values.items():
-            if found >= reach.amount and not reusable & ~self.on_node.get(node, 0):
+        for node, there in self._places:
+            if reach.values[node] >= reach.amount and not reusable & ~there:
                 singles |= 1 << node
         if not singles and not all_met(needs, self._mask):
             return None
@@ -75,10 +76,9 @@ class Coverage:
         return HintSet(self.nodes, smallest, singles, open_nodes=open_nodes, needs=needs, proven=proven, purse=purse)
 
     def _reach(self, devices: Bits, amount: int) -> Need:
-        there = {node: self.on_node.get(node, 0) & devices for node in self.nodes}
         if self._apart:
-            return Need({node: found.bit_count() for node, found in there.items()}, amount)
-        return Reach(there, amount)
+            return Need({node: (there & devices).bit_count() for node, there in self._places}, amount)
+        return Reach({node: there & devices for node, there in self._places}, amount)
 
     def _touching(self, devices: Bits) -> tuple[Need, ...]:
         """A need for each device: one of its nodes."""

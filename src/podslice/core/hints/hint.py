@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import combinations, islice
-from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.values.cpuset import Bits, bits_of
 
@@ -18,7 +19,7 @@ MOST_LISTED = 1 << 12
 """Beyond, only so many: the smallest ones."""
 
 
-class Hint(NamedTuple):
+class Hint(msgspec.Struct, frozen=True):
     """A NUMA mask (bit *i* = node *i*), None for "no affinity", and whether this is as narrow as the machine allows."""
 
     mask: Bits | None

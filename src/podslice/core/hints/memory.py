@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.errors import UpstreamDefectError
 from podslice.core.hints.hint import enumerate_masks
@@ -25,7 +26,7 @@ Reuse = Mapping[Bits, Request]
 """Bytes that init containers leave to the pod's next container, by exact mask and resource."""
 
 
-class Groups(NamedTuple):
+class Groups(msgspec.Struct, frozen=True):
     """Which nodes are used together. `used`: nodes with assignments. `grouped`: nodes that belong to a group of
     several. `members`: the used nodes of each group, by the mask of the group."""
 

@@ -391,8 +391,9 @@ class ContainerManager:
     def shrink(self, pod: AdmissionPod, was: AdmissionPod) -> None:
         """What containers have beyond what the pod asks for now is free again, where it asked for more and can be
         resized. Raises `AdmissionError`."""
-        self.cpu.shrink(pod, was)
-        self.memory.shrink(pod, partial(self.cpu.own_numa_nodes, pod.uid))
+        if self.cpu.rules.resizer is not None or self.memory.rules.elastic:
+            self.cpu.shrink(pod, was)
+            self.memory.shrink(pod, partial(self.cpu.own_numa_nodes, pod.uid))
 
     def remove_stale(self) -> None:
         """What pods that are gone held is free again."""

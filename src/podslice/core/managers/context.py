@@ -108,9 +108,8 @@ class NodeContext:
         """UIDs of the pods whose containers may be leftovers in this manager, which looks now; None: any pod's."""
         if not self.sources_ready or manager not in self.leftovers:
             return ()
-        pods = self.leftovers[manager]
-        self.leftovers = drop(self.leftovers, manager)
-        return pods
+        self.leftovers = self.leftovers.copy()
+        return self.leftovers.pop(manager)
 
     def stale(
         self, manager: str, held: Mapping[str, Mapping[str, object]], containers: ContainerIds

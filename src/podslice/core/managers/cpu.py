@@ -151,7 +151,8 @@ class CPUManager:
             return None
         assigned = self.state.assignment(pod.uid, container.name)
         if assigned is None:
-            return {"cpu": self._hints(self.assignable, self._reusable(pod), count)}
+            free = assignable(self.state.default, self.rules.reserved)
+            return {"cpu": self._hints(free, self._reusable(pod) if self.state.reusable else 0, count)}
         if assigned.bit_count() == count:
             return self._held_hints(assigned)
         if self.rules.resizer is None:
@@ -238,7 +239,7 @@ class CPUManager:
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
         held = self.state.assignment(pod.uid, container.name)
-        reusable = self._reusable(pod)
+        reusable = self._reusable(pod) if self.state.reusable else 0
         if self.rules.options.full_pcpus_only and (held is None or self.context.quirks.smt_check_before_state):
             self._check_smt(container.exclusive_cpus, reusable)
         if held is not None:
@@ -255,8 +256,9 @@ class CPUManager:
             self.context.count(_NODE_EXCLUSIVE)
         return cpus
 
-    def _check_left(self, default: Bits) -> None:
-        if not default and not self.context.quirks.strict_reservation_empties_pool:
+    def _check_left(self) -> None:
+        # the last shared CPU goes, which upstream gives away
+        if not self.context.quirks.strict_reservation_empties_pool:
             raise AdmissionError(_NOTHING_LEFT)
 
     def _reusable(self, pod: AdmissionPod) -> Bits:
@@ -276,8 +278,8 @@ class CPUManager:
     def _become(self, state: CPUState) -> None:
         """The state after a resize, with what is shared and owned counted."""
         taken, freed = self.state.default & ~state.default, state.default & ~self.state.default
-        if taken:
-            self._check_left(state.default)
+        if taken and not state.default:
+            self._check_left()
         self._count_release(freed.bit_count() - taken.bit_count())
         self.state = state
 
@@ -289,13 +291,14 @@ class CPUManager:
 
     def _pick(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
         """CPUs that leave DEFAULT, as far as they are in it."""
-        pool = self.assignable | reusable
-        cpus = self._noted(self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse))
-        self._check_left(self.state.default & ~cpus)
+        pool = assignable(self.state.default, self.rules.reserved) | reusable
+        pick = self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse)
+        cpus = self._noted(pick)
+        if not self.state.default & ~cpus:
+            self._check_left()
         if self.rules.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)
-        self.context.count(SHARED_POOL, -1000 * cpus.bit_count())
-        self.context.count(EXCLUSIVE, cpus.bit_count())
+        self._count_release(-cpus.bit_count())
         return cpus
 
     def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:
@@ -411,7 +414,7 @@ class CPUManager:
     def _remove_pod(self, uid: str) -> None:
         """All containers at once; what they have is given back in whatever order."""
         state, freed = self.state, None
-        held = state.assignments.get(uid) if self.static else None
+        held = state.assignments.get(uid) if self.rules.static else None
         if held is not None:
             bubble = state.bubbles.get(uid) if self.rules.pod_level else None
             freed = union(held.values()) if bubble is None else bubble

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from podslice.core.managers.device_plugin import AllocateResponse
 from podslice.core.managers.device_pool import DevicePool
 from podslice.core.managers.device_response import encode_response
@@ -15,7 +17,7 @@ from podslice.statefiles.formats.members import Member, renew
 from podslice.statefiles.go.godump import Checksum
 
 
-class Held(NamedTuple):
+class Held(msgspec.Struct, frozen=True):
     """Devices of one resource a container was given, also by NUMA id (−1: none), and the plugin's answer."""
 
     devices: Bits

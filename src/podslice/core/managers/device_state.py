@@ -71,18 +71,22 @@ class DeviceState(msgspec.Struct, frozen=True):
 
     def take(self, resource: str, devices: Bits) -> DeviceState:
         """Devices are in use, whoever gets them."""
-        return replace(self, used=put(self.used, resource, self.used.get(resource, 0) | devices))
+        used = self.used.copy()
+        used[resource] = used.get(resource, 0) | devices
+        return replace(self, used=used)
 
     def add(self, uid: str, container: str, resource: str, held: Held) -> DeviceState:
         """A container was given devices."""
-        return replace(self, records=_with(self.records, uid, container, resource, held))
+        of_pod = self.records.get(uid, {})
+        of_container = put(of_pod.get(container, {}), resource, held)
+        return replace(self, records=put(self.records, uid, put(of_pod, container, of_container)))
 
-    def without(self, uids: Iterable[str]) -> DeviceState:
-        """These pods hold nothing any more."""
+    def without(self, uids: Iterable[str], *, written: bool) -> DeviceState:
+        """These pods hold nothing any more; `written`: the checkpoint knows."""
         records = self.records.copy()
         for uid in uids:
             del records[uid]
-        return replace(self, records=records).recounted()
+        return replace(self, records=records, used=_in_use(records), file=records if written else self.file)
 
     def give_back(self, uid: str, records: PodRecords) -> DeviceState:
         """A pod holds what it held before."""
@@ -91,12 +95,7 @@ class DeviceState(msgspec.Struct, frozen=True):
 
     def recounted(self) -> DeviceState:
         """The devices in use, computed from the records."""
-        used: dict[str, Bits] = {}
-        for containers in self.records.values():
-            for resources in containers.values():
-                for resource, held in resources.items():
-                    used[resource] = used.get(resource, 0) | held.devices
-        return replace(self, used=used)
+        return replace(self, used=_in_use(self.records))
 
     def written(self) -> DeviceState:
         """The checkpoint is written: it holds the records as they are now."""
@@ -137,6 +136,11 @@ class DeviceState(msgspec.Struct, frozen=True):
         return cls(pools, {}, records, records, {}, frozenset(running)).recounted()
 
 
-def _with(records: Records, uid: str, container: str, resource: str, held: Held) -> Records:
-    of_pod = records.get(uid, {})
-    return put(records, uid, put(of_pod, container, put(of_pod.get(container, {}), resource, held)))
+def _in_use(records: Records) -> dict[str, Bits]:
+    """The devices that somebody holds, by resource."""
+    used: dict[str, Bits] = {}
+    for containers in records.values():
+        for resources in containers.values():
+            for resource, held in resources.items():
+                used[resource] = used.get(resource, 0) | held.devices
+    return used

@@ -163,12 +163,11 @@ class DeviceManager:
             return {}
         held = self.state.of(pod.uid, container.name)
         reusable = self.state.reusable.get(pod.uid, {})
-        return {
-            resource: self._hints(
-                resource, count, held[resource].devices if resource in held else 0, reusable.get(resource, 0)
-            )
-            for resource, count in requests.items()
-        }
+        hints = {}
+        for resource, count in requests.items():
+            own = held[resource].devices if resource in held else 0
+            hints[resource] = self._hints(resource, count, own, reusable.get(resource, 0))
+        return hints
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole (memory-device 2.6)."""
@@ -186,7 +185,7 @@ class DeviceManager:
     def _hints(self, resource: str, count: int, held: Bits, reusable: Bits) -> ResourceHints:
         pool = self.state.pools[resource]
         purse = self.context.purse
-        if not pool.coverage.placed or not self._counts(count):
+        if not pool.coverage.placed or (count <= 0 and self._none_is_nothing):
             return None
         if held:
             if held.bit_count() != count:
@@ -203,9 +202,10 @@ class DeviceManager:
         relevant = pool.with_topology if self.context.quirks.nodeless_device_blocks_hints else pool.coverage.placed
         return pool.coverage.hints(free, count, reusable=reusable & relevant, purse=purse) or []
 
-    def _counts(self, count: int) -> bool:
-        """False for a request of no devices, which upstream treats like any other."""
-        return count > 0 or self.context.quirks.zero_device_requests_count
+    @property
+    def _none_is_nothing(self) -> bool:
+        """A request of no devices asks for nothing; upstream treats it like any other."""
+        return not self.context.quirks.zero_device_requests_count
 
     @property
     def _crashes(self) -> bool:
@@ -238,19 +238,18 @@ class DeviceManager:
             return
         if self.context.leftovers:
             self.remove_stale()
-        before = self.state
+        before, taken = self.state, False
         try:
-            taken = [
-                self._allocate_resource(pod, container, resource, count, affinity)
-                for resource, count in requests.items()
-            ]
+            for resource, count in requests.items():
+                if self._allocate_resource(pod, container, resource, count, affinity):
+                    taken = True
         except AdmissionError:
             if not self.context.quirks.failed_container_keeps_devices:
                 self.state = before
             raise
         if container.plain_init or self.state.reusable:
             self._update_reusable(pod.uid, container)
-        if any(taken):
+        if taken:
             self.state = self.state.written()
 
     def allocate_pod(self, pod: AdmissionPod, affinity: Hint) -> None:
@@ -273,7 +272,7 @@ class DeviceManager:
         self, pod: AdmissionPod, container: AdmissionContainer, resource: str, count: int, affinity: Hint
     ) -> bool:
         """Whether devices were taken. Raises `AdmissionError`."""
-        if not self._counts(count) or self._settled(pod.uid, container.name, resource, count):
+        if (count <= 0 and self._none_is_nothing) or self._settled(pod.uid, container.name, resource, count):
             return False
         pool = self.state.pools[resource]
         chosen = self._select(pod.uid, resource, count, affinity)
@@ -318,7 +317,7 @@ class DeviceManager:
     def _select(self, uid: str, resource: str, count: int, affinity: Hint) -> Bits:
         pool = self.state.pools[resource]
         reusable = self.state.reusable.get(uid, {}).get(resource, 0)
-        if not self._crashes:
+        if reusable and not self._crashes:
             reusable &= pool.known
         selection = Selection(pool.ids)
         try:
@@ -369,7 +368,7 @@ class DeviceManager:
         if before:
             self._pre_start(pod.uid, container.name, requests)
         held = self.state.of(pod.uid, container.name)
-        if pod.uid in self.context.active and any(resource not in held for resource in requests):
+        if requests.keys() - held.keys() and pod.uid in self.context.active:
             self.allocate(pod, container, affinity)
         if not before:
             self._pre_start(pod.uid, container.name, requests)
@@ -406,9 +405,7 @@ class DeviceManager:
             uid for uid in (records if changed is None else changed) if uid in records and uid not in context.active
         ]
         if gone:
-            self.state = self.state.without(gone)
-            if not context.quirks.device_file_keeps_gone_pods:
-                self.state = self.state.written()
+            self.state = self.state.without(gone, written=not context.quirks.device_file_keeps_gone_pods)
 
     # Queries
 

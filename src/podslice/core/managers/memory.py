@@ -52,6 +52,7 @@ _SLICE_EVENTS = {
     "exclusive": assignment_series("memory", "pod_exclusive"),
     "shared": assignment_series("memory", "pod_shared"),
 }
+_NOTHING: Mapping[Bits, Amounts] = {}
 Content = tuple[MachineState, dict[str, memory_reuse.Entries], dict[str, Blocks]]
 """What the state file holds."""
 
@@ -144,19 +145,9 @@ class MemoryManager:
     # What upstream gets wrong in several places
 
     @property
-    def _crashes(self) -> bool:
-        """True where a request for a huge page size that some NUMA node lacks crashes the kubelet."""
-        return self.context.quirks.missing_hugepages_crash
-
-    @property
     def _repeats(self) -> bool:
         """True where a pod that runs is allocated, or refused, once more."""
         return self.context.quirks.pod_allocation_repeats
-
-    @property
-    def _settles(self) -> bool:
-        """True where memory goes back to the NUMA nodes it came from."""
-        return not self.context.quirks.group_books_drift
 
     # Requests (memory-device 1.5)
 
@@ -177,11 +168,11 @@ class MemoryManager:
         if not pod.guaranteed:
             return None
         try:
-            request = self._request(pod, container)
+            request = container_memory(pod, container, self.context.quirks)
         except AdmissionError:
             return None
         entries = self.state.entries(pod.uid)
-        if pod.ignored or self._has_ended(pod, container, entries):
+        if pod.ignored or (container.plain_init and self._has_ended(pod, container, entries)):
             return None
         held = entries.get(container.name)
         if held is not None:
@@ -241,7 +232,7 @@ class MemoryManager:
             self.state.machine_state,
             request,
             reuse,
-            crash=self._crashes,
+            crash=self.rules.crashes,
             wraps=self.rules.sums_wrap,
             purse=self.context.purse,
         )
@@ -249,7 +240,7 @@ class MemoryManager:
     def _has_ended(self, pod: AdmissionPod, container: AdmissionContainer, held: memory_reuse.Entries) -> bool:
         """A plain init container without memory of its own has ended when a later container has some, or was started,
         or when its pod runs since before the kubelet (memory-device 4.18)."""
-        if not container.plain_init or container.name in held or self.context.quirks.init_memory_again:
+        if container.name in held or self.context.quirks.init_memory_again:
             return False
         if not self.context.sources_ready and pod.uid not in self.state.containers:
             return True
@@ -305,44 +296,46 @@ class MemoryManager:
     def _allocate_container(
         self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint, entries: memory_reuse.Entries
     ) -> None:
-        request = self._request(pod, container)
-        if self._has_ended(pod, container, entries):
+        request = container_memory(pod, container, self.context.quirks)
+        if container.plain_init and self._has_ended(pod, container, entries):
             return
         if not request and not self.context.quirks.shared_containers_need_memory:
             return
         reuse = self._left(pod, container, entries)
         mask = self._resolve(affinity, request, reuse)
-        reusable = reuse.get(mask, {})
         blocks = memory_elastic.blocks_on(mask, request)
+        reusable = reuse.get(mask)
         machine = self.state.machine_state.copy()
         for block in blocks:
-            charge(machine, mask, block.type, max(0, block.size - reusable.get(block.type, 0)))
-        self._count(_FROM_NODE, len(blocks))
+            charge(machine, mask, block.type, block.size - reusable.get(block.type, 0) if reusable else block.size)
         self._remember(pod.uid, container, blocks)
         entries = {**entries, container.name: blocks}
         if pod.containers[0].init:
             entries = memory_reuse.shrink_init_blocks(pod, container, blocks, entries)
         self.state = self.state.assign(pod.uid, entries, machine)
-        self._count(_NODE_EXCLUSIVE)
+        if self.rules.pod_level:
+            self.context.count(_FROM_NODE, len(blocks))
+            self.context.count(_NODE_EXCLUSIVE)
 
     def _resolve(self, affinity: Hint, request: Amounts, reuse: Mapping[Bits, Amounts]) -> Bits:
-        mask, proven = resolve(
+        found = resolve(
             self.state.machine_state,
             affinity,
             request,
             lambda: self._fitting(request, reuse),
             whole_groups=not self.context.quirks.single_node_in_group,
-            crash=self._crashes,
+            crash=self.rules.crashes,
         )
-        if not proven:
+        if not found.proven:
             self.context.end_early("the fewest NUMA nodes for the memory")
-        return mask
+        return found.mask
 
     def _left(
         self, pod: AdmissionPod, container: AdmissionContainer, entries: memory_reuse.Entries
     ) -> Mapping[Bits, Amounts]:
         """Bytes that plain init containers leave to the container, by mask."""
-        return self.rules.reuse.left(pod, container, entries, self.state.reusable.get(pod.uid, {}))
+        table = self.state.reusable.get(pod.uid, _NOTHING)
+        return self.rules.reuse.left(pod, container, entries, table) if table or pod.containers[0].init else _NOTHING
 
     def _remember(self, uid: str, container: AdmissionContainer, blocks: Blocks) -> None:
         table = self.rules.reuse.after(self.state.reusable.get(uid, {}), container, blocks)
@@ -418,7 +411,7 @@ class MemoryManager:
         gone = [one for one in pod.containers if one.name not in held and not one.plain_init]
         if self.static and held and not gone and not self.pod_blocks(pod.uid):
             request, own = self._pod_request(pod), partial(self._request, pod)
-            self.state = memory_pods.brought_back(self.state, pod, request, own, settled=self._settles)
+            self.state = memory_pods.brought_back(self.state, pod, request, own, settled=self.rules.settles)
 
     def _count_slice(self, event: str) -> None:
         if self.rules.pod_level or event == "request":
@@ -437,8 +430,9 @@ class MemoryManager:
             if name is not None:
                 self._remove(uid, name)
             elif self.rules.static:
-                self.state = self.state.forget(uid, pod_level=self.rules.pod_level, settled=self._settles)
-                self._look_again()
+                self.state = self.state.forget(uid, pod_level=self.rules.pod_level, settled=self.rules.settles)
+                if self.state.short:
+                    self.follow_machine()
             else:
                 self.state = replace(self.state, containers=drop(self.state.containers, uid))
 
@@ -480,16 +474,13 @@ class MemoryManager:
             self._give_back(blocks)
 
     def _give_back(self, blocks: Iterable[Block]) -> None:
-        self.state = self.state.give_back(blocks, settled=self._settles)
-        self._look_again()
-
-    def _look_again(self) -> None:
-        """Where pods hold more than there is, what one of them gives back is another's."""
+        self.state = self.state.give_back(blocks, settled=self.rules.settles)
         if self.state.short:
             self.follow_machine()
 
     def follow_machine(self) -> None:
-        """The books are those of the machine, whatever it was before."""
+        """The books are those of the machine, whatever it was before. Where pods hold more than there is, what one of
+        them gives back is another's."""
         rules = self.rules
         if not fits(rules.machine, rules.reserved, self.state):
             self.state = rebooked(rules.machine, rules.reserved, self.state, pod_level=rules.pod_level)
@@ -506,7 +497,7 @@ class MemoryManager:
             containers,
             nodes,
             pod_level=self.rules.pod_level,
-            settled=self._settles,
+            settled=self.rules.settles,
         )
 
     # Queries (memory-device 1.15)
@@ -514,7 +505,9 @@ class MemoryManager:
     def holds(self, pod: AdmissionPod, container: AdmissionContainer) -> bool:
         """True when the container has memory blocks, or is entitled to none."""
         held = self.state.entries(pod.uid)
-        if not self.rules.static or not pod.guaranteed or pod.ignored or self._has_ended(pod, container, held):
+        if not self.rules.static or not pod.guaranteed or pod.ignored:
+            return True
+        if container.plain_init and self._has_ended(pod, container, held):
             return True
         if not self.rules.elastic:
             return container.name in held or (pod.managed and not container.guaranteed)

@@ -45,8 +45,9 @@ _BAD_TOLERANCE = StartKind(
 class MemoryRules(msgspec.Struct, frozen=True):
     """Policy `None` or `Static` on one machine. `reserved` are bytes by NUMA node and resource, `pod_level` is the gate
     PodLevelResourceManagers, `reuse` says what init containers leave, `sums_wrap` that sums of nodes may exceed 64
-    bits, `tolerance` how much memory may have moved over a reboot. `elastic`: memory that containers hold can be
-    resized; `follows`: it leaves NUMA nodes that it does not need any more.
+    bits, `tolerance` how much memory may have moved over a reboot. `crashes`: so does the kubelet when huge pages are
+    asked for that some NUMA node lacks. `settles`: memory goes back to the NUMA nodes it came from. `elastic`: memory
+    that containers hold can be resized; `follows`: it leaves NUMA nodes that it does not need any more.
     """
 
     machine: Machine
@@ -56,6 +57,8 @@ class MemoryRules(msgspec.Struct, frozen=True):
     reuse: Reuse
     static: bool = False
     sums_wrap: bool = False
+    crashes: bool = False
+    settles: bool = True
     tolerance: DriftTolerance = LEGACY
     elastic: bool = False
     follows: bool = False
@@ -94,6 +97,8 @@ class MemoryRules(msgspec.Struct, frozen=True):
             pod_level,
             reuse(quirks),
             static=True,
+            crashes=quirks.missing_hugepages_crash,
+            settles=not quirks.group_books_drift,
             tolerance=_tolerance(config, drift),
             elastic=elastic,
             follows=follows,
@@ -146,9 +151,9 @@ def restored(
             default_machine_state(rules.machine, rules.reserved),
             pod_level=rules.pod_level,
             tolerance=OFF if quirks.memory_drift_blocks_start else rules.tolerance,
-            tables_may_miss=not quirks.missing_hugepages_crash,
+            tables_may_miss=not rules.crashes,
         )
-        if not quirks.group_books_drift:
+        if rules.settles:
             settle(checkpoint.machine_state or {})
     state = MemoryState.of(checkpoint, container_ids(containers))
     as_filed = data is not None and before == state.machine_state

@@ -160,7 +160,7 @@ class MemoryState(msgspec.Struct, frozen=True):
         """The pod is gone with all its containers. What they hold is free again; with `pod_level`, what it holds as a
         whole, if it does. `settled` as in `give_back`."""
         own = self.pod_assignments.get(uid) if pod_level else None
-        held = tuple(self.entries(uid).values()) if own is None else (own,)
+        held = self.assignments.get(uid, {}).values() if own is None else (own,)
         return MemoryState(
             _released(self.machine_state, held, settled=settled) if held else self.machine_state,
             drop(self.assignments, uid),
@@ -200,7 +200,7 @@ def _released(machine: MachineState, held: Iterable[Blocks], *, settled: bool) -
     machine = machine.copy()
     for blocks in held:
         release(machine, blocks)
-        if settled and any(len(block.numa_affinity or ()) > 1 for block in blocks):
+        if settled and max([len(block.numa_affinity or ()) for block in blocks], default=0) > 1:
             settle(machine)
     return machine
 

@@ -155,7 +155,14 @@ class TopologyManager:
         """Admit a pod and allocate its resources. Raises `AdmissionError` with the reason the kubelet reports."""
         self.context.count(_REQUESTS)
         try:
-            self._admit(pod)
+            if self.merger is None:
+                for container in pod.containers:
+                    self._allocate(pod, container, NO_AFFINITY)
+            elif self.scope == "pod":
+                self._admit_pod(pod, self.merger)
+            else:
+                for container in pod.containers:
+                    self._admit_container(pod, container, self.merger)
         except AdmissionError as error:
             if self.merger is not None:
                 self.context.count(_ERRORS)
@@ -164,20 +171,10 @@ class TopologyManager:
                 raise
             raise AdmissionError(_NOT_ALLOCATED, **{**facts, "cause": kind.code, "problem": error.message}) from error
 
-    def _admit(self, pod: AdmissionPod) -> None:
-        if self.merger is None:
-            for container in pod.containers:
-                self._allocate(pod, container, NO_AFFINITY)
-        elif self.scope == "pod":
-            self._admit_pod(pod, self.merger)
-        else:
-            for container in pod.containers:
-                self._admit_container(pod, container, self.merger)
-
     def _admit_container(self, pod: AdmissionPod, container: AdmissionContainer, merger: Merger) -> None:
         hints = [provider.container_hints(pod, container) for provider in self.providers]
         affinity = self._verdict(merger, pod, container.name, hints)
-        self._store(pod.uid, container.name, affinity)
+        self.state = self.state.store(pod.uid, container.name, affinity)
         self._allocate(pod, container, affinity)
         if merger.single_numa_node:
             self.context.count(_ALIGNED["container"])
@@ -187,12 +184,12 @@ class TopologyManager:
         affinity = self._verdict(merger, pod, None, hints)
         if pod.managed:
             for container in pod.containers:
-                self._store(pod.uid, container.name, affinity)
+                self.state = self.state.store(pod.uid, container.name, affinity)
             for provider in self.providers:
                 provider.allocate_pod(pod, affinity)
         else:
             for container in pod.containers:
-                self._store(pod.uid, container.name, affinity)
+                self.state = self.state.store(pod.uid, container.name, affinity)
                 self._allocate(pod, container, affinity)
         if merger.single_numa_node:
             self.context.count(_ALIGNED["pod"])
@@ -201,15 +198,15 @@ class TopologyManager:
         if self.recorded is not None:
             for provider, answer in zip(self.providers, hints, strict=True):
                 self.recorded.append(AskedHints(provider.name, container, answer))
-        affinity, admitted, proven = merger.merge(hints, self.context.purse)
-        if not proven:
+        merged = merger.merge(hints, self.context.purse)
+        if not merged.proven:
             self.context.end_early("the best NUMA nodes for the pod's resources together")
-        if not admitted and not self._runs_already(pod, container):
+        if not merged.admitted and not self._runs_already(pod, container):
             if merger.single_numa_node:
                 self.context.count(_MISALIGNED[self.scope])
             self.context.unaligned = failed_hints(hints, container, single=merger.single_numa_node)
             raise AdmissionError(_POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED)
-        return affinity
+        return merged.hint
 
     def _runs_already(self, pod: AdmissionPod, container: str | None) -> bool:
         """True for what is admitted again after a restart, or for a resize, and holds all it asked for."""
@@ -222,9 +219,6 @@ class TopologyManager:
     def _allocate(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> None:
         for provider in self.providers:
             provider.allocate(pod, container, affinity)
-
-    def _store(self, uid: str, container: str, affinity: Hint) -> None:
-        self.state = self.state.store(uid, container, affinity)
 
     def add_container(self, uid: str, container: str, container_id: str) -> None:
         """Learn a runtime id (cpu-topology 9.6)."""

@@ -7,7 +7,8 @@ hints: sets are searched in the order of preference, with the needs of all resou
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, all_met
@@ -17,11 +18,14 @@ from podslice.core.merge.split import Split
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
-class BestMask(NamedTuple):
+class BestMask(msgspec.Struct, frozen=True):
     """A mask, 0 where none was found; `proven`: no search for a better one was given up."""
 
     mask: Bits
     proven: bool
+
+
+NOT_FOUND = BestMask(0, True)
 
 
 def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> BestMask:
@@ -34,7 +38,7 @@ def preferred(sets: Sequence[HintSet], fit: Fit, purse: Purse) -> BestMask:
         else:
             aligned = aligned or one
     if len(sizes) > 1:
-        return BestMask(0, True)
+        return NOT_FOUND
     before = purse.left
     if aligned is None:
         mask = _common(sets, sizes.pop(), fit, purse)

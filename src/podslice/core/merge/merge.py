@@ -9,7 +9,6 @@ proof.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from podslice.core.config.topology_options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
@@ -59,43 +58,39 @@ class Merger:
             self._fit = ClosestFit({node: distances or () for node, distances in numa}, position)
             self._may_crash = distances_by_id and max(ids) >= min(len(distances or ()) for _, distances in numa)
 
-    def merge(self, providers: Iterable[ProviderHints], purse: Purse | None = None) -> Merged:
+    def merge(self, providers: Sequence[ProviderHints], purse: Purse | None = None) -> Merged:
         """The providers' answers as one; `purse` pays for the searches."""
         if self.policy == NONE:
             return Merged(NO_AFFINITY, True, True)
-        best, proven = self._best(providers, Purse() if purse is None else purse)
+        walked = self._walk(providers) if self._may_crash else None
+        best, proven = (walked, True) if walked else self._fold(providers, purse or Purse())
         if self.single_numa_node and best.mask == self.all_nodes:
             best = Hint(None, best.preferred)
         return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven)
 
-    def _best(self, providers: Iterable[ProviderHints], purse: Purse) -> tuple[Hint, bool]:
-        if self._may_crash:
-            providers = list(providers)
-            with suppress(TooLongError):
-                return self._walk(providers), True
-        return self._fold(providers, purse)
-
-    def _walk(self, providers: Iterable[ProviderHints]) -> Hint:
+    def _walk(self, providers: Sequence[ProviderHints]) -> Hint | None:
+        """The winner as upstream finds it, where that may crash; None where the way is too long."""
         lists = [
             list(hints) or [_IMPOSSIBLE]
             for answer in providers
             for hints in (answer.values() if answer else ())
             if hints is not None
         ]
-        return Walk(lists, self.all_nodes, _target(lists), self._fit).best()
+        try:
+            return Walk(lists, self.all_nodes, _target(lists), self._fit).best()
+        except TooLongError:
+            return None
 
-    def _fold(self, providers: Iterable[ProviderHints], purse: Purse) -> tuple[Hint, bool]:
+    def _fold(self, providers: Sequence[ProviderHints], purse: Purse) -> tuple[Hint, bool]:
         sets: list[HintSet] = []
         lists: list[list[Hint]] = []
         for answer in providers:
             for hints in answer.values() if answer else ():
                 if isinstance(hints, HintSet):
-                    if (
-                        not hints.nodes and hints.support & ~self.all_nodes
-                    ):  # held on a node that is not there (any more)
-                        lists.append(list(hints))
-                    else:
+                    if hints.nodes or not hints.support & ~self.all_nodes:
                         sets.append(hints)
+                    else:  # held on a node that is not there (any more)
+                        lists.append(list(hints))
                 elif hints is not None:
                     lists.append(hints or [_IMPOSSIBLE])
         if not lists:
@@ -111,11 +106,11 @@ class Merger:
             return Hint(self.all_nodes, not impossible), True
         if self.single_numa_node:
             return self._of_single_nodes(sets, impossible=impossible), True
-        mask, proven = (0, True) if impossible else intersect.preferred(sets, self._fit, purse)
-        found = Hint(mask, True)
-        if not mask:
-            mask, surely = intersect.nearest(sets, self.all_nodes, self._fit, purse)
-            found, proven = Hint(mask or self.all_nodes, False), proven and surely
+        best = intersect.NOT_FOUND if impossible else intersect.preferred(sets, self._fit, purse)
+        found, proven = Hint(best.mask, True), best.proven
+        if not best.mask:
+            best = intersect.nearest(sets, self.all_nodes, self._fit, purse)
+            found, proven = Hint(best.mask or self.all_nodes, False), proven and best.proven
         if not proven and self.all_nodes.bit_count() <= purse.exact_nodes:
             lists = [*map(list, sets), *([[_IMPOSSIBLE]] if impossible else [])]
             return self._of_lists(lists, _span(sets)), True

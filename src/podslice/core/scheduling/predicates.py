@@ -100,7 +100,7 @@ class PodOnNode(NamedTuple):
         return amounts(eviction_requests(self.pod, self.gates, self.quirks))
 
 
-class Others(NamedTuple):
+class Others(msgspec.Struct, frozen=True):
     """Pods on a node beside one that is looked at, and what they request in all."""
 
     pods: Sequence[PodOnNode]
@@ -206,10 +206,12 @@ def general_predicates(
     if refusal is not None:
         return Verdict(refusal)
     allocatable = amounts(node.allocatable) if node.amounts is None else node.amounts
-    if devices_in_use:
-        allocatable = {**allocatable, **{name: max(allocatable.get(name, 0), n) for name, n in devices_in_use.items()}}
-    wanted = {name: amount for name, amount in pod.requests.items() if name in allocatable or not may_be_unknown(name)}
-    missing = insufficient_resources(wanted, others.used, allocatable, pods=len(others.pods))
+    for name, amount in (devices_in_use or {}).items():
+        if amount > allocatable.get(name, -1):
+            allocatable = {**allocatable, name: amount}
+    missing = insufficient_resources(pod.requests, others.used, allocatable, pods=len(others.pods))
+    if missing:
+        missing = [lack for lack in missing if lack.resource in allocatable or not may_be_unknown(lack.resource)]
     refusals = _wrong_node(pod.pod, node)
     if not missing and not refusals:
         return _FITS

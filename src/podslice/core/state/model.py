@@ -286,7 +286,9 @@ class CPUState(msgspec.Struct, frozen=True):
         """The pod is gone with all its containers. `freed` is DEFAULT again, None where nothing is assigned; with
         `bubbles` its BUBBLE went with it."""
         written, containers = drop(self.written, pod), drop(self.containers, pod)
-        loans = drop(self.loans, pod), drop(self.bubble_loans, pod)
+        loans = self.loans, self.bubble_loans
+        if self.loans or self.bubble_loans:
+            loans = drop(self.loans, pod), drop(self.bubble_loans, pod)
         if freed is None:
             kept = self.default, self.assignments, self.bubbles, self.reusable
             return CPUState(*kept, written, containers, *loans, self.offline)

@@ -6,12 +6,14 @@ recordings that are replayed.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+import msgspec
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
-class Series(NamedTuple):
+class Series(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """One time series. `labels` are sorted by name; `series` makes one."""
 
     name: str
