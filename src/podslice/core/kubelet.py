@@ -339,15 +339,14 @@ class Kubelet:
         """
         return self.decide(self.admission(pod))
 
-    def decide(self, admission: AdmissionPod, seen: PodOnNode | None = None) -> Refusal | None:
-        """`admit`, for a pod in the managers' view; `seen` is the predicates' view of it, where that is known."""
-        return self._try(admission, None, seen)
-
-    def _try(
-        self, admission: AdmissionPod, stays: AdmissionPod | None, seen: PodOnNode | None = None
+    def decide(
+        self, admission: AdmissionPod, seen: PodOnNode | None = None, *, stays: AdmissionPod | None = None
     ) -> Refusal | None:
-        """The admission chain. When the pod is refused, the managers have what they had, but for what gone pods held;
-        upstream leaves what they gave it until it is collected. The pod leaves the node, or stays as it was."""
+        """`admit`, for a pod in the managers' view; `seen` is the predicates' view of it, where that is known.
+
+        When the pod is refused, the managers have what they had, but for what gone pods held; upstream leaves what they
+        gave it until it is collected. The pod leaves the node, or is as it was before: `stays`.
+        """
         manager, context = self.manager, self.manager.context
         context.begin()
         before = None
@@ -496,13 +495,13 @@ class Kubelet:
         allocated = self.active[admission.uid]
         manager, context = self.manager, self.manager.context
         if not (manager.elastic or manager.elastic_memory):
-            return self._try(admission, allocated)
+            return self.decide(admission, stays=allocated)
         verdict = resize_check.check(manager, allocated, admission)
         if verdict is not None:
             return verdict
         context.resizing = True
         try:
-            refusal = self._try(admission, allocated)
+            refusal = self.decide(admission, stays=allocated)
             if refusal is None or (self.policy.resize.misfit == "deferred" and self._fits_alone(admission)):
                 return refusal
         finally:
@@ -517,7 +516,7 @@ class Kubelet:
         try:
             for uid in [uid for uid in self.active if uid != admission.uid]:
                 self.remove_pod(uid)
-            return self._try(admission, self.active[admission.uid]) is None
+            return self.decide(admission, stays=self.active[admission.uid]) is None
         finally:
             self.state, context.metrics = before, counted
 
@@ -559,7 +558,7 @@ class Kubelet:
         """The pod is gone: its containers stop, then it leaves the active pods."""
         topology = self.manager.topology
         if not self.quirks.reuse_outlives_pod:
-            topology.forget(uid)
+            topology.state = topology.state.forget(uid)
         else:
             for status in self.statuses.get(uid, {}).values():
                 if not status.removed:

@@ -33,6 +33,7 @@ class Packer:
         self.core_parents = topology.sockets if self.numa_first else topology.numa_nodes
         self.core_parent_of = topology.socket_of if self.numa_first else topology.numa_of
         self.cores_of = topology.children("sockets" if self.numa_first else "numa_nodes", "cores")
+        self.smallest_package = min(topology.smallest_numa_node, topology.smallest_socket)
         self.lists_twice = quirks.straddling_objects
         self.lists_cores_again = not topology.cores_nest or (self.lists_twice and not topology.packages_nest)
         self.socket_size: int | None = None
@@ -47,11 +48,12 @@ class Packer:
         work = Accumulator(self, available, count)
         if work.need > work.free.bit_count():
             raise not_enough(count, available)
-        levels = (work.take_whole_numa_nodes, work.take_whole_sockets)
-        for take_level in levels if self.numa_first else reversed(levels):
-            take_level()
-            if work.need < 1:
-                return work.result
+        if count >= self.smallest_package:
+            levels = (work.take_whole_numa_nodes, work.take_whole_sockets)
+            for take_level in levels if self.numa_first else reversed(levels):
+                take_level()
+                if work.need < 1:
+                    return work.result
         if self.uncore:
             work.take_uncore_caches()
             if work.need < 1:

@@ -44,7 +44,7 @@ class Groups(msgspec.Struct, frozen=True):
                 grouped |= 1 << node
             if state.number_of_assignments > 0:
                 used |= 1 << node
-                group = bits_of(cells)
+                group = 1 << cells[0] if len(cells) == 1 else bits_of(cells)
                 members[group] = members.get(group, 0) | 1 << node
         return cls(used, grouped, members)
 
@@ -79,7 +79,7 @@ def memory_hints(
     if wraps:
         return _wrapped_hints(machine, request, reuse)
     room = _Room(machine, request)
-    smallest = room.smallest(purse)
+    smallest = ALONE if room.large else room.smallest(purse)
     if smallest is None:
         return None
     groups = Groups.of(machine)
@@ -121,28 +121,25 @@ class _Room:
     def __init__(self, machine: MachineState, request: Request) -> None:
         self._machine = machine
         self._request = request
-        self.nodes = self.alone = self.large = 0
         self._overfull = False
-        amounts = tuple(request.values())
-        offers: list[dict[int, int]] = [{} for _ in amounts]
-        for node, state in machine.items():
-            bit = 1 << node
-            self.nodes |= bit
-            tables = state.memory_map or {}
-            fits = large = True
-            for name, amount, free in zip(request, amounts, offers, strict=True):
-                table = tables.get(name, NO_TABLE)
+        self.nodes = bits_of(machine)
+        self.alone = self.large = self.nodes
+        needs = []
+        for name, amount in request.items():
+            free = {}
+            for node, state in machine.items():
+                table = state.memory_map.get(name, NO_TABLE) if state.memory_map else NO_TABLE
                 left, size = table.free, table.allocatable
                 free[node] = left
-                fits = fits and left >= amount
-                large = large and size >= amount
+                if size < amount:
+                    self.large &= ~(1 << node)
+                if left < amount:
+                    self.alone &= ~(1 << node)
                 if left > size:
                     self._overfull = True
-            if large:
-                self.large |= bit
-                if fits:
-                    self.alone |= bit
-        self.free = tuple([Need(free, amount) for free, amount in zip(offers, amounts, strict=True)])
+            needs.append(Need(free, amount))
+        self.alone &= self.large
+        self.free = tuple(needs)
 
     @cached_property
     def sizes(self) -> tuple[Need, ...]:

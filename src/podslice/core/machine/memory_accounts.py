@@ -41,7 +41,8 @@ def charge(machine: MachineState, mask: Bits, name: str, size: int) -> None:
     cells = [node for node in ids_of(mask) if node in machine]
     for node in cells:
         state = machine[node]
-        taken = min(_table_of(state, name).free, max(0, size))
+        table = state.memory_map.get(name) if state.memory_map else None
+        taken = min(table.free, max(0, size)) if table else 0
         size -= taken
         machine[node] = NUMANodeState(state.number_of_assignments + 1, _moved(state, name, taken), list(cells))
 

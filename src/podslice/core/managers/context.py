@@ -46,7 +46,7 @@ class NodeContext:
     nothing to drop is not in it.
 
     `ended_early` names what was searched for in the latest admission with a search that was given up (docs/merge.md);
-    `purse` is what its searches may cost.
+    `purse` is what its searches may cost; without one every search has its own.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class NodeContext:
         self.resizing = False
         """A pod with exclusive CPUs is admitted again for a resize."""
         self.metrics: dict[Series, int] = {}
-        self.purse = Purse()
+        self.purse: Purse | None = None
         self.ended_early: tuple[str, ...] = ()
         self.unaligned: tuple[str, ...] = ()
         """What kept the latest pod from being aligned, a clause for each resource."""

@@ -52,12 +52,12 @@ class DeviceState(msgspec.Struct, frozen=True):
 
     def counted(self, limits: Mapping[str, T]) -> dict[str, T]:
         """The part of the limits that the manager is asked about: what is registered, or held by somebody."""
-        pools, used = self.pools, self.used
-        return {
-            resource: amount
-            for resource, amount in limits.items()
-            if resource in pools and (pools[resource].registered or resource in used)
-        }
+        known = {}
+        for resource, amount in limits.items():
+            pool = self.pools.get(resource)
+            if pool is not None and (pool.registered or resource in self.used):
+                known[resource] = amount
+        return known
 
     def free(self, resource: str) -> Bits:
         """Healthy devices nobody uses."""
@@ -78,8 +78,8 @@ class DeviceState(msgspec.Struct, frozen=True):
     def add(self, uid: str, container: str, resource: str, held: Held) -> DeviceState:
         """A container was given devices."""
         of_pod = self.records.get(uid, {})
-        of_container = put(of_pod.get(container, {}), resource, held)
-        return replace(self, records=put(self.records, uid, put(of_pod, container, of_container)))
+        of_pod = {**of_pod, container: {**of_pod.get(container, {}), resource: held}}
+        return replace(self, records=put(self.records, uid, of_pod))
 
     def without(self, uids: Iterable[str], *, written: bool) -> DeviceState:
         """These pods hold nothing any more; `written`: the checkpoint knows."""

@@ -171,7 +171,7 @@ class MemoryManager:
             request = container_memory(pod, container, self.context.quirks)
         except AdmissionError:
             return None
-        entries = self.state.entries(pod.uid)
+        entries = self.state.assignments.get(pod.uid, {})
         if pod.ignored or (container.plain_init and self._has_ended(pod, container, entries)):
             return None
         held = entries.get(container.name)
@@ -260,7 +260,7 @@ class MemoryManager:
             return
         self.context.count(_REQUESTS)
         try:
-            entries = self.state.entries(pod.uid)
+            entries = self.state.assignments.get(pod.uid, {})
             if container.name in entries:
                 self._grow(pod, container, entries[container.name], affinity)
                 self._remember(pod.uid, container, entries[container.name])
@@ -440,7 +440,7 @@ class MemoryManager:
         """A container starts: the plain init containers before it have ended and give their memory back."""
         if not self.rules.static:
             return
-        self.know_container(pod.uid, container.name, container_id)
+        self.state = self.state.start(pod.uid, container.name, container_id)
         for earlier in pod.containers:
             if not earlier.init or earlier.name == container.name:
                 return

@@ -227,7 +227,3 @@ class TopologyManager:
     def remove_container(self, uid: str, container_id: str) -> None:
         """Forget a runtime id, and with the last id of a container its affinity (cpu-topology 9.6)."""
         self.state = self.state.remove_container(uid, container_id)
-
-    def forget(self, uid: str) -> None:
-        """Drop what is known of a pod (cpu-topology 11.13)."""
-        self.state = self.state.forget(uid)

@@ -23,7 +23,9 @@ def container_memory(pod: AdmissionPod, container: AdmissionContainer, quirks: Q
     """
     if pod.managed and not container.guaranteed:
         return {}
-    return _checked(container.memory, quirks, exact=container.memory_exact)
+    if container.memory is None or not container.memory_exact:
+        return _checked(container.memory, quirks, exact=container.memory_exact)
+    return container.memory
 
 
 def pod_memory(pod: AdmissionPod, quirks: Quirks | None = None) -> Amounts:

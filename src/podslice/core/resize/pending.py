@@ -70,6 +70,8 @@ class Waiting(msgspec.Struct, frozen=True):
 class ResizeQueue:
     """The pending list of one kubelet. A pod that joins has the list sorted; one that is in it keeps its place."""
 
+    __slots__ = ("gates", "metrics", "state")
+
     def __init__(self, gates: Mapping[str, bool], state: Waiting | None = None) -> None:
         self.gates = gates
         self.state = state or Waiting()
