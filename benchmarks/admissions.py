@@ -159,7 +159,7 @@ def values() -> Iterator[Case]:
     """States as values: what a scheduler or a simulation asks of them."""
     for policy in ("none", "restricted", "single-numa-node"):
         yield Case("values", f"decide + release, 2 NUMA x 96 CPUs, 8 devices, CPU + memory, {policy}",
-                   partial(_decision, policy))  # fmt: skip
+                   partial(decision_and_release, policy))  # fmt: skip
     for policy, pods in (("best-effort", 60), ("restricted", 8), ("single-numa-node", 8)):
         yield Case("values", f"resize decision, 4 to 8 CPUs, 8 NUMA x 256 CPUs, {pods} pods, {policy}",
                    partial(_resizing, policy, pods))  # fmt: skip
@@ -168,7 +168,7 @@ def values() -> Iterator[Case]:
     yield Case("values", "digest of a state of 60 pods, one of them new", _digest)
 
 
-def _decision(policy: str) -> Prepare:
+def decision_and_release(policy: str) -> Prepare:
     node = Node(machine(2, cpus_per_node=48), config(memory=True, policy=policy), devices=devices(2))
     wanted = {"example.com/gpu": "1"}
     for i in range(3):

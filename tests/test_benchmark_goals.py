@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from benchmarks import explain
+from benchmarks.admissions import decision_and_release
+from benchmarks.flows import walked
 from benchmarks.goals import reached
 from benchmarks.measure import Result
 
@@ -24,3 +26,12 @@ def test_a_slow_page_misses_the_goal() -> None:
     assert [one.ok for one in reached(pages)] == [True]
     pages.append(Result(explain.GROUP, f"{explain.INSPECTED}, placed", 2.1, unit="ms"))
     assert [one.ok for one in reached(pages)] == [False]
+
+
+@pytest.mark.parametrize("policy", ["none", "restricted", "single-numa-node"])
+def test_a_decision_takes_few_steps(policy: str) -> None:
+    """Deciding about a container with CPUs, memory and a device and releasing it again takes at most 230 calls, which
+    is what their cost is made of."""
+    cycle = decision_and_release(policy)()
+    cycle()
+    assert walked(cycle).calls <= 230

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from podslice.core.allocate.memory_pod import partition
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.decision import ResizeDecision
@@ -39,7 +41,7 @@ class Shape(NamedTuple):
     seen: PodOnNode
 
 
-class Decided(NamedTuple):
+class Decided(msgspec.Struct, frozen=True):
     """The next state, and why the pod was refused. A refused pod leaves the state as it was, but for what profile
     `kubelet-1.36` leaves behind."""
 

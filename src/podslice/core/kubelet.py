@@ -435,7 +435,7 @@ class Kubelet:
 
     def _later_handlers(self, pod: AdmissionPod, there: Seen, view: PodOnNode) -> None:
         verdict = self._later_verdict(pod, there.beside(pod.uid), view)
-        self.seen = there.seeing(pod.uid, view, self.active)
+        self.seen = there.seeing(pod.uid, view, self.manager.context.active)
         self.preempted = verdict.victims
         for uid in verdict.victims:
             self.remove_pod(uid)

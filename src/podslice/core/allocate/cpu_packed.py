@@ -36,6 +36,7 @@ class Packer:
         self.smallest_package = min(topology.smallest_numa_node, topology.smallest_socket)
         self.lists_twice = quirks.straddling_objects
         self.lists_cores_again = not topology.cores_nest or (self.lists_twice and not topology.packages_nest)
+        self.even_cores = topology.core_size > 0 and not self.lists_cores_again
         self.socket_size: int | None = None
         self.core_size: int | None = None
         if quirks.average_sizes:
@@ -59,7 +60,10 @@ class Packer:
             if work.need < 1:
                 return work.result
         if not self.spread:
-            work.take_whole_cores()
+            if self.even_cores:
+                work.take_whole_even_cores()
+            else:
+                work.take_whole_cores()
             if work.need < 1:
                 return work.result
         work.take_single_cpus()
@@ -171,16 +175,13 @@ class Accumulator:
 
     def take_whole_cores(self) -> None:
         """Take wholly free cores while they fit the need."""
-        if self.topology.core_size and not self.packer.lists_cores_again:
-            self._take_whole_even_cores()
-            return
         average = self.packer.core_size
         for cores in self._cores_by_parent():
             self._take_whole(cores, self.topology.cores, average)
             if self.need < 1:
                 return
 
-    def _take_whole_even_cores(self) -> None:
+    def take_whole_even_cores(self) -> None:
         """Where all cores have as many threads, those of one parent that are wholly free come by id."""
         size = self.topology.core_size
         free, need, result = self.free, self.need, self.result

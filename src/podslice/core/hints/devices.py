@@ -12,7 +12,7 @@ from functools import cached_property
 from podslice.core.hints.hintset import HintSet
 from podslice.core.hints.needs import Need, Reach, all_met
 from podslice.core.hints.search import Purse, Size, fewest
-from podslice.core.values.cpuset import Bits, bits_of, ids_of, iter_bits
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 
 class Coverage:
@@ -32,8 +32,9 @@ class Coverage:
     def reach(self, mask: Bits) -> Bits:
         """Devices with at least one NUMA node in `mask`."""
         devices = 0
-        for node in ids_of(mask):
-            devices |= self.on_node.get(node, 0)
+        for node, there in self.on_node.items():
+            if node >= 0 and mask >> node & 1:
+                devices |= there
         return devices
 
     @cached_property

@@ -298,7 +298,8 @@ class CPUManager:
             self._check_left()
         if self.rules.topology.is_uncore_aligned(cpus):
             self.context.count(_ALIGNED_UNCORE)
-        self._count_release(-cpus.bit_count())
+        self.context.count(SHARED_POOL, -1000 * cpus.bit_count())
+        self.context.count(EXCLUSIVE, cpus.bit_count())
         return cpus
 
     def _update_reusable(self, uid: str, container: AdmissionContainer, cpus: Bits) -> None:

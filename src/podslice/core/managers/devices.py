@@ -194,7 +194,7 @@ class DeviceManager:
                 self._crash(resource, held & ~pool.known)
                 return None
             return pool.coverage.hints(held, count, purse=purse) or []
-        free = self.state.free(resource)
+        free = pool.healthy & ~self.state.used.get(resource, 0)
         if (free | reusable).bit_count() < count:
             return []
         if reusable & ~pool.known:
@@ -326,7 +326,7 @@ class DeviceManager:
                 count,
                 size=count,
                 reusable=reusable,
-                available=self.state.free(resource),
+                available=pool.healthy & ~self.state.used.get(resource, 0),
                 coverage=pool.coverage,
                 mask=affinity.mask,
                 prefer=lambda available, must, size: self._preferred(resource, available, must, size),

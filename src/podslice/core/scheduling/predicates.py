@@ -132,7 +132,8 @@ class Seen(msgspec.Struct, frozen=True):
     def seeing(self, uid: str, pod: PodOnNode, active: Mapping[str, object]) -> Seen:
         """A pod came, or is another one."""
         used = self._less(uid)
-        _add(used, pod.taken)
+        for name, amount in pod.taken.items():
+            used[name] = used.get(name, 0) + amount
         return Seen(active, put(self.pods, uid, pod), used)
 
     def without(self, uid: str, active: Mapping[str, object]) -> Seen:
@@ -212,7 +213,7 @@ def general_predicates(
     missing = insufficient_resources(pod.requests, others.used, allocatable, pods=len(others.pods))
     if missing:
         missing = [lack for lack in missing if lack.resource in allocatable or not may_be_unknown(lack.resource)]
-    refusals = _wrong_node(pod.pod, node)
+    refusals = [] if node.name is None and node.labels is None else _wrong_node(pod.pod, node)
     if not missing and not refusals:
         return _FITS
     if is_critical(pod.pod):
