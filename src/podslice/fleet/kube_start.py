@@ -117,6 +117,6 @@ def _on_pools(state: DeviceState, pools: dict[str, DevicePool]) -> DeviceState:
         if resource in pools:
             names = state.pools[resource].names(held.devices)
             there = pools[resource].bits(id for id in names if id in pools[resource].position)
-            records.setdefault(uid, {}).setdefault(container, {})[resource] = held._replace(devices=there)
+            records.setdefault(uid, {}).setdefault(container, {})[resource] = replace(held, devices=there)
     moved = DeviceState(pools, {}, records, records).recounted()
     return replace(moved, used={resource: moved.used.get(resource, 0) for resource in pools})

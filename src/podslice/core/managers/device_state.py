@@ -59,6 +59,10 @@ class DeviceState(msgspec.Struct, frozen=True):
                 known[resource] = amount
         return known
 
+    def free(self, resource: str) -> Bits:
+        """Healthy devices nobody uses."""
+        return self.pools[resource].healthy & ~self.used.get(resource, 0)
+
     # Changes
 
     def with_pool(self, resource: str, pool: DevicePool) -> DeviceState:

@@ -194,7 +194,7 @@ class DeviceManager:
                 self._crash(resource, held & ~pool.known)
                 return None
             return pool.coverage.hints(held, count, purse=purse) or []
-        free = pool.healthy & ~self.state.used.get(resource, 0)
+        free = self.state.free(resource)
         if (free | reusable).bit_count() < count:
             return []
         if reusable & ~pool.known:
@@ -326,7 +326,7 @@ class DeviceManager:
                 count,
                 size=count,
                 reusable=reusable,
-                available=pool.healthy & ~self.state.used.get(resource, 0),
+                available=self.state.free(resource),
                 coverage=pool.coverage,
                 mask=affinity.mask,
                 prefer=lambda available, must, size: self._preferred(resource, available, must, size),
