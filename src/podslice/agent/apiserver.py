@@ -16,7 +16,7 @@ from podslice.agent.knownpods import KnownPods
 from podslice.agent.sources import no_pods_from
 from podslice.core.pod.spec import Pod
 from podslice.k8s.podlist import Change, KnownPod
-from podslice.wire.following import Following
+from podslice.wire.listwatch import ListWatch
 from podslice.wire.nri import BackOff
 
 _SAID_OF_A_LIST = 3
@@ -91,7 +91,7 @@ class ApiSource:
     async def run(self, back_off: BackOff | None = None) -> None:
         """List, watch, and list again after every failure, more and more slowly until a watch tells something."""
         watch = partial(self._api.watch_pods, self._node)
-        await Following(self._list, watch, self._take, failed=self._failed, sleep=self._sleep).run(back_off)
+        await ListWatch(self._list, watch, self._take, failed=self._failed, sleep=self._sleep).run(back_off)
 
     def _failed(self, cause: str) -> None:
         self.cause = cause

@@ -15,7 +15,7 @@ import msgspec
 from podslice.cluster.apiclient import NODES, PODS, RUNNING, ClusterApi, ObjectChange, list_all
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_node, read_pod
 from podslice.k8s.podlist import ApiError
-from podslice.wire.following import Following
+from podslice.wire.listwatch import ListWatch
 from podslice.wire.nri import BackOff
 
 _AT_ONCE = 200
@@ -59,7 +59,7 @@ class ObjectTable(Generic[V]):
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Keep current for ever, whatever is answered."""
-        following = Following(self._list, self._watch, self._take, failed=self._failed, sleep=self._sleep)
+        following = ListWatch(self._list, self._watch, self._take, failed=self._failed, sleep=self._sleep)
         await following.run(back_off)
 
     def _failed(self, cause: str) -> None:

@@ -5,7 +5,7 @@ Read only as far as it decides where a pod may go. The specification of a pod st
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,11 +32,15 @@ class _PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
+class _PodGroup(msgspec.Struct, frozen=True, rename="camel"):
+    pod_group_name: str = ""
+
+
 class _PodPlace(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: list[msgspec.Raw] | None = None
-    scheduling_group: msgspec.Raw = _NOTHING
+    scheduling_group: _PodGroup | None = None
     priority: int | None = None
 
 
@@ -51,26 +55,74 @@ class _PodObject(msgspec.Struct, frozen=True):
     status: _PodState = _PodState()
 
 
+class Toleration(msgspec.Struct, frozen=True):
+    """A toleration of a pod."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class PlacementTerms(NamedTuple):
+    """What a pod says about where it may go. `simple`: nothing else of it, and no other object, has a say."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    simple: bool = True
+
+
+class _Port(msgspec.Struct, frozen=True, rename="camel"):
+    host_port: int = 0
+
+
+class _PortContainer(msgspec.Struct, frozen=True):
+    ports: list[_Port] | None = None
+
+
+class _Volume(msgspec.Struct, frozen=True, rename="camel"):
+    persistent_volume_claim: msgspec.Raw = _NOTHING
+    ephemeral: msgspec.Raw = _NOTHING
+
+
+class _Terms(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+    affinity: msgspec.Raw = _NOTHING
+    topology_spread_constraints: list[msgspec.Raw] | None = None
+    resource_claims: list[msgspec.Raw] | None = None
+    containers: list[_PortContainer] | None = None
+    init_containers: list[_PortContainer] | None = None
+    volumes: list[_Volume] | None = None
+
+
+class _TermsObject(msgspec.Struct, frozen=True):
+    spec: _Terms = _Terms()
+
+
 class ScheduledPod:
     """A pod of the cluster at one version. `node` is where it is bound to and `nominated` where it may be, both empty
-    for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed.
-    `pod` is decoded when it is first asked for."""
+    for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed; `group`
+    names its PodGroup. `pod` and `terms` are decoded when they are first asked for."""
 
-    __slots__ = ("_data", "_pod", "annotations", "created", "deleting", "ended", "gated", "generation", "grouped",
-                 "mirror", "name", "namespace", "node", "nominated", "priority", "scheduler", "uid",
+    __slots__ = ("_data", "_pod", "_terms", "annotations", "created", "deleting", "ended", "gated", "generation",
+                 "group", "mirror", "name", "namespace", "node", "nominated", "priority", "scheduler", "uid",
                  "version")  # fmt: skip
 
     def __init__(self, data: bytes, read: _PodObject) -> None:
         metadata, spec, status = read.metadata, read.spec, read.status
         self._data: bytes | None = data
         self._pod: Pod | None = None
+        self._terms: PlacementTerms | None = None
         self.uid, self.namespace, self.name = metadata.uid, metadata.namespace, metadata.name
         self.version, self.generation = metadata.resource_version, metadata.generation
         self.created, self.deleting = metadata.creation_timestamp or "", metadata.deletion_timestamp is not None
         self.annotations = metadata.annotations or {}
         self.mirror = MIRROR_ANNOTATION in self.annotations
         self.node, self.scheduler = spec.node_name, spec.scheduler_name
-        self.gated, self.grouped = bool(spec.scheduling_gates), spec.scheduling_group != _NOTHING
+        self.gated = bool(spec.scheduling_gates)
+        group = spec.scheduling_group
+        self.group = f"{self.namespace}/{group.pod_group_name}" if group is not None else ""
         self.priority = spec.priority or 0
         self.ended, self.nominated = status.phase in _ENDED, status.nominated_node_name
 
@@ -79,17 +131,21 @@ class ScheduledPod:
 
     @property
     def pod(self) -> Pod:
-        """Raises `InputError` for one that cannot be read."""
+        """Raises `InputError` for one that cannot be read, or whose specification was forgotten."""
         if self._pod is None:
-            assert self._data is not None
             self._pod = _pod(self._data)
-            self._data = None
         return self._pod
 
     @property
-    def data(self) -> bytes:
-        """The whole object, until `pod` was asked for."""
-        return self._data or b""
+    def terms(self) -> PlacementTerms:
+        """Raises `ApiError` for terms that cannot be read."""
+        if self._terms is None:
+            self._terms = _terms(self._data or b"{}")
+        return self._terms
+
+    def forget(self) -> None:
+        """Nobody needs the specification any more."""
+        self._data = self._pod = self._terms = None
 
     def like(self, older: ScheduledPod) -> bool:
         """The same pod with the same specification; then it need not be decoded again."""
@@ -97,7 +153,9 @@ class ScheduledPod:
 
     def adopt(self, older: ScheduledPod) -> None:
         """Take over what is decoded of an older version that is `like` this one."""
-        self._pod, self._data = older._pod, None if older._pod is not None else self._data
+        self._pod, self._terms = older._pod, older._terms
+        if self._pod is not None and self._terms is not None:
+            self._data = None
 
 
 def read_pod(data: bytes | bytearray | msgspec.Raw) -> ScheduledPod:
@@ -115,12 +173,24 @@ def read_pod(data: bytes | bytearray | msgspec.Raw) -> ScheduledPod:
     return ScheduledPod(raw, found)
 
 
-def _pod(data: bytes) -> Pod:
+def _pod(data: bytes | None) -> Pod:
+    if data is None:
+        raise InputError("is not kept", path="pod")
     try:
         plain: Any = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {str(error)[:200]}", path="pod") from None
     return pod_from_dict(plain)
+
+
+def _terms(data: bytes) -> PlacementTerms:
+    found = _decoded(data, _TermsObject).spec
+    elsewhere = found.affinity != _NOTHING or found.topology_spread_constraints or found.resource_claims
+    ports = (port for one in (*(found.containers or ()), *(found.init_containers or ())) for port in one.ports or ())
+    volumes = (one for one in found.volumes or () if (one.persistent_volume_claim, one.ephemeral) != (_NOTHING,) * 2)
+    simple = not (elsewhere or any(port.host_port for port in ports) or any(volumes))
+    selector = tuple(sorted((found.node_selector or {}).items()))
+    return PlacementTerms(selector, tuple(found.tolerations or ()), simple)
 
 
 class Taint(msgspec.Struct, frozen=True):

@@ -333,6 +333,10 @@ class ClusterModel:
         """What is known of a node. Raises `KeyError`."""
         return self._nodes[name]
 
+    def hold_of(self, uid: str) -> Hold | None:
+        """Where a pod is on its way to; None for one that nothing is held for."""
+        return self._holds.get(uid)
+
     def held(self) -> tuple[Hold, ...]:
         """The pods on their way, in the order in which they were held."""
         return tuple(self._holds.values())

@@ -27,7 +27,7 @@ class Versioned(Protocol):
 C = TypeVar("C", bound=Versioned)
 
 
-class Following(Generic[C]):
+class ListWatch(Generic[C]):
     """`list_all` takes everything in and returns the version to watch from, `watch` follows one stream, `take` has its
     changes, `failed` hears why it cannot go on. `run` does so for ever, whatever is answered."""
 

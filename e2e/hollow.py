@@ -1,0 +1,346 @@
+"""A hollow cluster: etcd, an API server, the real kube-scheduler, `podslice cluster`, and many nodes without machines.
+
+    python -m e2e.hollow --nodes 100                      # every load, with the service and with the scheduler alone
+    python -m e2e.hollow --nodes 5000 --load equal --pods 5000 --with service
+
+Nodes decide with the real core (`hollow_nodes`). Promised in every run with the service: no pod is refused by a node,
+no CPU has two owners, holds return to zero and every replica's digests meet its node's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightkube.config.kubeconfig import KubeConfig
+
+from e2e.controlplane import MERGE, Api, ControlPlane, Json, Settings
+from e2e.hollow_nodes import Fault, HollowJournals, HollowNodes
+from e2e.packages import FetchError
+from e2e.programs import find_programs
+from e2e.scheduling import extender, pod, profile
+from e2e.sharedplane import prepare_namespace
+from podslice.agent.supervise import Supervisor
+from podslice.cluster.apiclient import HTTPClusterApi
+from podslice.cluster.service import ClusterService, Listening, ServiceSettings
+from podslice.cluster.watching import pod_table
+from podslice.wire.apiconnection import ApiConnection
+
+SCHEDULER, ALONE = "podslice", "default-scheduler"
+PODS = "/api/v1/namespaces/default/pods"
+_PATIENCE = 60.0
+"""Seconds without any progress after which a load is over as it is."""
+
+
+class Load(NamedTuple):
+    """Pods to be created, by name: how many CPUs. `lives`: every so many-th pod is deleted as soon as it runs."""
+
+    name: str
+    cpus: dict[str, int]
+    lives: int = 0
+
+
+class HollowResult(NamedTuple):
+    """What became of a load. `seconds` are from the first pod that runs to the last; `refusals` are the nodes'."""
+
+    nodes: int
+    load: str
+    who: str
+    pods: int
+    running: int
+    seconds: float
+    refusals: int
+    problems: tuple[str, ...]
+    free: int
+    """CPUs that could still be given away."""
+    counts: Json
+
+    @property
+    def rate(self) -> float:
+        """Pods a second."""
+        return self.running / self.seconds if self.seconds else 0.0
+
+    def row(self) -> str:
+        """One row of a Markdown table."""
+        return (
+            f"| {self.nodes} | {self.load} | {self.who} | {self.running} of {self.pods} | {self.seconds:.1f} | "
+            f"{self.rate:.0f} | {self.refusals} | {self.free} | {'; '.join(self.problems) or 'none'} |"
+        )
+
+
+HEADER = (
+    "| nodes | load | scheduler | running | seconds | pods/s | refused by nodes | CPUs free at the end "
+    "| broken promises |\n|---:|---|---|---:|---:|---:|---:|---:|---|"
+)
+
+
+def loads(nodes: int, pods: int = 0, seed: int = 7) -> dict[str, Load]:
+    """The loads for so many nodes of 64 CPUs on 4 NUMA nodes; a pod of 10 CPUs fits four times on one."""
+    draw = random.Random(seed)
+    sizes = [draw.choice((2, 4, 4, 6, 8, 8, 10, 12, 14)) for _ in range(pods or 5 * nodes)]
+    return {
+        "equal": Load("equal", {f"equal-{number}": 10 for number in range(pods or 4 * nodes)}),
+        "mixed": Load("mixed", {f"mixed-{number}": size for number, size in enumerate(sizes)}),
+        "churn": Load("churn", {f"churn-{number}": size for number, size in enumerate(sizes * 2)}, lives=2),
+    }
+
+
+class Cluster:
+    """A running hollow cluster, with the service or without."""
+
+    def __init__(self, plane: ControlPlane, nodes: HollowNodes, api: HTTPClusterApi) -> None:
+        self.plane, self.nodes, self.api = plane, nodes, api
+        self.journals = HollowJournals(nodes.source)
+        nodes.tell = self.journals.feed
+        self.service: ClusterService | None = None
+        self.troubles: list[str] = []
+        self.watch = pod_table(api, nodes.pod_news, self._trouble)
+
+    def _trouble(self, where: str, what: str) -> None:
+        self.troubles.append(f"{where}: {what}")
+
+    async def start_service(self, port: int = 0, **settings: Any) -> int:
+        """Start `podslice cluster`, which knows nothing yet; returns its port."""
+        service = ClusterService(self.api, self.journals, ServiceSettings(**settings), trouble=self._trouble)
+        self.service = service
+        await service.start(Listening(port=port))
+        while not (service.nodes.ready and service.pods.ready):
+            await asyncio.sleep(0.05)
+        for name in self.nodes.nodes:
+            self.journals.catch_up([name])
+            await asyncio.sleep(0)
+        return service.port
+
+    async def kill_service(self) -> int:
+        """It is gone with all it knew; returns the port it had."""
+        assert self.service is not None
+        port, service, self.service = self.service.port, self.service, None
+        self.journals.nodes.clear()
+        self.journals.on_applied = lambda node, stamped, applied: None
+        await service.stop()
+        return port
+
+    async def beat(self) -> None:
+        """What agents say every few seconds: whoever is behind hears what is missing."""
+        while True:
+            await asyncio.sleep(1.0)
+            behind = [name for name, line in self.journals.nodes.items() if not line.replica.proven]
+            self.journals.catch_up(behind)
+
+    def broken(self) -> Iterator[str]:
+        """Promises that do not hold, once everything is quiet."""
+        for name, node in self.nodes.nodes.items():
+            twice = node.doubly_owned()
+            if twice:
+                yield f"{name}: CPUs {twice} have two owners"
+        if self.service is None:
+            return
+        held = self.service.placing.model.held()
+        if held:
+            yield f"{len(held)} holds are left"
+        apart = [
+            name
+            for name, node in self.nodes.nodes.items()
+            if name not in self.journals.nodes or self.journals.nodes[name].replica.digest != node.journal.digest
+        ]
+        if apart:
+            yield f"{len(apart)} replicas are not their nodes, such as {apart[0]}"
+
+
+@asynccontextmanager
+async def hollow(folder: Path, names: Iterable[str], *, service: bool, **settings: Any) -> AsyncIterator[Cluster]:
+    """A control plane with these nodes and a scheduler, in this folder."""
+    names = list(names)
+    options = ("--disable-admission-plugins=TaintNodesByCondition,ServiceAccount", "--max-requests-inflight=2000",
+               "--max-mutating-requests-inflight=1000")  # fmt: skip
+    with ControlPlane(find_programs(), folder / "plane", Settings(api_server=options)) as plane:
+        config = KubeConfig.from_dict(plane.kubeconfig("admin")).get()
+        with plane.api() as admin:
+            prepare_namespace(admin, "default")
+        api, connection = HTTPClusterApi(config), ApiConnection(config, path="hollow")
+        nodes = HollowNodes(names, connection)
+        free = next(iter(nodes.nodes.values())).free
+        await asyncio.to_thread(_create_nodes, plane, names, free)
+        cluster = Cluster(plane, nodes, api)
+        loops = Supervisor(cluster._trouble)
+        loops.start("hollow nodes", cluster.watch.run)
+        try:
+            extenders = []
+            if service:
+                port = await cluster.start_service(**settings)
+                loops.start("beats", cluster.beat)
+                extenders = [extender(f"http://127.0.0.1:{port}/v1", preemptVerb="preempt", httpTimeout="10s")]
+            configuration = {
+                "profiles": [profile(SCHEDULER if service else ALONE)], "extenders": extenders,
+                "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,
+                **({"percentageOfNodesToScore": 100} if service else {}),
+            }  # fmt: skip
+            plane.start_scheduler(configuration)
+            yield cluster
+        finally:
+            await loops.stop()
+            if cluster.service is not None:
+                await cluster.service.stop()
+            await nodes.settle()
+            await connection.close()
+            await api.close()
+
+
+def _create_nodes(plane: ControlPlane, names: list[str], cpus: int) -> None:
+    amounts = {"cpu": str(cpus), "memory": "240Gi", "pods": "250"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "on paper"}
+    status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
+
+    def create(api: Api, name: str) -> None:
+        api.call("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+        api.call("PATCH", f"/api/v1/nodes/{name}/status", status, MERGE)
+
+    in_parallel(plane, create, names)
+
+
+def in_parallel(
+    plane: ControlPlane, call: Callable[[Api, str], object], names: Iterable[str], threads: int = 4
+) -> None:
+    """Call for every name, over as many connections as there are threads."""
+    names = list(names)
+
+    def some(part: int) -> None:
+        with plane.api() as api:
+            for name in names[part::threads]:
+                call(api, name)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(some, range(threads)))
+
+
+class Progress:
+    """How a load goes: what runs, and when the first and the last began to."""
+
+    def __init__(self, cluster: Cluster, load: Load, scheduler: str) -> None:
+        self.cluster, self.load, self.scheduler = cluster, load, scheduler
+        self.first = self.last = 0.0
+        self.tries = 0
+
+    @property
+    def done(self) -> int:
+        return self.cluster.nodes.admitted
+
+    async def run(self) -> HollowResult:
+        """Create the pods, wait until they run or nothing moves any more, and look at every promise."""
+        creating = asyncio.ensure_future(asyncio.to_thread(self._create, list(self.load.cpus)))
+        retrying = asyncio.ensure_future(self._retry())
+        before, moved = 0, time.monotonic()
+        while self.done < len(self.load.cpus) and time.monotonic() - moved < _PATIENCE:
+            await asyncio.sleep(0.05)
+            if self.done > before:
+                self.first = self.first or time.monotonic()
+                before, moved = self.done, time.monotonic()
+                self.last = moved
+        await creating
+        retrying.cancel()
+        await asyncio.gather(retrying, return_exceptions=True)
+        return await self._result()
+
+    def _create(self, names: list[str]) -> None:
+        in_parallel(self.cluster.plane, lambda api, name: self._post(api, name, name), names)
+
+    def _post(self, api: Api, name: str, of: str) -> None:
+        api.call("POST", PODS, pod(name, self.scheduler, cpus=str(self.load.cpus[of])))
+
+    async def _retry(self) -> None:
+        """What a controller does: a pod that a node refused is deleted, and another one made; and pods that have lived
+        long enough go."""
+        seen, cluster = 0, self.cluster
+        while True:
+            await asyncio.sleep(0.2)
+            refused = [text.split(" on ")[0] for text in cluster.nodes.refused[seen:]]
+            seen += len(refused)
+            await asyncio.to_thread(in_parallel, cluster.plane, self._again, refused, 2)
+            if self.load.lives:
+                await asyncio.to_thread(in_parallel, cluster.plane, _delete, self._old(), 2)
+
+    def _again(self, api: Api, name: str) -> None:
+        self.tries += 1
+        _delete(api, name)
+        of = name.partition(".")[0]
+        self._post(api, f"{of}.{self.tries}", of)
+
+    def _old(self) -> list[str]:
+        running = (one for one in self.cluster.watch.objects.values() if one.uid in self.cluster.nodes.runs)
+        return [one.name for one in running if int(one.name.partition(".")[0].split("-")[1]) % self.load.lives == 0]
+
+    async def _result(self) -> HollowResult:
+        cluster, service = self.cluster, self.cluster.service
+        await cluster.nodes.settle()
+        deadline = time.monotonic() + 45.0
+        while (problems := list(cluster.broken())) and time.monotonic() < deadline:
+            await asyncio.sleep(0.2)
+        refused = cluster.nodes.refused
+        if service is not None and refused:
+            problems.append(f"{len(refused)} pods refused, such as {refused[0]}")
+        problems += sorted(set(cluster.troubles))[:3]
+        counts: Json = dict(cluster.journals.outcomes)
+        if service is not None:
+            counts |= {"nominated": service.nominator.nominated, **service.placing.model.counts}
+        who = "podslice" if service is not None else "alone"
+        free = sum(node.free for node in cluster.nodes.nodes.values())
+        return HollowResult(
+            len(cluster.nodes.nodes), self.load.name, who, len(self.load.cpus), self.done, self.last - self.first,
+            len(refused), tuple(problems), free, counts,
+        )  # fmt: skip
+
+
+def _delete(api: Api, name: str) -> None:
+    api.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+
+async def one_run(
+    nodes: int, load: Load, *, service: bool, fault: Fault | None = None, **settings: Any
+) -> HollowResult:
+    """A cluster of its own for one load."""
+    names = [f"n{number:05d}" for number in range(nodes)]
+    with tempfile.TemporaryDirectory(prefix="podslice-hollow-") as folder:
+        async with hollow(Path(folder), names, service=service, **settings) as cluster:
+            cluster.journals.fault = fault or Fault()
+            return await Progress(cluster, load, SCHEDULER if service else ALONE).run()
+
+
+def main() -> int:
+    """Exit 1 for a broken promise, 2 where nothing can run."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.hollow", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--pods", type=int, default=0, help="pods of the load; default: four or five for each node")
+    parser.add_argument("--load", choices=["equal", "mixed", "churn"], action="append")
+    parser.add_argument("--with", dest="who", choices=["service", "alone", "both"], default="both")
+    parser.add_argument("--no-nomination", action="store_true", help="filter alone, nothing is nominated ahead")
+    parser.add_argument("--ahead", type=int, default=512, help="pods that are nominated and not bound yet, at most")
+    chosen = parser.parse_args()
+    found, bad = loads(chosen.nodes, chosen.pods), False
+    print(HEADER, flush=True)
+    for name in chosen.load or list(found):
+        for who in ("service", "alone"):
+            if chosen.who in (who, "both"):
+                settings = {"nominate": not chosen.no_nomination, "ahead": chosen.ahead} if who == "service" else {}
+                try:
+                    result = asyncio.run(one_run(chosen.nodes, found[name], service=who == "service", **settings))
+                except FetchError as error:
+                    print(error, file=sys.stderr)
+                    return 2
+                print(result.row(), flush=True)
+                print(f"<!-- {json.dumps(result.counts)} -->", flush=True)
+                bad |= who == "service" and bool(result.problems)
+    return int(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

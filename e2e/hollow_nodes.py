@@ -1,0 +1,217 @@
+"""Nodes without machines: each decides with the real core, keeps a real journal and writes what became of its pods.
+
+There is no kubelet, no runtime and no cgroup. One watch of all pods serves all nodes of a process; a pod that is bound
+to one of them is admitted or refused by its core, and marked Running or Failed as a kubelet would. Events reach the
+service as bytes over a line that can be made to lose and double them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from podslice.cluster.apiclient import STRATEGIC_MERGE
+from podslice.core.cluster.events import Stamped, decode, encode
+from podslice.core.cluster.journal import Journal
+from podslice.core.cluster.replica import Applied, Replica
+from podslice.core.cluster.setup import Rulebook
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.machine.model import Machine
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.node import Node
+from podslice.core.values.cpuset import CPUSet
+from podslice.k8s.clusterobjects import ScheduledPod
+from podslice.k8s.podlist import ApiError
+from podslice.wire.apiconnection import AnswerError, ApiConnection
+
+VERSION = "hollow"
+MACHINE = "pack:2 numa:2(memory=64GiB) core:8 pu:2"
+"""64 CPUs on four NUMA nodes."""
+
+
+def node_rules(machine: Machine | None = None) -> Node:
+    """The node that all others are like."""
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="single-numa-node",
+        topology_manager_scope="pod",
+        eviction_hard={},
+        max_pods=250,
+    )
+    return Node(machine or from_synthetic(MACHINE), config)
+
+
+class Fault(NamedTuple):
+    """What the line does to events, by their number: every so many-th is lost, or comes twice. 0 for none."""
+
+    lose: int = 0
+    double: int = 0
+
+
+class NodeLine:
+    """One node's replica at the service; `agrees` after the latest event or look."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+
+
+class HollowJournals:
+    """The service's side: replicas fed by `feed`. What a replica misses it asks `source` for."""
+
+    def __init__(self, source: Callable[[str, int, int, bool], Iterable[bytes]]) -> None:
+        self.nodes: dict[str, NodeLine] = {}
+        self.on_applied: Callable[[str, Stamped, Applied], None] = lambda node, stamped, applied: None
+        self.on_heard: Callable[[str], None] = lambda node: None
+        self.fault = Fault()
+        self.outcomes: Counter[str] = Counter()
+        self._source = source
+        self._rulebook = Rulebook()
+        self._count = 0
+
+    def fresh(self, node: str) -> bool:
+        """True where digests meet."""
+        line = self.nodes.get(node)
+        return line is not None and line.replica.proven
+
+    def forget(self, node: str) -> None:
+        self.nodes.pop(node, None)
+
+    def feed(self, name: str, data: bytes) -> None:
+        """An event arrives, or is lost, or arrives twice."""
+        self._count += 1
+        if self.fault.lose and self._count % self.fault.lose == 0:
+            self.outcomes["lost on the way"] += 1
+            return
+        self._take(name, data)
+        if self.fault.double and self._count % self.fault.double == 0:
+            self._take(name, data)
+
+    def _take(self, name: str, data: bytes) -> None:
+        line = self.nodes.get(name)
+        if line is None:
+            line = self.nodes[name] = NodeLine(Replica(self._rulebook, {VERSION}))
+        stamped = decode(data)
+        applied = line.replica.apply(stamped)
+        self.outcomes[applied.outcome] += 1
+        self.on_applied(name, stamped, applied)
+
+    def catch_up(self, names: Iterable[str]) -> None:
+        """What an agent's beat does: who is behind gets what is missing."""
+        for name in names:
+            line = self.nodes.get(name)
+            epoch, sequence, whole = (0, -1, True)
+            if line is not None:
+                wanted = line.replica.wanted
+                epoch, sequence, whole = wanted or (line.replica.epoch, line.replica.sequence, False)
+            for data in self._source(name, epoch, sequence, whole):
+                self._take(name, data)
+
+
+class HollowNode:
+    """One node's core and journal."""
+
+    def __init__(self, name: str, like: Node, epoch: int) -> None:
+        self.name = name
+        self.node = Node.of(like.rules, like.state)
+        self.journal = Journal(self.node.rules, self.node.state, epoch=epoch, version=VERSION)
+
+    def admit(self, pod: ScheduledPod) -> tuple[bool, str, Stamped]:
+        """Whether the core admits the pod, why not, and the event that says so."""
+        before = self.node.state
+        decision = self.node.admit(pod.pod)
+        after = self.node.state
+        if decision.admitted:
+            return True, "", self.journal.admitted(self.node.rules, before, after, pod.pod)
+        stamped = self.journal.refused(
+            self.node.rules, before, after, pod.pod, reason=decision.reason, message=decision.message
+        )
+        return False, f"{decision.reason}: {decision.message}", stamped
+
+    def remove(self, uid: str) -> Stamped:
+        """A pod is gone."""
+        before = self.node.state
+        self.node.remove(uid)
+        return self.journal.removed(self.node.rules, before, self.node.state, uid)
+
+    @property
+    def free(self) -> int:
+        """CPUs that could still be given away."""
+        return len(self.node.assignable_cpus)
+
+    def doubly_owned(self) -> CPUSet:
+        """CPUs with more than one owner; never any."""
+        seen = twice = 0
+        for containers in self.node.state.cpu.assignments.values():
+            for cpus in containers.values():
+                twice |= seen & cpus
+                seen |= cpus
+        return CPUSet.from_bits(twice | seen & self.node.state.cpu.default)
+
+
+class HollowNodes:
+    """All nodes of this process. `tell` takes each event as bytes; `refused` are the nodes' own refusals."""
+
+    def __init__(self, names: Iterable[str], connection: ApiConnection | None, *, like: Node | None = None) -> None:
+        like = like or node_rules()
+        self.nodes = {name: HollowNode(name, like, number + 1) for number, name in enumerate(names)}
+        self.tell: Callable[[str, bytes], None] = lambda name, data: None
+        self.admitted = 0
+        self.refused: list[str] = []
+        self._connection = connection
+        self.runs: dict[str, str] = {}
+        """Nodes by UID of the pods that run."""
+        self._writes = asyncio.Semaphore(32)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def source(self, name: str, epoch: int, sequence: int, whole: bool) -> list[bytes]:
+        """What a replica misses that has this."""
+        journal = self.nodes[name].journal
+        events = (journal.state_told(),) if whole else journal.after(epoch, sequence)
+        return [encode(stamped) for stamped in events]
+
+    def pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+        """A pod came, changed or went, as the watch of all pods tells."""
+        if new is None or new.ended or new.deleting:
+            gone = new or old
+            name = "" if gone is None else self.runs.pop(gone.uid, "")
+            if gone is not None and name:
+                self.tell(name, encode(self.nodes[name].remove(gone.uid)))
+            return
+        node = self.nodes.get(new.node)
+        if node is None or new.uid in self.runs or (old is not None and old.node):
+            return
+        admitted, why, stamped = node.admit(new)
+        self.tell(node.name, encode(stamped))
+        if admitted:
+            self.admitted += 1
+            self.runs[new.uid] = node.name
+        else:
+            self.refused.append(f"{new.name} on {node.name}: {why}")
+        self._write(new, {"phase": "Running"} if admitted else {"phase": "Failed", "reason": why.partition(":")[0]})
+
+    def _write(self, pod: ScheduledPod, status: dict[str, str]) -> None:
+        if self._connection is not None:
+            task = asyncio.ensure_future(self._patch(self._connection, pod, status))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _patch(self, connection: ApiConnection, pod: ScheduledPod, status: dict[str, str]) -> None:
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
+        async with self._writes:
+            try:
+                await connection.send("PATCH", path, body, kind=STRATEGIC_MERGE)
+            except AnswerError:
+                return
+            except ApiError as error:
+                print(f"hollow node: {error}", flush=True)
+
+    async def settle(self) -> None:
+        """Everything that was to be written is written."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)

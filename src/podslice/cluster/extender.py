@@ -1,0 +1,142 @@
+"""The extender's verbs: what kube-scheduler asks over HTTP, answered by `Placements`.
+
+filter and prioritize are answered at once; bind writes the Binding first. What cannot be read is answered with an error
+that the pod's event shows; nothing a client sends ends the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from podslice.cluster.apiclient import Binding, ClusterApi
+from podslice.cluster.http import Handler, PostAnswer
+from podslice.cluster.messages import (
+    BindRequest,
+    FilterAnswer,
+    MessageError,
+    read_bind,
+    read_filter,
+    read_preempt,
+    write_bind,
+    write_filter,
+    write_scores,
+    write_victims,
+)
+from podslice.cluster.placing import Placements
+from podslice.core.answers import PodHolding
+from podslice.core.errors import PodsliceError
+from podslice.core.values.cpuset import format_bits
+from podslice.k8s.podlist import ApiError
+from podslice.wire.apiconnection import AnswerError
+
+PLAN_ANNOTATION = "podslice.io/plan"
+_LONGEST_PLAN = 4096
+
+
+class Watch(Protocol):
+    """Hears how long a verb took, in seconds, and what came of it."""
+
+    def __call__(self, verb: str, seconds: float, result: str) -> None: ...
+
+
+class Extender:
+    """`held` tells the node that was chosen ahead for a pod, empty for none; `bound` hears of pods that are bound."""
+
+    def __init__(
+        self,
+        placing: Placements,
+        api: ClusterApi,
+        *,
+        held: Callable[[str], str] = lambda uid: "",
+        bound: Callable[[str], None] = lambda uid: None,
+        watch: Watch = lambda verb, seconds, result: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._placing, self._api, self._held, self._bound = placing, api, held, bound
+        self._watch, self._clock = watch, clock
+
+    def handlers(self, prefix: str = "/v1") -> Mapping[str, Handler]:
+        """By path."""
+        return {
+            f"{prefix}/filter": self.filter,
+            f"{prefix}/prioritize": self.prioritize,
+            f"{prefix}/preempt": self.preempt,
+            f"{prefix}/bind": self.bind,
+        }
+
+    def filter(self, body: bytes) -> PostAnswer:
+        """An error fails the scheduler's attempt, with a text that the pod's event shows."""
+        began = self._clock()
+        try:
+            request = read_filter(body)
+            uid = self._placing.known(request.pod).uid
+            answer = self._placing.filter(request, self._held(uid))
+            result = "refused" if not answer.nodes else "one" if len(answer.nodes) == 1 else "some"
+        except (MessageError, PodsliceError) as error:
+            answer, result = FilterAnswer(error=f"podslice: {error}"), "error"
+        found = PostAnswer(write_filter(answer))
+        self._watch("filter", self._clock() - began, result)
+        return found
+
+    def prioritize(self, body: bytes) -> PostAnswer:
+        """Scores that cannot be told are status 400: kube-scheduler goes on without them."""
+        began = self._clock()
+        try:
+            scores = self._placing.prioritize(read_filter(body))
+        except (MessageError, PodsliceError):
+            self._watch("prioritize", self._clock() - began, "error")
+            return PostAnswer(b"", 400)
+        found = PostAnswer(write_scores(scores.items()))
+        self._watch("prioritize", self._clock() - began, "some")
+        return found
+
+    def preempt(self, body: bytes) -> PostAnswer:
+        """Candidates on which the pod would still not fit once the victims are gone are left out."""
+        began = self._clock()
+        try:
+            request = read_preempt(body)
+            victims = self._placing.worthwhile(request)
+        except (MessageError, PodsliceError):
+            self._watch("preempt", self._clock() - began, "error")
+            return PostAnswer(b"", 400)
+        self._watch("preempt", self._clock() - began, "some" if victims else "refused")
+        return PostAnswer(write_victims(victims))
+
+    async def bind(self, body: bytes) -> PostAnswer:
+        """Yes only where the API server said yes."""
+        began = self._clock()
+        try:
+            request = read_bind(body)
+            error = await self._bind(request)
+        except MessageError as problem:
+            error = f"podslice: {problem}"
+        self._watch("bind", self._clock() - began, "refused" if error else "bound")
+        return PostAnswer(write_bind(error))
+
+    async def _bind(self, request: BindRequest) -> str:
+        """The error, empty for a pod that is bound. Where nobody knows whether it is, it stays held: the watch tells,
+        or the scheduler asks again."""
+        found = self._placing.bind(request)
+        if found.error:
+            return found.error
+        self._bound(request.uid)
+        plan = {PLAN_ANNOTATION: plan_text(found.plan)} if found.plan is not None else {}
+        binding = Binding(request.namespace, request.name, request.uid, request.node, plan)
+        try:
+            await self._api.bind(binding)
+        except AnswerError as error:
+            self._placing.model.unbind(request.uid)
+            return str(error)
+        except (ApiError, asyncio.CancelledError) as error:
+            return f"podslice: {error or 'stopped'}"
+        return ""
+
+
+def plan_text(plan: PodHolding) -> str:
+    """What a pod will have, for people: nobody reads it back, because authors of pods write annotations too."""
+    return msgspec.json.encode({"cpus": format_bits(plan.cpus)}).decode()[:_LONGEST_PLAN]

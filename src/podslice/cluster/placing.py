@@ -1,0 +1,260 @@
+"""What the service knows and decides: the model of all nodes, fed by watches and journals, asked by the scheduler.
+
+One object on one event loop; nothing here waits. The model is pure (`core.cluster.model`), the clock is given, and
+whoever calls the API server does so with what `filter`, `bind` and `Nominator` say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+from podslice.cluster.eligible import Places
+from podslice.cluster.messages import BindRequest, FilterAnswer, FilterRequest, PreemptRequest, ToldVictims
+from podslice.core.cluster.events import PodAdmitted, PodRefused, PodRemoved, Stamped
+from podslice.core.cluster.holds import PlanPolicy
+from podslice.core.cluster.model import BindVerdict, ClusterModel, Told
+from podslice.core.cluster.replica import Applied, Replica
+from podslice.core.decide import decide, release
+from podslice.core.errors import PodsliceError
+from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_pod
+from podslice.k8s.podlist import ApiError
+
+NOT_READABLE = "the pod cannot be read: "
+MOST_TRIED = 16
+"""Candidates of a preemption that are looked at: each costs a decision."""
+
+
+class Dispute(NamedTuple):
+    """A node answered otherwise than expected."""
+
+    node: str
+    uid: str
+    told: Told
+
+
+class Placements:
+    """`pods` are those of the watch by UID. `room` is called whenever something may have become free, `disputed` where
+    a node answered otherwise than it was expected to."""
+
+    def __init__(
+        self,
+        model: ClusterModel,
+        *,
+        schedulers: frozenset[str],
+        clock: Callable[[], float],
+        room: Callable[[], None] = lambda: None,
+        disputed: Callable[[Dispute], None] = lambda dispute: None,
+        policy: PlanPolicy = "compare",
+    ) -> None:
+        self.model = model
+        self.places = Places()
+        self.pods: dict[str, ScheduledPod] = {}
+        self.replicas: dict[str, Replica] = {}
+        self._on_node: dict[str, set[str]] = {}
+        self._modelled: set[str] = set()
+        self._schedulers = schedulers
+        self._clock = clock
+        self._policy = policy
+        self.room, self.disputed = room, disputed
+        self.pending: Callable[[ScheduledPod], None] = lambda pod: None
+        """Hears of a pod that waits for a node."""
+        self.settled: Callable[[str], None] = lambda uid: None
+        """Hears of a pod that waits no longer, or has no node any more."""
+
+    # What watches say
+
+    def pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+        """A pod came, changed or went."""
+        if new is None or new.ended:
+            gone = new or old
+            if gone is not None and self.pods.pop(gone.uid, None) is not None:
+                self._on_node.get(gone.node, set()).discard(gone.uid)
+                self.settled(gone.uid)
+                self.model.deleted(gone.uid, self._clock())
+                self.room()
+            return
+        self.pods[new.uid] = new
+        if new.node:
+            if old is None or not old.node:
+                self._assigned(new)
+        elif self._is_ours(new):
+            if self.model.hold_of(new.uid) is None:
+                self.settled(new.uid)
+                self.pending(new)
+        else:
+            self.settled(new.uid)
+
+    def _is_ours(self, pod: ScheduledPod) -> bool:
+        return pod.scheduler in self._schedulers and not (pod.gated or pod.deleting)
+
+    def _assigned(self, pod: ScheduledPod) -> None:
+        """The pod is bound, by whomever: until its node has spoken it is expected there."""
+        self.settled(pod.uid)
+        self._on_node.setdefault(pod.node, set()).add(pod.uid)
+        self._expect(pod)
+
+    def _expect(self, pod: ScheduledPod) -> None:
+        """The pod counts on its node before the node has spoken of it. What its specification says is not needed
+        afterwards."""
+        replica = self.replicas.get(pod.node)
+        if replica is None or replica.state is None or pod.node not in self._modelled:
+            return
+        if pod.uid not in replica.state.pods:
+            try:
+                self.model.assigned(pod.pod, pod.node, self._clock())
+            except PodsliceError:
+                return
+
+    def node_news(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
+        """A node came, changed or went."""
+        if new is not None:
+            self.places.put(new)
+            replica = self.replicas.get(new.name)
+            if replica is not None and new.name not in self._modelled:
+                self._add(new.name, replica)
+            self.room()
+        elif old is not None:
+            self.places.drop(old.name)
+            self.model.remove_node(old.name)
+            self._modelled.discard(old.name)
+            for forgotten in (self.replicas, self._on_node):
+                forgotten.pop(old.name, None)
+
+    # What nodes say
+
+    def journal(self, name: str, stamped: Stamped, applied: Applied, replica: Replica) -> None:
+        """A node's event was taken in by its replica. What is not proven is told, and counts for nothing."""
+        self.replicas[name] = replica
+        if name not in self.places.nodes or applied.outcome == "doubled":
+            return
+        if applied.outcome == "adopted" or name not in self._modelled:
+            self._add(name, replica)
+        elif applied.outcome == "equal":
+            self._event(name, stamped, replica)
+        if name in self._modelled:
+            self.model.confirm_node(name, confirmed=replica.proven)
+
+    def confirm(self, name: str, *, confirmed: bool) -> None:
+        """Whether the node is heard and agrees; where not, it takes no pods that want something for themselves."""
+        if name in self._modelled:
+            self.model.confirm_node(name, confirmed=confirmed)
+
+    def _add(self, name: str, replica: Replica) -> None:
+        """The node stands for its state, and who is bound to it and not in it is on the way."""
+        if not replica.proven or replica.rules is None or replica.state is None:
+            return
+        self.model.add_node(name, replica.rules, replica.state, policy=self._policy)
+        self._modelled.add(name)
+        for uid in self._on_node.get(name, ()):
+            self._expect(self.pods[uid])
+        self.room()
+
+    def _event(self, name: str, stamped: Stamped, replica: Replica) -> None:
+        event, state, now = stamped.event, replica.state, self._clock()
+        assert state is not None
+        if isinstance(event, PodAdmitted):
+            told = self.model.admitted(name, event.pod.metadata.uid, state, now, event.pod)
+            known = self.pods.get(event.pod.metadata.uid)
+            if known is not None and known.node:
+                known.forget()
+            if told.fate == "disputed":
+                self.disputed(Dispute(name, event.pod.metadata.uid, told))
+            return
+        if isinstance(event, PodRefused):
+            told = self.model.refused(name, event.uid, state, now)
+            if told.fate == "refused":
+                self.disputed(Dispute(name, event.uid, told))
+        elif isinstance(event, PodRemoved):
+            self.model.removed(name, event.uid, state)
+        else:
+            self.model.changed(name, state, replica.rules)
+        self.room()
+
+    # What the scheduler asks
+
+    def filter(self, request: FilterRequest, held: str) -> FilterAnswer:
+        """Which nodes take the pod. `held` is the node that was chosen for it ahead, and the answer where it still
+        takes the pod. Raises `PodsliceError` for a pod that cannot be read."""
+        pod = self.known(request.pod)
+        if not self.model.wants(pod.pod):
+            return FilterAnswer(request.nodes)
+        now = self._clock()
+        if held and held in request.nodes:
+            found = self.model.filter(pod.pod, [held], now, group=pod.group)
+            if found.nodes:
+                return FilterAnswer(found.nodes)
+        found = self.model.filter(pod.pod, request.nodes, now, group=pod.group)
+        if found.nodes:
+            self.settled(pod.uid)
+        return FilterAnswer(found.nodes, found.failed, found.unresolvable)
+
+    def prioritize(self, request: FilterRequest) -> dict[str, int]:
+        """Points for nodes that passed every filter. Raises `PodsliceError` for a pod that cannot be read."""
+        pod = self.known(request.pod)
+        return self.model.prioritize(pod.pod, request.nodes, self._clock(), group=pod.group)
+
+    def worthwhile(self, request: PreemptRequest) -> dict[str, ToldVictims]:
+        """The candidates of the scheduler on which the pod would fit once their victims are gone; the first
+        `MOST_TRIED` are looked at. Raises `PodsliceError` for a pod that cannot be read."""
+        pod = self.known(request.pod)
+        if not self.model.wants(pod.pod):
+            return request.victims
+        found = {}
+        for name in list(request.victims)[:MOST_TRIED]:
+            replica = self.replicas.get(name)
+            if replica is None or not replica.proven or replica.state is None or replica.rules is None:
+                continue
+            state = replica.state
+            for uid in request.victims[name].pods:
+                state = release(replica.rules, state, uid)
+            if decide(replica.rules, state, pod.pod).refusal is None:
+                found[name] = request.victims[name]
+        return found
+
+    def bind(self, request: BindRequest) -> BindVerdict:
+        """Whether the Binding may be written."""
+        known = self.pods.get(request.uid)
+        try:
+            pod = None if known is None else known.pod
+        except PodsliceError as error:
+            return BindVerdict(NOT_READABLE + str(error))
+        return self.model.bind(request.uid, request.node, self._clock(), pod)
+
+    def known(self, data: bytes | bytearray | memoryview) -> ScheduledPod:
+        """The pod of a request: the watch's, where that has the same one, for it is decoded already. Raises
+        `PodsliceError` for one that cannot be read."""
+        sent = read_pod(bytes(data))
+        known = self.pods.get(sent.uid)
+        if known is not None and known.like(sent) and not known.node:
+            return known
+        return sent
+
+    # What is done ahead
+
+    def choose(self, pod: ScheduledPod) -> str:
+        """The best node for a pending pod, which is held for it; empty where none takes it."""
+        try:
+            names = self.places.among(pod.terms)
+            return self.model.choose(pod.pod, self._clock(), names=names, group=pod.group) or ""
+        except PodsliceError:
+            return ""
+
+    def nominable(self, pod: ScheduledPod) -> bool:
+        """True for a pod whose place the model decides, and about which the scheduler's plugins ask nothing that is not
+        known here."""
+        try:
+            return pod.terms.simple and not pod.group and self.model.wants(pod.pod)
+        except (PodsliceError, ApiError):
+            return False
+
+    def kind_of(self, pod: ScheduledPod) -> Hashable:
+        """Pods with equal kinds get equal answers."""
+        return pod.priority, self.model.classes.signature(pod.pod).number, pod.terms
+
+    def expire(self) -> list[str]:
+        """UIDs of pods whose hold fell because nobody came back for it."""
+        gone = self.model.expire(self._clock())
+        if gone:
+            self.room()
+        return gone

@@ -1,0 +1,188 @@
+"""The service: watches, model, nominations and the extender's listener, started and stopped together.
+
+Everything is one event loop; what ends by itself is started again. It keeps nothing: after a restart the watches, the
+nodes' journals and the scheduler's next calls say everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from podslice.agent.health import Check, alive, ready
+from podslice.agent.supervise import Supervisor
+from podslice.agent.web import WebServer, metrics_routes
+from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.extender import Extender
+from podslice.cluster.http import PostServer
+from podslice.cluster.messages import LARGEST_REQUEST
+from podslice.cluster.metrics import ClusterMetrics
+from podslice.cluster.nominating import NominationLimits, Nominator
+from podslice.cluster.placing import Dispute, Placements
+from podslice.cluster.sources import ReplicaSource
+from podslice.cluster.watching import node_table, pod_table
+from podslice.core.cluster.events import Stamped
+from podslice.core.cluster.holds import PlanPolicy
+from podslice.core.cluster.model import ClusterModel, ModelLimits
+from podslice.core.cluster.replica import Applied
+from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod
+
+_LOOK_SECONDS = 0.5
+
+
+class ServiceSettings(NamedTuple):
+    """What `podslice cluster` is told. `best`: nodes that a filter names at most; 1 leaves nothing to chance."""
+
+    schedulers: frozenset[str] = frozenset({"podslice"})
+    policy: PlanPolicy = "compare"
+    best: int = 1
+    nominate: bool = True
+    ahead: int = NominationLimits().ahead
+
+
+class Listening(NamedTuple):
+    """Where the extender is asked, and where metrics are read; port 0 leaves it to the system."""
+
+    host: str = "127.0.0.1"
+    port: int = 9098
+    tls: ssl.SSLContext | None = None
+    metrics: tuple[str, int] | None = None
+
+
+class ClusterService:
+    """`trouble` hears of failures, `disputed` of nodes that answered otherwise than expected."""
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        journals: ReplicaSource,
+        settings: ServiceSettings | None = None,
+        *,
+        trouble: Callable[[str, str], None] = lambda where, what: None,
+        disputed: Callable[[Dispute], None] = lambda dispute: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings or ServiceSettings()
+        self.metrics = ClusterMetrics()
+        self._trouble, self._told_of_dispute = trouble, disputed
+        self.placing = Placements(
+            ClusterModel(ModelLimits(best=self.settings.best)),
+            schedulers=self.settings.schedulers,
+            clock=clock,
+            disputed=self._disputed,
+            policy=self.settings.policy,
+        )
+        self.nominator = Nominator(
+            api,
+            choose=self.placing.choose,
+            release=self.placing.model.unbind,
+            kind_of=self.placing.kind_of,
+            failed=lambda what: self._failed("nominate", what),
+            limits=NominationLimits(ahead=self.settings.ahead),
+        )
+        self.placing.settled = self.nominator.drop
+        if self.settings.nominate:
+            self.placing.pending, self.placing.room = self._pending, self.nominator.room
+        self.extender = Extender(
+            self.placing,
+            api,
+            held=lambda uid: self.nominator.ahead.get(uid, ""),
+            bound=self.nominator.drop,
+            watch=self.metrics.called,
+        )
+        self.pods = pod_table(api, self.placing.pod_news, self._failed)
+        self.nodes = node_table(api, self._node_news, self._failed)
+        self._journals = journals
+        journals.on_applied, journals.on_heard = self._applied, self._heard
+        self._posts = PostServer(self.extender.handlers(), largest=LARGEST_REQUEST, failed=self._broken)
+        self._web = WebServer(
+            metrics_routes(self.metrics.text, lambda: alive(self._checks()), lambda: ready(self._checks()))
+        )
+        self._loops = Supervisor(lambda name, why: self._failed(name, why))
+        self.metrics.gauges(self._gauges())
+        self.port = self.metrics_port = 0
+
+    # Life
+
+    async def start(self, listening: Listening) -> None:
+        """Raises `OSError` where it cannot listen."""
+        self.port = await self._posts.start(listening.host, listening.port, listening.tls)
+        if listening.metrics is not None:
+            self.metrics_port = await self._web.start(*listening.metrics)
+        self._loops.start("nodes", self.nodes.run)
+        self._loops.start("pods", self.pods.run)
+        self._loops.start("looks", self._look)
+        if self.settings.nominate:
+            self._loops.start("nominations", self.nominator.run)
+
+    async def stop(self) -> None:
+        """Nothing of it runs any more."""
+        await self._posts.close()
+        await self._web.close()
+        await self._loops.stop()
+        await self.nominator.close()
+
+    async def _look(self) -> None:
+        """What time brings: holds that fall, and nodes that are silent."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for uid in self.placing.expire():
+                self.nominator.drop(uid)
+                pod = self.placing.pods.get(uid)
+                if pod is not None and not pod.node:
+                    self._pending(pod)
+            for name in self._journals.nodes:
+                self._heard(name)
+
+    # News
+
+    def _applied(self, name: str, stamped: Stamped, applied: Applied) -> None:
+        self.metrics.events.labels(applied.outcome).inc()
+        self.placing.journal(name, stamped, applied, self._journals.nodes[name].replica)
+
+    def _heard(self, name: str) -> None:
+        self.placing.confirm(name, confirmed=self._journals.fresh(name))
+
+    def _node_news(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
+        self.placing.node_news(old, new)
+        if new is None and old is not None:
+            self._journals.forget(old.name)
+
+    def _pending(self, pod: ScheduledPod) -> None:
+        if self.settings.nominate and self.placing.nominable(pod):
+            self.nominator.add(pod)
+
+    def _disputed(self, dispute: Dispute) -> None:
+        self._told_of_dispute(dispute)
+
+    def _failed(self, where: str, what: str) -> None:
+        self.metrics.trouble(where)
+        self._trouble(where, what)
+
+    def _broken(self, path: str, error: Exception) -> None:
+        self._failed("extender", f"{path}: {type(error).__name__}: {str(error)[:300]}")
+
+    # What people ask
+
+    def _checks(self) -> tuple[Check, ...]:
+        return (
+            Check("nodes", "" if self.nodes.ready else "the API server has not told yet"),
+            Check("pods", "" if self.pods.ready else "the API server has not told yet"),
+            Check("loops", self._loops.problem()),
+        )
+
+    def _gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
+        placing, model = self.placing, self.placing.model
+        return {
+            "nodes": ("Nodes of the cluster.", lambda: len(placing.places.nodes)),
+            "nodes_proven": (
+                "Nodes whose model has the digests of the node.",
+                lambda: sum(one.proven for one in placing.replicas.values()),
+            ),
+            "holds": ("Pods on their way to a node.", lambda: len(model.held())),
+            "pods_waiting": ("Pods that no node takes, or whose turn has not come.", lambda: self.nominator.waiting),
+            "pods_nominated": ("Pods that are nominated and not bound yet.", lambda: len(self.nominator.ahead)),
+        }

@@ -1,0 +1,33 @@
+"""What the service needs of whoever keeps the nodes' replicas (`cluster.journals`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from podslice.core.cluster.events import Stamped
+from podslice.core.cluster.replica import Applied, Replica
+
+
+class ReplicaEntry(Protocol):
+    """One node's."""
+
+    @property
+    def replica(self) -> Replica: ...
+
+
+class ReplicaSource(Protocol):
+    """The replicas of all nodes that were heard of. `on_applied` is called after every event, `on_heard` when a node
+    begins or ceases to speak."""
+
+    on_applied: Callable[[str, Stamped, Applied], None]
+    on_heard: Callable[[str], None]
+
+    @property
+    def nodes(self) -> Mapping[str, ReplicaEntry]: ...
+
+    def fresh(self, node: str) -> bool:
+        """True when the replica is the node as it is now."""
+
+    def forget(self, node: str) -> None:
+        """The node is gone from the cluster."""

@@ -1,0 +1,96 @@
+"""A service on paper: nodes that decide with the real core, a fake API server, and a clock that the test turns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from e2e.hollow_nodes import HollowJournals, HollowNodes, node_rules
+
+from podslice.cluster.messages import FilterRequest, read_filter
+from podslice.cluster.placing import Dispute, Placements
+from podslice.core.cluster.model import ClusterModel, ModelLimits
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.k8s.clusterobjects import ScheduledPod, read_node, read_pod
+from tests.clusterservice.fake_api import Json
+
+SMALL = "pack:1 numa:2(memory=8GiB) core:4 pu:2"
+"""16 CPUs on two NUMA nodes; 15 can be given away."""
+LIKE = node_rules(from_synthetic(SMALL))
+
+
+def pod_object(name: str, cpus: str = "4", node: str = "", **spec: Any) -> Json:
+    """A pod of class Guaranteed, as the API server has it."""
+    amounts = {"cpu": cpus, "memory": "64Mi"}
+    container = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 2 if node else 1},
+        "spec": {"schedulerName": "podslice", "containers": [container]} | ({"nodeName": node} if node else {}) | spec,
+        "status": {"phase": "Pending", "qosClass": "Guaranteed"},
+    }  # fmt: skip
+
+
+def shared_pod(name: str) -> Json:
+    """A pod that wants nothing for itself."""
+    return pod_object(name, "500m")
+
+
+def node_object(name: str, **spec: Any) -> Json:
+    return {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": {"cpu": "15", "pods": "250"}}}
+
+
+def seen(document: Json) -> ScheduledPod:
+    return read_pod(json.dumps(document).encode())
+
+
+def filter_body(document: Json, names: list[str]) -> bytes:
+    return json.dumps({"Pod": document, "Nodes": None, "NodeNames": names}).encode()
+
+
+def asked(document: Json, names: list[str]) -> FilterRequest:
+    return read_filter(filter_body(document, names))
+
+
+class Bench:
+    """`placing` beside hollow nodes whose journals reach it at once; `disputes` are what it was told of."""
+
+    def __init__(self, *names: str, heard: bool = True) -> None:
+        self.now = 0.0
+        self.rooms = 0
+        self.disputes: list[Dispute] = []
+        self.nodes = HollowNodes(names, None, like=LIKE)
+        self.journals = HollowJournals(self.nodes.source)
+        self.nodes.tell = self.journals.feed
+        self.placing = Placements(
+            ClusterModel(ModelLimits(best=1)),
+            schedulers=frozenset({"podslice"}),
+            clock=lambda: self.now,
+            room=self._room,
+            disputed=self.disputes.append,
+        )
+        self.journals.on_applied = lambda name, stamped, applied: self.placing.journal(
+            name, stamped, applied, self.journals.nodes[name].replica
+        )
+        self._pods: dict[str, ScheduledPod] = {}
+        for name in names:
+            self.placing.node_news(None, read_node(json.dumps(node_object(name)).encode()))
+        if heard:
+            self.journals.catch_up(names)
+
+    def _room(self) -> None:
+        self.rooms += 1
+
+    def tell(self, document: Json, *, node_hears: bool = True) -> None:
+        """The watch says so, to the service and, unless it is late, to the node."""
+        new = seen(document)
+        old = self._pods.get(new.uid)
+        self._pods[new.uid] = new
+        self.placing.pod_news(old, new)
+        if node_hears:
+            self.nodes.pod_news(None if old is None or not old.node else old, new)
+
+    def gone(self, name: str) -> None:
+        """The pod is deleted."""
+        old = self._pods.pop(f"uid-{name}")
+        self.placing.pod_news(old, None)
+        self.nodes.pod_news(old, None)

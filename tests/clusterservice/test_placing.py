@@ -1,0 +1,156 @@
+"""What the service decides: exact answers while events and calls come in any order, and nothing for nodes that nobody
+stands for."""
+
+from __future__ import annotations
+
+from e2e.hollow_nodes import Fault
+
+from podslice.cluster.messages import BindRequest, PreemptRequest, ToldVictims
+from podslice.core.cluster.verdicts import NOT_CONFIRMED
+from tests.clusterservice.bench import Bench, asked, pod_object, seen, shared_pod
+
+
+def bind(bench: Bench, name: str, node: str) -> str:
+    return bench.placing.bind(BindRequest(name, "default", f"uid-{name}", node)).error
+
+
+def test_pods_that_want_nothing_pass() -> None:
+    """Such a pod may go anywhere, to nodes of which nothing is known too."""
+    bench = Bench("a")
+    assert bench.placing.filter(asked(shared_pod("p"), ["x", "a"]), "").nodes == ["x", "a"]
+    assert bind(bench, "p", "x") == "nothing is known of the pod"
+    bench.tell(shared_pod("p"))
+    assert bind(bench, "p", "x") == ""
+
+
+def test_one_pod_from_filter_to_confirmed() -> None:
+    """Filter holds, bind keeps it, the node agrees, and the hold is gone; the next pod sees what is left."""
+    bench = Bench("a")
+    bench.tell(pod_object("p", "8"))
+    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "").nodes == ["a"]
+    (hold,) = bench.placing.model.held()
+    assert (hold.uid, hold.node, hold.bound) == ("uid-p", "a", False)
+    assert bind(bench, "p", "a") == ""
+    assert hold.bound
+    bench.tell(pod_object("p", "8", "a"))
+    assert bench.placing.model.held() == ()
+    assert bench.placing.model.counts["agreed"] == 1
+    refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "")
+    assert refused.nodes == []
+    assert set({**refused.failed, **refused.unresolvable}) == {"a"}
+    bench.gone("p")
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+
+
+def test_held_node_first() -> None:
+    """The node that was chosen ahead is the whole answer, even where all names are asked for; else the best one."""
+    bench = Bench("a", "b")
+    bench.tell(pod_object("p"))
+    chosen = bench.placing.choose(bench.placing.pods["uid-p"])
+    other = "b" if chosen == "a" else "a"
+    assert bench.placing.filter(asked(pod_object("p"), ["a", "b"]), chosen).nodes == [chosen]
+    assert bench.placing.filter(asked(pod_object("p"), [other]), chosen).nodes == [other]
+    assert [hold.node for hold in bench.placing.model.held()] == [other]
+
+
+def test_a_pod_on_its_way_counts() -> None:
+    """Between filter and the node's word nobody else gets the same CPUs."""
+    bench = Bench("a")
+    for name in ("p", "q"):
+        bench.tell(pod_object(name, "8"))
+    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "").nodes == ["a"]
+    refused = bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "")
+    assert (refused.nodes, refused.unresolvable) == ([], {"a": "no NUMA node has 8 exclusive CPUs free"})
+    bench.now = 16.0
+    assert bench.placing.expire() == ["uid-p"]
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+
+
+def test_pods_of_others_count() -> None:
+    """A pod that another scheduler bound, and a static pod, count from the watch on, and as the node says later."""
+    bench = Bench("a")
+    bench.tell(pod_object("p", "8", "a", schedulerName="default-scheduler"), node_hears=False)
+    assert [hold.bound for hold in bench.placing.model.held()] == [True]
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == []
+    bench.gone("p")
+    bench.now = 31.0
+    bench.placing.expire()
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+
+
+def test_bound_before_the_node_is_known() -> None:
+    """After a restart the watch may come before the node's journal: who is bound and not confirmed counts then."""
+    bench = Bench("a", heard=False)
+    bench.tell(pod_object("p", "8", "a"), node_hears=False)
+    assert bench.placing.model.held() == ()
+    bench.journals.catch_up(["a"])
+    assert [(hold.uid, hold.bound) for hold in bench.placing.model.held()] == [("uid-p", True)]
+
+
+def test_lost_and_doubled_events() -> None:
+    """A gap ends the trust in the node until what is missing has come; a doubled event changes nothing."""
+    bench = Bench("a")
+    bench.journals.fault = Fault(lose=1)
+    bench.tell(pod_object("p", "8", "a"))
+    bench.journals.fault = Fault()
+    bench.tell(pod_object("q", "2", "a"))
+    refused = bench.placing.filter(asked(pod_object("r", "2"), ["a"]), "")
+    assert refused.unresolvable == {"a": NOT_CONFIRMED}
+    bench.journals.catch_up(["a"])
+    assert bench.placing.filter(asked(pod_object("r", "2"), ["a"]), "").nodes == ["a"]
+    assert bench.placing.filter(asked(pod_object("s", "8"), ["a"]), "").nodes == []
+    bench.journals.fault = Fault(double=1)
+    bench.tell(pod_object("t", "2", "a"))
+    assert bench.journals.outcomes["doubled"] == 1
+    assert bench.journals.fresh("a")
+
+
+def test_silent_node() -> None:
+    """A node that nobody hears takes no pod that wants something, not even at bind; heard again, it does."""
+    bench = Bench("a")
+    bench.tell(pod_object("p"))
+    assert bench.placing.filter(asked(pod_object("p"), ["a"]), "").nodes == ["a"]
+    bench.placing.confirm("a", confirmed=False)
+    assert bind(bench, "p", "a") == NOT_CONFIRMED
+    bench.placing.confirm("a", confirmed=True)
+    assert bind(bench, "p", "a") == ""
+
+
+def test_node_that_goes_and_comes() -> None:
+    """A node that is deleted takes nothing; one that comes again is told of anew."""
+    bench = Bench("a")
+    node = bench.placing.places.nodes["a"]
+    bench.placing.node_news(node, None)
+    assert bench.placing.filter(asked(pod_object("p"), ["a"]), "").unresolvable == {"a": NOT_CONFIRMED}
+    bench.placing.node_news(None, node)
+    assert bench.placing.filter(asked(pod_object("p"), ["a"]), "").nodes == []
+    bench.journals.nodes.clear()
+    bench.journals.catch_up(["a"])
+    assert bench.placing.filter(asked(pod_object("p"), ["a"]), "").nodes == ["a"]
+
+
+def test_refusal_by_the_node() -> None:
+    """A node that refuses what was sent is told of, and not sent such a pod again for a while."""
+    bench = Bench("a")
+    bench.tell(pod_object("p", "8"))
+    assert bench.placing.filter(asked(pod_object("p", "8"), ["a"]), "").nodes == ["a"]
+    assert bind(bench, "p", "a") == ""
+    bench.nodes.pod_news(None, seen(pod_object("first", "8", "a")))
+    bench.tell(pod_object("p", "8", "a"))
+    assert [(one.node, one.uid, one.told.fate) for one in bench.disputes] == [("a", "uid-p", "refused")]
+    bench.nodes.pod_news(seen(pod_object("first", "8", "a")), None)
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == []
+    bench.now = 61.0
+    assert bench.placing.filter(asked(pod_object("q", "8"), ["a"]), "").nodes == ["a"]
+
+
+def test_preemption() -> None:
+    """Only candidates on which the pod would fit without their victims are left; a pod that wants nothing is not looked
+    at."""
+    bench = Bench("a", "b")
+    for name, cpus, node in (("p", "8", "a"), ("q", "8", "b"), ("r", "2", "b")):
+        bench.tell(pod_object(name, cpus, node))
+    pod = asked(pod_object("big", "8"), []).pod
+    victims = {"a": ToldVictims(("uid-p",)), "b": ToldVictims(("uid-r",)), "x": ToldVictims(("uid-z",))}
+    assert bench.placing.worthwhile(PreemptRequest(pod, victims)) == {"a": victims["a"]}
+    assert bench.placing.worthwhile(PreemptRequest(asked(shared_pod("small"), []).pod, victims)) == victims
