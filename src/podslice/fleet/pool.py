@@ -11,11 +11,13 @@ import json
 import multiprocessing
 import signal
 import tempfile
+import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,47 +28,62 @@ from podslice.core.fleet.run import run_cell
 from podslice.core.fleet.shapes import WHOLE_GPU
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import CellOutcome, ClassFacts, ShapeFacts, encode
+from podslice.fleet.keeper import CellKeeper, stop_worker_at
 from podslice.fleet.scenario import scenario_from_data
 
+_PATIENCE = 2.0
+"""Seconds that workers have to keep a checkpoint when they are to stop."""
 _TICK = 0.25
 """Seconds after which who waits is told that nothing happened."""
 
 
 class Task(NamedTuple):
     """One cell to simulate. `scenario`: JSON; `folder`: where its files are; `files`: their contents, for workers of
-    another machine; `verify`: as of `CellOptions`, None for the default."""
+    another machine; `verify`: as of `CellOptions`, None for the default; `checkpoint`: where the cell keeps itself
+    while it runs, empty for nowhere, and `identity`: of the scenario."""
 
     scenario: str
     folder: str
     key: str
     verify: int | None = None
     files: tuple[tuple[str, bytes], ...] | None = None
+    checkpoint: str = ""
+    identity: str = ""
 
 
 class CellAnswer(NamedTuple):
-    """A cell's outcome as bytes, or in a line why there is none."""
+    """A cell's outcome as bytes, or in a line why there is none; `warning`: a line about it all the same."""
 
     key: str
     data: bytes
     summary: Mapping[str, int]
     problem: str = ""
+    warning: str = ""
 
 
 def simulate(task: Task) -> CellAnswer:
-    """Make a cell. What a worker does."""
+    """Make a cell, or the rest of one that has a checkpoint. What a worker does."""
+    keeper = CellKeeper(Path(task.checkpoint), task.identity) if task.checkpoint else None
+    begun, problem = keeper.begun() if keeper else (b"", "")
+    warning = f"the checkpoint of cell {task.key} {problem}; it begins anew" if problem else ""
     try:
-        outcome = simulated(_study(task.scenario, _folder(task)), task.key, task.verify)
+        study = _study(task.scenario, _folder(task))
+        outcome = simulated(study, task.key, task.verify, begun=begun, keeper=keeper)
     except PodsliceError as error:
         return CellAnswer(task.key, b"", {}, str(error))
-    return CellAnswer(task.key, encode(outcome), outcome.result.summary)
+    return CellAnswer(task.key, encode(outcome), outcome.result.summary, warning=warning)
 
 
-def simulated(study: Study, key: str, verify: int | None = None) -> CellOutcome:
+def simulated(
+    study: Study, key: str, verify: int | None = None, *, begun: bytes = b"", keeper: CellKeeper | None = None
+) -> CellOutcome:
     """What the cell of this key comes to. Raises `InputError` and `ClassStartError`."""
     cell = next(one for one in study.cells if one.key == key)
     made = study.build(cell)
     options = made.options if verify is None else replace(made.options, verify=verify)
-    result = run_cell(made.fleet, made.workload, options, made.seed)
+    with keeper.watching() if keeper else nullcontext():
+        offer = keeper.offer if keeper else None
+        result = run_cell(made.fleet, made.workload, options, made.seed, offer=offer, begun=begun)
     return CellOutcome(
         result,
         tuple(
@@ -109,7 +126,9 @@ _KEPT: list[Any] = []
 
 
 def _begin_worker() -> None:
+    """Ctrl-C is for the process that began the run, which tells its workers to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stop_worker_at(signal.SIGTERM)
 
 
 @contextmanager
@@ -122,10 +141,20 @@ def local_executor(workers: int) -> Iterator[Executor]:
     except BaseException:
         processes = list((executor._processes or {}).values())
         executor.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
+        _end(processes)
         raise
     executor.shutdown()
+
+
+def _end(processes: Sequence[BaseProcess]) -> None:
+    """They keep a checkpoint and go; who takes too long is killed."""
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + _PATIENCE
+    for process in processes:
+        process.join(max(0.0, until - time.monotonic()))
+        if process.is_alive():
+            process.kill()
 
 
 @contextmanager

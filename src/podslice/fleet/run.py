@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +17,10 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.fleet.cells import FleetCell, Study
 from podslice.fleet.cluster import ClassStartError
+from podslice.fleet.keeper import stoppable
 from podslice.fleet.pool import CellAnswer, Task, dask_executor, local_executor, run_tasks, simulate
 from podslice.fleet.scenario import FleetScenario, load_scenario
-from podslice.fleet.store import INPUTS, SCENARIO, RunStore
+from podslice.fleet.store import CELLS, CHECKPOINT, INPUTS, SCENARIO, RunStore
 from podslice.k8s.yaml import dump
 from podslice.render.prose import counted
 
@@ -139,14 +140,23 @@ def executor_of(workers: int, dask: str) -> AbstractContextManager[Any]:
     """Who simulates: None for this very process. Raises `InputError`."""
     if dask:
         return dask_executor(dask)
-    return local_executor(workers) if workers > 1 else nullcontext()
+    return local_executor(workers) if workers > 1 else stoppable()
 
 
-def tasks_of(study: Study, cells: tuple[FleetCell, ...], folder: Path, *, verify: int | None, sent: bool) -> list[Task]:
-    """A task for each cell. `sent`: workers do not see our files, so they get them. Raises `InputError`."""
+def tasks_of(
+    study: Study, cells: tuple[FleetCell, ...], store: RunStore, *, verify: int | None, sent: bool
+) -> list[Task]:
+    """A task for each cell. `sent`: workers do not see our files, so they get them, and keep no checkpoints. Raises
+    `InputError`."""
+    folder = study.inputs.folder.absolute()
     scenario = json.dumps(resolved(study.scenario))
     files = _contents(study) if sent else None
-    return [Task(scenario, str(folder), cell.key, verify, files) for cell in cells]
+    place = "" if sent else str((store.folder / CELLS).absolute())
+    identity = study.id
+    return [
+        Task(scenario, str(folder), cell.key, verify, files, place and f"{place}/{cell.key}{CHECKPOINT}", identity)
+        for cell in cells
+    ]
 
 
 def _contents(study: Study) -> tuple[tuple[str, bytes], ...]:
@@ -191,4 +201,5 @@ def make_cells(
             raise InputError(f"cell {answer.key}: {answer.problem}")
         page = {"key": answer.key, "scenario": identity, "summary": dict(answer.summary)}
         store.keep(answer.key, answer.data, page)
+        store.drop_checkpoint(answer.key)
         yield answer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from podslice.fleet.codec import CellOutcome, DamagedError, decode
 from podslice.host.statefile import remove_temporaries, write_atomically
 from podslice.k8s.files import read_limited
 
+CHECKPOINT = ".ckpt"
+"""The ending of the file of a cell that is not done."""
 SCENARIO, IDENTITY, CELLS, TABLES, INPUTS = "scenario.yaml", "id.json", "cells", "tables", "inputs"
 _LARGEST_PAGE = 16 << 20
 _LARGEST_OUTCOME = 4 << 30
@@ -85,6 +88,11 @@ class RunStore:
         self.write(f"{CELLS}/{key}.bin", data)
         checksum = hashlib.sha256(data).hexdigest()
         self.write(f"{CELLS}/{key}.json", _json({**page, "sha256": checksum, "bytes": len(data)}))
+
+    def drop_checkpoint(self, key: str) -> None:
+        """The cell is done."""
+        with suppress(OSError):
+            (self.cells / f"{key}{CHECKPOINT}").unlink(missing_ok=True)
 
     def problem(self, key: str, identity: str) -> str | None:
         """Why a cell must be made (again); None where it is there and whole, empty where it was not begun."""

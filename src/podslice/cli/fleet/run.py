@@ -107,11 +107,12 @@ def _make(
     from podslice.fleet.run import executor_of, make_cells, tasks_of
 
     progress = RunProgress(len(cells), told)
-    tasks = tasks_of(study, cells, study.inputs.folder.absolute(), verify=verify, sent=bool(dask))
+    tasks = tasks_of(study, cells, store, verify=verify, sent=bool(dask))
     progress.begin()
     try:
         with executor_of(workers, dask) as executor:
             for answer in make_cells(executor, tasks, store, study.id, progress.idle):
+                print_warnings((answer.warning,) if answer.warning else ())
                 progress.done(answer.key)
     except KeyboardInterrupt:
         progress.end()

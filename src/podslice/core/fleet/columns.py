@@ -138,6 +138,10 @@ class ChangeLog:
         """How much was ever written."""
         return self._first + self._length
 
+    def restart(self, position: int) -> None:
+        """So much was ever written, and nobody knows any more what."""
+        self._first, self._length = position, 0
+
     def add(self, node: int) -> None:
         """A node changed."""
         if self._length == len(self._log):

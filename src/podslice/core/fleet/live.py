@@ -55,13 +55,17 @@ class LiveNodes:
 
     def bind(self, node: int, shape: int, answer: NodeAnswer, gpus: Sequence[int]) -> None:
         """The pod is on the node from now on."""
-        self._become(node, answer.state)
+        self.go_to(node, answer.state)
+        self.book(node, shape, gpus)
+
+    def book(self, node: int, shape: int, gpus: Sequence[int]) -> None:
+        """A pod is on the books of its node, whose state has it already."""
         self.columns.book(node, shape, gpus)
         self._count(shape, 1)
 
     def release(self, node: int, shape: int, holding: PodHolding, gpus: Sequence[int]) -> None:
         """The pod is gone."""
-        self._become(node, self.answers.release(self.kinds[node], self.states[node], holding))
+        self.go_to(node, self.answers.release(self.kinds[node], self.states[node], holding))
         self.columns.book(node, shape, gpus, -1)
         self._count(shape, -1)
 
@@ -75,14 +79,15 @@ class LiveNodes:
     def restart(self, node: int, kind: int) -> None:
         """The node, which has no pods, is of another class."""
         self.kinds[node] = kind
-        self._become(node, self.classes[kind].start)
+        self.go_to(node, self.classes[kind].start)
         self.columns.become(node, kind)
 
     def refused(self, node: int, answer: NodeAnswer) -> None:
         """A refused pod left something behind, where kubelets do that."""
-        self._become(node, answer.state)
+        self.go_to(node, answer.state)
 
-    def _become(self, node: int, state: FleetState) -> None:
+    def go_to(self, node: int, state: FleetState) -> None:
+        """The node is in this state from now on."""
         if state is not self.states[node]:
             self.states[node] = state
             self.columns.state[node] = state.number

@@ -40,7 +40,7 @@ class Notes:
         self._all = sum(requests[shape] for shape in queue.workload.shape)
         self._arrived = self._shown = 0
         self._series: dict[str, array[int]] = {name: array("q") for name in _SERIES}
-        self._fragments = _Fragments(queue) if "fragmentation" in options.metrics else None
+        self.fragments = FragmentNotes(queue) if "fragmentation" in options.metrics else None
         self._now = 0
         self._integrals = [0, 0, 0, 0, 0, 0]
 
@@ -81,8 +81,8 @@ class Notes:
             "attempts": queue.attempts,
             "refused_attempts": queue.refused_attempts,
         }
-        if self._fragments is not None:
-            self._fragments.note()
+        if self.fragments is not None:
+            self.fragments.note()
         for name, value in row.items():
             self._series[name].append(value)
 
@@ -93,8 +93,8 @@ class Notes:
         self.pass_time(horizon)
         queue.stop(horizon)
         self.sample(horizon)
-        if self._fragments is not None:
-            self._series["fragmented_milli"] = self._fragments.series()
+        if self.fragments is not None:
+            self._series["fragmented_milli"] = self.fragments.series()
         pods, workload = queue.pods, queue.workload
         numbers = range(len(workload)) if options.cpus else ()
         work = queue.live.answers
@@ -189,7 +189,7 @@ class Notes:
         }
 
 
-class _Fragments:
+class FragmentNotes:
     """FGD's fragmentation of all nodes at each sample. A sample notes the nodes that changed; what they come to is
     worked out for many samples at once."""
 

@@ -41,8 +41,9 @@ class NRTView:
         self._classes = classes
         self._kinds = kinds
         self._delay = delay
-        self._coming: deque[tuple[int, int, FleetState]] = deque()
-        self._states = list(states)
+        self.coming: deque[tuple[int, int, FleetState]] = deque()
+        """States that the scheduler will know: when, of which node."""
+        self.seen = list(states)
         self.numbers: Ints = np.array([state.number for state in states], dtype=np.int64)
         """The seen state of each node, by number."""
         self._asked = [[_questions(one, shape) for shape in shapes] for one in classes]
@@ -50,13 +51,18 @@ class NRTView:
 
     def changed(self, now: int, node: int, state: FleetState) -> None:
         """A node has another state; the scheduler will know."""
-        self._coming.append((now + self._delay, node, state))
+        self.coming.append((now + self._delay, node, state))
+
+    def go_to(self, seen: list[FleetState], coming: deque[tuple[int, int, FleetState]]) -> None:
+        """Other states have been seen, and others are on their way."""
+        self.seen, self.coming = seen, coming
+        self.numbers[:] = [state.number for state in seen]
 
     def pass_time(self, now: int) -> None:
         """What was on its way has come."""
-        while self._coming and self._coming[0][0] <= now:
-            _, node, state = self._coming.popleft()
-            self._states[node] = state
+        while self.coming and self.coming[0][0] <= now:
+            _, node, state = self.coming.popleft()
+            self.seen[node] = state
             self.numbers[node] = state.number
 
     def passes(self, shape: int, node: int) -> bool:
@@ -65,7 +71,7 @@ class NRTView:
         asked = self._asked[kind][shape]
         if asked is None:
             return True
-        state = self._states[node]
+        state = self.seen[node]
         key = (state.number, shape)
         found = self._known.get(key)
         if found is None:

@@ -54,9 +54,10 @@ class PodQueue:
         self.alignment = Alignment(fleet)
         self._on_node: list[dict[int, None]] = [{} for _ in fleet.nodes]
         self._in_vain: dict[int, tuple[int, int]] = {}
+        self._due: dict[int, int] = {}
         self.preempted = self.lost_in_restarts = 0
         live = self.live
-        self._nrt = (
+        self.nrt = (
             NRTView(fleet.classes, live.kinds, live.states, workload.shapes, options.nrt_delay_ms)
             if options.filter == "kube-nrt"
             else None
@@ -97,9 +98,12 @@ class PodQueue:
             self._try(pod)
 
     def retry(self, pod: int) -> None:
-        """A replacement comes, or pods of a shape that loops look again."""
+        """A replacement comes, or pods of a shape that loops look again. Of replacements that were due before their pod
+        came to loop, or to run, nothing comes."""
         if pod not in self.loops:
-            self._try(pod)
+            if self._due.get(pod) == self.clock.now.at:
+                del self._due[pod]
+                self._try(pod)
             return
         shape = self.workload.shape[pod]
         if self.scheduler.looks_everywhere and self._loops(shape, self._ties(shape)):
@@ -158,7 +162,7 @@ class PodQueue:
     def _come_back(self, gone: list[int], verdict: int) -> None:
         for pod in gone:
             if self.workload.shapes[self.workload.shape[pod]].owner in ("deployment", "job"):
-                self._come_again(pod)
+                self._come_again(pod, self.clock.now.at)
             else:
                 self.pods.verdict[pod] = verdict
                 self.pods.ended[pod] = self.clock.now.at
@@ -169,9 +173,9 @@ class PodQueue:
         """The nodes one of which a pod of this shape goes to."""
         if self.options.filter == "exact":
             return self.scheduler.best_that_admits(shape, self._admits, self.live.columns.state)
-        if self._nrt is not None:
-            self._nrt.pass_time(self.clock.now.at)
-            return self.scheduler.best_that_admits(shape, self._nrt.passes, self._nrt.numbers)
+        if self.nrt is not None:
+            self.nrt.pass_time(self.clock.now.at)
+            return self.scheduler.best_that_admits(shape, self.nrt.passes, self.nrt.numbers)
         return self.scheduler.best(shape)
 
     def _admits(self, shape: int, node: int) -> bool:
@@ -292,7 +296,7 @@ class PodQueue:
         if delay is None:
             pods.verdict[pod] = FAILED
         elif owner != "daemonset" or self.clock.alive:
-            self.clock.put(now + delay, EventKind.RETRY, pod)
+            self._come_again(pod, now + delay)
 
     def _is_in_vain(self, pod: int, shape: int, ties: Ints) -> bool:
         """True when the owner's next pods will be refused too, as long as nothing changes. Where a pod looks at some
@@ -352,8 +356,8 @@ class PodQueue:
         """A node has another state: pods that loop look again, and pods that wait come if there is more room."""
         now = self.clock.now.at
         self._wake()
-        if self._nrt is not None:
-            self._nrt.changed(now, node, self.live.states[node])
+        if self.nrt is not None:
+            self.nrt.changed(now, node, self.live.states[node])
             self.clock.put(now + self.options.nrt_delay_ms, EventKind.ROOM, node)
         if room and self.waiting:
             self.clock.put(now, EventKind.ROOM, node)
@@ -365,13 +369,14 @@ class PodQueue:
     def _look_again(self, at: int, pod: int) -> None:
         self.clock.put(at, EventKind.RETRY, pod)
 
-    def _come_again(self, pod: int) -> None:
-        """It is tried again now, after all that ends now."""
-        self.clock.put(self.clock.now.at, EventKind.RETRY, pod)
+    def _come_again(self, pod: int, at: int) -> None:
+        """It is tried again then, after all that ends then."""
+        self._due[pod] = at
+        self.clock.put(at, EventKind.RETRY, pod)
 
     def serve(self, node: int) -> None:
         """Pods that wait and fit on a node are tried: higher priority first, then the one that came first."""
-        if self._nrt is not None:
+        if self.nrt is not None:
             self._wake()
         row = np.array([node], dtype=np.int64)
         shapes, columns = self.workload.shapes, self.live.columns
