@@ -12,7 +12,15 @@ import click
 
 from podslice.cli.draw import picture_form, write_picture
 from podslice.cli.node_option import node_options, resize_option, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
+from podslice.cli.output import (
+    OUTPUT,
+    emit,
+    only_refused_option,
+    print_data,
+    print_warnings,
+    prose_width,
+    quiet_option,
+)
 from podslice.cli.pods_option import read_pods
 from podslice.contract.admission import AdmissionReport, NodeCPUs, Resized
 from podslice.core.decision import ContainerDecision, Decision
@@ -39,7 +47,7 @@ from podslice.render.picture import picture_of
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @only_refused_option
 @quiet_option
-@OUTPUT("table", "wide")
+@OUTPUT("table", "wide", "nrt")
 def admit(
     *,
     files: tuple[str, ...],
@@ -65,6 +73,7 @@ def admit(
       podslice admit new.yaml --state /var/lib/kubelet --config /var/lib/kubelet/config.yaml
       podslice admit new.yaml --pods running.yaml --machine epyc-9654-nps4 --config kubelet.yaml --out after.html
       podslice admit pods.yaml --from 'pack:2 numa:2 core:8 pu:2' --profile kubelet-1.36 -o json
+      podslice admit pods.yaml --machine epyc-9654-nps4 --config kubelet.yaml -o nrt   # NodeResourceTopology
       podslice admit db.yaml --policy policy.yaml --resize db-8-cpus.yaml --resize db-4-cpus.yaml
 
     Exit codes: 0 all admitted and resized, 1 some not, 2 bad input.
@@ -85,6 +94,10 @@ def admit(
         write_picture(out, [("", picture_of(node.view, before=before))], form)
     if output in ("table", "wide"):
         _print(node, decisions, resizes, profile, wide=output == "wide", show_map=show_map)
+    elif output == "nrt":
+        from podslice.k8s.nrt import node_topology
+
+        print_data(node_topology(node.view), "yaml")
     else:
         emit(_report(node, decisions, resizes, profile), output)
     if not all_admitted:

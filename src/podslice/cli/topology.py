@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from podslice.cli.machine_option import machine_options, resolve_node
-from podslice.cli.output import coloured, emit
+from podslice.cli.output import coloured, emit, print_data
 from podslice.contract.machines import MachineList, MachineSummary, device_inventory
 from podslice.core.errors import InputError
 from podslice.core.machine.model import Machine
 from podslice.render.ansi import echo
 
-_FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo")
+_FORMS = ("table", "wide", "json", "yaml", "synthetic", "machineinfo", "nrt")
 
 
 @click.command()
@@ -54,6 +54,7 @@ def topology(
       podslice topology --devices -o yaml > devices.yaml   # GPUs and NICs, for podslice admit --devices
       lstopo --of xml | podslice topology --from - -o machineinfo
       kubectl get node n7 -o yaml | podslice topology --from -
+      podslice topology --machine xeon-8380-2s -o nrt      # a NodeResourceTopology of the empty node
 
     Exit codes: 0 shown, 2 bad input, or a form that cannot carry the machine.
     """
@@ -108,6 +109,11 @@ def _show(machine: Machine, output: str) -> None:
         from podslice.render.machine_table import to_text
 
         echo(to_text(machine, wide=output == "wide", colour=coloured()))
+        return
+    if output == "nrt":
+        from podslice.k8s.nrt import machine_topology
+
+        print_data(machine_topology(machine), "yaml")
         return
     from podslice.core.machine.synthetic import lost_in_synthetic
     from podslice.host.machine_files import DumpFormat, dump_machine

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from podslice.core.config.topology_options import POLICIES, SCOPES
+from podslice.core.config.topology_options import LIMIT_OPTION, POLICIES, SCOPES
 from podslice.core.errors import InputError
 from podslice.core.machine.build import CPUFacts, NUMANodeFacts, build_nodes, check_machine
 from podslice.core.machine.devices import DeviceInventory, inventory_from_data, is_extended_resource_name
@@ -33,7 +33,8 @@ from podslice.k8s.described import (
 )
 
 GROUP = "topology.node.k8s.io"
-_VERSIONS = (f"{GROUP}/v1alpha1", f"{GROUP}/v1alpha2")
+VERSIONS = (f"{GROUP}/v1alpha1", f"{GROUP}/v1alpha2")
+"""Those that are read; the last is written."""
 _NUMBER = re.compile(r"(?:^|.*\D)([0-9]{1,6})\Z")
 _DEPRECATED = {
     "None": ("none", "container"),
@@ -41,11 +42,11 @@ _DEPRECATED = {
     "Restricted": ("restricted", "container"),
     "SingleNUMANode": ("single-numa-node", "container"),
 }
-_OPTION = "topologyManagerOption"
-_OPTIONS = {"preferclosestnumanodes": "prefer-closest-numa-nodes", "maxallowablenumanodes": "max-allowable-numa-nodes"}
-_LIMIT = "topologyManagerMaxNUMANodes"
-_CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
-_CPU_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
+OPTION = "topologyManagerOption"
+_OPTIONS = {"preferclosestnumanodes": "prefer-closest-numa-nodes", "maxallowablenumanodes": LIMIT_OPTION}
+LIMIT = "topologyManagerMaxNUMANodes"
+CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
+CPU_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
 _MEMORY_PER_CPU = 4 << 30
 
 
@@ -70,9 +71,9 @@ class _ToldZone(NamedTuple):
 
 def from_node_resource_topology(data: Mapping[Any, Any]) -> DescribedNode:
     """Raises `InputError` with the field's path."""
-    if data.get("apiVersion") not in _VERSIONS:
+    if data.get("apiVersion") not in VERSIONS:
         problem = f"{shown(data.get('apiVersion'))} is not supported"
-        raise InputError(problem, path="apiVersion", remedy=f"one of {', '.join(_VERSIONS)}")
+        raise InputError(problem, path="apiVersion", remedy=f"one of {', '.join(VERSIONS)}")
     metadata = mapping(data.get("metadata"), "metadata")
     annotations = mapping(metadata.get("annotations"), "metadata.annotations")
     zones, assumed = _told_zones(data)
@@ -194,7 +195,7 @@ def _amount(resource: Mapping[str, Any], path: str) -> _Amount:
 
 def _machine(zones: list[_ToldZone], name: str, annotations: Mapping[str, Any]) -> tuple[Machine, list[str]]:
     facts, lines = _zone_facts(zones)
-    if _CPU_TOPOLOGY in annotations:
+    if CPU_TOPOLOGY in annotations:
         return _koordinator(facts, name, annotations), lines
     threads, line = threads_of([zone.cpus for zone in facts if zone.cpus])
     lines += [line, "each NUMA node on a socket of its own"] if len(zones) > 1 else [line]
@@ -231,8 +232,8 @@ def _pages(zone: _ToldZone) -> Iterator[tuple[int, int]]:
 
 def _koordinator(zones: list[Zone], name: str, annotations: Mapping[str, Any]) -> Machine:
     """CPUs with cores and sockets. Raises `InputError` where they contradict the zones."""
-    path = f"metadata.annotations[{_CPU_TOPOLOGY}]"
-    found = mapping(_json(annotations, _CPU_TOPOLOGY), path)
+    path = f"metadata.annotations[{CPU_TOPOLOGY}]"
+    found = mapping(_json(annotations, CPU_TOPOLOGY), path)
     facts = []
     for place, cpu in enumerate(listing(found.get("detail"), f"{path}.detail")):
         where = f"{path}.detail[{place}]"
@@ -273,12 +274,12 @@ def _topology_manager(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str
         lines.append("topologyManagerPolicy none, because the object does not tell (--set or --config says another)")
     options, unknown = {}, []
     for name, value in attributes.items():
-        if name.startswith(_OPTION):
-            option = _OPTIONS.get(name.removeprefix(_OPTION).lower())
+        if name.startswith(OPTION):
+            option = _OPTIONS.get(name.removeprefix(OPTION).lower())
             options.update({option: value} if option else {})
             unknown += [] if option else [name]
-    if _LIMIT in attributes:
-        options["max-allowable-numa-nodes"] = attributes[_LIMIT]
+    if LIMIT in attributes:
+        options[LIMIT_OPTION] = attributes[LIMIT]
     lines += [f"nothing of attribute {name}, which this version does not know" for name in unknown]
     fields: dict[str, Any] = {"topologyManagerPolicy": policy, "topologyManagerScope": scope}
     return fields | ({"topologyManagerPolicyOptions": options} if options else {}), lines
@@ -322,10 +323,10 @@ def _cpu_manager(
     zones: list[_ToldZone], machine: Machine, annotations: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """CPU policy and reserved CPUs."""
-    told = mapping(_json(annotations, _CPU_POLICY), _CPU_POLICY) if _CPU_POLICY in annotations else {}
+    told = mapping(_json(annotations, CPU_POLICY), CPU_POLICY) if CPU_POLICY in annotations else {}
     policy = str(told.get("policy") or "static")
     fields: dict[str, Any] = {"cpuManagerPolicy": policy}
-    options = mapping(told.get("options"), f"metadata.annotations[{_CPU_POLICY}].options")
+    options = mapping(told.get("options"), f"metadata.annotations[{CPU_POLICY}].options")
     if options:
         fields["cpuManagerPolicyOptions"] = {name: str(value) for name, value in options.items()}
     lines = (
@@ -352,7 +353,7 @@ def _cpu_list(text: Any) -> str:
     try:
         return str(CPUSet.parse(str(text)))
     except CPUSetError as error:
-        raise InputError(str(error), path=f"metadata.annotations[{_CPU_POLICY}].reservedCPUs") from None
+        raise InputError(str(error), path=f"metadata.annotations[{CPU_POLICY}].reservedCPUs") from None
 
 
 def _memory_kept(zones: list[_ToldZone]) -> dict[str, Any]:

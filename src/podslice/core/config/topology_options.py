@@ -16,7 +16,7 @@ SCOPES = ("container", "pod")
 DEFAULT_NUMA_LIMIT = 8
 MAX_NODE_ID = 63
 _CLOSEST = "prefer-closest-numa-nodes"
-_LIMIT = "max-allowable-numa-nodes"
+LIMIT_OPTION = "max-allowable-numa-nodes"
 _STAGE = "topologyManager"
 _UNKNOWN_OPTION = StartKind("unknown-option", "unknown Topology Manager Policy option: {option}")
 _BAD_VALUE = StartKind("bad-value", "bad value for option {option}: {error}")
@@ -52,15 +52,15 @@ def parse_options(options: Mapping[str, str]) -> TopologyManagerOptions:
         try:
             if name == _CLOSEST:
                 closest = parse_bool(value)
-            elif name == _LIMIT:
+            elif name == LIMIT_OPTION:
                 limit = atoi(value)
             else:
                 raise StartError(_STAGE, _UNKNOWN_OPTION, option=quote(name))
         except GoSyntaxError as error:
             kind = _BAD_VALUE if name == _CLOSEST else _NO_INTEGER
             raise StartError(_STAGE, kind, option=quote(name), error=str(error)) from None
-        if name == _LIMIT and limit < DEFAULT_NUMA_LIMIT:
-            raise StartError(_STAGE, _LOW_LIMIT, option=_LIMIT, least=DEFAULT_NUMA_LIMIT)
+        if name == LIMIT_OPTION and limit < DEFAULT_NUMA_LIMIT:
+            raise StartError(_STAGE, _LOW_LIMIT, option=LIMIT_OPTION, least=DEFAULT_NUMA_LIMIT)
     return TopologyManagerOptions(closest, limit)
 
 

@@ -1,0 +1,171 @@
+"""NodeResourceTopology objects (topology.node.k8s.io/v1alpha2) of a machine, or of a node with the pods on it.
+
+Schedulers that look at NUMA nodes read them: one zone for each NUMA node with what it has (`capacity`), what of it is
+for pods (`allocatable`) and what no pod owns (`available`). Only what belongs to somebody alone makes less available:
+CPUs that are shared do not (cluster-integration B.1). `noderesourcetopology.py` reads such objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from podslice.core.config.topology_options import LIMIT_OPTION
+from podslice.core.machine.memory import NO_TABLE
+from podslice.core.machine.model import Machine, NUMANode
+from podslice.core.pod.demand import HUGEPAGES_PREFIX
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.values.cpuset import Bits, union
+from podslice.core.values.quantity import hugepage_resource
+from podslice.core.view import NodeView
+from podslice.k8s.noderesourcetopology import LIMIT, OPTION, VERSIONS
+
+Json = dict[str, Any]
+METHOD = "with-exclusive-resources"
+"""The fingerprint is of the pods that own something."""
+
+
+class Amount(NamedTuple):
+    """Of one resource on one NUMA node, in whole units: CPUs, bytes, devices."""
+
+    capacity: int
+    allocatable: int
+    available: int
+
+
+def machine_topology(machine: Machine) -> Json:
+    """The object of a node on which nothing runs and nothing is reserved."""
+    return _object(machine, {node.id: dict(_hardware(node)) for node in machine.nodes}, {})
+
+
+def node_topology(view: NodeView, facts: Mapping[str, str] | None = None) -> Json:
+    """The object of a node as it is. `facts` are further attributes by name, such as digests of the state."""
+    amounts = {node.id: {**dict(_hardware(node)), **dict(_of_node(view, node))} for node in view.machine.nodes}
+    zoned = {resource for own in amounts.values() for resource in own}
+    owning = [pod for pod in view.pods.values() if owns(pod, zoned)]
+    names = ((pod.spec.metadata.namespace, pod.spec.metadata.name) for pod in owning)
+    unplaced = view.assignable & ~_assignable(view) if view.pins_cpus else 0
+    return _object(view.machine, amounts, {
+        "topologyManagerPolicy": view.config.topology_manager_policy,
+        "topologyManagerScope": view.config.topology_manager_scope,
+        **dict(_options(view.config.topology_manager_policy_options or {})),
+        "nodeTopologyPodsFingerprint": fingerprint(names),
+        "nodeTopologyPodsFingerprintMethod": METHOD,
+        "podslice.io/unplaced": str(unplaced.bit_count()),
+        **(facts or {}),
+    })  # fmt: skip
+
+
+def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
+    """A set of pods, by namespace and name, as 24 characters (version v001, cluster-integration B.1.1). A pod that was
+    made again with another specification cannot be told from the first."""
+    from xxhash import xxh64_hexdigest, xxh64_intdigest
+
+    hashes = sorted(
+        xxh64_intdigest(name.encode(), seed=xxh64_intdigest(namespace.encode())) for namespace, name in pods
+    )
+    return f"pfp0v001{xxh64_hexdigest(b''.join(number.to_bytes(8, 'little') for number in hashes))}"
+
+
+def owns(pod: AdmissionPod, zoned: Iterable[str]) -> bool:
+    """A container of the pod, or the pod as a whole, has something for itself: a device of a resource that the zones
+    have; in a Guaranteed pod whole CPUs, memory or huge pages. Init containers that end do not count."""
+    devices = {resource for resource in zoned if "/" in resource}
+    return any(_owns(pod, one, devices) for one in pod.containers if not one.plain_init)
+
+
+def _owns(pod: AdmissionPod, container: AdmissionContainer, devices: Iterable[str]) -> bool:
+    if any(container.limits.get(resource) for resource in devices):
+        return True
+    if not pod.guaranteed:
+        return False
+    memory = any(size for name, size in (container.memory or {}).items() if name == "memory" or _is_pages(name))
+    return memory or bool(container.exclusive_cpus)
+
+
+def _is_pages(name: str) -> bool:
+    return name.startswith(HUGEPAGES_PREFIX)
+
+
+# Amounts
+
+
+def _hardware(node: NUMANode) -> Iterator[tuple[str, Amount]]:
+    cpus = sum(len(core.threads) for core in node.cores)
+    if cpus:
+        yield "cpu", Amount(cpus, cpus, cpus)
+    if node.memory:
+        yield "memory", Amount(node.memory, node.memory, node.memory)
+    for pages in node.hugepages:
+        if pages.bytes:
+            yield hugepage_resource(pages.page_size_ki), Amount(pages.bytes, pages.bytes, pages.bytes)
+
+
+def _of_node(view: NodeView, node: NUMANode) -> Iterator[tuple[str, Amount]]:
+    cpus = view.topology.numa_nodes.get(node.id, 0)
+    if cpus:
+        own = cpus & ~view.reserved
+        free = _assignable(view) & own if view.pins_cpus else own
+        yield "cpu", Amount(cpus.bit_count(), own.bit_count(), free.bit_count())
+    if view.binds_memory and node.id in view.memory:
+        for kind, table in (view.memory[node.id].memory_map or {}).items():
+            if table != NO_TABLE:
+                yield kind, Amount(table.total, table.allocatable, table.free)
+    held = {device for named in view.device_ids.values() for own in named.values() for device in _ids(own)}
+    for resource in view.devices.resources:
+        here = [one for one in resource.devices if node.id in (one.numa or ())]
+        healthy = [one for one in here if one.healthy]
+        free_ones = [one for one in healthy if (resource.resource, one.id) not in held]
+        if here:
+            yield resource.resource, Amount(len(here), len(healthy), len(free_ones))
+
+
+def _ids(held: Mapping[str, Mapping[int, tuple[str, ...]]]) -> Iterator[tuple[str, str]]:
+    for resource, by_node in held.items():
+        for ids in by_node.values():
+            yield from ((resource, device) for device in ids)
+
+
+def _assignable(view: NodeView) -> Bits:
+    """CPUs that the next container can get for itself: with full-pcpus-only those of whole cores."""
+    free = view.assignable
+    if not view.cpu_options.full_pcpus_only:
+        return free
+    return union(core for core in view.topology.cores.values() if not core & ~free)
+
+
+# The object
+
+
+def _object(machine: Machine, amounts: Mapping[int, Mapping[str, Amount]], attributes: Mapping[str, str]) -> Json:
+    return {
+        "apiVersion": VERSIONS[-1],
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": machine.name or "machine"},
+        **({"attributes": _named(attributes)} if attributes else {}),
+        "zones": [_zone(machine, node, amounts[node.id]) for node in sorted(machine.nodes, key=lambda own: own.id)],
+    }
+
+
+def _zone(machine: Machine, node: NUMANode, amounts: Mapping[str, Amount]) -> Json:
+    others = sorted(one.id for one in machine.nodes)
+    costs = zip(others, node.distances or (), strict=False)
+    return {
+        "name": f"node-{node.id}",
+        "type": "Node",
+        **({"costs": [{"name": f"node-{other}", "value": cost} for other, cost in costs]} if node.distances else {}),
+        "resources": [
+            {"name": name, **{field: str(number) for field, number in amount._asdict().items()}}
+            for name, amount in sorted(amounts.items())
+        ],
+    }
+
+
+def _named(attributes: Mapping[str, str]) -> list[Json]:
+    return [{"name": name, "value": value} for name, value in attributes.items()]
+
+
+def _options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, value in sorted(options.items()):
+        pascal = "".join(part.capitalize() for part in name.split("-"))
+        yield LIMIT if name == LIMIT_OPTION else f"{OPTION}{pascal}", value
