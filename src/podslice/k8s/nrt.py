@@ -25,7 +25,7 @@ METHOD = "with-exclusive-resources"
 """The fingerprint is of the pods that own something."""
 
 
-class Amount(NamedTuple):
+class ZoneAmount(NamedTuple):
     """Of one resource on one NUMA node, in whole units: CPUs, bytes, devices."""
 
     capacity: int
@@ -90,34 +90,34 @@ def _is_pages(name: str) -> bool:
 # Amounts
 
 
-def _hardware(node: NUMANode) -> Iterator[tuple[str, Amount]]:
+def _hardware(node: NUMANode) -> Iterator[tuple[str, ZoneAmount]]:
     cpus = sum(len(core.threads) for core in node.cores)
     if cpus:
-        yield "cpu", Amount(cpus, cpus, cpus)
+        yield "cpu", ZoneAmount(cpus, cpus, cpus)
     if node.memory:
-        yield "memory", Amount(node.memory, node.memory, node.memory)
+        yield "memory", ZoneAmount(node.memory, node.memory, node.memory)
     for pages in node.hugepages:
         if pages.bytes:
-            yield hugepage_resource(pages.page_size_ki), Amount(pages.bytes, pages.bytes, pages.bytes)
+            yield hugepage_resource(pages.page_size_ki), ZoneAmount(pages.bytes, pages.bytes, pages.bytes)
 
 
-def _of_node(view: NodeView, node: NUMANode) -> Iterator[tuple[str, Amount]]:
+def _of_node(view: NodeView, node: NUMANode) -> Iterator[tuple[str, ZoneAmount]]:
     cpus = view.topology.numa_nodes.get(node.id, 0)
     if cpus:
         own = cpus & ~view.reserved
         free = _assignable(view) & own if view.pins_cpus else own
-        yield "cpu", Amount(cpus.bit_count(), own.bit_count(), free.bit_count())
+        yield "cpu", ZoneAmount(cpus.bit_count(), own.bit_count(), free.bit_count())
     if view.binds_memory and node.id in view.memory:
         for kind, table in (view.memory[node.id].memory_map or {}).items():
             if table != NO_TABLE:
-                yield kind, Amount(table.total, table.allocatable, table.free)
+                yield kind, ZoneAmount(table.total, table.allocatable, table.free)
     held = {device for named in view.device_ids.values() for own in named.values() for device in _ids(own)}
     for resource in view.devices.resources:
         here = [one for one in resource.devices if node.id in (one.numa or ())]
         healthy = [one for one in here if one.healthy]
         free_ones = [one for one in healthy if (resource.resource, one.id) not in held]
         if here:
-            yield resource.resource, Amount(len(here), len(healthy), len(free_ones))
+            yield resource.resource, ZoneAmount(len(here), len(healthy), len(free_ones))
 
 
 def _ids(held: Mapping[str, Mapping[int, tuple[str, ...]]]) -> Iterator[tuple[str, str]]:
@@ -137,7 +137,7 @@ def _assignable(view: NodeView) -> Bits:
 # The object
 
 
-def _object(machine: Machine, amounts: Mapping[int, Mapping[str, Amount]], attributes: Mapping[str, str]) -> Json:
+def _object(machine: Machine, amounts: Mapping[int, Mapping[str, ZoneAmount]], attributes: Mapping[str, str]) -> Json:
     return {
         "apiVersion": VERSIONS[-1],
         "kind": "NodeResourceTopology",
@@ -147,7 +147,7 @@ def _object(machine: Machine, amounts: Mapping[int, Mapping[str, Amount]], attri
     }
 
 
-def _zone(machine: Machine, node: NUMANode, amounts: Mapping[str, Amount]) -> Json:
+def _zone(machine: Machine, node: NUMANode, amounts: Mapping[str, ZoneAmount]) -> Json:
     others = sorted(one.id for one in machine.nodes)
     costs = zip(others, node.distances or (), strict=False)
     return {

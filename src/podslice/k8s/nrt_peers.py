@@ -18,8 +18,8 @@ _NUMATOPOLOGY = "nodeinfo.volcano.sh/v1alpha1"
 
 
 def koordinator_annotations(view: NodeView) -> dict[str, str]:
-    """Annotations of the node's NodeResourceTopology for Koordinator: its CPUs, the CPU Manager's policy, which pods own
-    which CPUs (`managedByKubelet`: Koordinator's scheduler leaves them alone), the shared pool by NUMA node."""
+    """Annotations of the node's NodeResourceTopology for Koordinator: its CPUs, the CPU Manager's policy, which pods
+    own which CPUs (`managedByKubelet`: Koordinator's scheduler leaves them alone), the shared pool by NUMA node."""
     policy = {
         "policy": view.config.cpu_manager_policy,
         "options": dict(view.config.cpu_manager_policy_options or {}),
