@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from podslice.agent.contract import RefusedError, RegisteringInventory, Reporter
 from podslice.agent.identity import Identity
+from podslice.agent.journal import NodeJournal
 from podslice.agent.podfiles import PodFiles
 from podslice.agent.records import PodRecord, ReportedRefusal
 from podslice.agent.size import too_large
@@ -58,7 +59,9 @@ class Admitting:
         clock: Callable[[], float] = time.perf_counter,
         now: Callable[[], float] = time.time,
         boot: Boot | None = None,
+        journal: NodeJournal | None = None,
     ) -> None:
+        self.journal = journal or NodeJournal(version="")
         self.directory = directory
         self.machine = machine
         self.config = config
@@ -149,6 +152,7 @@ class Admitting:
             pod.refusals[unit] = refusal
         if news:
             self._reporter.refused(pod.identity, refusal)
+            self.journal.declined(unit, refusal.reason, refusal.message)
 
     def _admit(self, pod: PodRecord, spec: Pod) -> None:
         uid = spec.metadata.uid
@@ -177,7 +181,9 @@ class Admitting:
         started = self._clock()
         try:
             self.files.keep(spec)
-            decision = store.admit(spec)
+            before = store.node.state
+            decision = store.admit(spec, self.journal.deciding(spec))
+            self.journal.decided(before, spec, decision)
         except (StateWriteError, OSError) as error:
             self.files.drop(spec.metadata.uid)
             raise RefusedError(ReportedRefusal(UNEXPECTED_ADMISSION, f"the decision cannot be kept: {error}")) from None
@@ -204,11 +210,13 @@ class Admitting:
         if self.store is None:
             return
         self._moment += 1
+        before = self.store.node.state
         try:
             self.store.remove(unit)
         except StateWriteError as error:
             self._unsaved = True
             self._reporter.trouble("stateWrite", str(error))
+        self.journal.removed(before, unit)
         self.files.drop(unit)
 
     def change_machine(self, machine: Machine) -> tuple[MachineConsequence, ...]:

@@ -21,6 +21,7 @@ from podslice.agent.claims import check_claims
 from podslice.agent.contract import Listed, PodFailure, RefusedError, Reporter
 from podslice.agent.derived import ANY_CONTAINER, pod_from_container, unit_uid
 from podslice.agent.identity import Identity
+from podslice.agent.journal import NodeJournal
 from podslice.agent.placing import Placing
 from podslice.agent.records import ISOLATION_ENV, ContainerRecord, Pinning, PodRecord, ReportedRefusal, SandboxRecord
 from podslice.agent.resizes import asked_milli, resize_text
@@ -73,6 +74,7 @@ class Owner:
         awaits: Callable[[str], Identity | None] = lambda uid: None,
         runs_on: Callable[[ContainerRecord], Bits | None] = lambda record: None,
         boot: Boot | None = None,
+        journal: NodeJournal | None = None,
     ) -> None:
         self.directory = directory
         self.machine = machine
@@ -89,6 +91,7 @@ class Owner:
             real_devices=real_devices,
             clock=clock,
             boot=boot,
+            journal=journal,
         )
         self.pods: dict[str, PodRecord] = {}
         self.sandboxes: dict[str, SandboxRecord] = {}
@@ -180,6 +183,7 @@ class Owner:
         self.placing.left.clear()
         self.placing.node = store.node
         self.on_open(store.node)
+        self.admitting.journal.begin(store.node)
         for decision in store.refused:
             owner = live[decision.uid.partition("/")[0]]
             owner.units.discard(decision.uid)

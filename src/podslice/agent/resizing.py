@@ -462,8 +462,10 @@ class Resizing:
     def _commit(self, store: ResizeStore, flight: Flight) -> None:
         """The state says what is to be. Raises `OSError`, `StateWriteError`."""
         self._owner.placing.withheld[flight.unit] = flight.changed
-        before = store.node.state.of_pod(flight.unit)
+        state = store.node.state
+        before = state.of_pod(flight.unit)
         decision = store.resize(flight.desired)
+        self._owner.admitting.journal.resized(state, flight.desired, decision)
         if decision.outcome not in ("Allocated", "Unchanged"):
             raise StateWriteError(f"there is no room any more: {decision.message}")
         flight.committed = True

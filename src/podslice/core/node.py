@@ -227,6 +227,18 @@ class Node:
         self.kubelet.manager.remove_stale()
         return decision
 
+    def as_held(self, decision: Decision) -> Decision:
+        """The decision about a pod of this node with what it has by now, whoever moved it since."""
+        pod = self.kubelet.active[decision.uid]
+        bubble = self.kubelet.manager.cpu.state.bubbles.get(pod.uid)
+        return msgspec.structs.replace(
+            decision,
+            pod_cpus=None if bubble is None else CPUSet.from_bits(bubble),
+            containers=tuple(
+                self._container(pod, c, self.kubelet.inspect(pod, c, started=True)) for c in pod.containers
+            ),
+        )
+
     def _events(self, pod: AdmissionPod) -> tuple[PodEvent, ...]:
         passed_over: tuple[PodEvent, ...] = ()
         if pod.ignored:

@@ -159,10 +159,11 @@ class NodeStore:
     def _resume(self, intents: Mapping[str, Intent]) -> None:
         """Resizes that were being written are settled."""
 
-    def admit(self, pod: Pod) -> Decision:
-        """Decide and write. Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged."""
+    def admit(self, pod: Pod, by: Callable[[Node, Pod], Decision] = Node.admit) -> Decision:
+        """Decide and write; `by` may decide another way. Raises `StateWriteError` if the decision cannot be kept; the
+        node is then unchanged."""
         before = self.node.state
-        decision = self.node.admit(pod)
+        decision = by(self.node, pod)
         try:
             self._save()
         except OSError as error:

@@ -24,8 +24,8 @@ MOST_BYTES = 8 << 20
 Why: TypeAlias = Literal["started", "asked", "changed"]
 """An epoch begins; somebody asked for the state; it changed in a way that no other event tells."""
 PlanFate: TypeAlias = Literal["", "agreed", "differs", "honoured", "declined"]
-"""What became of a plan for a pod (`none`: empty): the node decided the same by itself, or something else; it used the
-plan; or it could not and decided by itself, something else."""
+"""What became of a plan for a pod, empty where there was none. The node decided by itself: the same (`agreed`), or
+something else (`differs`). It used the plan (`honoured`), or could not and took something else (`declined`)."""
 
 
 class StateTold(msgspec.Struct, frozen=True, rename="camel", tag="State"):
@@ -84,7 +84,7 @@ class DevicesChanged(msgspec.Struct, frozen=True, rename="camel", tag="DevicesCh
 NodeEvent: TypeAlias = StateTold | PodAdmitted | PodRefused | PodRemoved | PodResized | ResizesRetried | DevicesChanged
 
 
-class Stamped(msgspec.Struct, frozen=True, rename="camel"):
+class Stamped(msgspec.Struct, frozen=True, rename="camel", tag="Event", tag_field="kind"):
     """An event in the journal, with the digests of the state after it: `allocation` without names, `named` with them.
     A `StateTold` that was asked for has the sequence of the latest event."""
 

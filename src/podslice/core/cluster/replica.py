@@ -32,11 +32,12 @@ from podslice.core.cluster.events import (
     Stamped,
     StateTold,
 )
+from podslice.core.cluster.honour import admit_as
 from podslice.core.cluster.setup import Rulebook
 from podslice.core.cluster.told_state import check_pool, pool_of, state_from
 from podslice.core.decide import decide, release, resize
 from podslice.core.errors import InputError, PodsliceError
-from podslice.core.holding import Digest, Digester, Holding, holding_of
+from podslice.core.holding import Digest, Digester, holding_of
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.node import Node
@@ -103,6 +104,16 @@ class Replica:
         if self.proven or (self.version and not self.compatible):
             return None
         return Wanted(self.epoch, self.sequence, self._wants_state)
+
+    def meets(self, epoch: int, sequence: int, digest: Digest) -> bool:
+        """The node says that it is there, after this event, with these digests: True when so is the replica. What is
+        missing is `wanted` from now on."""
+        if self.state is None or epoch != self.epoch:
+            self._wants_state = True
+        elif sequence >= self.sequence:
+            self.latest = max(self.latest, sequence)
+            self._wants_state |= sequence == self.sequence and digest != self.digest
+        return self.proven and sequence == self.sequence
 
     def apply(self, stamped: Stamped) -> Applied:
         """Take in an event of the node. Never raises, whatever the node says."""
@@ -179,10 +190,7 @@ def after_event(rules: NodeRules, state: NodeState, event: NodeEvent) -> tuple[N
     """The state after an event that is no state, and what the node did otherwise, empty for nothing. Raises
     `PodsliceError` for what cannot have happened."""
     if isinstance(event, PodAdmitted):
-        decided = decide(rules, state, event.pod)
-        if decided.refusal is not None:
-            return decided.state, f"admitted there, refused here: {decided.refusal}"
-        return decided.state, _held_otherwise(holding_of(decided.state, event.pod.metadata.uid), event.holding)
+        return _after_admission(rules, state, event)
     if isinstance(event, PodRefused):
         return _after_refusal(rules, state, event)
     if isinstance(event, PodRemoved):
@@ -199,8 +207,16 @@ def after_event(rules: NodeRules, state: NodeState, event: NodeEvent) -> tuple[N
     raise InputError("has no state before it", path="event")
 
 
-def _held_otherwise(mine: Holding, theirs: Holding) -> str:
-    return "" if mine == theirs else f"{theirs} there, {mine} here"
+def _after_admission(rules: NodeRules, state: NodeState, event: PodAdmitted) -> tuple[NodeState, str]:
+    if event.plan == "honoured":
+        node = Node.of(rules, state)
+        moved = admit_as(node, event.pod, event.holding).moved
+        return node.state, "" if moved else "the plan was used there, and cannot be here"
+    decided = decide(rules, state, event.pod)
+    if decided.refusal is not None:
+        return decided.state, f"admitted there, refused here: {decided.refusal}"
+    mine = holding_of(decided.state, event.pod.metadata.uid)
+    return decided.state, "" if mine == event.holding else f"{event.holding} there, {mine} here"
 
 
 def _after_refusal(rules: NodeRules, state: NodeState, event: PodRefused) -> tuple[NodeState, str]:

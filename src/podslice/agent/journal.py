@@ -1,0 +1,138 @@
+"""The journal of this node: what the owner did, for those who follow it, and the plans that come back.
+
+The owner notes every decision here as it makes it; that costs less than a millisecond and never waits. Each opening of
+the state begins an epoch. What must outlive the agent is the state, not the journal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+
+from podslice.core.cluster.events import PlanFate
+from podslice.core.cluster.honour import admit_as
+from podslice.core.cluster.journal import Journal
+from podslice.core.cluster.talk import PlanGiven
+from podslice.core.decision import Decision, ResizeDecision
+from podslice.core.holding import holding_of
+from podslice.core.managers.node_state import NodeState
+from podslice.core.node import Node
+from podslice.core.pod.spec import Pod
+
+_MOST_PLANS = 1024
+
+
+def _microseconds() -> int:
+    return time.time_ns() // 1000
+
+
+class NodeJournal:
+    """Events of the node since its state was opened; `journal` is None before that, and for ever where no `version` of
+    the core is named: then nobody follows. With `honours`, pods get what their
+    plan names where that is free and no worse; otherwise plans are compared with what the node decides by itself.
+    `fates` counts what became of plans. `on_event` hears that there is something to send."""
+
+    def __init__(self, *, version: str, honours: bool = False, now: Callable[[], int] = _microseconds) -> None:
+        self.version = version
+        self.honours = honours
+        self.journal: Journal | None = None
+        self.fates: dict[PlanFate, int] = {}
+        self.on_event: list[Callable[[], None]] = []
+        self._now = now
+        self._epoch = 0
+        self._node: Node | None = None
+        self._refused = ""
+        self._plans: OrderedDict[str, PlanGiven] = OrderedDict()
+
+    # Plans
+
+    def plan(self, plan: PlanGiven) -> None:
+        """A pod is on its way. The oldest plans are forgotten first."""
+        self._plans[plan.uid] = plan
+        self._plans.move_to_end(plan.uid)
+        while len(self._plans) > _MOST_PLANS:
+            self._plans.popitem(last=False)
+
+    def withdraw(self, uid: str) -> None:
+        """It does not come."""
+        self._plans.pop(uid, None)
+
+    # What the owner does
+
+    def begin(self, node: Node) -> None:
+        """The state was opened: a new epoch."""
+        if not self.version:
+            return
+        self._epoch = max(self._now(), self._epoch + 1)
+        self._node = node
+        self.journal = Journal(node.rules, node.state, epoch=self._epoch, version=self.version)
+        self._tell()
+
+    def deciding(self, pod: Pod) -> Callable[[Node, Pod], Decision]:
+        """How the pod is to be decided about."""
+        plan = self._plans.get(pod.metadata.uid)
+        return partial(_as_planned, plan=plan) if self.honours and plan is not None else Node.admit
+
+    def decided(self, before: NodeState, pod: Pod, decision: Decision) -> None:
+        """The owner has admitted or refused a pod."""
+        if self.journal is None or self._node is None:
+            return
+        node = self._node
+        if decision.admitted:
+            fate = self._fate(node, before, pod, decision)
+            self.journal.admitted(node.rules, before, node.state, pod, plan=fate)
+        else:
+            self._refused = decision.uid
+            reason, message = decision.reason, decision.message
+            self.journal.refused(node.rules, before, node.state, pod, reason=reason, message=message)
+        self._tell()
+
+    def _fate(self, node: Node, before: NodeState, pod: Pod, decision: Decision) -> PlanFate:
+        plan = self._plans.pop(decision.uid, None)
+        if plan is None:
+            return ""
+        fate: PlanFate = "declined" if self.honours else "differs"
+        if holding_of(node.state, decision.uid) == plan.holding:
+            free = Node.of(node.rules, before)
+            free.admit(pod)
+            same = not self.honours or holding_of(free.state, decision.uid) == plan.holding
+            fate = "agreed" if same else "honoured"
+        self.fates[fate] = self.fates.get(fate, 0) + 1
+        return fate
+
+    def declined(self, uid: str, reason: str, message: str) -> None:
+        """The agent refuses a pod; nothing new where the core has just done so."""
+        if self.journal is not None and uid != self._refused:
+            self.settle()
+            self.journal.declined(uid, reason=reason, message=message)
+            self._tell()
+        self._refused = ""
+
+    def removed(self, before: NodeState, uid: str) -> None:
+        """A pod is gone."""
+        self.withdraw(uid)
+        if self.journal is not None and self._node is not None and uid in before.pods:
+            self.journal.removed(self._node.rules, before, self._node.state, uid)
+            self._tell()
+
+    def resized(self, before: NodeState, pod: Pod, decision: ResizeDecision) -> None:
+        """A resize was decided on."""
+        if self.journal is not None and self._node is not None:
+            node = self._node
+            self.journal.resized(node.rules, before, node.state, pod, outcome=decision.outcome)
+            self._tell()
+
+    def settle(self) -> None:
+        """Whatever else has changed is told now: device plugins, CPUs that came or went, moves."""
+        if self.journal is not None and self._node is not None:
+            self.journal.settle(self._node.rules, self._node.state)
+
+    def _tell(self) -> None:
+        for hear in self.on_event:
+            hear()
+
+
+def _as_planned(node: Node, pod: Pod, *, plan: PlanGiven) -> Decision:
+    return admit_as(node, pod, plan.holding).decision

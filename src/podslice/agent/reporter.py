@@ -1,0 +1,182 @@
+"""Telling the cluster's service what happens on this node: one stream to each of its replicas.
+
+The journal remembers what a stream has yet to send, so nothing queues here, and a service that is slow or away costs
+the node nothing. Whoever was away gets what is missing, or the whole state (`core.cluster.talk`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from podslice.agent.journal import NodeJournal
+from podslice.core.cluster.events import MOST_BYTES, Stamped, StateTold
+from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes
+from podslice.wire.nri import BackOff
+
+METHOD = "/podslice.cluster.v1alpha1.Journals/Follow"
+BEAT_SECONDS = 3.0
+"""The service takes a node for gone that says nothing for ten."""
+ANSWER_SECONDS = 10.0
+_LARGEST_TOKEN = 64 << 10
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+def _written(message: Up | bytes) -> bytes:
+    return message if isinstance(message, bytes) else to_bytes(message)
+
+
+class StreamLostError(Exception):
+    """The stream is of no use any more."""
+
+
+class Reported:
+    """How far one replica of the service is told: `sent` is the epoch and the sequence of the latest event."""
+
+    def __init__(self, journal: NodeJournal) -> None:
+        self._journal = journal
+        self.sent: tuple[int, int] | None = None
+        self._whole = False
+
+    def heard(self, ask: Ask) -> None:
+        """The replica says what it has."""
+        self.sent, self._whole = (ask.epoch, ask.sequence), ask.state
+
+    def due(self) -> tuple[Stamped, ...]:
+        """What to send now; nothing before the replica has said what it has."""
+        self._journal.settle()
+        journal = self._journal.journal
+        if self.sent is None or journal is None:
+            return ()
+        events = (journal.state_told(),) if self._whole else journal.after(*self.sent)
+        self.sent, self._whole = (journal.epoch, journal.sequence), False
+        return events
+
+    def beat(self) -> Beat | None:
+        """What to say when there is nothing to send."""
+        journal = self._journal.journal
+        if self.sent is None or journal is None:
+            return None
+        return Beat(journal.epoch, journal.sequence, journal.digest.allocation, journal.digest.named)
+
+
+class JournalStream:
+    """The stream to one replica of the service at `target`. `token_file` and `ca_file` are read at each connection.
+    `trouble` hears why there is none; `connected` is whether there is one."""
+
+    def __init__(
+        self,
+        target: str,
+        journal: NodeJournal,
+        *,
+        node: str,
+        token_file: Path,
+        ca_file: Path | None,
+        server_name: str = "",
+        trouble: Callable[[str, str], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.target = target
+        self.connected = False
+        self._journal = journal
+        self._node = node
+        self._token_file = token_file
+        self._ca_file = ca_file
+        self._server_name = server_name
+        self._trouble = trouble
+        self._sleep = sleep
+        self._news = asyncio.Event()
+        journal.on_event.append(self._news.set)
+
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """Keep up the stream for ever, whatever is answered."""
+        back_off = back_off or BackOff(0.5, 30.0)
+        while True:
+            try:
+                await self._follow(back_off)
+                why = "the service ended the stream"
+            except (StreamLostError, OSError, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+            except grpc.aio.AioRpcError as error:
+                why = f"{error.code().name}: {str(error.details())[:300]}"
+            except Exception as error:
+                why = f"{type(error).__name__}: {str(error)[:300]}"
+            self.connected = False
+            self._trouble("cluster", f"{self.target}: {why}")
+            await self._sleep(back_off.next())
+
+    async def _follow(self, back_off: BackOff) -> None:
+        metadata, credentials = await asyncio.to_thread(self._identity)
+        options = (*_OPTIONS, ("grpc.ssl_target_name_override", self._server_name)) if self._server_name else _OPTIONS
+        async with grpc.aio.secure_channel(
+            self.target, credentials, options=options, compression=grpc.Compression.Gzip
+        ) as channel:
+            call = channel.stream_stream(METHOD, request_serializer=_written, response_deserializer=down_from)(
+                metadata=metadata
+            )
+            try:
+                await self._converse(call, back_off)
+            finally:
+                call.cancel()
+
+    def _identity(self) -> tuple[tuple[tuple[str, str], ...], Any]:
+        """Raises `OSError`, `StreamLostError`."""
+        with self._token_file.open("rb") as file:
+            token = file.read(_LARGEST_TOKEN).strip()
+        if not token or not token.isascii() or b"\n" in token:
+            raise StreamLostError(f"{self._token_file}: holds no token")
+        authority = self._ca_file.read_bytes() if self._ca_file is not None else None
+        return (("authorization", f"Bearer {token.decode()}"),), grpc.ssl_channel_credentials(authority)
+
+    async def _converse(self, call: Any, back_off: BackOff) -> None:
+        await call.write(Hello(self._node, self._journal.version))
+        told = Reported(self._journal)
+        reading = asyncio.ensure_future(self._listen(call, told, back_off))
+        try:
+            while not reading.done():
+                self._news.clear()
+                await self._send(call, told.due())
+                waiting = asyncio.ensure_future(self._news.wait())
+                done, _ = await asyncio.wait(
+                    {waiting, reading}, timeout=BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                waiting.cancel()
+                beat = None if done else told.beat()
+                if beat is not None:
+                    await call.write(beat)
+            await reading
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _send(self, call: Any, events: Iterable[Stamped]) -> None:
+        for stamped in events:
+            if isinstance(stamped.event, StateTold):
+                await call.write(await asyncio.to_thread(to_bytes, stamped))
+            else:
+                await call.write(stamped)
+
+    async def _listen(self, call: Any, told: Reported, back_off: BackOff) -> None:
+        async for message in call:
+            back_off.reset()
+            self.connected = True
+            self._take(message, told)
+
+    def _take(self, message: Down, told: Reported) -> None:
+        if isinstance(message, Ask):
+            told.heard(message)
+            self._news.set()
+        elif isinstance(message, PlanGiven):
+            self._journal.plan(message)
+        elif isinstance(message, PlanWithdrawn):
+            self._journal.withdraw(message.uid)

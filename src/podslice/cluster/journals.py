@@ -1,0 +1,281 @@
+"""The service's side of the agents' streams: every node's replica, fed by its own agent and by nobody else.
+
+    journals = Journals(Rulebook(), versions={"0.1.0"}, caller=callers.node_of, trouble=log)
+    journals.on_applied = lambda node, stamped, applied: ...   # after every event: see `core.cluster.replica`
+    journals.on_heard = lambda node: ...                       # its stream has begun or ended
+    port = await journals.start("0.0.0.0", 9097, certificate, key)
+    journals.nodes[name].replica, journals.fresh(name)         # what is known, and whether it is so now
+    journals.plan(name, PlanGiven(uid, holding))               # down the stream
+
+What arrives is taken in on the event loop, one event after the other. A node that says nonsense breaks its own replica;
+one that says too much waits, because its stream is read no faster than it is worked off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Container
+from typing import Any
+
+import grpc
+
+from podslice.cluster.callers import CallerError
+from podslice.core.cluster.events import MOST_BYTES, Stamped
+from podslice.core.cluster.replica import Applied, Replica
+from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, to_bytes, up_from
+from podslice.core.errors import InputError, PodsliceError
+from podslice.core.holding import Digest
+
+SERVICE = "podslice.cluster.v1alpha1.Journals"
+STALE_SECONDS = 10.0
+REVIEW_SECONDS = 300.0
+"""A token is looked at again so often: it may have been revoked, or its pod be gone."""
+HELLO_SECONDS = 10.0
+_ASK_SECONDS = 1.0
+"""A state that was asked for and does not help is not asked for again at once."""
+_MOST_WAITING = 1024
+_REST = 4.0
+"""So many times as long as a message took, its stream is not read: no node keeps the others waiting."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+
+
+class NodeEntry:
+    """One node: its replica, the stream that feeds it, and when it last said something."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.stream: NodeStream | None = None
+        self.heard = float("-inf")
+        self.agrees = False
+        """The latest event or beat met the replica's digests."""
+
+
+class NodeStream:
+    """What waits to be sent to one agent. Plans that nobody takes are dropped, the oldest first."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Down] = deque(maxlen=_MOST_WAITING)
+        self._due = asyncio.Event()
+        self.replaced = asyncio.Event()
+
+    def put(self, message: Down) -> None:
+        self._waiting.append(message)
+        self._due.set()
+
+    async def take(self) -> Down:
+        while not self._waiting:
+            self._due.clear()
+            await self._due.wait()
+        return self._waiting.popleft()
+
+
+class Journals:
+    """The replicas of all nodes that were heard of, by name, and the server that feeds them. `caller` says whose token
+    one is, and raises `PodsliceError` for nobody's."""
+
+    def __init__(
+        self,
+        rulebook: Rulebook,
+        versions: Container[str],
+        *,
+        caller: Callable[[str], Awaitable[str]],
+        trouble: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.nodes: dict[str, NodeEntry] = {}
+        self.on_applied: Callable[[str, Stamped, Applied], None] = lambda node, stamped, applied: None
+        self.on_heard: Callable[[str], None] = lambda node: None
+        self._rulebook = rulebook
+        self._versions = versions
+        self._caller = caller
+        self._trouble = trouble
+        self._clock = clock
+        self._server: Any = None
+
+    # What others ask
+
+    def fresh(self, node: str) -> bool:
+        """True when the replica is the node as it is now: its stream is there and not silent, and digests meet."""
+        entry = self.nodes.get(node)
+        if entry is None or entry.stream is None or not entry.agrees or not entry.replica.proven:
+            return False
+        return self._clock() - entry.heard <= STALE_SECONDS
+
+    def plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
+        """Send a plan down a node's stream; False where there is none."""
+        entry = self.nodes.get(node)
+        if entry is None or entry.stream is None:
+            return False
+        entry.stream.put(plan)
+        return True
+
+    def seed(self, node: str, stamped: Stamped) -> Applied | None:
+        """What a NodeState object says of a node; nothing where its own stream says more."""
+        entry = self._entry(node)
+        return None if entry.stream is not None else self._apply(node, entry, stamped)
+
+    def forget(self, node: str) -> None:
+        """The node is gone from the cluster."""
+        entry = self.nodes.pop(node, None)
+        if entry is not None and entry.stream is not None:
+            entry.stream.replaced.set()
+
+    def _entry(self, node: str) -> NodeEntry:
+        entry = self.nodes.get(node)
+        if entry is None:
+            entry = self.nodes[node] = NodeEntry(Replica(self._rulebook, self._versions))
+        return entry
+
+    # The server
+
+    async def start(self, host: str, port: int, certificate: bytes, key: bytes) -> int:
+        """Listen, and return the port. Raises `InputError` for an address that cannot be had or a bad certificate."""
+        server = grpc.aio.server(options=_OPTIONS)
+        method = grpc.stream_stream_rpc_method_handler(
+            self._follow, request_deserializer=bytes, response_serializer=to_bytes
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Follow": method}),))
+        try:
+            bound = server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([(key, certificate)]))
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"{host}:{port} cannot be served: {error}", path="journalAddress") from None
+        await server.start()
+        self._server = server
+        return int(bound)
+
+    async def close(self) -> None:
+        """End all streams."""
+        if self._server is not None:
+            await self._server.stop(0.5)
+
+    async def _follow(self, requests: Any, context: Any) -> None:
+        token = _bearer(context)
+        try:
+            node = await self._caller(token)
+            await self._check_hello(node, context)
+        except CallerError as error:
+            self._trouble("agent", f"{context.peer()}: {error}")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        except PodsliceError as error:
+            self._trouble("agent", f"{context.peer()}: {error}")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:500])
+        entry = self._entry(node)
+        if entry.stream is not None:
+            entry.stream.replaced.set()
+        stream = entry.stream = NodeStream()
+        tasks = [
+            asyncio.ensure_future(one)
+            for one in (
+                self._read(node, entry, stream, context),
+                self._write(stream, context),
+                self._review(token, node),
+                stream.replaced.wait(),
+            )
+        ]
+        self.on_heard(node)
+        wanted = entry.replica.wanted
+        stream.put(Ask(entry.replica.epoch, entry.replica.sequence, False) if wanted is None else Ask(*wanted))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                self._said(node, one)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if entry.stream is stream:
+                entry.stream, entry.agrees = None, False
+                self.on_heard(node)
+
+    def _said(self, node: str, task: asyncio.Future[Any]) -> None:
+        error = task.exception()
+        if error is not None:
+            self._trouble("agent", f"{node}: {str(error)[:300] or type(error).__name__}")
+
+    async def _check_hello(self, node: str, context: Any) -> None:
+        """Raises `CallerError` for an agent that speaks for another node."""
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                message = _decoded(await context.read())
+        except TimeoutError:
+            raise CallerError("says nothing") from None
+        if not isinstance(message, Hello):
+            raise CallerError("does not say who it is")
+        if message.node != node:
+            raise CallerError(f"is the agent of {node}, and speaks for {message.node[:253]!r}")
+
+    async def _read(self, node: str, entry: NodeEntry, stream: NodeStream, context: Any) -> None:
+        """Take in what an agent says until it says no more. Raises `InputError`."""
+        asked = float("-inf")
+        while (data := await context.read()) is not grpc.aio.EOF:
+            entry.heard = self._clock()
+            message = _decoded(data)
+            if isinstance(message, Stamped):
+                self._apply(node, entry, message)
+            elif isinstance(message, Beat):
+                self._compare(entry, message)
+            else:
+                raise InputError("says again who it is", path="message")
+            wanted = entry.replica.wanted
+            if wanted is not None and self._clock() - asked > _ASK_SECONDS:
+                asked = self._clock()
+                stream.put(Ask(*wanted))
+            await asyncio.sleep(_REST * (self._clock() - entry.heard))
+
+    def _apply(self, node: str, entry: NodeEntry, stamped: Stamped) -> Applied:
+        applied = entry.replica.apply(stamped)
+        entry.agrees = entry.replica.proven
+        self.on_applied(node, stamped, applied)
+        return applied
+
+    def _compare(self, entry: NodeEntry, beat: Beat) -> None:
+        """A beat that does not meet the replica: events are missing, or it is not the node."""
+        replica = entry.replica
+        entry.agrees = replica.meets(beat.epoch, beat.sequence, Digest(beat.allocation, beat.named))
+
+    async def _write(self, stream: NodeStream, context: Any) -> None:
+        while True:
+            await context.write(await stream.take())
+
+    async def _review(self, token: str, node: str) -> None:
+        """Raises `CallerError` once the token is not this node's any more."""
+        while True:
+            await asyncio.sleep(REVIEW_SECONDS)
+            with contextlib.suppress(PodsliceError):
+                if await self._still(token, node):
+                    continue
+                raise _gone()
+
+    async def _still(self, token: str, node: str) -> bool:
+        try:
+            return await self._caller(token) == node
+        except CallerError:
+            return False
+
+
+def _gone() -> Exception:
+    return ConnectionError("its token does not count any more")
+
+
+def _decoded(data: Any) -> Up:
+    """Raises `InputError`."""
+    if not isinstance(data, bytes):
+        raise InputError("ended before it began", path="message")
+    return up_from(data)
+
+
+def _bearer(context: Any) -> str:
+    for name, value in context.invocation_metadata() or ():
+        if name == "authorization" and isinstance(value, str) and value.startswith("Bearer "):
+            return value.removeprefix("Bearer ")
+    return ""

@@ -1,0 +1,304 @@
+"""The stream between agents and the service, with real gRPC and TLS on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from e2e.certificates import OPENSSL, Certificates, make
+
+from podslice import Node
+from podslice.agent.journal import NodeJournal
+from podslice.agent.reporter import METHOD, JournalStream
+from podslice.cluster import journals as module
+from podslice.cluster.callers import CallerError
+from podslice.cluster.journals import Journals
+from podslice.core.cluster.events import Stamped
+from podslice.core.cluster.replica import Applied
+from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.talk import Ask, Beat, Hello, PlanGiven, PlanWithdrawn, down_from, to_bytes, up_from
+from podslice.core.errors import InputError
+from podslice.core.holding import ContainerHolding, Holding, digest
+from podslice.wire.nri import BackOff
+from tests.clock import until
+from tests.conftest import make_node, make_pod
+
+VERSION = "test"
+pytestmark = [
+    pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)"),
+    pytest.mark.slow,
+]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("tls"))
+
+
+async def caller(token: str) -> str:
+    """The node that the token names."""
+    name, _, node = token.partition(" of ")
+    if name != "agent":
+        raise CallerError("the token is not valid")
+    return node
+
+
+class Service:
+    """`podslice cluster`'s half, and what it heard."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self.certificates = certificates
+        self.troubles: list[str] = []
+        self.applied: list[tuple[str, Stamped, Applied]] = []
+        self.port = 0
+        self.journals = self._new()
+
+    def _new(self) -> Journals:
+        made = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: self.troubles.append(why))
+        made.on_applied = lambda *news: self.applied.append(news)
+        return made
+
+    async def start(self) -> None:
+        tls = self.certificates
+        self.port = await self.journals.start(
+            "127.0.0.1", self.port, tls.certificate.read_bytes(), tls.key.read_bytes()
+        )
+
+    async def restart(self) -> None:
+        """Another process, which knows nothing."""
+        await self.journals.close()
+        self.journals = self._new()
+        await self.start()
+
+
+class Agent:
+    """An agent's half: a node, its journal, and its stream."""
+
+    def __init__(self, service: Service, folder: Path, node: str = "n1", token: str = "agent of n1") -> None:
+        self.node = make_node()
+        self.journal = NodeJournal(version=VERSION)
+        self.journal.begin(self.node)
+        self.troubles: list[str] = []
+        file = folder / f"token-{node}"
+        file.write_text(token)
+        self.stream = JournalStream(
+            f"127.0.0.1:{service.port}",
+            self.journal,
+            node=node,
+            token_file=file,
+            ca_file=service.certificates.authority,
+            trouble=lambda what, why: self.troubles.append(why),
+        )
+        self.task = asyncio.ensure_future(self.stream.run(BackOff(0.05, 0.1)))
+
+    def admit(self, uid: str) -> None:
+        before, pod = self.node.state, make_pod(uid, ("c", "2"))
+        self.journal.decided(before, pod, self.node.admit(pod))
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def served(
+    certificates: Certificates, test: Callable[[Service], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> Service:
+    monkeypatch.setattr(module, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr("podslice.agent.reporter.BEAT_SECONDS", 0.1)
+    service = Service(certificates)
+
+    async def main() -> None:
+        await service.start()
+        try:
+            await test(service)
+        finally:
+            await service.journals.close()
+
+    asyncio.run(main())
+    return service
+
+
+def met(service: Service, agent: Agent, name: str = "n1") -> bool:
+    entry = service.journals.nodes.get(name)
+    return entry is not None and service.journals.fresh(name) and entry.replica.digest == digest(agent.node.state)
+
+
+def test_events_arrive_and_digests_meet(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Admissions on the node are in the replica, each with equal digests, without a whole state in between."""
+
+    async def test(service: Service) -> None:
+        agent = Agent(service, tmp_path)
+        await until(lambda: met(service, agent))
+        for number in range(5):
+            agent.admit(f"p{number}")
+        await until(lambda: met(service, agent))
+        assert agent.stream.connected
+        await agent.close()
+        await until(lambda: not service.journals.fresh("n1"))
+
+    service = served(certificates, test, monkeypatch)
+    assert [applied.outcome for _, _, applied in service.applied] == ["adopted", *["equal"] * 5]
+
+
+def test_service_and_stream_come_back(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that is started again gets the state; a stream that is cut gets what is missing, and no more."""
+
+    async def test(service: Service) -> None:
+        agent = Agent(service, tmp_path)
+        await until(lambda: met(service, agent))
+        await service.restart()
+        agent.admit("p1")
+        await until(lambda: met(service, agent))
+        await agent.close()
+        await until(lambda: not service.journals.fresh("n1"))
+        heard = len(service.applied)
+        agent.admit("p2")
+        agent.task = asyncio.ensure_future(agent.stream.run(BackOff(0.05, 0.1)))
+        await until(lambda: met(service, agent))
+        assert [applied.outcome for _, _, applied in service.applied[heard:]] == ["equal"]
+        await agent.close()
+
+    served(certificates, test, monkeypatch)
+
+
+def test_a_mismatch_heals_by_itself(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that did something else than the core would is asked for its state, and digests meet again."""
+
+    async def test(service: Service) -> None:
+        agent = Agent(service, tmp_path)
+        await until(lambda: met(service, agent))
+        before = agent.node.state
+        agent.node.admit(make_pod("other", ("c", "4")))
+        agent.journal.decided(before, make_pod("p", ("c", "2")), make_node().admit(make_pod("p", ("c", "2"))))
+        await until(lambda: met(service, agent))
+        outcomes = [applied.outcome for _, _, applied in service.applied]
+        assert outcomes == ["adopted", "mismatch", "adopted"]
+        assert service.applied[-1][2].mine is service.applied[-2][2].mine
+        await agent.close()
+
+    served(certificates, test, monkeypatch)
+
+
+def test_plans_go_down(certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan reaches the agent, and a withdrawn one is gone there."""
+    plan = PlanGiven("p1", Holding((ContainerHolding(3),)), 1, 2, "x")
+
+    async def test(service: Service) -> None:
+        assert not service.journals.plan("n1", plan)
+        agent = Agent(service, tmp_path)
+        await until(lambda: met(service, agent))
+        assert service.journals.plan("n1", plan)
+        await until(lambda: agent.journal._plans.get("p1") == plan)
+        service.journals.plan("n1", PlanWithdrawn("p1"))
+        await until(lambda: not agent.journal._plans)
+        await agent.close()
+
+    served(certificates, test, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("token", "node", "said"),
+    [
+        ("stolen", "n1", "the token is not valid"),
+        ("agent of n2", "n1", "is the agent of n2, and speaks for 'n1'"),
+        ("", "n1", "holds no token"),
+    ],
+)
+def test_an_agent_speaks_for_its_own_node_only(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str, node: str, said: str
+) -> None:
+    """Without a token, with one that does not count, or for another node, nothing is taken in, and both sides say."""
+
+    async def test(service: Service) -> None:
+        agent = Agent(service, tmp_path, node, token)
+        await until(lambda: len(agent.troubles) > 1)
+        assert said in agent.troubles[0]
+        assert service.journals.nodes == {}
+        await agent.close()
+
+    served(certificates, test, monkeypatch)
+
+
+def test_a_lying_agent_breaks_its_own_node_only(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nonsense ends the stream of who sends it; the other node's replica goes on."""
+
+    async def lie(service: Service, *messages: bytes) -> str:
+        credentials = grpc.ssl_channel_credentials(certificates.authority.read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{service.port}", credentials) as channel:
+            call = channel.stream_stream(METHOD)(metadata=(("authorization", "Bearer agent of n2"),))
+            for message in (to_bytes(Hello("n2", VERSION)), *messages):
+                await call.write(message)
+            await call.done_writing()
+            try:
+                async with asyncio.timeout(20):
+                    async for _ in call:
+                        pass
+            except grpc.aio.AioRpcError as error:
+                return error.code().name
+            return "OK"
+
+    async def test(service: Service) -> None:
+        agent = Agent(service, tmp_path)
+        await until(lambda: met(service, agent))
+        await lie(service, b"{")
+        await lie(service, to_bytes(Hello("n2", VERSION)))
+        await lie(service, to_bytes(Beat(5, 10**15, "", "")))
+        assert not service.journals.fresh("n2")
+        agent.admit("p1")
+        await until(lambda: met(service, agent))
+        await agent.close()
+
+    service = served(certificates, test, monkeypatch)
+    assert any("message" in why for why in service.troubles)
+
+
+def test_a_silent_node_is_not_fresh(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds without a word and nothing is said for the node any more, though its stream is there."""
+    now = [0.0]
+    node = make_node()
+    journal = NodeJournal(version=VERSION)
+    journal.begin(node)
+    assert journal.journal is not None
+    service = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None, clock=lambda: now[0])
+    service.seed("n1", journal.journal.state_told())
+    assert not service.fresh("n1"), "an object of the API server is no stream"
+    entry = service.nodes["n1"]
+    entry.stream, entry.heard = module.NodeStream(), 0.0
+    assert service.fresh("n1")
+    now[0] = 10.1
+    assert not service.fresh("n1")
+
+
+def test_messages_of_the_stream_are_read_as_written() -> None:
+    """Every message comes out as it went in; what is none is one typed error."""
+    plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), bubble=7), 3, 4, "x")
+    for up in (Hello("n", "v"), Beat(1, 2, "a", "b")):
+        assert up_from(to_bytes(up)) == up
+    for down in (Ask(), Ask(1, 2, True), plan, PlanWithdrawn("p")):
+        assert down_from(to_bytes(down)) == down
+    for data in (b"", b"{}", b'{"kind":"Ask","epoch":"x"}', b"\xff\xfe", to_bytes(Ask())):
+        with pytest.raises(InputError, match="message"):
+            up_from(data)
+
+
+def test_a_node_of_the_cluster_that_is_gone_is_forgotten() -> None:
+    """Nothing stays of a node that left."""
+    node = Node.of(make_node().rules, make_node().state)
+    journal = NodeJournal(version=VERSION)
+    journal.begin(node)
+    assert journal.journal is not None
+    service = Journals(Rulebook(), {VERSION}, caller=caller, trouble=lambda what, why: None)
+    service.seed("n1", journal.journal.state_told())
+    service.forget("n1")
+    assert service.nodes == {}
