@@ -8,10 +8,17 @@ import threading
 from io import BytesIO
 from typing import Any
 
+from msgspec.structs import replace
+
 from podslice import KubeletConfig, PodsliceError
 from podslice.agent.derived import pod_from_annotation, with_annotation
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.settings import settings_from_dict
+from podslice.core.cluster.events import Stamped
+from podslice.core.cluster.journal import Journal
+from podslice.core.cluster.replica import Replica
+from podslice.core.cluster.setup import Rulebook
+from podslice.core.cluster.talk import Beat, down_from, up_from
 from podslice.core.config.annotations import (
     LONGEST_DELAY,
     MOVABLE,
@@ -24,6 +31,7 @@ from podslice.core.config.annotations import (
 from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.config.validation import validate
 from podslice.core.effects.huge_pages import page_size_of
+from podslice.core.holding import Digest
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.hwloc_xml import from_hwloc_xml
 from podslice.core.machine.machineinfo import from_machineinfo
@@ -37,6 +45,7 @@ from podslice.core.values.quantity import Quantity, QuantityError
 from podslice.host.discover import discover_snapshot
 from podslice.host.machine_files import parse_machine
 from podslice.k8s.kubeletconfig import config_from_dict
+from podslice.k8s.nodestate import read_node_state
 from podslice.k8s.policy import policy_from_dict
 from podslice.k8s.yaml import Positions, load_documents
 from podslice.web.app import App
@@ -188,6 +197,35 @@ def _annotated(text: str) -> Pod:
     return pod_from_dict({"metadata": metadata, "spec": {"containers": containers}})
 
 
+_RULEBOOK = Rulebook(most=16)
+_FOLLOWED = Node(MACHINE, CONFIG)
+_TOLD = Journal(_FOLLOWED.rules, _FOLLOWED.state, epoch=1, version="fuzz").state_told()
+
+
+def journal(data: bytes) -> None:
+    """What an agent or the service says on their stream, and an object that somebody wrote, through a replica."""
+    for read in (up_from, down_from):
+        with contextlib.suppress(PodsliceError):
+            _hear(read(data))
+    with contextlib.suppress(PodsliceError):
+        told = read_node_state(data).told
+        if told is not None:
+            _hear(told)
+
+
+def _hear(message: object) -> None:
+    """In a replica that follows the node already; none of it may raise, and what was proven stays so."""
+    replica = Replica(_RULEBOOK, {"fuzz"})
+    replica.apply(_TOLD)
+    assert replica.proven
+    if isinstance(message, Stamped):
+        for stamped in (message, replace(message, epoch=1, sequence=1)):
+            replica.apply(stamped)
+    elif isinstance(message, Beat):
+        replica.meets(message.epoch, message.sequence, Digest(message.allocation, message.named))
+    assert replica.proven == (replica.state is not None and replica.wanted is None)
+
+
 class _Connection:
     """What the HTTP handler needs of a socket."""
 
@@ -228,6 +266,7 @@ READERS = {
     "config": config,
     "devices": devices,
     "hwloc": hwloc,
+    "journal": journal,
     "machine": machine,
     "machineinfo": machineinfo,
     "policy": policy,

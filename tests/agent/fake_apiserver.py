@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from podslice.agent.apiserver import Listing
+from podslice.k8s.nodestate import NodeStateStatus
 from podslice.k8s.podlist import ApiError, Change, GoneError, KnownPod, decode_change, decode_list
 from podslice.wire.apiconnection import AnswerError
 
@@ -31,6 +32,7 @@ class FakeApiServer:
         self.objects: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.patches: list[tuple[str, dict[str, Any]]] = []
+        self.node_states: list[tuple[str, NodeStateStatus]] = []
         self.answers: list[int] = []
         self.looks = 0
         self.down = False
@@ -95,6 +97,11 @@ class FakeApiServer:
         items = [one for one in self.objects.values()
                  if (one["metadata"]["namespace"], one["metadata"]["name"]) == (namespace, name)]  # fmt: skip
         return next(iter(decode_list([msgspec.json.encode({"items": items})], "").pods), None)
+
+    async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
+        if self.down:
+            raise ApiError("connection refused")
+        self.node_states.append((node, status))
 
     async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         if self.down:

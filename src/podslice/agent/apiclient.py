@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from podslice.agent.apiserver import Listing
+from podslice.k8s.nodestate import NODE_STATES, NodeStateStatus, node_state
 from podslice.k8s.podlist import ApiError, Change, ChangeReader, KnownPod, PageReader, PodListPage
-from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, ApiConnection
+from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
 
 WATCH_SECONDS = 300
 LIST_SECONDS = 60.0
@@ -19,6 +20,7 @@ PAGE = 100
 MOST_PAGES = 120
 LARGEST_PAGE = 256 << 20
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+MERGE = "application/merge-patch+json"
 
 
 class HTTPApiServer:
@@ -83,6 +85,17 @@ class HTTPApiServer:
         """As a kubelet does it. Raises `ApiError`, `AnswerError`."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         await self._connection.send("PATCH", path, msgspec.json.encode(patch), kind=STRATEGIC_MERGE, good=(200,))
+
+    async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
+        """The object is made when its status cannot be written, so that is one call afterwards. Raises `ApiError`."""
+        path, body = f"{NODE_STATES}/{node}/status", msgspec.json.encode({"status": status})
+        try:
+            await self._connection.send("PATCH", path, body, kind=MERGE, good=(200,))
+        except AnswerError as error:
+            if error.code != 404:
+                raise
+            await self._connection.send("POST", NODE_STATES, msgspec.json.encode(node_state(node)))
+            await self._connection.send("PATCH", path, body, kind=MERGE, good=(200,))
 
 
 async def read_page(pieces: AsyncGenerator[bytes, None], node: str, most: int, what: str) -> PodListPage:

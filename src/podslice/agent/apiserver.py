@@ -15,6 +15,7 @@ from podslice.agent.identity import Identity
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.sources import no_pods_from
 from podslice.core.pod.spec import Pod
+from podslice.k8s.nodestate import NodeStateStatus
 from podslice.k8s.podlist import Change, KnownPod
 from podslice.wire.listwatch import ListWatch
 from podslice.wire.nri import BackOff
@@ -46,6 +47,9 @@ class ApiServer(Protocol):
 
     async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         """A strategic merge patch of a pod's status. Raises `AnswerError` for what the server does not do."""
+
+    async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
+        """The status of the node's NodeState, which is made if there is none."""
 
 
 class ApiSource:

@@ -11,11 +11,13 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
 from podslice.agent.actuating import NoCgroups, TreeCgroups
 from podslice.agent.apiserver import ApiServer
+from podslice.agent.checkpoint import Checkpoint
 from podslice.agent.chosen import ChosenSources
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.deviceplugins import DevicePlugins
@@ -23,6 +25,7 @@ from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
 from podslice.agent.health import Check, Health, Turning, alive, make_private, ready, state_problem
 from podslice.agent.hotplug import MachineSource, MachineWatch
+from podslice.agent.journal import NodeJournal
 from podslice.agent.kubeletresources import KubeletResources
 from podslice.agent.local import serve_status, status_of
 from podslice.agent.metrics import Metrics
@@ -35,8 +38,9 @@ from podslice.agent.reconcile import Reconciler
 from podslice.agent.records import ContainerRecord
 from podslice.agent.refusals import Refusals
 from podslice.agent.report import AgentReporter, ApiEvents
+from podslice.agent.reporter import JournalStream
 from podslice.agent.resizing import Resizing
-from podslice.agent.settings import AgentSettings, LoadedSettings
+from podslice.agent.settings import AgentSettings, ClusterSettings, LoadedSettings
 from podslice.agent.sources import PodSource, Sources
 from podslice.agent.standin import StandIn
 from podslice.agent.status import AgentStatus, Drift
@@ -59,6 +63,15 @@ _ON_THE_WAY_SECONDS = 0.5
 _AT_ONCE_SECONDS = 0.1
 _SOURCE_SECONDS = 10.0
 _KEPT_DRIFTS = 200
+
+
+def _journal(cluster: ClusterSettings | None, *, observe: bool) -> NodeJournal:
+    """Kept only where somebody follows: a dry run decides for nobody."""
+    followed = cluster is not None and not observe
+    return NodeJournal(
+        version=installed_version("podslice") if followed else "",
+        honours=cluster is not None and cluster.plan == "honour",
+    )
 
 
 class Agent:
@@ -93,6 +106,7 @@ class Agent:
         self._scratch = tempfile.TemporaryDirectory(prefix="podslice-observe-") if observe else None
         folder = Path(settings.container_files) if settings.container_files and not observe else None
         files = ContainerFiles(folder)
+        self.journal = _journal(settings.cluster, observe=observe)
         self.owner = Owner(
             Path(self._scratch.name if self._scratch else settings.state_directory),
             machine,
@@ -108,6 +122,7 @@ class Agent:
             awaits=lambda uid: None if self.refusals is None else self.refusals.awaiting(uid),
             boot=boot,
             runs_on=self._runs_on,
+            journal=self.journal,
         )
         self.refusals = self._refusing()
         self.metrics = self.reporter.metrics = Metrics(self.owner)
@@ -305,9 +320,28 @@ class Agent:
             events = ApiEvents(self._chosen.api, self.node_name)
             self.reporter.events = events
             self.loops.start("events", events.run)
+        if (cluster := self.settings.cluster) and not self.observe:
+            self._start_telling(cluster)
         if self._stand_in is not None:
             stand_in = self._stand_in
             self.loops.start("podResources", lambda: stand_in.run(self.reporter.trouble))
+
+    def _start_telling(self, cluster: ClusterSettings) -> None:
+        """Keep the services of the cluster and the node's object informed."""
+        api, trouble = self._chosen.api, self.reporter.trouble
+        for target in cluster.services:
+            stream = JournalStream(
+                target,
+                self.journal,
+                node=self.node_name,
+                token_file=Path(cluster.token_file),
+                ca_file=Path(cluster.ca_file) if cluster.ca_file else None,
+                server_name=cluster.server_name,
+                trouble=trouble,
+            )
+            self.loops.start(f"cluster {target}", stream.run)
+        if cluster.checkpoint and api is not None:
+            self.loops.start("nodeState", Checkpoint(api, self.node_name, self.journal, trouble=trouble).run)
 
     async def _serve_runtime(self) -> None:
         """Wait for the sources' pods, as long as that makes sense, then serve the runtime: for ever, or until the

@@ -36,6 +36,7 @@ _NOBODYS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc"
 _SYSTEM = frozenset(
     (*_NOBODYS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
 ) | frozenset(f"/var/{name}" for name in ("lib", "log", "run", "spool", "tmp", "lib/kubelet", "lib/containerd"))
+_SERVICE = re.compile(r"([0-9a-zA-Z.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):\d{1,5}\Z")
 _ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 
 
@@ -101,6 +102,25 @@ class SourceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
         return not self.others if self.annotation is None else self.annotation
 
 
+class ClusterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Who is told what happens on this node, so that a scheduler knows what the node will say
+    (docs/cluster-scheduler.md).
+
+    `services`: HOST:PORT of each replica of `podslice cluster`; none for the NodeState object alone. `token_file`: of
+    the agent's service account, for the audience `podslice-cluster`. `ca_file`: the authority behind the services'
+    certificates, empty for the system's; `server_name`: the name in them where it is not the host. `plan`: `compare`
+    decides by itself and says whether that is what was planned, `honour` gives a pod what was planned where that is
+    free and no worse. `checkpoint`: keep the node's NodeState object (needs `sources.apiServer`).
+    """
+
+    services: tuple[str, ...] = ()
+    token_file: str = "/var/run/secrets/podslice-cluster/token"
+    ca_file: str = ""
+    server_name: str = ""
+    plan: str = "compare"
+    checkpoint: bool = True
+
+
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Everything the agent can be told. Paths are the host's, times seconds; an empty address or socket is off.
 
@@ -114,7 +134,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     there is room.
     `pod_resources_upstream`: the kubelet's own PodResources socket, whose answers are completed; the same path as
     `pod_resources_socket` to stand in its place. `policy`: what is done beyond a kubelet, a PodslicePolicy or the path
-    of its file.
+    of its file. `cluster`: who else is told what happens on the node; null for nobody.
     """
 
     resources: dict[str, Any] = {}
@@ -139,6 +159,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     limits: str = "repair"
     refusals: str = "fail"
     events: bool = True
+    cluster: ClusterSettings | None = None
 
     @property
     def stands_in(self) -> bool:
@@ -276,6 +297,7 @@ def _check(agent: AgentSettings) -> None:
             remedy="name podResourcesSocket, the same path to stand in the kubelet's place",
         )
     _check_kubelet(agent.sources.kubelet)
+    _check_cluster(agent)
     agent.address()
     agent.status_listener()
     _check_directories(agent)
@@ -290,6 +312,27 @@ def _check_directories(agent: AgentSettings) -> None:
     if state == files or state.startswith(f"{files}/") or files.startswith(f"{state}/"):
         raise InputError(
             f"{files} and stateDirectory {state} overlap", path="containerFiles", remedy="name separate directories"
+        )
+
+
+def _check_cluster(agent: AgentSettings) -> None:
+    cluster = agent.cluster
+    if cluster is None:
+        return
+    if cluster.plan not in ("compare", "honour"):
+        raise InputError(f"{cluster.plan!r} is unknown", path="cluster.plan", remedy="compare or honour")
+    for place, target in enumerate(cluster.services):
+        if _SERVICE.match(target) is None:
+            raise InputError(
+                f"{target[:253]!r} is not HOST:PORT",
+                path=f"cluster.services[{place}]",
+                remedy="write podslice-cluster-0.podslice-cluster.podslice.svc:9097",
+            )
+    if not cluster.services and not (cluster.checkpoint and agent.sources.api_server):
+        raise InputError(
+            "tells nobody: no services, and no NodeState object",
+            path="cluster",
+            remedy="name services, or set sources.apiServer",
         )
 
 
