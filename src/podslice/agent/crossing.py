@@ -42,7 +42,7 @@ class SurpriseError(Exception):
     """Something is not as the plan has it."""
 
 
-class Step(NamedTuple):
+class CrossingStep(NamedTuple):
     """A container that goes from what it had to what it is to have."""
 
     record: ContainerRecord
@@ -60,7 +60,7 @@ class Crossing(NamedTuple):
     before: NodeView
     after: NodeView
     place: Callable[[Node], None]
-    steps: tuple[Step, ...]
+    steps: tuple[CrossingStep, ...]
     known: frozenset[str]
     promised: str
 
@@ -205,7 +205,7 @@ class Crossings:
             found = None
         return self._store.node.view.pods[move.uid].spec if found is None else found
 
-    def _steps(self, unit: str, before: NodeView, after: NodeView) -> list[Step]:
+    def _steps(self, unit: str, before: NodeView, after: NodeView) -> list[CrossingStep]:
         """Its containers that run and get other sets."""
         placing, records = self._owner.placing, self._records(unit)
         wanted = []
@@ -213,7 +213,7 @@ class Crossings:
             placing.crossing[unit] = view
             wanted.append([placing.wanted(record) for record in records])
         del placing.crossing[unit]
-        steps = [Step(*one) for one in zip(records, *wanted, strict=True)]
+        steps = [CrossingStep(*one) for one in zip(records, *wanted, strict=True)]
         return [one for one in steps if one.before != one.after]
 
     def _check_running(self, crossing: Crossing) -> None:
