@@ -198,30 +198,30 @@ def test_scores_of_the_published_policies(tmp_path: Path) -> None:
     columns = columns_of(tmp_path)
     columns.book(1, 0, [0])
     columns.book(1, 1, [1])
-    nodes = np.array([0, 1])
+    loads, nodes = columns.loads, columns.load[:2]
     # BestFit: 1 - (96 - 4)/128/2 - (8 - 0.5)/8/2, and with 84 - 4 CPUs and 6.5 - 0.5 GPUs
-    assert BestFit(columns).score(1, nodes).tolist() == [17, 31]
+    assert BestFit(loads).score(1, nodes).tolist() == [17, 31]
     # DotProduct: 1 - (96 * 8/128² + 8 * 1/8²)/2, and with 84 CPUs and 6.5 GPUs
-    assert DotProduct(columns).score(0, nodes).tolist() == [91, 92]
+    assert DotProduct(loads).score(0, nodes).tolist() == [91, 92]
     # packing: 33 - 8 on a free node; the GPU with 500 left: 100 - 50/10; a whole one: 50 - 1
-    assert GPUPacking(columns).score(1, nodes).tolist() == [25, 95]
-    assert GPUPacking(columns).score(0, nodes).tolist() == [25, 49]
+    assert GPUPacking(loads).score(1, nodes).tolist() == [25, 95]
+    assert GPUPacking(loads).score(0, nodes).tolist() == [25, 49]
     # clustering: 25 for a free node; 50 among others, and 25 * 1.5/8 for what is taken
-    assert GPUClustering(columns).score(0, nodes).tolist() == [25, 54]
-    assert GPUClustering(columns).score(3, nodes).tolist() == [25, 4]
-    assert list(BestFit(columns).gpus(1, 1, 0)) == [1]
-    assert list(BestFit(columns).gpus(3, 1, 0)) == [2, 3]
+    assert GPUClustering(loads).score(0, nodes).tolist() == [25, 54]
+    assert GPUClustering(loads).score(3, nodes).tolist() == [25, 4]
+    assert list(BestFit(loads).gpus(1, int(nodes[1]), (0, 1))) == [1]
+    assert list(BestFit(loads).gpus(3, int(nodes[1]), (0, 1))) == [2, 3]
 
 
 def test_fgd_takes_the_gpu_that_loses_least(tmp_path: Path) -> None:
     """A half goes where another half is taken, and such a node scores more than a free one."""
     columns = columns_of(tmp_path)
     fragmentation = GPUFragmentation(SHAPES, [(0, 3), (1, 1)], ["G2", "T4"])
-    policy = FGD(columns, fragmentation, np.array([0, 1, 0, 1]))
-    columns.book(1, 1, [2])
-    free, half = policy.score(1, np.array([0, 1])).tolist()
+    policy = FGD(columns.loads, fragmentation, np.array([0, 1]))
+    columns.book(2, 1, [2])
+    free, half = policy.score(1, columns.load[[0, 2]]).tolist()
     assert free < 50 < half
-    assert list(policy.gpus(1, 1, 0)) == [2]
+    assert list(policy.gpus(1, int(columns.load[2]), (0, 2))) == [2]
 
 
 @pytest.mark.slow

@@ -169,3 +169,23 @@ def test_an_empty_cell() -> None:
     assert run_cell(fleet_of(2), empty, CellOptions(), 1).summary["pods"] == 0
     nothing = run_cell(Fleet((fleet_class(),), ()), one_by_one([shape("1")]), CellOptions(), 1)
     assert nothing.summary["waiting"] == 1
+
+
+def test_loads_that_no_node_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few loads are remembered, numbered anew again and again, the result is the same."""
+    fleet, workload = fleet_of(5), churn(SHAPES, 200)
+    expected = run_cell(fleet, workload, CellOptions(), 3)
+    monkeypatch.setattr("podslice.core.fleet.loads._LEAST_ROOM", 1)
+    few = run_cell(fleet, workload, CellOptions(), 3)
+    assert few.summary == expected.summary
+    assert [few.pods.node, few.pods.bound] == [expected.pods.node, expected.pods.bound]
+
+
+@pytest.mark.parametrize(("seed", "gap"), [(7, 700), (8, 300)])
+def test_a_pod_that_loops_again_is_not_bound_twice(seed: int, gap: int) -> None:
+    """A pod whose victims left in vain loops on; when it is bound at last, nobody tries it again, and books
+    add up. After `limit` refusals it makes no pod leave any more, or the two would take turns for ever."""
+    shapes = [shape("2", priority=1), shape("4", priority=1), shape("8", priority=9), shape("3")]
+    options = CellOptions(preemption=True, limit=10)
+    result = run_cell(fleet_of(2), churn(shapes, 60, seed=seed, gap=gap), options, seed)
+    assert result.summary["running"] == sum(result.nodes.pods) == result.summary["admitted"] - result.summary["ended"]

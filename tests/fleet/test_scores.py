@@ -10,7 +10,7 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 
 import numpy as np
 
-from podslice.core.fleet.columns import Columns
+from podslice.core.fleet.loads import LoadTable
 from podslice.core.fleet.nodes import Fleet, FleetClass, FleetNode
 from podslice.core.fleet.scheduler import nodes_to_find
 from podslice.core.fleet.scores import KubePolicy, on_curve
@@ -49,15 +49,16 @@ def test_vectors_score_as_the_scalar_functions(name: str, seed: int) -> None:
     pod = shape("1").pod
     shapes = [FleetShape(name=str(i), pod=pod, requests=SchedulerRequests(*[own] * 5)) for i, own in enumerate(asked)]
     nodes = [FleetNode(str(i), i % len(classes)) for i in range(240)]
-    columns = Columns(Fleet(tuple(classes), tuple(nodes)), shapes)
+    table = LoadTable(Fleet(tuple(classes), tuple(nodes)), shapes)
     used, non_zero = [amounts(r) for _ in nodes], [amounts(r) for _ in nodes]
-    columns.used[:, 1:3] = [[one["cpu"], one["memory"]] for one in used]
-    columns.non_zero[:] = [[one["cpu"], one["memory"]] for one in non_zero]
-    alone = KubePolicy(columns, name, balanced=False)
-    both = KubePolicy(columns, name, balanced=True)
+    loads = [NodeLoad(rooms[node.kind], *load) for node, *load in zip(nodes, used, non_zero, strict=True)]
+    table.kind, table.room = (np.array([node.kind for node in nodes]), table.class_room[[node.kind for node in nodes]])
+    table.used = np.array([[0, one["cpu"], one["memory"]] for one in used])
+    table.non_zero = np.array([[one["cpu"], one["memory"]] for one in non_zero])
+    alone = KubePolicy(table, name, balanced=False)
+    both = KubePolicy(table, name, balanced=True)
     every = np.arange(len(nodes))
     for number, wanted in enumerate(asked):
-        loads = [NodeLoad(rooms[node.kind], *load) for node, *load in zip(nodes, used, non_zero, strict=True)]
         expected = [SCALAR[name](wanted, load) for load in loads]
         balanced = [balanced_allocation_score(wanted, load) for load in loads]
         assert alone.score(number, every).tolist() == expected

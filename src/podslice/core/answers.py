@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from podslice.core.decide import decide, release
 from podslice.core.errors import AdmissionError, UpstreamDefectError
 from podslice.core.holding import holding_of
-from podslice.core.machine.memory import MachineState
+from podslice.core.machine.memory import MachineState, NUMANodeState
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.device_state import DeviceState
 from podslice.core.managers.memory_state import Blocks, MemoryState
@@ -194,16 +194,15 @@ class ValueAnswers:
         refused = "" if unsupported is None else unsupported.reason
         return admission, AMOUNT_OVERFLOW if admission.overflow else refused
 
-    def _books(self, machine: MachineState) -> tuple[object, ...]:
+    def _books(self, machine: MachineState, before: FleetState | None = None) -> tuple[object, ...]:
+        """What is in the tables; those that are the very ones of a state before need no look."""
         if not self._static_memory:
             return ()
+        if before is None:
+            return tuple(_book(table) for table in machine.values())
+        were = zip(before.machine.values(), before.books, strict=True)
         return tuple(
-            (
-                node.number_of_assignments,
-                tuple(node.cells or ()),
-                *[(table.reserved, table.free) for table in (node.memory_map or {}).values()],
-            )
-            for node in machine.values()
+            book if table is was else _book(table) for table, (was, book) in zip(machine.values(), were, strict=True)
         )
 
     def _state(
@@ -267,7 +266,7 @@ class ValueAnswers:
         used = tuple(device.used.get(name, 0) for name in self._resources)
         taken = tuple(now & ~was for now, was in zip(used, before.used, strict=True))
         machine = memory.machine_state
-        books = before.books if machine is before.machine else self._books(machine)
+        books = before.books if machine is before.machine else self._books(machine, before)
         after = self._state(cpu.default, machine, books, used)
         return NodeAnswer(after, self._held(cpu, memory, _POD, taken))
 
@@ -279,7 +278,7 @@ class ValueAnswers:
             entries = {str(number): blocks for number, blocks in enumerate(holding.blocks)}
             left = MemoryState(machine, {_POD: entries}).forget(_POD, pod_level=False, settled=self._settles)
             machine = left.machine_state
-            books = self._books(machine)
+            books = self._books(machine, state)
         return self._state(state.cpus | holding.cpus, machine, books, used)
 
 
@@ -336,6 +335,12 @@ def _held(state: NodeState, uid: str, devices: tuple[Bits, ...]) -> PodHolding:
     cpus = union(one.cpus or 0 for one in held.containers) | (held.bubble or 0)
     blocks = [one.blocks or () for one in held.containers] if held.blocks is None else [held.blocks]
     return PodHolding(cpus, tuple(blocks), devices, uid)
+
+
+def _book(node: NUMANodeState) -> tuple[object, ...]:
+    tables = (node.memory_map or {}).values()
+    amounts = [(table.reserved, table.free) for table in tables]
+    return node.number_of_assignments, tuple(node.cells or ()), *amounts
 
 
 def _guaranteed(cpus: int) -> Pod:

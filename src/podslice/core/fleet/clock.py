@@ -30,6 +30,10 @@ class EventKind(IntEnum):
     """A row of the series is due."""
 
 
+_KINDS = tuple(EventKind)
+_CHANGING = (EventKind.END, EventKind.NODES, EventKind.ARRIVAL)
+
+
 class FleetEvent(NamedTuple):
     """Something happens at `at` milliseconds to what `number` says."""
 
@@ -64,19 +68,20 @@ class Clock:
         heappush(self._heap, (at, kind, number))
 
     def __iter__(self) -> Iterator[FleetEvent]:
-        heap, arrivals = self._heap, self._arrivals
+        heap, arrivals, count = self._heap, self._arrivals, len(self._arrivals)
         while True:
-            come = self._next < len(arrivals)
-            if come and (not heap or (arrivals[self._next], EventKind.ARRIVAL) < heap[0][:2]):
-                event = FleetEvent(arrivals[self._next], EventKind.ARRIVAL, self._next)
-                self._next += 1
+            number = self._next
+            if number < count and (not heap or (arrivals[number], EventKind.ARRIVAL) < heap[0]):
+                event = FleetEvent(arrivals[number], EventKind.ARRIVAL, number)
+                self._next = number + 1
             elif heap:
                 at, kind, number = heappop(heap)
-                event = FleetEvent(at, EventKind(kind), number)
+                event = FleetEvent(at, _KINDS[kind], number)
             else:
                 return
-            if event.kind in (EventKind.END, EventKind.NODES, EventKind.ARRIVAL):
+            if event.kind in _CHANGING:
                 self._ahead -= 1
             self.now = event
-            self.reached = max(self.reached, event)
+            if event > self.reached:
+                self.reached = event
             yield event

@@ -1,59 +1,37 @@
-"""The scheduler's books: one integer for each resource of each node, as columns.
+"""The scheduler's books: a load for each node (`loads`), and what of a node is not in its load, as columns.
 
-Who changes a node writes it into a log. Each shape's scores remember how far they have read, so that only nodes that
-changed since are looked at again (`ScoreTable`). Amounts are 64-bit integers: milli CPUs, bytes, whole units.
+Who changes a node writes it into a log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from podslice.core.fleet.loads import Bools, Ints, LoadTable
 from podslice.core.fleet.nodes import Fleet
-from podslice.core.fleet.shapes import WHOLE_GPU, FleetShape, NodeTaint
-from podslice.core.scheduling.fit import CPU, MEMORY, PODS
+from podslice.core.fleet.shapes import FleetShape, NodeTaint
 
-Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Rows: TypeAlias = "Ints | slice"
-"""Nodes by number; a slice for all of them."""
+"""Nodes by number; a slice for those that follow one another."""
 ALL = slice(None)
 _UNSCHEDULABLE = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-_NOTHING = -(1 << 62)
-"""Asked of a resource that a pod does not ask for: always there."""
-GPU_KINDS = 5
-"""Pods by GPUs: a share of one, 1, 2, up to 4, more."""
-
-
-def gpu_kind(shape: FleetShape) -> int:
-    """The position of a shape's kind; of no use for pods without GPU."""
-    if shape.gpu_milli < WHOLE_GPU:
-        return 0
-    return min(shape.gpus.bit_length() if shape.gpus.bit_count() == 1 else shape.gpus.bit_length() + 1, GPU_KINDS - 1)
 
 
 class Columns:
-    """What the scheduler knows of every node. `room` and `used`: resources in the order of `names`. `non_zero`: CPU and
-    memory with defaults for what is not requested. `gpus`: milli left of each GPU, 0 for GPUs that are not there.
-    `kinds`: pods by GPUs. `allowed` by shape: labels, taints, models; `closed`: no new pods."""
+    """What the scheduler knows of every node. `load`: by number. `kind`: its class. `allowed` by shape: labels, taints,
+    models, None where all nodes are; `closed`: no new pods. `used`, `room` and `gpus` are worked out of all loads,
+    whenever they are asked for."""
 
     def __init__(self, fleet: Fleet, shapes: Sequence[FleetShape]) -> None:
         kinds = np.array([node.kind for node in fleet.nodes], dtype=np.int64)
         self.count = len(fleet.nodes)
-        self.kind = kinds
-        self.names = _names(fleet, shapes)
-        room = [[one.allocatable.get(name, 0) for name in self.names] for one in fleet.classes]
-        self._class_room: Ints = np.array(room, dtype=np.int64).reshape(len(fleet.classes), -1)
-        self.room: Ints = self._class_room[kinds]
-        self.used: Ints = np.zeros_like(self.room)
-        self.non_zero: Ints = np.zeros((self.count, 2), dtype=np.int64)
-        most = max((one.gpus for one in fleet.classes), default=0)
-        gpus = [[WHOLE_GPU] * one.gpus + [0] * (most - one.gpus) for one in fleet.classes]
-        self.gpus: Ints = np.array(gpus, dtype=np.int64).reshape(len(fleet.classes), most)[kinds]
-        self.gpu_count: Ints = np.array([one.gpus for one in fleet.classes], dtype=np.int64)[kinds]
-        self.kinds: Ints = np.zeros((self.count, GPU_KINDS), dtype=np.int64)
+        self.kind: Ints = kinds
+        self.loads = LoadTable(fleet, shapes)
+        self.load: Ints = np.array(self.loads.starts, dtype=np.int64)[kinds]
+        self.gpu_count: Ints = self.loads.class_gpus[kinds]
         self.closed: Bools = np.array([node.absent for node in fleet.nodes], dtype=np.bool_)
         self.any_closed = bool(self.closed.any())
         self.state: Ints = np.zeros(self.count, dtype=np.int64)
@@ -63,28 +41,39 @@ class Columns:
         for shape in shapes:
             if shape.max_per_node >= 0:
                 self._groups.setdefault(shape.group, np.zeros(self.count, dtype=np.int64))
-        self._asked = [self._row(shape.requests.asked, pods=1, missing=_NOTHING) for shape in shapes]
-        self._all_asked: Ints = np.array(self._asked, dtype=np.int64).reshape(len(shapes), len(self.names))
-        self._taken = [self._row(shape.requests.taken, pods=1, missing=0) for shape in shapes]
-        self._non_zero = [_pair(shape.requests.non_zero) for shape in shapes]
         self.log = ChangeLog(self.count)
 
-    def _row(self, amounts: Any, *, pods: int, missing: int) -> Ints:
-        asked = [amounts.get(name, 0) if name != PODS else pods for name in self.names]
-        return np.array([amount if amount > 0 else missing for amount in asked], dtype=np.int64)
+    @property
+    def room(self) -> Ints:
+        """Of each node, by resource."""
+        return self.loads.room[self.load]
 
-    def fits(self, shape: int, rows: Rows) -> Bools:
-        """Which nodes the filter lets pass."""
-        wanted = self.shapes[shape]
-        fits: Bools = np.all(self.used[rows] + self._asked[shape] <= self.room[rows], axis=1)
-        fits &= self.allowed[shape][rows]
+    @property
+    def used(self) -> Ints:
+        """On each node, by resource."""
+        return self.loads.used[self.load]
+
+    @property
+    def gpus(self) -> Ints:
+        """Milli left of each GPU of each node."""
+        return self.loads.gpus[self.load]
+
+    def free(self, node: int) -> Ints:
+        """What is left of a node, by resource."""
+        load = self.load[node]
+        free: Ints = self.loads.room[load] - self.loads.used[load]
+        return free
+
+    def open(self, shape: int, rows: Rows) -> Bools | None:
+        """Which nodes a pod may go to, apart from what is booked; None for all of them."""
+        wanted, allowed = self.shapes[shape], self.allowed[shape]
+        found = None if allowed is None else allowed[rows]
         if self.any_closed:
-            fits &= ~self.closed[rows]
-        if wanted.gpus:
-            fits &= (self.gpus[rows] >= wanted.gpu_milli).sum(axis=1) >= wanted.gpus
+            found = ~self.closed[rows] if found is None else found & ~self.closed[rows]
         if wanted.max_per_node >= 0:
-            fits &= self._groups[wanted.group][rows] < wanted.max_per_node
-        return fits
+            below = self._groups[wanted.group][rows] < wanted.max_per_node
+            found = below if found is None else found & below
+        return found
 
     def close(self, node: int, *, closed: bool) -> None:
         """A node takes no new pods, or does again."""
@@ -95,33 +84,32 @@ class Columns:
     def become(self, node: int, kind: int) -> None:
         """A node is of another class."""
         self.kind[node] = kind
-        self.room[node] = self._class_room[kind]
+        self.load[node] = self.loads.as_class(int(self.load[node]), kind)
         self.log.add(node)
 
     def might_fit(self, node: int) -> list[int]:
         """Shapes for which a node has enough of everything but GPUs; the filter may still not let them pass."""
-        free = self.room[node] - self.used[node]
-        return np.flatnonzero((self._all_asked <= free).all(axis=1)).tolist()
+        return self.loads.might_fit(int(self.load[node]))
 
     def asked(self, shape: int) -> Ints:
         """What the filter counts of a pod, with very little for what it does not ask for."""
-        return self._asked[shape]
+        return self.loads.asked[shape]
 
     def taken(self, shape: int) -> Ints:
         """What a pod takes away from others."""
-        return self._taken[shape]
+        return self.loads.taken[shape]
 
     def book(self, node: int, shape: int, gpus: Sequence[int], sign: int = 1) -> None:
         """A pod comes to a node and takes these GPUs, or leaves it (`sign` -1)."""
-        wanted = self.shapes[shape]
-        self.used[node] += sign * self._taken[shape]
-        self.non_zero[node] += sign * self._non_zero[shape]
-        if gpus:
-            self.gpus[node, gpus] -= sign * wanted.gpu_milli
-            self.kinds[node, gpu_kind(wanted)] += sign
-        if wanted.group in self._groups:
-            self._groups[wanted.group][node] += sign
+        loads = self.loads
+        self.load[node] = loads.after(int(self.load[node]), shape, gpus, sign)
+        if self._groups:
+            group = self.shapes[shape].group
+            if group in self._groups:
+                self._groups[group][node] += sign
         self.log.add(node)
+        if loads.is_full:
+            self.load = loads.keep(self.load)
 
 
 class ChangeLog:
@@ -159,19 +147,9 @@ class ChangeLog:
         return self._log[self._length - behind : self._length]
 
 
-def _names(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[str, ...]:
-    """Resources that anybody asks for, in byte order after the ones that always count."""
-    asked = {name for shape in shapes for amounts in shape.requests[:2] for name, amount in amounts.items() if amount}
-    return (PODS, CPU, MEMORY, *sorted(asked - {PODS, CPU, MEMORY}))
-
-
-def _pair(amounts: Any) -> Ints:
-    return np.array([amounts.get(CPU, 0), amounts.get(MEMORY, 0)], dtype=np.int64)
-
-
-def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools], list[Ints | None]]:
+def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools | None], list[Ints | None]]:
     """For each shape which nodes labels, taints and models allow, and how many taints of each the pod would rather not
-    have, None where there are none. Nodes with the same labels and taints are looked at once."""
+    have; None where no node is barred or disliked. Nodes with the same labels and taints are looked at once."""
     kinds: dict[tuple[object, ...], int] = {}
     first: list[int] = []
     of_node = np.zeros(len(fleet.nodes), dtype=np.int64)
@@ -182,11 +160,12 @@ def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools
             kinds[key] = len(first)
             first.append(number)
         of_node[number] = kinds[key]
-    allowed: list[Bools] = []
+    allowed: list[Bools | None] = []
     disliked: list[Ints | None] = []
     for shape in shapes:
         answers = [_allows(fleet, number, shape) for number in first]
-        allowed.append(np.array([answer >= 0 for answer in answers], dtype=np.bool_)[of_node])
+        bars = any(answer < 0 for answer in answers)
+        allowed.append(np.array([answer >= 0 for answer in answers], dtype=np.bool_)[of_node] if bars else None)
         some = any(answer > 0 for answer in answers)
         disliked.append(np.array(answers, dtype=np.int64)[of_node] if some else None)
     return allowed, disliked

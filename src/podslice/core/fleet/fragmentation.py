@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from podslice.core.fleet.columns import Bools, Ints
+from podslice.core.fleet.loads import Bools, Ints
 from podslice.core.fleet.shapes import FleetShape
 
 _NEVER = 1 << 62

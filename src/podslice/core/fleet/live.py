@@ -35,6 +35,8 @@ class LiveNodes:
         self.columns.state[:] = [state.number for state in self.states]
         self.booked = [0, 0, 0, 0]
         """Pods, milli CPUs, bytes and milli GPUs that are booked."""
+        taken = [(shape.requests.taken, shape.gpu_request) for shape in shapes]
+        self._amounts = [(amounts.get(CPU, 0), amounts.get(MEMORY, 0), gpu) for amounts, gpu in taken]
         self._sums = [_Sums(fleet, kind, shapes) for kind in range(len(fleet.classes))]
 
     def ask(self, node: int, shape: int, pod: int) -> NodeAnswer:
@@ -70,11 +72,12 @@ class LiveNodes:
         self._count(shape, -1)
 
     def _count(self, shape: int, sign: int) -> None:
-        booked, wanted = self.booked, self.columns.shapes[shape]
+        booked = self.booked
+        cpu, memory, gpu = self._amounts[shape]
         booked[0] += sign
-        booked[1] += sign * wanted.requests.taken.get(CPU, 0)
-        booked[2] += sign * wanted.requests.taken.get(MEMORY, 0)
-        booked[3] += sign * wanted.gpu_request
+        booked[1] += sign * cpu
+        booked[2] += sign * memory
+        booked[3] += sign * gpu
 
     def restart(self, node: int, kind: int) -> None:
         """The node, which has no pods, is of another class."""
@@ -110,9 +113,9 @@ class _Sums:
         """The first resource that a node has too little of, if any."""
         if not self._room:
             return ""
-        used = columns.used[node]
+        used = columns.loads.used[columns.load[node]]
         asked = self._asked[shape]
-        for number, name in enumerate(columns.names):
+        for number, name in enumerate(columns.loads.names):
             if name in self._room and asked.get(name, 0) > self._room[name] - int(used[number]):
                 return name
         return ""

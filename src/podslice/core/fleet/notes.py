@@ -10,7 +10,7 @@ from array import array
 import numpy as np
 
 from podslice.core.fleet.clock import FleetEvent
-from podslice.core.fleet.columns import Ints
+from podslice.core.fleet.loads import Ints
 from podslice.core.fleet.options import CellOptions
 from podslice.core.fleet.pods import FAILED, LOOPING, PENDING, RAN
 from podslice.core.fleet.queue import PodQueue
@@ -46,13 +46,18 @@ class Notes:
 
     def pass_time(self, at: int) -> None:
         """Time goes on to `at`, with everything as it is."""
-        since = max(self._now, self._options.warmup_ms)
-        if at > since:
-            queue = self._queue
-            values = (*queue.live.booked, queue.waiting_pods, len(queue.loops))
-            for number, value in enumerate(values):
-                self._integrals[number] += value * (at - since)
-        self._now = at
+        if at > self._now:
+            passed = at - max(self._now, self._options.warmup_ms)
+            self._now = at
+            if passed > 0:
+                queue, integrals = self._queue, self._integrals
+                pods, cpu, memory, gpu = queue.live.booked
+                integrals[0] += pods * passed
+                integrals[1] += cpu * passed
+                integrals[2] += memory * passed
+                integrals[3] += gpu * passed
+                integrals[4] += queue.waiting_pods * passed
+                integrals[5] += len(queue.loops) * passed
 
     def arrived(self, event: FleetEvent) -> None:
         """A pod has come, and has got what it gets."""
@@ -201,7 +206,8 @@ class FragmentNotes:
 
     def _look(self, nodes: Ints) -> tuple[Ints, Ints]:
         columns = self._queue.live.columns
-        return columns.room[nodes, 1] - columns.used[nodes, 1], columns.gpus[nodes]
+        loads = columns.load[nodes]
+        return columns.loads.room[loads, 1] - columns.loads.used[loads, 1], columns.loads.gpus[loads]
 
     def note(self) -> None:
         """A sample."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from podslice.core.answers import FleetState
-from podslice.core.fleet.columns import Ints
+from podslice.core.fleet.loads import Ints
 from podslice.core.fleet.nodes import FleetClass
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.pod.demand import pod_requests

@@ -33,7 +33,8 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `retry` after a refusal: `owner` as the shapes' owners do, `next-node` the next best one at once, at most `tries`
     of them, `never`. `delay_ms` between a refusal and the owner's next pod; `limit` caps counted attempts of a loop.
-    `preemption`: pods of lower priority make room. `events` of nodes, in order of time.
+    `preemption`: pods of lower priority make room, for a pod that was refused less often than `limit`.
+    `events` of nodes, in order of time.
 
     `until_ms`: nothing happens after it, -1 for no end. `sample_ms`: a row of the series every so often, 0 for none.
     `sample_share`: a row whenever another so many thousandths of what all pods request (GPUs, without any CPUs) have

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from podslice.core.fleet.columns import Columns, Ints, Rows, gpu_kind
 from podslice.core.fleet.fragmentation import GPUFragmentation
+from podslice.core.fleet.loads import Ints, LoadTable, gpu_kind
 from podslice.core.fleet.options import CellOptions
 from podslice.core.fleet.scores import KubePolicy
 from podslice.core.fleet.shapes import WHOLE_GPU
@@ -22,66 +22,69 @@ from podslice.core.fleet.streams import IndexedStream
 
 _CPU = 1
 """The column of CPUs."""
+_UNKNOWN = -1
 _MOST_CPU, _MOST_GPU = 128_000, 8_000
 """Milli CPUs and GPUs of the largest node, by which the published policies divide."""
 
 
 class FleetPolicy(Protocol):
-    """Anything that scores the nodes (by number) that a shape (by position) fits on; more is better, never negative.
-    `gpus`: which GPUs of the node a pod of that shape is booked on."""
+    """Anything that scores the loads (by number) that a shape (by position) fits beside; more is better, none is
+    negative. Nodes with the same load have the same score. `gpus`: which GPUs of such a node a pod is booked on."""
 
     def score(self, shape: int, rows: Ints) -> Ints: ...
-    def gpus(self, shape: int, node: int, pod: int) -> Sequence[int]: ...
+    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
+        """`place`: the pod and the node, by number."""
+        ...
 
 
 class _OnColumns:
     """What policies share: the books, and GPUs with least room first."""
 
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
+    def __init__(self, loads: LoadTable) -> None:
+        self.loads = loads
 
-    def gpus(self, shape: int, node: int, pod: int) -> Sequence[int]:
+    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
         """The lowest free ones; a part comes from the GPU with least room for it."""
-        wanted = self.columns.shapes[shape]
+        wanted = self.loads.shapes[shape]
         if not wanted.gpus:
             return ()
-        left = self.columns.gpus[node].tolist()
+        left = self.loads.gpus[load].tolist()
         fitting = [gpu for gpu, milli in enumerate(left) if milli >= wanted.gpu_milli]
         if wanted.gpu_milli < WHOLE_GPU:
             fitting.sort(key=lambda gpu: (left[gpu], gpu))
         return fitting[: wanted.gpus]
 
-    def cpu_left(self, rows: Rows) -> Ints:
+    def cpu_left(self, rows: Ints) -> Ints:
         """Milli CPUs."""
-        return self.columns.room[rows, _CPU] - self.columns.used[rows, _CPU]
+        return self.loads.room[rows, _CPU] - self.loads.used[rows, _CPU]
 
 
 class KubeScores(_OnColumns):
     """kube-scheduler's."""
 
-    def __init__(self, columns: Columns, name: str, *, balanced: bool, curve: tuple[tuple[int, int], ...] = ()) -> None:
-        super().__init__(columns)
-        self.score = KubePolicy(columns, name, balanced=balanced, curve=curve).score
+    def __init__(self, loads: LoadTable, name: str, *, balanced: bool, curve: tuple[tuple[int, int], ...] = ()) -> None:
+        super().__init__(loads)
+        self.score = KubePolicy(loads, name, balanced=balanced, curve=curve).score
 
 
 class AllEqual(_OnColumns):
     """First fit and random: the tie rule decides. `draws`: a part of a GPU comes from any GPU with room."""
 
-    def __init__(self, columns: Columns, draws: IndexedStream | None = None) -> None:
-        super().__init__(columns)
+    def __init__(self, loads: LoadTable, draws: IndexedStream | None = None) -> None:
+        super().__init__(loads)
         self._draws = draws
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """0."""
         return np.zeros(len(rows), dtype=np.int64)
 
-    def gpus(self, shape: int, node: int, pod: int) -> Sequence[int]:
+    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
         """The lowest free ones."""
-        wanted = self.columns.shapes[shape]
+        wanted = self.loads.shapes[shape]
         if self._draws is None or wanted.gpus != 1 or wanted.gpu_milli == WHOLE_GPU:
-            return super().gpus(shape, node, pod)
-        fitting = np.flatnonzero(self.columns.gpus[node] >= wanted.gpu_milli).tolist()
-        return [fitting[self._draws.below(len(fitting), pod, node)]]
+            return super().gpus(shape, load, place)
+        fitting = np.flatnonzero(self.loads.gpus[load] >= wanted.gpu_milli).tolist()
+        return [fitting[self._draws.below(len(fitting), *place)]]
 
 
 class BestFit(_OnColumns):
@@ -89,9 +92,9 @@ class BestFit(_OnColumns):
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """0 to 100."""
-        wanted = self.columns.shapes[shape]
+        wanted = self.loads.shapes[shape]
         cpu = self.cpu_left(rows) - wanted.cpu_request
-        gpu = self.columns.gpus[rows].sum(axis=1) - wanted.gpu_request
+        gpu = self.loads.gpus[rows].sum(axis=1) - wanted.gpu_request
         return _hundredths(1 - cpu / _MOST_CPU / 2 - gpu / _MOST_GPU / 2)
 
 
@@ -100,9 +103,9 @@ class DotProduct(_OnColumns):
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """0 to 100."""
-        wanted = self.columns.shapes[shape]
+        wanted = self.loads.shapes[shape]
         cpu = self.cpu_left(rows) / _MOST_CPU * (wanted.cpu_request / _MOST_CPU)
-        gpu = self.columns.gpus[rows].sum(axis=1) / _MOST_GPU * (wanted.gpu_request / _MOST_GPU)
+        gpu = self.loads.gpus[rows].sum(axis=1) / _MOST_GPU * (wanted.gpu_request / _MOST_GPU)
         return _hundredths(1 - (cpu + gpu) / 2)
 
 
@@ -111,10 +114,10 @@ class GPUPacking(_OnColumns):
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """0 to 100; 0 for pods without GPU."""
-        wanted = self.columns.shapes[shape]
+        wanted = self.loads.shapes[shape]
         if not wanted.gpus:
             return np.zeros(len(rows), dtype=np.int64)
-        gpus, count = self.columns.gpus[rows], self.columns.gpu_count[rows]
+        gpus, count = self.loads.gpus[rows], self.loads.gpu_count[rows]
         whole = (gpus == WHOLE_GPU).sum(axis=1)
         parts = np.where((gpus < WHOLE_GPU) & (gpus >= wanted.gpu_milli), gpus, _MOST_GPU)
         fitting = (parts < _MOST_GPU).sum(axis=1)
@@ -132,25 +135,25 @@ class GPUClustering(_OnColumns):
 
     def score(self, shape: int, rows: Ints) -> Ints:
         """0 to 100; 0 for pods without GPU."""
-        wanted = self.columns.shapes[shape]
+        wanted = self.loads.shapes[shape]
         if not wanted.gpus:
             return np.zeros(len(rows), dtype=np.int64)
-        kinds = self.columns.kinds[rows]
+        kinds = self.loads.kinds[rows]
         mine = kinds[:, gpu_kind(wanted)] > 0
         others = (kinds > 0).sum(axis=1) > mine
         group = np.where(mine, np.where(others, 50, 75), np.where(others, 0, 25))
-        return 25 * (_MOST_GPU - self.columns.gpus[rows].sum(axis=1)) // _MOST_GPU + group
+        return 25 * (_MOST_GPU - self.loads.gpus[rows].sum(axis=1)) // _MOST_GPU + group
 
 
 class FGD(_OnColumns):
     """Fragmentation gradient descent: where fragmentation grows least."""
 
-    def __init__(self, columns: Columns, fragmentation: GPUFragmentation, models: Ints) -> None:
-        super().__init__(columns)
+    def __init__(self, loads: LoadTable, fragmentation: GPUFragmentation, models: Ints) -> None:
+        super().__init__(loads)
         self._fragmentation = fragmentation
         self._models = models
-        self._amounts: Ints = np.zeros(columns.count, dtype=np.int64)
-        self._seen = -1
+        self._amounts: Ints = np.zeros(0, dtype=np.int64)
+        self._generation = -1
         per_gpu = fragmentation.weight * WHOLE_GPU
         steps = [log(score / (100 - score)) * per_gpu for score in range(1, 100)]
         self._steps: Ints = np.array([-int(-step // 1) for step in steps], dtype=np.int64)
@@ -159,40 +162,47 @@ class FGD(_OnColumns):
         """0 to 100: half of it where fragmentation stays what it is."""
         if not len(rows):
             return np.zeros(0, dtype=np.int64)
-        wanted = self.columns.shapes[shape]
-        gpus, models = self.columns.gpus[rows], self._models[rows]
-        before = self._now()[rows]
+        wanted = self.loads.shapes[shape]
+        gpus, models = self.loads.gpus[rows], self._models_of(rows)
+        before = self._now(rows)
         cpus = self.cpu_left(rows) - wanted.cpu_request
         if not wanted.gpus or wanted.gpu_milli == WHOLE_GPU or wanted.gpus > 1:
             return self._scores(before - self._fragmentation.amounts(cpus, self._without(gpus, shape), models))
         return self._by_gpu(wanted.gpu_milli, cpus, gpus, models, before).max(axis=1)
 
-    def gpus(self, shape: int, node: int, pod: int) -> Sequence[int]:
+    def gpus(self, shape: int, load: int, place: tuple[int, int]) -> Sequence[int]:
         """Of a part, the GPU with the best score, the first of several."""
-        wanted = self.columns.shapes[shape]
+        wanted = self.loads.shapes[shape]
         if wanted.gpus != 1 or wanted.gpu_milli == WHOLE_GPU:
-            return super().gpus(shape, node, pod)
-        row = np.array([node], dtype=np.int64)
+            return super().gpus(shape, load, place)
+        row = np.array([load], dtype=np.int64)
         cpus = self.cpu_left(row) - wanted.cpu_request
-        gpus, models = self.columns.gpus[row], self._models[row]
-        scores = self._by_gpu(wanted.gpu_milli, cpus, gpus, models, self._now()[row])
+        gpus, models = self.loads.gpus[row], self._models_of(row)
+        scores = self._by_gpu(wanted.gpu_milli, cpus, gpus, models, self._now(row))
         return [int(scores[0].argmax())]
 
-    def _now(self) -> Ints:
-        """Fragmentation of all nodes as they are."""
-        log = self.columns.log
-        if self._seen != log.position:
-            rows = np.arange(self.columns.count) if self._seen < 0 else log.since(self._seen)
-            left = self.cpu_left(rows), self.columns.gpus[rows], self._models[rows]
-            self._amounts[rows] = self._fragmentation.amounts(*left)
-            self._seen = log.position
-        return self._amounts
+    def _models_of(self, rows: Ints) -> Ints:
+        return self._models[self.loads.kind[rows]]
+
+    def _now(self, rows: Ints) -> Ints:
+        """Fragmentation of nodes with these loads as they are, remembered."""
+        loads = self.loads
+        if self._generation != loads.generation:
+            self._generation, self._amounts = loads.generation, np.zeros(0, dtype=np.int64)
+        if len(self._amounts) < len(loads.kind):
+            more = np.full(len(loads.kind) - len(self._amounts), _UNKNOWN, dtype=np.int64)
+            self._amounts = np.concatenate([self._amounts, more])
+        new = rows[self._amounts[rows] == _UNKNOWN]
+        if len(new):
+            left = self.cpu_left(new), loads.gpus[new], self._models_of(new)
+            self._amounts[new] = self._fragmentation.amounts(*left)
+        return self._amounts[rows]
 
     def _scores(self, gained: Ints) -> Ints:
         return np.searchsorted(self._steps, gained, side="right")
 
     def _without(self, gpus: Ints, shape: int) -> Ints:
-        wanted = self.columns.shapes[shape]
+        wanted = self.loads.shapes[shape]
         if not wanted.gpus:
             return gpus
         fitting = gpus >= wanted.gpu_milli
@@ -220,20 +230,20 @@ def _hundredths(share: np.ndarray) -> Ints:
 
 
 def policy_named(
-    options: CellOptions, columns: Columns, *, fragmentation: GPUFragmentation, models: Ints, draws: IndexedStream
+    options: CellOptions, loads: LoadTable, *, fragmentation: GPUFragmentation, models: Ints, draws: IndexedStream
 ) -> FleetPolicy:
     """The policy of a cell."""
     name = options.policy
     if name in ("first-fit", "random"):
-        return AllEqual(columns, draws if name == "random" else None)
+        return AllEqual(loads, draws if name == "random" else None)
     if name == "fgd":
-        return FGD(columns, fragmentation, models)
-    published: dict[str, Callable[[Columns], FleetPolicy]] = {
+        return FGD(loads, fragmentation, models)
+    published: dict[str, Callable[[LoadTable], FleetPolicy]] = {
         "best-fit": BestFit,
         "dot-product": DotProduct,
         "gpu-packing": GPUPacking,
         "gpu-clustering": GPUClustering,
     }
     if name in published:
-        return published[name](columns)
-    return KubeScores(columns, name, balanced=options.balanced, curve=options.curve)
+        return published[name](loads)
+    return KubeScores(loads, name, balanced=options.balanced, curve=options.curve)

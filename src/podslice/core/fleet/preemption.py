@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podslice.core.fleet.columns import Columns
+from podslice.core.fleet.columns import ALL, Columns
 from podslice.core.fleet.shapes import FleetShape
 
 
@@ -44,8 +44,8 @@ def find_room(
     shapes = columns.shapes
     priority = shapes[shape].priority
     found: list[tuple[tuple[int, ...], Victims]] = []
-    allowed = columns.allowed[shape] & ~columns.closed
-    for node in np.flatnonzero(allowed).tolist():
+    allowed = columns.open(shape, ALL)
+    for node in range(columns.count) if allowed is None else np.flatnonzero(allowed).tolist():
         lower = [one for one in running(node) if shapes[one.shape].priority < priority]
         if not lower or not _fits(columns, shape, node, lower) or not admits(node, lower):
             continue
@@ -67,8 +67,8 @@ def _cost(shapes: Sequence[FleetShape], node: int, leaving: Sequence[RunningPod]
 
 def _fits(columns: Columns, shape: int, node: int, leaving: Iterable[RunningPod]) -> bool:
     """By sums and GPUs, without the pods that leave."""
-    free = columns.room[node] - columns.used[node]
-    gpus = columns.gpus[node].copy()
+    free = columns.free(node)
+    gpus = columns.loads.gpus[columns.load[node]].copy()
     wanted = columns.shapes[shape]
     for one in leaving:
         free = free + columns.taken(one.shape)

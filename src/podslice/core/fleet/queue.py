@@ -14,9 +14,9 @@ import numpy as np
 from podslice.core.answers import NodeAnswer
 from podslice.core.fleet.alignment import Alignment
 from podslice.core.fleet.clock import Clock, EventKind
-from podslice.core.fleet.columns import Ints
 from podslice.core.fleet.fragmentation import GPUFragmentation, popular_shapes
 from podslice.core.fleet.live import LiveNodes
+from podslice.core.fleet.loads import Ints
 from podslice.core.fleet.nodes import Fleet, NodeEvent
 from podslice.core.fleet.nrt import NRTView
 from podslice.core.fleet.options import CellOptions
@@ -44,7 +44,7 @@ class PodQueue:
         self.models: Ints = of_class[self.live.columns.kind]
         draws = IndexedStream(seed, "ties")
         self.policy = policy_named(
-            options, self.live.columns, fragmentation=self.fragmentation, models=self.models, draws=draws
+            options, self.live.columns.loads, fragmentation=self.fragmentation, models=of_class, draws=draws
         )
         self.scheduler = self._scheduler(seed, draws)
         self.loops = Loops(options.delay_ms)
@@ -186,7 +186,8 @@ class PodQueue:
         own = self.workload.node[pod]
         ties = self._ties(shape) if own == NEVER else self._own_node(shape, own)
         if not len(ties):
-            if not (self.options.preemption and own == NEVER and self._preempt(pod, shape)):
+            may_preempt = self.options.preemption and own == NEVER and self.pods.refused[pod] < self.options.limit
+            if not (may_preempt and self._preempt(pod, shape)):
                 self._wait(pod, shape)
         elif self.options.retry == "next-node":
             self._try_nodes(pod, shape)
@@ -194,8 +195,7 @@ class PodQueue:
             self._replace(pod, shape, ties)
 
     def _own_node(self, shape: int, node: int) -> Ints:
-        row = np.array([node], dtype=np.int64)
-        return row[self.live.columns.fits(shape, row)]
+        return np.array([node] if self.scheduler.fits(shape, node) else [], dtype=np.int64)
 
     def _try_node(self, pod: int, shape: int, node: int) -> bool:
         """Bind it there; whether the kubelet takes it."""
@@ -241,7 +241,7 @@ class PodQueue:
 
     def _hold(self, pod: int, shape: int, node: int, answer: NodeAnswer) -> None:
         assert answer.holding is not None
-        gpus = self.policy.gpus(shape, node, pod)
+        gpus = self.policy.gpus(shape, int(self.live.columns.load[node]), (pod, node))
         self.live.bind(node, shape, answer, gpus)
         self.pods.holding[pod], self.pods.gpus[pod] = answer.holding, gpus
         self._on_node[node][pod] = None
@@ -378,14 +378,13 @@ class PodQueue:
         """Pods that wait and fit on a node are tried: higher priority first, then the one that came first."""
         if self.nrt is not None:
             self._wake()
-        row = np.array([node], dtype=np.int64)
         shapes, columns = self.workload.shapes, self.live.columns
 
         def turn(shape: int) -> tuple[int, int]:
             return -shapes[shape].priority, self.waiting[shape][0]
 
         for shape in sorted([one for one in columns.might_fit(node) if one in self.waiting], key=turn):
-            while shape in self.waiting and columns.fits(shape, row)[0]:
+            while shape in self.waiting and self.scheduler.fits(shape, node):
                 pod = self._call(shape)
                 self._try(pod)
                 if self.pods.verdict[pod] == PENDING:

@@ -79,6 +79,8 @@ class Loops:
 
     def wake(self, now: FleetEvent) -> list[tuple[int, int]]:
         """Something changed: when a pod of each waiting shape tries next, and which one."""
+        if not self._idle:
+            return []
         shapes, self._idle = self._idle, {}
         return [self.next_attempt(shape, now) for shape in shapes]
 
@@ -88,8 +90,8 @@ class Loops:
             self._idle[shape] = None
 
     def waits(self, shape: int) -> bool:
-        """True for a shape of which pods loop."""
-        return shape in self._grid
+        """True for a shape of which pods loop and try again before anything changes."""
+        return shape in self._grid and shape not in self._idle
 
     def next_attempt(self, shape: int, now: FleetEvent) -> tuple[int, int]:
         """The first attempt of a pod of this shape after an event: time and pod."""

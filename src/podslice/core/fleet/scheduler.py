@@ -1,53 +1,73 @@
 """Which node a pod goes to: filter, score, the nodes that are looked at, and ties.
 
-Scores of a shape are a column that is brought up to date only where nodes changed (`ScoreTable`). Nothing here knows
-what nodes answer; the exact filter asks through `admits`.
+Scores are remembered by what is booked on a node (`ScoreTable`), and only nodes that are looked at are scored. Nothing
+here knows what nodes answer; the exact filter asks through `admits`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from podslice.core.fleet.columns import ALL, Columns, Ints
+from podslice.core.fleet.columns import ALL, Columns, Rows
+from podslice.core.fleet.loads import Ints
 from podslice.core.fleet.options import TieRule
 from podslice.core.fleet.policies import FleetPolicy
 from podslice.core.fleet.streams import IndexedStream
 
 NO_FIT = -1
 """In a column of scores: the pod does not fit."""
+_UNKNOWN = -2
 _FEWEST_NODES, _LEAST_PERCENT, _MOST_PERCENT, _NODES_PER_PERCENT = 100, 5, 50, 125
 _TAINT_WEIGHT = 3
+Scores: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 Admits = Callable[[int, int], bool]
 """Whether a shape is admitted by a node, both by number."""
 
 
 class ScoreTable:
-    """For each shape the score of every node, `NO_FIT` where the filter lets it not pass."""
+    """For each shape the score of every load, worked out when a node with that load is first looked at."""
 
     def __init__(self, columns: Columns, policy: FleetPolicy) -> None:
         self._columns = columns
         self._policy = policy
-        self._scores: dict[int, Ints] = {}
-        self._seen: dict[int, int] = {}
+        self._scores: dict[int, Scores] = {}
+        self._generation = 0
 
-    def of(self, shape: int) -> Ints:
-        """The column of a shape as nodes are now; not to be changed."""
-        log = self._columns.log
-        scores = self._scores.get(shape)
-        if scores is None:
-            scores = self._scores[shape] = np.full(self._columns.count, NO_FIT, dtype=np.int64)
-            self._seen[shape] = NO_FIT
-        seen = self._seen[shape]
-        if seen != log.position:
-            rows = ALL if seen == NO_FIT else log.since(seen)
-            fits = self._columns.fits(shape, rows)
-            scores[rows] = NO_FIT
-            chosen = np.flatnonzero(fits) if isinstance(rows, slice) else rows[fits]
-            scores[chosen] = self._policy.score(shape, chosen)
-            self._seen[shape] = log.position
+    def of(self, shape: int, rows: Rows) -> Scores:
+        """The scores of some nodes as they are now, `NO_FIT` where the filter lets a pod not pass."""
+        loads = self._columns.load[rows]
+        known = self._known(shape)
+        scores = known[loads]
+        if len(scores) and scores.min() == _UNKNOWN:
+            self._work_out(shape, np.unique(loads[scores == _UNKNOWN]), known)
+            scores = known[loads]
+        passes = self._columns.open(shape, rows)
+        if passes is not None:
+            scores[~passes] = NO_FIT
         return scores
+
+    def _known(self, shape: int) -> Scores:
+        loads = self._columns.loads
+        if self._generation != loads.generation:
+            self._generation = loads.generation
+            self._scores.clear()
+        known = self._scores.get(shape)
+        if known is None or len(known) < len(loads.kind):
+            grown = np.full(len(loads.kind), _UNKNOWN, dtype=np.int32)
+            if known is not None:
+                grown[: len(known)] = known
+            known = self._scores[shape] = grown
+        return known
+
+    def _work_out(self, shape: int, loads: Ints, known: Scores) -> None:
+        fits = self._columns.loads.fits(shape, loads)
+        known[loads] = NO_FIT
+        fitting = loads[fits]
+        if len(fitting):
+            known[fitting] = self._policy.score(shape, fitting)
 
 
 def nodes_to_find(nodes: int, percentage: int) -> int:
@@ -89,21 +109,26 @@ class FleetScheduler:
         """True where every pod looks at every node."""
         return self._enough >= self.columns.count
 
-    def candidates(self, shape: int) -> tuple[Ints, Ints]:
+    def fits(self, shape: int, node: int) -> bool:
+        """Whether the filter lets one node pass."""
+        return int(self.table.of(shape, slice(node, node + 1))[0]) >= 0
+
+    def candidates(self, shape: int) -> tuple[Ints, Scores]:
         """Nodes that a pod may go to now, and their scores; the search moves on."""
-        scores = self.table.of(shape)
         if self.looks_everywhere:
-            nodes = np.flatnonzero(scores >= 0)
+            every = self.table.of(shape, ALL)
+            nodes = (every >= 0).nonzero()[0]
+            scores = every[nodes]
         else:
-            nodes = self._window(scores)
-        return nodes, self._with_taints(shape, nodes, scores[nodes])
+            nodes, scores = self._window(shape)
+        return nodes, self._with_taints(shape, nodes, scores)
 
     def best(self, shape: int) -> Ints:
         """The best nodes for a pod, one of which it goes to; none where it fits nowhere."""
         if self.looks_everywhere and self.columns.disliked[shape] is None:
-            scores = self.table.of(shape)
+            scores = self.table.of(shape, ALL)
             most = scores.max(initial=NO_FIT)
-            return np.flatnonzero(scores == most) if most >= 0 else _NO_NODES
+            return (scores == most).nonzero()[0] if most >= 0 else _NO_NODES
         nodes, scores = self.candidates(shape)
         return nodes[scores == scores.max()] if len(nodes) else nodes
 
@@ -143,19 +168,34 @@ class FleetScheduler:
         """Those of the best nodes that could be chosen."""
         return ties if self._ties == "random" else np.array([self.choose(ties, 0, 0)], dtype=np.int64)
 
-    def _window(self, scores: Ints) -> Ints:
-        """The next nodes that fit, as many as are enough, from where the last search ended."""
-        count, start = len(scores), self.start
-        first = np.flatnonzero(scores[start:] >= 0)[: self._enough] + start
-        if len(first) == self._enough:
-            self.start = (int(first[-1]) + 1) % count
-            return first
-        more = np.flatnonzero(scores[:start] >= 0)[: self._enough - len(first)]
-        if len(first) + len(more) == self._enough:
-            self.start = int(more[-1]) + 1
-        return np.concatenate([first, more])
+    def _window(self, shape: int) -> tuple[Ints, Scores]:
+        """The next nodes that fit, as many as are enough, from where the last search ended, and their scores."""
+        start, enough = self.start, self._enough
+        if start + enough <= self.columns.count:
+            scores = self.table.of(shape, slice(start, start + enough))
+            if scores.min() >= 0:
+                self.start = (start + enough) % self.columns.count
+                return np.arange(start, start + enough), scores
+        return self._search(shape)
 
-    def _with_taints(self, shape: int, nodes: Ints, scores: Ints) -> Ints:
+    def _search(self, shape: int) -> tuple[Ints, Scores]:
+        """The same where some nodes do not fit."""
+        found: list[tuple[Ints, Scores]] = []
+        lacking, size = self._enough, self._enough
+        for first, last in ((self.start, self.columns.count), (0, self.start)):
+            while first < last and lacking:
+                rows = slice(first, min(last, first + size))
+                scores = self.table.of(shape, rows)
+                fitting = (scores >= 0).nonzero()[0][:lacking]
+                found.append((fitting + first, scores[fitting]))
+                lacking -= len(fitting)
+                first, size = rows.stop, 2 * size
+        nodes, best = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
+        if not lacking:
+            self.start = (int(nodes[-1]) + 1) % self.columns.count
+        return nodes, best
+
+    def _with_taints(self, shape: int, nodes: Ints, scores: Scores) -> Scores:
         disliked = self.columns.disliked[shape]
         if disliked is None or not len(nodes):
             return scores

@@ -10,13 +10,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from podslice.core.fleet.columns import Columns, Ints, Rows
+from podslice.core.fleet.loads import Ints, LoadTable
 from podslice.core.fleet.shapes import FleetShape
 from podslice.core.scheduling.fit import CPU, MEMORY
 from podslice.core.scheduling.scoring import MAX_NODE_SCORE
 
 _BALANCED = slice(1, 3)
-"""CPU and memory in `Columns.used`."""
+"""CPU and memory in `LoadTable.used`."""
 
 
 def half(amount: Ints) -> Ints:
@@ -63,19 +63,19 @@ def balance(requested: Ints, room: Ints) -> Ints:
 class KubePolicy:
     """LeastAllocated, MostAllocated or RequestedToCapacityRatio; beside it BalancedAllocation, with equal weight."""
 
-    def __init__(self, columns: Columns, name: str, *, balanced: bool, curve: tuple[tuple[int, int], ...] = ()) -> None:
-        self._columns = columns
+    def __init__(self, loads: LoadTable, name: str, *, balanced: bool, curve: tuple[tuple[int, int], ...] = ()) -> None:
+        self._loads = loads
         self._name = name
         self._balanced = balanced
         self._curve = curve
-        self._scored = [_pair(shape, shape.requests.scored) for shape in columns.shapes]
-        self._added = [_pair(shape, shape.requests.balanced) for shape in columns.shapes]
+        self._scored = [_pair(shape, shape.requests.scored) for shape in loads.shapes]
+        self._added = [_pair(shape, shape.requests.balanced) for shape in loads.shapes]
 
-    def score(self, shape: int, rows: Rows) -> Ints:
-        """0 to 200, for nodes that the pod fits on."""
-        columns = self._columns
-        room = columns.room[rows, _BALANCED]
-        used = columns.non_zero[rows] + self._scored[shape]
+    def score(self, shape: int, rows: Ints) -> Ints:
+        """0 to 200, for loads that the pod fits beside."""
+        loads = self._loads
+        room = loads.room[rows, _BALANCED]
+        used = loads.non_zero[rows] + self._scored[shape]
         if self._name == "least-allocated":
             score = mean(least_shares(used, room), room)
         elif self._name == "most-allocated":
@@ -84,7 +84,7 @@ class KubePolicy:
             full = np.where((room == 0) | (used > room), MAX_NODE_SCORE, most_shares(used, room))
             score = mean(np.where(room == 0, 0, on_curve(self._curve, full)), room)
         if self._balanced:
-            before = columns.used[rows, _BALANCED]
+            before = loads.used[rows, _BALANCED]
             change = balance(before + self._added[shape], room) - balance(before, room)
             score = score + MAX_NODE_SCORE // 2 + half(MAX_NODE_SCORE // 2 + change)
         return score

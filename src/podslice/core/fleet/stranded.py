@@ -28,7 +28,7 @@ class StrandedCPUs:
         self._stranded = "stranded" in metrics
         self._largest = "largest" in metrics
         self._gives: dict[tuple[int, int], int] = {}
-        self._known: dict[tuple[object, ...], tuple[int, int, int]] = {}
+        self._known: dict[tuple[int, int], tuple[int, int, int]] = {}
         shapes = queue.workload.shapes
 
         def size(number: int) -> tuple[int, int, int]:
@@ -49,7 +49,7 @@ class StrandedCPUs:
         if not self._largest:
             return 0
         columns = self._live.columns
-        free = int(columns.room[node, _CPU] - columns.used[node, _CPU]) // 1000
+        free = int(columns.free(node)[_CPU]) // 1000
         kind, state = self._live.kinds[node], self._live.states[node]
         key = state.number, min(free, self.assignable(node))
         if key not in self._gives:
@@ -63,14 +63,13 @@ class StrandedCPUs:
         columns, rules = self._live.columns, self._live.fleet.classes[self._live.kinds[node]].rules
         if rules.cpu.static:
             return ((state or self._live.states[node]).cpus & ~rules.cpu.reserved).bit_count()
-        return int(columns.room[node, _CPU] - columns.used[node, _CPU]) // 1000
+        return int(columns.free(node)[_CPU]) // 1000
 
     def _node(self, node: int) -> tuple[int, int, int]:
         if not self._stranded:
             return 0, 0, 0
         columns = self._live.columns
-        sums = (columns.room[node] - columns.used[node]).tobytes() + columns.gpus[node].tobytes()
-        key = (self._live.kinds[node], self._live.states[node].number, sums)
+        key = (self._live.states[node].number, int(columns.load[node]))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = (self._left_when_full(node), *self._expected(node))
@@ -91,7 +90,7 @@ class StrandedCPUs:
     def _left_when_full(self, node: int) -> int:
         """Assignable CPUs after as many of the usual pods as get in, the smallest first."""
         live, columns, kind = self._live, self._live.columns, self._live.kinds[node]
-        state, free = live.states[node], columns.room[node] - columns.used[node]
+        state, free = live.states[node], columns.free(node)
         used = 0
         for shape in self._by_size:
             taken = columns.taken(shape)
