@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.measure import Case
 from benchmarks.nodes import ALL_RESOURCES, Prepare, config, devices, machine, pod
 from podslice import Digester, ExclusiveResize, KubeletConfig, Node, PodslicePolicy, decide, release, shape_of
+from podslice.core import node_resize
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.pod.defaults import default_pod
@@ -195,7 +196,7 @@ def _resizing(policy: str, pods: int) -> Prepare:
     state, bigger = node.state, default_pod(pod(cpus=8), node.rules.gates)
 
     def grow() -> None:
-        (attempt,) = node.kubelet.resize(bigger)
+        (attempt,) = node_resize.resize(node.kubelet, bigger)
         assert attempt.verdict.outcome == "Allocated"
 
     def prepare() -> Callable[[], Any]:

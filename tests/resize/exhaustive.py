@@ -17,6 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from podslice import ExclusiveResize, KubeletConfig, Machine, Node, Pod, PodslicePolicy, StartError
+from podslice.core import node_resize
 from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.errors import AdmissionError
 from podslice.core.machine.synthetic import from_synthetic
@@ -173,7 +174,7 @@ def asked(node: Node, question: Question, taken: CPUs) -> tuple[str, CPUs]:
     )
     node.state = replace(before, cpu=cpu, pods=pods)
     try:
-        (attempt,) = node.kubelet.resize(sized("p", question.wants))
+        (attempt,) = node_resize.resize(node.kubelet, sized("p", question.wants))
         return attempt.verdict.outcome, frozenset(ids_of(node.state.cpu.assignment("uid-p", "c0") or 0))
     finally:
         node.state = before

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from podslice.agent.contract import RefusedError, RegisteringInventory, Reporter
@@ -18,7 +19,6 @@ from podslice.agent.identity import Identity
 from podslice.agent.journal import NodeJournal
 from podslice.agent.podfiles import PodFiles
 from podslice.agent.records import PodRecord, ReportedRefusal
-from podslice.agent.size import too_large
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.decision import Decision
@@ -32,11 +32,19 @@ from podslice.core.pod.spec import Pod
 from podslice.core.reasons import POD_TOO_LARGE, UNEXPECTED_ADMISSION
 from podslice.core.state.model import Intent
 from podslice.core.values.gates import FeatureGates
+from podslice.core.values.quantity import Quantity
 from podslice.host.boot import Boot
 from podslice.host.resize_store import ResizeStore
 from podslice.host.statefile import write_atomically
 from podslice.host.store import StateWriteError
 
+MOST_BITS = 256
+MOST_CONTAINERS = 200
+MOST_RESOURCES = 32
+MOST_AMOUNTS = 2000
+LARGEST_SPECIFICATION = 256 << 10
+"""Bounds of a pod, so that deciding about it takes a small part of the time a runtime waits. Kubernetes bounds only the
+size of its object; no pod of a real node comes near these."""
 _DEVICES_REMEMBERED = 2.0
 """Seconds for which a refusal is repeated where devices come from plugins: what they say may change at any time."""
 _MOST_REFUSALS = 100
@@ -243,3 +251,34 @@ class Admitting:
 def refusal_of(decision: Decision) -> ReportedRefusal:
     """A refused decision as it is remembered."""
     return ReportedRefusal(decision.reason, decision.message, decision.why)
+
+
+def too_large(pod: Pod) -> str:
+    """Why nothing is decided about a pod; empty for one that is small enough."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    if len(containers) > MOST_CONTAINERS:
+        return f"it has {len(containers)} containers, at most {MOST_CONTAINERS} are decided about"
+    listed = [one.resources for one in containers]
+    listed += [pod.spec.resources] if pod.spec.resources is not None else []
+    names: set[str] = set()
+    amounts = 0
+    for resources in listed:
+        for quantities in (resources.requests or {}, resources.limits or {}):
+            names.update(quantities)
+            amounts += len(quantities)
+            odd = next((name for name, amount in quantities.items() if _is_odd(amount)), None)
+            if odd is not None:
+                return f"the amount of {odd[:80]} is not an amount of anything"
+    if len(names) > MOST_RESOURCES:
+        return f"it names {len(names)} resources, at most {MOST_RESOURCES} are decided about"
+    if amounts > MOST_AMOUNTS:
+        return f"it has {amounts} requests and limits, at most {MOST_AMOUNTS} are decided about"
+    size = len(msgspec.json.encode(pod, enc_hook=str))
+    if size > LARGEST_SPECIFICATION:
+        return f"what the managers read of it is {size} bytes, at most {LARGEST_SPECIFICATION} are decided about"
+    return ""
+
+
+def _is_odd(amount: Quantity) -> bool:
+    """A number whose sums would take long: far beyond what fits into 64 bits."""
+    return amount.nano.bit_length() > MOST_BITS

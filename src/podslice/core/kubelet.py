@@ -24,7 +24,6 @@ from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import Block
 from podslice.core.machine.model import Machine
-from podslice.core.managers import resize_check
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.cpu import Content as CPUContent
 from podslice.core.managers.cpu import ReconciledContainer
@@ -41,10 +40,10 @@ from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
-from podslice.core.resize.allocation import ResizeNode, ResizeVerdict, allocation_of, try_resize
+from podslice.core.resize.allocation import allocation_of
 from podslice.core.resize.events import ResizeCondition
 from podslice.core.resize.held import as_held
-from podslice.core.resize.pending import Attempt, PendingResize, ResizeQueue, RetryTrigger
+from podslice.core.resize.pending import PendingResize, ResizeQueue, Waiting
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.fit import amounts
 from podslice.core.scheduling.pod_features import pod_level_refusal
@@ -105,9 +104,11 @@ class Kubelet:
 
     __slots__ = (
         "_device_content",
+        "_queue",
         "_resources",
         "_rules",
         "_view",
+        "_waiting",
         "cgroup_version",
         "coming",
         "conditions",
@@ -121,7 +122,6 @@ class Kubelet:
         "predicates",
         "preempted",
         "quirks",
-        "resizes",
         "running",
         "seen",
         "statuses",
@@ -152,7 +152,7 @@ class Kubelet:
         self._rules: NodeRules | None = None
         self._resources: Counted | None = None
         self._view: tuple[tuple[object, ...], NodeView] | None = None
-        self.devices = devices or DeviceInventory()
+        self.devices = DeviceInventory() if devices is None else devices
         self.quirks = quirks
         self.machine = machine
         self.config = config
@@ -163,7 +163,8 @@ class Kubelet:
         self.running = False
         self._device_content: DeviceContent | None = None
         self.manager = ContainerManager(machine, config, quirks, self.devices, policy)
-        self.resizes = ResizeQueue(self.manager.context.gates)
+        self._queue: ResizeQueue | None = None
+        self._waiting = Waiting()
 
     @property
     def undoes_refusals(self) -> bool:
@@ -185,7 +186,7 @@ class Kubelet:
         made._view = None if kept is None else kept.view
         made.running = True
         manager = made.manager = ContainerManager.of(rules, state)
-        made.resizes = ResizeQueue(rules.gates, state.resizes)
+        made._queue = None
         made._hold(state)
         made.files = {}
         if kept is not None:
@@ -269,7 +270,7 @@ class Kubelet:
             manager.memory.state,
             manager.device.state,
             manager.topology.state,
-            self.resizes.state,
+            self._waiting if self._queue is None else self._queue.state,
             self.granted,
             self.conditions,
             context.leftovers,
@@ -280,12 +281,13 @@ class Kubelet:
     @state.setter
     def state(self, state: NodeState) -> None:
         self.manager.go_to(state)
-        self.resizes.state = state.resizes
         self._hold(state)
+        if self._queue is not None:
+            self._queue.state = state.resizes
 
     def _hold(self, state: NodeState) -> None:
         self.statuses, self.unmanaged, self.seen = state.statuses, state.unmanaged, state.seen
-        self.granted, self.conditions = state.granted, state.conditions
+        self.granted, self.conditions, self._waiting = state.granted, state.conditions, state.resizes
 
     @property
     def kept(self) -> Kept:
@@ -302,7 +304,8 @@ class Kubelet:
         context, mine = other.manager.context, self.manager.context
         context.metrics, context.purse = mine.metrics.copy(), mine.purse
         context.ended_early, context.unaligned = mine.ended_early, mine.unaligned
-        other.resizes.metrics = self.resizes.metrics.copy()
+        if self._queue is not None:
+            other.resizes.metrics = self._queue.metrics.copy()
         return other
 
     @property
@@ -457,68 +460,17 @@ class Kubelet:
             raise AdmissionError(unsupported.kind, **unsupported.facts)
         return verdict
 
-    # In-place resize
-
-    def resize(self, pod: Pod, since: float | None = None) -> list[Attempt]:
-        """The specification of an active pod changed; every waiting resize is tried, this one among them.
-
-        `since` is when its PodResizePending condition was set, in seconds of any clock.
-        """
-        self.resizes.submit(PendingResize(self.active[pod.metadata.uid].spec, pod, since))
-        return self.retry_resizes("pod_updated")
-
-    def retry_resizes(self, trigger: RetryTrigger) -> list[Attempt]:
-        """Try the waiting resizes again, as a kubelet does on many occasions and every three minutes."""
-        return self.resizes.retry(trigger, self._try_resize)
+    @property
+    def resizes(self) -> ResizeQueue:
+        """In-place resizes that wait (`core.node_resize` tries them); the queue is made when it is first needed."""
+        if self._queue is None:
+            self._queue = ResizeQueue(self.manager.context.gates, self._waiting)
+        return self._queue
 
     def allocations(self) -> dict[str, PodAllocation]:
         """What the kubelet records as granted, by pod UID (`allocated_pods_state`)."""
         gates = self.manager.context.gates
         return {uid: allocation_of(pod.spec, gates) for uid, pod in self.active.items()}
-
-    def _try_resize(self, resize: PendingResize) -> ResizeVerdict:
-        desired = resize.desired
-        node = ResizeNode(
-            gates=self.manager.context.gates,
-            cpu_policy=self.config.cpu_manager_policy,
-            memory_policy=self.config.memory_manager_policy,
-            pod_scope=self.config.aligns_pods,
-            exclusive_cpus=self.manager.elastic,
-            exclusive_memory=self.manager.elastic_memory,
-            quirks=self.quirks,
-        )
-        return try_resize(desired, self.active[desired.metadata.uid].spec, node, self._admit_resized)
-
-    def _admit_resized(self, desired: Pod) -> Refusal | ResizeVerdict | None:
-        """The admission chain for an active pod that wants other resources. A refused one keeps what it has."""
-        admission = self.admission(desired)
-        allocated = self.active[admission.uid]
-        manager, context = self.manager, self.manager.context
-        if not (manager.elastic or manager.elastic_memory):
-            return self.decide(admission, stays=allocated)
-        verdict = resize_check.check(manager, allocated, admission)
-        if verdict is not None:
-            return verdict
-        context.resizing = True
-        try:
-            refusal = self.decide(admission, stays=allocated)
-            if refusal is None or (self.policy.resize.misfit == "deferred" and self._fits_alone(admission)):
-                return refusal
-        finally:
-            context.resizing = False
-        return resize_check.hopeless(manager, admission, refusal.message)
-
-    def _fits_alone(self, admission: AdmissionPod) -> bool:
-        """True when a resize would be granted if no other pod were on the node."""
-        context = self.manager.context
-        before, counted = self.state, context.metrics
-        context.metrics = counted.copy()
-        try:
-            for uid in [uid for uid in self.active if uid != admission.uid]:
-                self.remove_pod(uid)
-            return self.decide(admission, stays=self.active[admission.uid]) is None
-        finally:
-            self.state, context.metrics = before, counted
 
     def _look(self) -> Seen:
         """The pods on the node as the predicates see them."""
@@ -574,7 +526,7 @@ class Kubelet:
         self.statuses = drop(self.statuses, uid)
         if uid in self.unmanaged:
             self.unmanaged -= {uid}
-        if self.resizes.state.pending:
+        if self._queue is not None or self._waiting.pending:
             self.resizes.drop(uid)
         if self.granted or self.conditions:
             self.granted, self.conditions = drop(self.granted, uid), drop(self.conditions, uid)
@@ -607,10 +559,10 @@ class Kubelet:
         """These pods run since before the kubelet started; they count as active, and are to be admitted again."""
         for pod in pods:
             admission = self.admission(pod)
-            if not self.quirks.gate_moves_running_pods and ran_unmanaged(admission, self.manager):
+            if admission.managed and not self.quirks.gate_moves_running_pods and ran_unmanaged(admission, self.manager):
                 self.unmanaged |= {admission.uid}
                 admission = self.admission(pod)
-            elif not self.quirks.pod_entries_stay_lost:
+            elif admission.managed and not self.quirks.pod_entries_stay_lost:
                 bring_back_pod_entries(admission, self.manager)
             self.manager.context.activate(admission)
 
@@ -732,7 +684,8 @@ class Kubelet:
         self._view = None
         self.manager = ContainerManager(self.machine, self.config, self.quirks, self.devices, self.policy)
         context = self.manager.context
-        self.resizes.gates = context.gates
+        if self._queue is not None:
+            self._queue.gates = context.gates
         context.active = old.context.active
         self.files = dict(self.files)
         context.sources_ready = False

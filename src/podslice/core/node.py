@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from podslice.core import node_resize
 from podslice.core.config.annotations import annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
@@ -29,26 +30,18 @@ from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers.device_plugin import DevicePlugin, RunOptions
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
+from podslice.core.node_resize import resize_decisions, resize_wish
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.pod_allocation import PodAllocation
-from podslice.core.pod.resize import prepare_for_resize, validate_resize
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PODSLICE
 from podslice.core.quirks import profile as quirks_of
 from podslice.core.reasons import INVALID_ANNOTATION
 from podslice.core.refusal import explain_refusal
 from podslice.core.resize.allocation import allocated_pod, allocation_of
-from podslice.core.resize.events import (
-    ResizeStep,
-    in_progress_condition,
-    is_news,
-    pending_condition,
-    resize_event,
-)
-from podslice.core.resize.pending import Attempt, PendingResize, RetryTrigger
+from podslice.core.resize.pending import PendingResize, RetryTrigger
 from podslice.core.scheduling.pod_features import ignored_pod_level_events
-from podslice.core.state.tables import drop, put
 from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.core.values.series import Series
 from podslice.core.view import NodeView
@@ -90,7 +83,8 @@ class Node:
         policy: PodslicePolicy = NO_POLICY,
     ) -> None:
         quirks = quirks_of(profile)
-        check_policy(policy, quirks)
+        if policy is not NO_POLICY:
+            check_policy(policy, quirks)
         kubelet = Kubelet(
             machine,
             config or KubeletConfig(),
@@ -378,57 +372,17 @@ class Node:
         for a pod that is not here, or that the API server would not store.
         """
         pod = identified(pod)
-        attempts = self.kubelet.resize(resize_wish(self.kubelet.active, pod, self.rules.gates), since)
-        return self._resize_decisions(attempts)[pod.metadata.uid]
+        attempts = node_resize.resize(self.kubelet, resize_wish(self.kubelet.active, pod, self.rules.gates), since)
+        return resize_decisions(self.kubelet, attempts)[pod.metadata.uid]
 
     def retry_resizes(self, trigger: RetryTrigger = "periodic_retry") -> list[ResizeDecision]:
         """Try the resizes that wait again, for instance after a pod has left."""
-        return list(self._resize_decisions(self.kubelet.retry_resizes(trigger)).values())
+        return list(resize_decisions(self.kubelet, node_resize.retry_resizes(self.kubelet, trigger)).values())
 
     @property
     def pending_resizes(self) -> list[str]:
         """UIDs of pods whose resize waits, in the order they are tried."""
         return self.kubelet.resizes.uids
-
-    def _resize_decisions(self, attempts: Iterable[Attempt]) -> dict[str, ResizeDecision]:
-        decisions = {attempt.uid: self._resize_decision(attempt) for attempt in attempts}
-        return {
-            uid: msgspec.structs.replace(
-                decision, others=tuple(other for other in decisions.values() if other is not decision)
-            )
-            for uid, decision in decisions.items()
-        }
-
-    def _resize_decision(self, attempt: Attempt) -> ResizeDecision:
-        uid, verdict = attempt.uid, attempt.verdict
-        metadata = attempt.pod.metadata
-        known = self.kubelet.conditions.get(uid)
-        self.kubelet.conditions = drop(self.kubelet.conditions, uid)
-        condition = None
-        events: tuple[PodEvent, ...] = ()
-        if verdict.outcome == "Allocated":
-            condition = in_progress_condition(metadata.generation)
-            events = (self._resize_event("Started", attempt),)
-        elif verdict.outcome != "Unchanged":
-            condition = pending_condition(verdict.outcome, verdict.message, metadata.generation)
-            self.kubelet.conditions = put(self.kubelet.conditions, uid, condition)
-            events = (self._resize_event(verdict.outcome, attempt),) if is_news(condition, known) else ()
-        return ResizeDecision(
-            name=metadata.name,
-            namespace=metadata.namespace,
-            uid=uid,
-            outcome=verdict.outcome,
-            message=verdict.message,
-            detail=verdict.detail,
-            trigger=attempt.trigger,
-            condition=condition,
-            events=events,
-        )
-
-    def _resize_event(self, kind: ResizeStep, attempt: Attempt) -> PodEvent:
-        gates = self.rules.gates
-        verdict, quirks = attempt.verdict, self.kubelet.quirks
-        return resize_event(kind, attempt.pod, gates, quirks, error=verdict.message, reason=verdict.reason)
 
     # The machine
 
@@ -510,21 +464,6 @@ def identified(pod: Pod) -> Pod:
         )
     uid = f"{metadata.namespace or 'default'}.{metadata.name}"
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(metadata, uid=uid))
-
-
-def resize_wish(active: Mapping[str, AdmissionPod], pod: Pod, gates: Mapping[str, bool]) -> Pod:
-    """A pod of the node as the API server stores it once somebody asked for the resources of `pod`. Raises `InputError`
-    for a pod that is not there, and with the API server's errors."""
-    known = active.get(pod.metadata.uid)
-    if known is None:
-        raise InputError(f"pod {pod.metadata.uid!r} is not on the node", path="metadata.uid", remedy="admit it first")
-    desired = prepare_for_resize(default_pod(pod, gates), known.spec, gates)
-    errors = validate_resize(desired, known.spec, gates)
-    if errors:
-        raise InputError("; ".join(map(str, errors)))
-    generation = max(pod.metadata.generation, max(known.spec.metadata.generation, 1) + 1)
-    metadata = msgspec.structs.replace(known.spec.metadata, generation=generation)
-    return msgspec.structs.replace(desired, metadata=metadata)
 
 
 def _granted(files: Mapping[str, bytes]) -> dict[str, PodAllocation]:

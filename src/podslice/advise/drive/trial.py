@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from podslice.advise.drive.record import Record, recording
+from podslice.core import node_resize
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.validation import validate
@@ -17,7 +18,7 @@ from podslice.core.kubelet import Kubelet
 from podslice.core.machine.devices import DeviceInventory
 from podslice.core.machine.memory import MachineState
 from podslice.core.machine.model import Machine
-from podslice.core.node import Node, resize_wish
+from podslice.core.node import Node
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
@@ -120,8 +121,8 @@ class Trial:
 
     def resize(self, pod: Pod) -> ResizeVerdict:
         """Resize a pod of the node as `Node.resize`. Raises `InputError`."""
-        desired = resize_wish(self._kubelet.active, pod, self._kubelet.rules.gates)
-        attempts = self._kubelet.resize(desired)
+        desired = node_resize.resize_wish(self._kubelet.active, pod, self._kubelet.rules.gates)
+        attempts = node_resize.resize(self._kubelet, desired)
         return [one.verdict for one in attempts if one.uid == desired.metadata.uid][-1]
 
     def grants(self, pod: Pod) -> bool:

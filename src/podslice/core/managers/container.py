@@ -116,7 +116,7 @@ class ContainerManager:
         self.policy = policy
         self.filed_loans: FiledLoans = {}, {}
         """What the policy's state file holds."""
-        self.inventory = devices or DeviceInventory()
+        self.inventory = DeviceInventory() if devices is None else devices
         self.config = config
         self.quirks = quirks
         self.context = NodeContext(FeatureGates.from_overrides({}, fixes=quirks.fix_gates), quirks)
@@ -368,7 +368,7 @@ class ContainerManager:
             files |= _changed(CPU_STATE_FILE, self.cpu_manager)
         if self.memory_manager is not None:
             files |= _changed(MEMORY_STATE_FILE, self.memory_manager)
-        if self.inventory:
+        if self.inventory.resources:
             files |= _changed(DEVICE_STATE_FILE, self.device)
         if self.elastic and (self.cpu.state.loans, self.cpu.state.bubble_loans) != self.filed_loans:
             self.filed_loans = self.cpu.state.loans, self.cpu.state.bubble_loans

@@ -161,7 +161,9 @@ def restored(
         # Left by an interrupted admission; nothing is booked for them (memory-device 4.9).
         for uid in [uid for uid in state.pod_assignments if not state.assignments.get(uid)]:
             state, as_filed = state.unassign_pod(uid), False
-    return Restored(state, msgspec.structs.replace(rules, sums_wrap=sums_wrap(state.machine_state)), as_filed)
+    if rules.static:
+        rules = msgspec.structs.replace(rules, sums_wrap=sums_wrap(state.machine_state))
+    return Restored(state, rules, as_filed)
 
 
 def _tracked(rules: MemoryRules, checkpoint: MemoryCheckpoint, containers: Mapping[str, tuple[str, str]]) -> Restored:

@@ -14,9 +14,9 @@ from podslice.statefiles.names import CPU_STATE_FILE, MEMORY_STATE_FILE
 
 
 def ran_unmanaged(pod: AdmissionPod, manager: ContainerManager) -> bool:
-    """True for a running pod with pod-level resources that the files its managers found know nothing of, although it
-    would hold something there if they had looked at it when it came."""
-    if not pod.managed or not pod.guaranteed:
+    """True for a running, managed pod that the files its managers found know nothing of, although it would hold
+    something there if they had looked at it when it came."""
+    if not pod.guaranteed:
         return False
     holding = []
     if CPU_STATE_FILE in manager.restored and _wants_cpus(pod, manager):
@@ -27,8 +27,8 @@ def ran_unmanaged(pod: AdmissionPod, manager: ContainerManager) -> bool:
 
 
 def bring_back_pod_entries(pod: AdmissionPod, manager: ContainerManager) -> None:
-    """Make the pod entries of a running pod again, from its specification and from what its containers hold."""
-    if pod.managed and pod.guaranteed and as_a_whole(manager):
+    """Make the pod entries of a running, managed pod again, from its specification and from what its containers hold."""
+    if pod.guaranteed and as_a_whole(manager):
         manager.cpu.bring_back_bubble(pod)
         manager.memory.bring_back_pod(pod)
 
