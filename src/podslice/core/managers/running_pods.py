@@ -27,7 +27,7 @@ def ran_unmanaged(pod: AdmissionPod, manager: ContainerManager) -> bool:
 
 
 def bring_back_pod_entries(pod: AdmissionPod, manager: ContainerManager) -> None:
-    """Make the pod entries of a running, managed pod again, from its specification and from what its containers hold."""
+    """Make the pod entries of a running, managed pod again, from its specification and what its containers hold."""
     if pod.guaranteed and as_a_whole(manager):
         manager.cpu.bring_back_bubble(pod)
         manager.memory.bring_back_pod(pod)
