@@ -20,10 +20,10 @@ SEVERAL = {
     "init_overlaps_sidecars": (2, "the check of an admission, and the CPUs at run time"),
     "pod_allocation_repeats": (2, "each manager looks at what it holds"),
     "refused_pods_leave_state": (
-        4,
-        "an admission, what each manager finds left by an earlier one, and a fleet's answers",
+        5,
+        "an admission, what each manager finds left by an earlier one, and twice whether answers need names",
     ),
-    "reuse_outlives_pod": (3, "each manager remembers by itself"),
+    "reuse_outlives_pod": (2, "what managers remember, and affinities"),
     "zero_checksum_is_trusted": (2, "each file has its reader"),
 }
 """How often a quirk is asked, and why more than once."""

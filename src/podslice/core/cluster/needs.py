@@ -22,6 +22,7 @@ from podslice.core.reasons import (
     INVALID_ANNOTATION,
     SMT_ALIGNMENT,
     TOPOLOGY_AFFINITY,
+    out_of,
 )
 from podslice.core.refusal import alignment_demand
 from podslice.core.scheduling.fit import PODS
@@ -85,7 +86,7 @@ def _refusal(rules: NodeRules, room: NodeObject, pod: AdmissionPod) -> str:
     if not rules.predicates:
         return ""
     alone = general_predicates(pod_on_node(pod.spec, rules.gates, rules.quirks), _NOBODY, room).refusal
-    if alone is not None and alone.reason.startswith("OutOf"):
+    if alone is not None and alone.reason.startswith(out_of("")):
         return f"node too small: {alone.facts['resource']}"
     if alone is not None:
         return alone.message

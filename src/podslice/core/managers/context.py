@@ -8,12 +8,12 @@ pods came or went since it last looked: it only looks at these.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from podslice.core.hints.search import Purse
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
-from podslice.core.state.tables import ContainerIds, drop, put
+from podslice.core.state.tables import ContainerIds, drop, only, put
 from podslice.core.values.series import Series, series
 
 SHARED_POOL = series("cpu_manager_shared_pool_size_millicores")
@@ -22,6 +22,7 @@ _ALLOCATIONS = "resource_manager_allocations_total"
 _REMEMBERED = 64
 _FEW_NODES = 8
 _MANAGERS = ("device", "cpu", "memory")
+T = TypeVar("T")
 Leftovers: TypeAlias = "tuple[str, ...] | None"
 
 
@@ -128,6 +129,10 @@ class NodeContext:
             elif own or ids:
                 found.append((uid, None))
         return found
+
+    def still_reusable(self, table: dict[str, T]) -> dict[str, T]:
+        """What init containers have left of something, by pod, but for pods that are gone; upstream keeps theirs."""
+        return table if self.quirks.reuse_outlives_pod else only(table, self.active)
 
     def begin(self) -> None:
         """An admission begins."""

@@ -33,7 +33,7 @@ from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import EMPTY_NODE_SHARED_POOL
 from podslice.core.state import model
 from podslice.core.state.model import CPUState, assignable
-from podslice.core.state.tables import ContainerIds, only
+from podslice.core.state.tables import ContainerIds
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits, union
 from podslice.core.values.series import series
@@ -390,8 +390,8 @@ class CPUManager:
         """Drop what belongs to containers that are no longer active (cpu-topology 6.1)."""
         if self.name not in self.context.leftovers or not self.context.sources_ready:
             return
-        if self.state.reusable and not self.context.quirks.reuse_outlives_pod:
-            self.state = self.state.leave_reusable(only(self.state.reusable, self.context.active))
+        if self.state.reusable:
+            self.state = self.state.leave_reusable(self.context.still_reusable(self.state.reusable))
         for uid, name in self.context.stale(self.name, self.state.assignments, self.state.containers):
             if name is None:
                 self._remove_pod(uid)

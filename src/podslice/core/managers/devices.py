@@ -399,8 +399,8 @@ class DeviceManager:
         if changed == ():
             return
         records = self.state.records
-        if self.state.reusable and not context.quirks.reuse_outlives_pod:
-            self.state = self.state.leave_reusable(only(self.state.reusable, context.active))
+        if self.state.reusable:
+            self.state = self.state.leave_reusable(context.still_reusable(self.state.reusable))
         gone = [
             uid for uid in (records if changed is None else changed) if uid in records and uid not in context.active
         ]
