@@ -95,7 +95,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--shape", choices=SHAPES, action="append", help="only this machine")
     parser.add_argument("--jobs", type=int, default=1, help="machines at a time, about a core each (default: 1)")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="write the table as Markdown")
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="write the table as Markdown; rows that did not run stay"
+    )
     return parser.parse_args()
 
 
@@ -123,7 +125,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{outcome.ident} on {outcome.shape}: {outcome.problem}")
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")
     if options.results:
-        options.results.write_text(markdown(outcomes, [shape.name for shape in shapes]))
+        before = options.results.read_text() if options.results.exists() else ""
+        options.results.write_text(markdown(outcomes, before))
     return 1 if failed else 0
 
 
@@ -220,29 +223,48 @@ def _log(vm: VirtualMachine) -> str:
         return str(error)
 
 
-def _rows(outcomes: list[Outcome], shapes: list[str]) -> list[list[str]]:
-    found = {(one.ident, one.shape): "FAIL" if one.problem else "pass" for one in outcomes}
-    idents = list(dict.fromkeys(one.ident for one in outcomes))
+Cells = dict[tuple[str, str], str]
+"""Results by scenario and machine."""
 
-    def cell(ident: str, shape: str) -> str:
-        return found.get((ident, shape), "not run" if shape in SCENARIOS[ident].shapes else "-")
 
-    return [[ident, *(cell(ident, shape) for shape in shapes)] for ident in idents]
+def _results(outcomes: list[Outcome]) -> Cells:
+    return {(one.ident, one.shape): "FAIL" if one.problem else "pass" for one in outcomes}
+
+
+def _rows(found: Cells, shapes: Iterable[str]) -> list[list[str]]:
+    """A row for each scenario that has a result."""
+    known = {ident for ident, _ in found}
+
+    def cell(one: Scenario, shape: str) -> str:
+        return found.get((one.ident, shape), "not run" if shape in one.shapes else "-")
+
+    return [[ident, *(cell(one, shape) for shape in shapes)] for ident, one in SCENARIOS.items() if ident in known]
 
 
 def _table(outcomes: list[Outcome], shapes: list[str]) -> str:
-    rows = [["ID", *shapes], *_rows(outcomes, shapes)]
+    rows = [["ID", *shapes], *_rows(_results(outcomes), shapes)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
-def markdown(outcomes: list[Outcome], shapes: list[str]) -> str:
-    rows = [["id", *shapes], ["---"] * (len(shapes) + 1), *_rows(outcomes, shapes)]
-    passed = sum(not one.problem for one in outcomes)
-    head = (
-        f"# End-to-end results\n\n{passed} of {len(outcomes)} passed. `-`: the machine lacks what the row is about.\n\n"
-    )
-    return head + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+def markdown(outcomes: list[Outcome], before: str = "") -> str:
+    """The page: what ran now, and what the page `before` has of the others."""
+    found = _cells(before) | _results(outcomes)
+    rows = [["id", *SHAPES], ["---"] * (len(SHAPES) + 1), *_rows(found, SHAPES)]
+    passed = f"{list(found.values()).count('pass')} of {len(found)} passed."
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"# End-to-end results\n\n{passed} `-`: the machine lacks what the row is about.\n\n{table}\n"
+
+
+def _cells(page: str) -> Cells:
+    """What a page has."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    return {
+        (row[0], shape): result
+        for row in rows[2:]
+        for shape, result in zip(rows[0][1:], row[1:], strict=False)
+        if result in ("pass", "FAIL") and row[0] in SCENARIOS
+    }
 
 
 if __name__ == "__main__":

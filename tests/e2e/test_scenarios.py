@@ -53,8 +53,20 @@ def test_configurations_are_valid(ident: str) -> None:
 
 
 def test_results_as_a_table() -> None:
-    """A row per scenario, a column per machine, and how many passed."""
-    outcomes = [Outcome("C01", "a", 1.0, ""), Outcome("C01", "b", 1.0, "no"), Outcome("C02", "a", 1.0, "")]
-    text = markdown(outcomes, ["a", "b"])
-    assert "2 of 3 passed" in text
-    assert text.splitlines()[-2:] == ["| C01 | pass | FAIL |", "| C02 | pass | - |"]
+    """A row per scenario, a column per machine, and how many passed; a row or cell that does not run again stays."""
+    first = [
+        Outcome("C01", "2x2x4x2", 1.0, ""),
+        Outcome("C01", "1x4-l3", 1.0, "no"),
+        Outcome("P01", "2x2x4x2", 1.0, ""),
+    ]
+    page = markdown(first)
+    assert "2 of 3 passed" in page
+    assert [line for line in page.splitlines() if line.startswith("| C01")] == ["| C01 | pass | FAIL | - | not run |"]
+    again = markdown([Outcome("C01", "1x4-l3", 1.0, ""), Outcome("C02", "2x2x4x2", 1.0, "no")], page)
+    assert "3 of 4 passed" in again
+    assert [line.split(" | ")[:3] for line in again.splitlines()[-3:]] == [
+        ["| C02", "FAIL", "not run"],
+        ["| C01", "pass", "pass"],
+        ["| P01", "pass", "not run"],
+    ]
+    assert markdown([], again) == again
