@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import admissions, api, awkward, explain, figures, goals, recorded, steps
+from benchmarks import admissions, api, awkward, cluster, explain, figures, goals, recorded, steps
 from benchmarks.chart import draw
 from benchmarks.measure import Case, Result, measure
 
@@ -41,6 +41,8 @@ def results(only: str, repeat: int, *, cpu_time: bool) -> Iterator[Result]:
         yield from figures.results()
     if only in explain.GROUP:
         yield from explain.results()
+    if only in cluster.GROUP:
+        yield from cluster.results()
 
 
 def line(result: Result, old: Result | None) -> str:

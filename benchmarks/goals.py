@@ -7,7 +7,7 @@ from math import log
 
 import msgspec
 
-from benchmarks import explain
+from benchmarks import cluster, explain
 from benchmarks.measure import Result
 
 
@@ -73,6 +73,13 @@ GOALS = (
     Goal("memory per idle node, machine shared", 20, "figures", ("idle node, 2 NUMA x 64 CPUs, shared machine",),
          unit="KiB"),
     Goal("the same, rules shared", 2, "figures", ("idle node, 2 NUMA x 64 CPUs, shared rules",), unit="KiB"),
+    Goal("cluster of 5 000 nodes in states of their own: filter of all names, nodes changing", 3000, cluster.GROUP,
+         (cluster.DISTINCT,)),
+    Goal("the same for a kind of pod that nobody has asked for", 10_000, cluster.GROUP, (cluster.COLD,)),
+    Goal("the same, the kind known and the nodes as before", 1000, cluster.GROUP, (cluster.WARM,)),
+    Goal("the best of 5 000 nodes, nodes changing", 1000, cluster.GROUP, (cluster.CHOICE,)),
+    Goal("memory of the model per node, all states distinct (150 MB for 15 000)", 9.8, cluster.GROUP,
+         (cluster.KIB,), unit="KiB"),
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from podslice import Node, Pod
 from podslice.core.cluster.holds import PlanPolicy
 from podslice.core.cluster.model import ClusterModel, Filtered, ModelLimits
+from podslice.core.holding import holding_of
 from tests.cluster_model.drawn import DrawnCluster, called
 from tests.conftest import make_node, make_pod
 
@@ -293,7 +294,7 @@ class Life:
             assert mine.kind.counts(mine.base) == true.kind.counts(true.base)
             assert mine.kind.counts(mine.state) == true.kind.counts(true.state)
             assert (mine.state.cpus, mine.state.used) == (true.state.cpus, true.state.used)
-            assert (self.model.table.used[mine.row] >= 0).all()
+            assert (self.model.table.used[:, mine.row] >= 0).all()
 
 
 @pytest.mark.slow
@@ -324,3 +325,25 @@ def test_lives(policy: PlanPolicy, profile: str, seeds: int) -> None:
             fates[fate] = fates.get(fate, 0) + count
     assert set(fates) == {"agreed"}
     assert fates["agreed"] > 3 * seeds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["podslice", "kubelet-1.36"])
+def test_plans(profile: str) -> None:
+    """The plan of a pod is what each of its containers has once the node has admitted it after all before it."""
+    planned = 0
+    for seed in range(12):
+        cluster = DrawnCluster(Random(seed), profile, nodes=3)
+        for _ in range(10):
+            pod = cluster.pod()
+            name = cluster.model.choose(pod, 0.0)
+            if name is None:
+                assert not cluster.model.held()
+                continue
+            plan = cluster.model.plan(pod.metadata.uid)
+            node = cluster.nodes[name]
+            assert node.admit(pod).admitted
+            assert plan == holding_of(node.state, pod.metadata.uid)
+            assert cluster.model.admitted(name, pod.metadata.uid, node.state, 1.0).fate == "agreed"
+            planned += 1
+    assert planned > 30

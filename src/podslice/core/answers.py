@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from podslice.core.decide import decide, release
 from podslice.core.errors import AdmissionError, UpstreamDefectError
-from podslice.core.holding import holding_of
+from podslice.core.holding import Holding, holding_of
 from podslice.core.machine.memory import MachineState, NUMANodeState
 from podslice.core.managers.container import ContainerManager
 from podslice.core.managers.device_state import DeviceState
@@ -30,7 +30,9 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from podslice.core.reasons import AMOUNT_OVERFLOW
+from podslice.core.resize.pending import Waiting
 from podslice.core.scheduling.pod_features import pod_level_refusal
+from podslice.core.scheduling.predicates import Seen
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits, union
 from podslice.core.values.quantity import Quantity
@@ -101,6 +103,7 @@ class NodeAnswers(Protocol):
     def gives(self, state: FleetState, cpus: int) -> bool: ...
     def state_of(self, state: NodeState) -> FleetState: ...
     def holding_of(self, state: NodeState, uid: str) -> PodHolding: ...
+    def plan(self, state: FleetState, shape: int) -> Holding | None: ...
 
 
 class PodsByShape(Protocol):
@@ -226,6 +229,30 @@ class ValueAnswers:
             self._start_containers(admission)
         return self._taken(state)
 
+    def plan(self, state: FleetState, shape: int) -> Holding | None:
+        """What each container of the pod would have, None where it is refused."""
+        if self.admit(state, shape, 0).holding is None:
+            return None
+        manager = self._manager
+        return holding_of(
+            NodeState(
+                pods=manager.context.active,
+                statuses={},
+                unmanaged=frozenset(),
+                cpu=manager.cpu.state,
+                memory=manager.memory.state,
+                device=manager.device.state,
+                topology=manager.topology.state,
+                resizes=Waiting(),
+                granted={},
+                conditions={},
+                leftovers={},
+                sources_ready=True,
+                seen=Seen(),
+            ),
+            _POD,
+        )
+
     def gives(self, state: FleetState, cpus: int) -> bool:
         """True when a Guaranteed container of so many CPUs and hardly any memory would be admitted."""
         return not self._refused(state, AdmissionPod.of(_guaranteed(cpus), self.rules.gates))
@@ -315,6 +342,13 @@ class NamedAnswers:
         """What a pod of such a node has."""
         devices = state.device.of_pod(uid)
         return _held(state, uid, tuple(devices.get(name, 0) for name in state.device.pools))
+
+    def plan(self, state: FleetState, shape: int) -> Holding | None:
+        """What each container of the pod would have, None where it is refused."""
+        answer = self.admit(state, shape, 0)
+        if answer.holding is None or answer.state.named is None:
+            return None
+        return holding_of(answer.state.named, answer.holding.uid)
 
     def release(self, state: FleetState, holding: PodHolding) -> FleetState:
         """The state after the pod is gone."""

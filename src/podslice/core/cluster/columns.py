@@ -27,8 +27,9 @@ def bounded(amount: int) -> int:
 
 class NodeTable:
     """`row` by name. `kind` is the number of a node's kind, `NO_KIND` for a row without node; `confirmed` whether its
-    agent stands for its state. `cpus` and `memory` are free by NUMA node, `devices` by `device_names`, `used` and
-    `room` by `sum_names`. `stamp` is when a row was written."""
+    agent stands for its state. One line for each NUMA node: `cpus` and `memory` that are free; for each of
+    `device_names`: `devices` that are free; for each of `sum_names`: `used` and `room`. `stamp` is when a row was
+    written."""
 
     def __init__(self) -> None:
         self.row: dict[str, int] = {}
@@ -41,11 +42,11 @@ class NodeTable:
         self.kind: Ints = np.full(_FIRST_ROWS, NO_KIND, dtype=np.int64)
         self.confirmed: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
         self.stamp: Ints = np.zeros(_FIRST_ROWS, dtype=np.int64)
-        self.cpus: Ints = np.zeros((_FIRST_ROWS, 1), dtype=np.int64)
-        self.memory: Ints = np.zeros((_FIRST_ROWS, 1), dtype=np.int64)
-        self.devices: Ints = np.zeros((_FIRST_ROWS, 0), dtype=np.int64)
-        self.used: Ints = np.zeros((_FIRST_ROWS, 0), dtype=np.int64)
-        self.room: Ints = np.zeros((_FIRST_ROWS, 0), dtype=np.int64)
+        self.cpus: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
+        self.memory: Ints = np.zeros((1, _FIRST_ROWS), dtype=np.int64)
+        self.devices: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
+        self.used: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
+        self.room: Ints = np.zeros((0, _FIRST_ROWS), dtype=np.int64)
 
     def add(self, name: str, kind: int, room: Mapping[str, int]) -> int:
         """A row for a node of this kind that has so much room, or its row as one of this kind."""
@@ -53,9 +54,9 @@ class NodeTable:
         if row is None:
             row = self._new_row(name)
         self.kind[row] = kind
-        for column, amount in self._amounts(self.sum_names, room):
-            self._reach("room", column)
-            self.room[row, column] = bounded(amount)
+        for line, amount in self._amounts(self.sum_names, room):
+            self._reach("room", line)
+            self.room[line, row] = bounded(amount)
         return row
 
     def _new_row(self, name: str) -> int:
@@ -73,16 +74,15 @@ class NodeTable:
 
     def _grow(self) -> None:
         for name in ("kind", "confirmed", "stamp", "cpus", "memory", "devices", "used", "room"):
-            column = getattr(self, name)
-            more = np.zeros((len(column), *column.shape[1:]), dtype=np.int64)
-            setattr(self, name, np.concatenate([column, more]))
+            column: Ints = getattr(self, name)
+            setattr(self, name, np.concatenate([column, np.zeros_like(column)], axis=-1))
 
     def remove(self, name: str) -> None:
         """The node is gone; its row is free."""
         row = self.row.pop(name)
         self.kind[row], self.confirmed[row] = NO_KIND, 0
         for column in (self.cpus, self.memory, self.devices, self.used, self.room):
-            column[row] = 0
+            column[:, row] = 0
         self.names[row] = ""
         self._unused.append(row)
         self.touch(row)
@@ -98,31 +98,31 @@ class NodeTable:
         for name, values in (("cpus", counts.cpus), ("memory", counts.memory)):
             self._reach(name, width - 1)
             column: Ints = getattr(self, name)
-            column[row] = 0
-            column[row, : len(values)] = [bounded(value) for value in values]
+            column[:, row] = 0
+            column[: len(values), row] = [bounded(value) for value in values]
         if counts.devices or self.device_names:
             amounts = self._amounts(self.device_names, counts.devices)
             self._reach("devices", len(self.device_names) - 1)
-            self.devices[row] = 0
-            for column_number, amount in amounts:
-                self.devices[row, column_number] = amount
+            self.devices[:, row] = 0
+            for line, amount in amounts:
+                self.devices[line, row] = amount
         self.touch(row)
 
     def write_sums(self, row: int, *sums: Mapping[str, int]) -> None:
         """What the pods of a node ask for in all; these are added up."""
-        self.used[row] = 0
+        self.used[:, row] = 0
         for one in sums:
-            for column, amount in self._amounts(self.sum_names, one):
-                self._reach("used", column)
-                self.used[row, column] += bounded(amount)
+            for line, amount in self._amounts(self.sum_names, one):
+                self._reach("used", line)
+                self.used[line, row] += bounded(amount)
 
     def _amounts(self, names: dict[str, int], amounts: Mapping[str, int]) -> Iterable[tuple[int, int]]:
         return [(names.setdefault(name, len(names)), amount) for name, amount in amounts.items()]
 
-    def _reach(self, name: str, column: int) -> None:
-        """A column of that number is there."""
+    def _reach(self, name: str, line: int) -> None:
+        """A line of that number is there."""
         table: Ints = getattr(self, name)
-        lacking = column + 1 - table.shape[1]
+        lacking = line + 1 - len(table)
         if lacking > 0:
-            more = np.zeros((len(table), lacking), dtype=np.int64)
-            setattr(self, name, np.concatenate([table, more], axis=1))
+            more = np.zeros((lacking, table.shape[1]), dtype=np.int64)
+            setattr(self, name, np.concatenate([table, more]))

@@ -19,6 +19,7 @@ from podslice.core.answers import FleetState, NodeAnswer
 from podslice.core.cluster.classes import NodeKind, StateClasses
 from podslice.core.cluster.needs import refused_by_managers
 from podslice.core.cluster.signature import Signature
+from podslice.core.holding import Holding
 
 PlanPolicy: TypeAlias = Literal["compare", "honour", "observe"]
 RESERVED = "reserved for pods being bound"
@@ -83,6 +84,15 @@ class HeldNode:
         self.state = self.base
         for hold in self.holds.values():
             self._place(classes, hold)
+
+    def plan(self, classes: StateClasses, uid: str) -> Holding | None:
+        """What each container of a pod on its way is to have."""
+        state = self.base
+        for hold in self.holds.values():
+            if hold.uid == uid:
+                return self.kind.answers.plan(state, hold.signature.number) if hold.fits else None
+            state = classes.admit(self.kind, state, hold.signature).state
+        raise KeyError(uid)
 
     # Questions
 

@@ -8,6 +8,7 @@
     model.filter(pod, names, now)               # -> Filtered(nodes, failed, unresolvable); one node left: it is held
     model.prioritize(pod, names, now)           # -> {name: 0 or 10}; the choice is held
     model.bind(uid, name, now, pod)             # -> BindVerdict(error, plan): may the Binding be written?
+    model.plan(uid)                             # what each container is to have, for a node that takes plans
     model.unbind(uid)                           # the API server refused the Binding
     model.assigned(pod, name, now)              # the watch shows a nodeName: others' pods, and all after a restart
     model.deleted(uid, now)                     # the watch says that the pod is gone
@@ -38,7 +39,8 @@ from podslice.core.cluster.classes import StateClasses
 from podslice.core.cluster.columns import Ints, NodeTable
 from podslice.core.cluster.holds import FOREVER, RESERVED, HeldNode, Hold, PlanPolicy
 from podslice.core.cluster.signature import Signature
-from podslice.core.cluster.verdicts import NOT_CONFIRMED, PROVEN, UNKNOWN, SignatureColumn
+from podslice.core.cluster.verdicts import FAR, NOT_CONFIRMED, PROVEN, SHARED, UNKNOWN, SignatureColumn
+from podslice.core.holding import Holding
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.spec import Pod
@@ -86,7 +88,7 @@ class ModelLimits(NamedTuple):
     pod that was deleted before its node knew of it is forgotten."""
 
     best: int = 16
-    budget: int = 64
+    budget: int = 8
     memory: int = 64 << 20
     signatures: int = 4096
     columns: int = 64
@@ -248,15 +250,15 @@ class ClusterModel:
         return scores
 
     def choose(self, pod: Pod, now: float, *, names: Sequence[str] | None = None, group: str = "") -> str | None:
-        """The best proven node, of these or of all, which is held for the pod. None where no node takes it; ask
-        `wants` first, because a pod that wants nothing for itself gets None too."""
+        """The best proven node, of these or of all, that gives the pod something for itself, and is held for it. None
+        where there is none; the filter may still name nodes where it would only share."""
         signature = self.classes.signature(pod)
         if not self._concerns(signature):
             return None
         self.expire(now)
         self._drop(pod.metadata.uid)
         rows = np.arange(self.table.count, dtype=np.int64) if names is None else self._rows(names)
-        best = self._best(self._column(signature), rows[rows >= 0], 1)
+        best = self._best(self._column(signature), rows[rows >= 0], 1, most=SHARED)
         if not best:
             return None
         name = self.table.names[best[0]]
@@ -289,6 +291,12 @@ class ClusterModel:
         hold.bound, hold.until = True, FOREVER
         self.counts["bound"] += 1
         return BindVerdict("", None if hold.answer is None else hold.answer.holding)
+
+    def plan(self, uid: str) -> Holding | None:
+        """What each container of a pod on its way is to have, for a node that takes plans; None where it would be
+        refused."""
+        hold = self._holds.get(uid)
+        return None if hold is None else self._nodes[hold.node].plan(self.classes, uid)
 
     def unbind(self, uid: str) -> None:
         """The API server refused the Binding: the pod is not on its way."""
@@ -435,11 +443,11 @@ class ClusterModel:
         except KeyError:
             return np.array([row.get(name, -1) for name in names], dtype=np.int64)
 
-    def _best(self, column: SignatureColumn, rows: Ints, count: int) -> list[int]:
-        """The best rows that take such a pod, the best first."""
+    def _best(self, column: SignatureColumn, rows: Ints, count: int, *, most: int = FAR) -> list[int]:
+        """The best rows that take such a pod and cost less than `most`, the best first."""
         found: list[int] = []
         asked = self.classes.answers.computed
-        for row in column.best_first(rows, count):
+        for row in column.best_first(rows, count, most):
             if self._takes(column, row):
                 found.append(row)
             if len(found) == count or (found and self.classes.answers.computed - asked > self.limits.budget):

@@ -22,11 +22,11 @@ from podslice.core.cluster.signature import Signature
 
 OPEN, PROVEN, UNKNOWN = 0, 1, 2
 NOT_CONFIRMED = "node state not confirmed by its agent"
-_FAR = np.int64(1) << 60
+FAR = 1 << 60
 """What a node costs that takes no such pod."""
-_SHARED = np.int64(1) << 58
+SHARED = 1 << 58
 """What a node costs where such a pod gets nothing for itself."""
-_DEVICE, _LEFT = np.int64(1) << 40, np.int64(1) << 20
+_DEVICE, _LEFT = 1 << 40, 1 << 20
 
 
 class Cause(NamedTuple):
@@ -59,7 +59,7 @@ class SignatureColumn:
         if len(self.verdict) < size:
             more = size - len(self.verdict)
             self.verdict = np.concatenate([self.verdict, np.zeros(more, dtype=np.int64)])
-            self.cost = np.concatenate([self.cost, np.full(more, _FAR, dtype=np.int64)])
+            self.cost = np.concatenate([self.cost, np.full(more, FAR, dtype=np.int64)])
         rows = np.flatnonzero(table.stamp[: table.count] > self._seen)
         self._seen = table.clock
         kinds = table.kind[rows]
@@ -73,7 +73,7 @@ class SignatureColumn:
             return
         needs = kind.needs(self.signature)
         if not needs.exclusive:
-            self.verdict[rows], self.cost[rows] = PROVEN, _SHARED
+            self.verdict[rows], self.cost[rows] = PROVEN, SHARED
             return
         unconfirmed = self._table.confirmed[rows] == 0
         if unconfirmed.any():
@@ -90,11 +90,12 @@ class SignatureColumn:
         self.verdict[rows] = OPEN
         self.cost[rows] = _costs(self._table, needs, rows)
 
-    def best_first(self, rows: Ints, count: int) -> Iterator[int]:
-        """Those of some rows that could take such a pod, the cheapest first; `count` of them will do."""
+    def best_first(self, rows: Ints, count: int, most: int) -> Iterator[int]:
+        """Those of some rows that could take such a pod and cost less than `most`, the cheapest first; `count` of them
+        will do."""
         costs = self.cost[rows]
-        rows = rows[costs < _FAR]
-        costs = costs[costs < _FAR]
+        could = costs < most
+        rows, costs = rows[could], costs[could]
         some = 4 * count
         if len(rows) > some:
             first = np.argpartition(costs, some)[:some]
@@ -108,13 +109,13 @@ class SignatureColumn:
     def settle(self, row: int, cause: str) -> None:
         """A node was asked; `cause` is empty where it takes such a pod."""
         if cause:
-            self.verdict[row], self.cost[row] = self.code(Cause(cause)), _FAR
+            self.verdict[row], self.cost[row] = self.code(Cause(cause)), FAR
         else:
             self.verdict[row] = PROVEN
 
     def _refuse(self, rows: Ints, text: str, *, by_sums: bool = False) -> None:
         self.verdict[rows] = self.code(Cause(text, by_sums))
-        self.cost[rows] = _FAR
+        self.cost[rows] = FAR
 
     def code(self, cause: Cause) -> int:
         """The verdict of a cause."""
@@ -134,61 +135,63 @@ def _conditions(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Cause, Lack
     for cpus, memory in needs.units:
         yield from _on_one_node(table, cpus, bounded(memory))
     if needs.cpus:
-        yield Cause(words.few_cpus(needs)), lambda rows: table.cpus[rows].sum(axis=1) < needs.cpus
+        yield Cause(words.few_cpus(needs)), lambda rows: table.cpus[:, rows].sum(axis=0) < needs.cpus
     if needs.aligned_cpus:
-        yield Cause(words.scattered_cpus()), lambda rows: _most(table.cpus[rows], needs.width) < needs.aligned_cpus
+        yield Cause(words.scattered_cpus()), lambda rows: _most(table.cpus[:, rows], needs.width) < needs.aligned_cpus
     if needs.memory:
         memory = bounded(needs.memory)
-        yield Cause(words.few_memory(needs)), lambda rows: table.memory[rows].sum(axis=1) < memory
+        yield Cause(words.few_memory(needs)), lambda rows: table.memory[:, rows].sum(axis=0) < memory
     for resource, count in needs.devices.items():
-        column = table.device_names.get(resource, -1)
-        if 0 <= column < table.devices.shape[1]:
-            yield Cause(words.few_devices(resource, count)), partial(_fewer, table.devices, column, count)
+        line = table.device_names.get(resource, -1)
+        if 0 <= line < len(table.devices):
+            yield Cause(words.few_devices(resource, count)), partial(_fewer, table.devices[line], count)
     for resource, amount in needs.asked.items():
-        column = table.sum_names.get(resource, -1)
-        yield Cause(words.lacking_sum(resource), by_sums=True), partial(_exceeds, table, column, amount)
+        line = table.sum_names.get(resource, -1)
+        yield Cause(words.lacking_sum(resource), by_sums=True), partial(_exceeds, table, line, amount)
 
 
 def _on_one_node(table: NodeTable, cpus: int, memory: int) -> Iterator[tuple[Cause, Lacks]]:
     """CPUs and bytes on the same NUMA node; what is missing alone is told first."""
     if cpus:
-        yield Cause(words.not_on_one(cpus, 0)), lambda rows: table.cpus[rows].max(axis=1) < cpus
+        yield Cause(words.not_on_one(cpus, 0)), lambda rows: table.cpus[:, rows].max(axis=0) < cpus
     if memory:
-        yield Cause(words.not_on_one(0, memory)), lambda rows: table.memory[rows].max(axis=1) < memory
+        yield Cause(words.not_on_one(0, memory)), lambda rows: table.memory[:, rows].max(axis=0) < memory
     if cpus and memory:
         yield (
             Cause(words.not_on_one(cpus, memory)),
-            lambda rows: ~((table.cpus[rows] >= cpus) & (table.memory[rows] >= memory)).any(axis=1),
+            lambda rows: ~((table.cpus[:, rows] >= cpus) & (table.memory[:, rows] >= memory)).any(axis=0),
         )
 
 
 def _most(free: Ints, width: int) -> Ints:
     """What the best NUMA nodes have together, so many of them."""
-    if width == 1 or free.shape[1] == 1:
-        return free.max(axis=1)
-    return np.sort(free, axis=1)[:, -width:].sum(axis=1)
+    if width == 1 or len(free) == 1:
+        return free.max(axis=0)
+    return np.sort(free, axis=0)[-width:].sum(axis=0)
 
 
-def _fewer(devices: Ints, column: int, count: int, rows: Ints) -> Any:
-    return devices[rows, column] < count
+def _fewer(devices: Ints, count: int, rows: Ints) -> Any:
+    return devices[rows] < count
 
 
-def _exceeds(table: NodeTable, column: int, amount: int, rows: Ints) -> Any:
-    room = table.room[rows, column] if 0 <= column < table.room.shape[1] else 0
-    used = table.used[rows, column] if 0 <= column < table.used.shape[1] else 0
+def _exceeds(table: NodeTable, line: int, amount: int, rows: Ints) -> Any:
+    room = table.room[line, rows] if 0 <= line < len(table.room) else 0
+    used = table.used[line, rows] if 0 <= line < len(table.used) else 0
     return np.broadcast_to(used + bounded(amount) > room, rows.shape)
 
 
 def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
-    free = table.cpus[rows]
+    free = table.cpus[:, rows]
+    total = free.sum(axis=0)
     if needs.units:
         cpus, memory = max(needs.units)
-        fits = (free >= cpus) & (table.memory[rows] >= bounded(memory))
-        first = fits.argmax(axis=1)  # of several NUMA nodes a kubelet takes the first
-        least = np.take_along_axis(free, first[:, np.newaxis], axis=1)[:, 0] - cpus
+        fits = (free >= cpus) & (table.memory[:, rows] >= bounded(memory))
+        first = fits.argmax(axis=0)  # of several NUMA nodes a kubelet takes the first
+        least = np.take_along_axis(free, first[np.newaxis], axis=0)[0] - cpus
     else:
-        least = free.sum(axis=1) - needs.cpus
-    unwanted = [column for name, column in table.device_names.items() if name not in needs.devices]
-    unwanted = [column for column in unwanted if column < table.devices.shape[1]]
-    devices = table.devices[rows][:, unwanted].sum(axis=1)
-    return devices * _DEVICE + np.clip(least, 0, _LEFT - 1) * _LEFT + free.sum(axis=1)
+        least = total - needs.cpus
+    cost: Ints = np.clip(least, 0, _LEFT - 1) * _LEFT + total
+    for name, line in table.device_names.items():
+        if name not in needs.devices and line < len(table.devices):
+            cost += table.devices[line, rows] * _DEVICE
+    return cost
