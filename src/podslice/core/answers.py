@@ -189,7 +189,7 @@ class ValueAnswers:
         self._asked.pop(shape, None)
 
     def _admission(self, pod: Pod) -> tuple[AdmissionPod, str]:
-        pod = default_pod(_called(pod, _POD), self.rules.gates)
+        pod = default_pod(called(pod, _POD), self.rules.gates)
         admission = AdmissionPod.of(pod, self.rules.gates)
         unsupported = pod_level_refusal(
             admission.spec, self.rules.gates, self.rules.quirks, cgroup_version=self.rules.cgroup_version
@@ -327,7 +327,7 @@ class NamedAnswers:
         """What `decide` answers; a refused pod can leave another state behind."""
         assert state.named is not None
         uid = f"{_POD}-{pod}-{self._numbers.next()}"
-        asked = _called(self._pods[shape], uid)
+        asked = called(self._pods[shape], uid)
         try:
             decided = decide(self.rules, state.named, asked)
         except UpstreamDefectError as defect:
@@ -383,7 +383,8 @@ def _guaranteed(cpus: int) -> Pod:
     return Pod(spec=PodSpec(containers=(container,)), metadata=ObjectMeta(name=_POD, uid=_POD))
 
 
-def _called(pod: Pod, uid: str) -> Pod:
+def called(pod: Pod, uid: str) -> Pod:
+    """The same pod with another UID."""
     return replace(pod, metadata=replace(pod.metadata, uid=uid))
 
 

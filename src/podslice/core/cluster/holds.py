@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
-from podslice.core.answers import FleetState, NodeAnswer
+from podslice.core.answers import FleetState, NodeAnswer, called
 from podslice.core.cluster.classes import NodeKind, StateClasses
 from podslice.core.cluster.needs import refused_by_managers
 from podslice.core.cluster.signature import Signature
+from podslice.core.decide import decide
 from podslice.core.holding import Holding
+from podslice.core.managers.node_state import NodeState
 
 PlanPolicy: TypeAlias = Literal["compare", "honour", "observe"]
 RESERVED = "reserved for pods being bound"
@@ -93,6 +95,13 @@ class HeldNode:
                 return self.kind.answers.plan(state, hold.signature.number) if hold.fits else None
             state = classes.admit(self.kind, state, hold.signature).state
         raise KeyError(uid)
+
+    def with_holds(self, state: NodeState) -> NodeState:
+        """The node's whole state with the pods on their way in it."""
+        for hold in self.holds.values():
+            if hold.fits:
+                state = decide(self.kind.rules, state, called(hold.signature.pod, hold.uid)).state
+        return state
 
     # Questions
 

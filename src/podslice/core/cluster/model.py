@@ -7,6 +7,7 @@
     model.choose(pod, now)                      # -> the best node, which is held for the pod; to nominate ahead
     model.filter(pod, names, now)               # -> Filtered(nodes, failed, unresolvable); one node left: it is held
     model.prioritize(pod, names, now)           # -> {name: 0 or 10}; the choice is held
+    model.preempt(pod, now, states=..., running=...)  # -> Eviction(node, victims): who would have to leave
     model.bind(uid, name, now, pod)             # -> BindVerdict(error, plan): may the Binding be written?
     model.plan(uid)                             # what each container is to have, for a node that takes plans
     model.unbind(uid)                           # the API server refused the Binding
@@ -27,7 +28,7 @@ sent where the node's own state says yes. A pod is known by its UID.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
@@ -37,9 +38,11 @@ import numpy as np
 from podslice.core.answers import PodHolding
 from podslice.core.cluster.classes import StateClasses
 from podslice.core.cluster.columns import Ints, NodeTable
+from podslice.core.cluster.eviction import Evictable, Eviction, cheapest, victims_on
 from podslice.core.cluster.holds import FOREVER, RESERVED, HeldNode, Hold, PlanPolicy
 from podslice.core.cluster.signature import Signature
 from podslice.core.cluster.verdicts import FAR, NOT_CONFIRMED, PROVEN, SHARED, UNKNOWN, SignatureColumn
+from podslice.core.decide import shape_of
 from podslice.core.holding import Holding
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
@@ -85,7 +88,8 @@ class ModelLimits(NamedTuple):
     remembered, before it is content with those it has. `memory`: bytes of remembered answers. `signatures`, `columns`:
     how many kinds of pods are known, and of how many there is a verdict on every node. Seconds: `hold` and `group_hold`
     until a hold falls, `quarantine` until a node that did otherwise is trusted with such pods again, `deleted` until a
-    pod that was deleted before its node knew of it is forgotten."""
+    pod that was deleted before its node knew of it is forgotten, `eviction_hold` until victims have left. `evictions`:
+    nodes that are looked at for victims."""
 
     best: int = 16
     budget: int = 8
@@ -96,6 +100,8 @@ class ModelLimits(NamedTuple):
     group_hold: float = 310.0
     quarantine: float = 60.0
     deleted: float = 30.0
+    eviction_hold: float = 90.0
+    evictions: int = 16
 
 
 class ClusterModel:
@@ -112,6 +118,8 @@ class ClusterModel:
         self._deadlines: list[tuple[float, str]] = []
         self._groups: dict[str, set[str]] = {}
         self._quarantined: dict[tuple[int, str], float] = {}
+        self._evicting: set[str] = set()
+        """UIDs of pods that are held where others have yet to leave."""
         self._columns: OrderedDict[int, SignatureColumn] = OrderedDict()
 
     # Nodes
@@ -233,10 +241,14 @@ class ClusterModel:
         self._begin(uid, group)
         if len(names) == 1 and self._stays(uid, names[0], now):
             return Filtered([names[0]])
-        self._drop(uid)
+        waits = uid in self._evicting and not self._holds[uid].fits
+        if not waits:
+            self._drop(uid)
         rows = self._rows(names)
         column = self._column(signature)
         found = [self.table.names[row] for row in self._best(column, rows[rows >= 0], self.limits.best)]
+        if found and waits:
+            self._drop(uid)
         if len(found) == 1:
             self._hold(uid, signature, found[0], now, group=group)
         return self._filtered(column, names, rows, found)
@@ -264,6 +276,48 @@ class ClusterModel:
         name = self.table.names[best[0]]
         self._hold(pod.metadata.uid, signature, name, now, group=group)
         return name
+
+    def preempt(
+        self,
+        pod: Pod,
+        now: float,
+        *,
+        states: Callable[[str], NodeState],
+        running: Callable[[str], Sequence[Evictable]],
+        names: Sequence[str] | None = None,
+    ) -> Eviction | None:
+        """The pods of lower priority that leave the node where that costs least, so that this one fits; what they leave
+        is held for it. `states` are the replicas', `running` the pods of a node with their priorities. At most
+        `limits.evictions` nodes are looked at, those with most CPUs on one NUMA node first."""
+        signature = self.classes.signature(pod)
+        if not self._concerns(signature):
+            return None
+        uid, below = pod.metadata.uid, pod.spec.priority or 0
+        self.expire(now)
+        self._drop(uid)
+        found = []
+        for node in self._refusing(self._column(signature), names):
+            state = node.with_holds(states(node.name))
+            victims = victims_on(
+                node.kind.rules, state, shape_of(node.kind.rules, pod), running(node.name), below=below
+            )
+            if victims:
+                found.append((node.name, victims))
+        chosen = cheapest(found)
+        if chosen is not None:
+            self._hold(uid, signature, chosen.node, now, group="")
+            self._until(self._holds[uid], now + self.limits.eviction_hold)
+            self._evicting.add(uid)
+        return chosen
+
+    def _refusing(self, column: SignatureColumn, names: Sequence[str] | None) -> list[HeldNode]:
+        """Nodes that do not take such a pod as they are, and might without some of their pods."""
+        rows = np.arange(self.table.count, dtype=np.int64) if names is None else self._rows(names)
+        rows = rows[(rows >= 0) & (column.verdict[rows] > UNKNOWN)]
+        order = np.argsort(-self.table.cpus[:, rows].max(axis=0), kind="stable")
+        nodes = [self._by_row[row] for row in rows[order].tolist()]
+        able = [one for one in nodes if not one.kind.needs(column.signature).refusal and one.confirmed]
+        return able[: self.limits.evictions]
 
     def wants(self, pod: Pod) -> bool:
         """True for a pod that could get something for itself on some node; others are none of our business."""
@@ -390,6 +444,7 @@ class ClusterModel:
         self._write(node)
 
     def _forget(self, hold: Hold) -> None:
+        self._evicting.discard(hold.uid)
         members = self._groups.get(hold.group)
         if members is not None and not any(one.group == hold.group for one in self._holds.values()):
             del self._groups[hold.group]
