@@ -16,6 +16,7 @@ from typing import NamedTuple
 from e2e import (
     cluster_results,
     cpu_scenarios,
+    defrag_scenarios,
     device_scenarios,
     failure_scenarios,
     hotplug_scenarios,
@@ -47,6 +48,7 @@ SUITES = (
     device_scenarios,
     runtime_scenarios,
     resize_scenarios,
+    defrag_scenarios,
     failure_scenarios,
     hotplug_scenarios,
 )

@@ -108,7 +108,6 @@ class Elastic:
             write=self.reconciler.write,
             resizing=self.resizing,
         )
-        crossings.tell = self.resizing.tell
         updates = self.plugin.synchronize(list(self.pods.values()), list(self.containers.values()))
         assert not self.owner.safe_mode, self.owner.safe_mode
         self.apply(updates)

@@ -69,6 +69,7 @@ OWN = {
     "podslice_resizes_total": ("counter", "operation result"),
     "podslice_resize_seconds": ("histogram", "le"),
     "podslice_resize_pending": ("gauge", ""),
+    "podslice_moves_total": ("counter", "result"),
     "podslice_machine_changes_total": ("counter", "kind"),
     "podslice_degraded_containers": ("gauge", ""),
     "podslice_memory_overcommitted_bytes": ("gauge", "numa_node"),

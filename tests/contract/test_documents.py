@@ -52,6 +52,7 @@ COMMANDS = [
 ELSEWHERE = {
     "AgentStatus": "tests/agent/test_daemon.py",
     "AuditReport": "tests/audit/test_audit.py",
+    "DefragmentationResult": "tests/cli/test_defrag_apply.py",
     "DeviceInventory": "tests/machine/test_found_devices.py",
     "FleetComparison": "tests/fleet/test_pages.py",
     "FleetPlan": "tests/fleet/test_pages.py",

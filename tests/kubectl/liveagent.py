@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from podslice.agent.live import LiveTelling
 from podslice.agent.local import status_of
 from podslice.agent.status import AgentStatus
 from podslice.agent.statusport import status_routes, strangers
@@ -47,8 +48,9 @@ def live_agent(
         for pod in pods:
             with contextlib.suppress(RPCError):
                 await _run(world, tree, pod, cpusets or {})
+        live = LiveTelling(world.owner, node, dict, world.source.find)
         routes = status_routes(
-            world.owner, CgroupTree(folder / "cgroup"), node, status=lambda: _status(world, node), devices=dict
+            world.owner, CgroupTree(folder / "cgroup"), status=lambda: _status(world, node), live=live.tell
         )
         web = WebServer(routes, refusal=strangers(token_file))
         ports.append(await web.start(host, 0))

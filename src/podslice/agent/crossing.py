@@ -18,6 +18,7 @@ from podslice.advise.defrag.plan import Lent, Move, apply_move
 from podslice.agent.actuating import LONGEST_LEAVING, POLL_SECONDS, Cgroups, Leaving, until_left
 from podslice.agent.contract import MoveNews
 from podslice.agent.identity import Identity
+from podslice.agent.live import movable_now
 from podslice.agent.moverules import Threads, books_problem, permission_problem, pinned_problem
 from podslice.agent.moves import MoveOutcome, Result, lent_of, lent_problem, move_text
 from podslice.agent.movingmemory import Aside, MemoryMoves
@@ -86,8 +87,7 @@ class Crossed(NamedTuple):
 
 class Crossings:
     """Makes moves on one node, one after the other. `find` knows what pods say now; `threads` the affinities of a
-    container's; `kernel` is its release. Once `stopping` is set the delay of a move is cut short. `tell` brings a
-    container's file up to date."""
+    container's; `kernel` is its release. Once `stopping` is set the delay of a move is cut short."""
 
     def __init__(
         self,
@@ -114,7 +114,6 @@ class Crossings:
         self._aside = aside
         self._stuck: dict[str, Crossing] = {}
         self.stopping = asyncio.Event()
-        self.tell: Callable[[ContainerRecord], None] = lambda record: None
         resizing.is_moving = lambda unit: unit in owner.placing.crossing
 
     @property
@@ -145,12 +144,12 @@ class Crossings:
         seconds = self._clock() - started
         text = f"{move_text(move)}: {problem}" if problem else move_text(move)
         self._owner.reporter.moved(identity, MoveNews(result, text, seconds))
-        return Crossed(MoveOutcome(move, result, problem, round(seconds, 3), had), promised, count)
+        return Crossed(MoveOutcome(move, result, problem, int(seconds * 1000), had), promised, count)
 
     async def _begun(self, identity: Identity, move: Move, lent: Lent | None) -> Crossing:
         """A move that nothing stands in the way of, in the books. Raises `SurpriseError`, `StateWriteError`."""
         crossing = self._planned(identity, move, lent)
-        pod = self._pod(identity, move)
+        pod = self._pod(move)
         for step in crossing.steps:
             too = movable(self._owner.admitting.policy, pod).get(step.record.member) == "pinned-too"
             threads = await self._aside(self._threads, step.record)
@@ -170,7 +169,7 @@ class Crossings:
         if move.uid in self._owner.placing.crossing:
             raise SurpriseError("an earlier move of the pod is not undone yet")
         _surprise(books_problem(store.node.view, move))
-        _surprise(permission_problem(self._owner.admitting.policy, self._pod(identity, move), move))
+        _surprise(permission_problem(self._owner.admitting.policy, self._pod(move), move))
         if self._resizing.waits(move.uid):
             raise SurpriseError("a resize of the pod waits or is on its way")
 
@@ -197,13 +196,9 @@ class Crossings:
         self._check_running(crossing)
         return crossing
 
-    def _pod(self, identity: Identity, move: Move) -> Pod:
-        """What the pod says now, as far as it can be known."""
-        try:
-            found = self._find(identity) if move.uid == identity.uid else None
-        except InputError:
-            found = None
-        return self._store.node.view.pods[move.uid].spec if found is None else found
+    def _pod(self, move: Move) -> Pod:
+        """What the pod says by now, as far as it can be known."""
+        return movable_now(self._owner, self._store.node.view.pods[move.uid].spec, self._find)
 
     def _steps(self, unit: str, before: NodeView, after: NodeView) -> list[CrossingStep]:
         """Its containers that run and get other sets."""
@@ -335,7 +330,7 @@ class Crossings:
         owner.placing.crossing.pop(crossing.unit, None)
         for record in self._records(crossing.unit):
             owner.updates.write_started(record, self._cgroups.write)
-            self.tell(record)
+            self._resizing.tell(record)
         try:
             self._store.end_resize(crossing.unit)
         except StateWriteError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -15,11 +16,12 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
-from podslice.agent.actuating import NoCgroups, TreeCgroups
+from podslice.agent.actuating import Cgroups, NoCgroups, TreeCgroups
 from podslice.agent.apiserver import ApiServer
 from podslice.agent.checkpoint import Checkpoint
 from podslice.agent.chosen import ChosenSources
 from podslice.agent.containerfile import ContainerFiles
+from podslice.agent.crossing import Crossings
 from podslice.agent.deviceplugins import DevicePlugins
 from podslice.agent.exclusive import DirectoryLock, SocketFile
 from podslice.agent.healing import heal
@@ -27,8 +29,12 @@ from podslice.agent.health import Check, Health, Turning, alive, make_private, r
 from podslice.agent.hotplug import MachineSource, MachineWatch
 from podslice.agent.journal import NodeJournal
 from podslice.agent.kubeletresources import KubeletResources
-from podslice.agent.local import serve_status, status_of
+from podslice.agent.live import LiveTelling
+from podslice.agent.local import status_of
 from podslice.agent.metrics import Metrics
+from podslice.agent.moverules import ThreadReader, kernel_release
+from podslice.agent.moving import Moving
+from podslice.agent.movingmemory import MemoryMoves, free_memory
 from podslice.agent.notify import notify, watchdog_interval
 from podslice.agent.overwritten import Overwritten
 from podslice.agent.owner import Owner
@@ -39,12 +45,13 @@ from podslice.agent.records import ContainerRecord
 from podslice.agent.refusals import Refusals
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.reporter import JournalStream
+from podslice.agent.requests import MoveHandlers, Send, serve_local
 from podslice.agent.resizing import Resizing
 from podslice.agent.settings import AgentSettings, ClusterSettings, LoadedSettings
 from podslice.agent.sources import PodSource, Sources
 from podslice.agent.standin import StandIn
 from podslice.agent.status import AgentStatus, Drift
-from podslice.agent.statusport import status_routes, strangers
+from podslice.agent.statusport import sees_the_node, status_routes, strangers
 from podslice.agent.supervise import Supervisor
 from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer, metrics_routes
@@ -55,6 +62,7 @@ from podslice.core.machine.model import Machine
 from podslice.core.values.cpuset import Bits
 from podslice.host.boot import Boot
 from podslice.host.cgroup2 import CgroupTree, cgroup_path
+from podslice.host.filesystem import DiskFileSystem
 from podslice.host.filewrites import FileWrites
 from podslice.wire.nri import Connection, Launch, launch_from_environment, run_plugin
 
@@ -133,6 +141,7 @@ class Agent:
         self.vanished = Vanished(self.owner, self.tree)
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
         self.resizing = Resizing(self.owner, self.sources, cgroups)
+        self.moving = Moving(self.owner, self._crossings(cgroups), observe=observe)
         self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
         self.plugin = AgentPlugin(
             self.owner,
@@ -147,6 +156,7 @@ class Agent:
         )
         self.machine_watch = self._watching(loaded.policy, machine_source)
         self.devices = self._devices(settings)
+        self._live = LiveTelling(self.owner, self.node_name, self._listed_devices, self.sources.find)
         self.drifts: list[Drift] = []
         self._lasting: list[Drift] = []
         self.web_port = 0
@@ -167,6 +177,17 @@ class Agent:
     def _runs_on(self, record: ContainerRecord) -> Bits | None:
         path = cgroup_path(record.cgroups_path)
         return None if path is None else self.tree.cpus(path)
+
+    def _crossings(self, cgroups: Cgroups) -> Crossings:
+        return Crossings(
+            self.owner,
+            self.resizing,
+            cgroups,
+            MemoryMoves(self.tree, functools.partial(free_memory, DiskFileSystem("/sys"))),
+            find=self.sources.find,
+            threads=ThreadReader(self.tree, DiskFileSystem("/proc") if sees_the_node() else None),
+            kernel=kernel_release(os.uname().release),
+        )
 
     def _watching(self, policy: PodslicePolicy, source: MachineSource | None) -> MachineWatch | None:
         """Who asks for it in the policy has a node that follows its machine."""
@@ -222,6 +243,7 @@ class Agent:
             self._start_loops()
             stack.push_async_callback(self.loops.stop)
             stack.push_async_callback(self.resizing.close)
+            stack.push_async_callback(self.moving.close)
             notify("READY=1")
             await self.stopping.wait()
             notify("STOPPING=1")
@@ -260,7 +282,9 @@ class Agent:
         await self._listen_for_status(stack)
         if settings.status_socket:
             file = SocketFile(Path(settings.status_socket))
-            server = await _listening("statusSocket", str(file.path), lambda: serve_status(file, self.status))
+            moves = MoveHandlers(self.moving)
+            handlers = {"node": self._tell_node, "moves": moves.moves, "undo": moves.undo}
+            server = await _listening("statusSocket", str(file.path), lambda: serve_local(file, self.status, handlers))
             stack.callback(file.remove)
             stack.callback(server.close)
         await self._serve_pod_resources(stack)
@@ -295,10 +319,13 @@ class Agent:
         settings, address = self.settings, self.settings.status_listener()
         if address is None:
             return
-        routes = status_routes(self.owner, self.tree, self.node_name, status=self.status, devices=self._listed_devices)
+        routes = status_routes(self.owner, self.tree, status=self.status, live=self._live.tell)
         web = WebServer(routes, refusal=strangers(settings.status_token_file))
         self.status_port = await _listening("statusAddress", settings.status_address, lambda: web.start(*address))
         stack.push_async_callback(web.close)
+
+    async def _tell_node(self, request: Mapping[str, Any], send: Send) -> dict[str, Any]:
+        return self._live.tell()
 
     def _listed_devices(self) -> Mapping[str, tuple[Device, ...]]:
         return self.devices.listed if self.devices else {}

@@ -1,22 +1,18 @@
-"""The agent's local socket: whoever may open it (root, mode 0600) reads one JSON document, the status."""
+"""The agent's local socket as a file that only root may open, and the status that is read there."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
-
-import msgspec
 
 from podslice.agent.exclusive import SocketFile
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, PodRecord, ReportedRefusal
 from podslice.agent.resizes import findings
 from podslice.agent.status import AgentStatus, ContainerReport, Drift, PodReport, Pools, RefusalStatus
-from podslice.core.document import document
 from podslice.core.values.cpuset import format_bits
 from podslice.render.picture import picture_of
 from podslice.render.terminal import to_text
@@ -47,24 +43,6 @@ def owner_only() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-async def serve_status(file: SocketFile, status: Callable[[], AgentStatus]) -> asyncio.Server:
-    """Answer every connection with the status. Raises `OSError`."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            writer.write(msgspec.json.encode(document(status())))
-            async with asyncio.timeout(5):
-                await writer.drain()
-        except (TimeoutError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-
-    return await asyncio.start_unix_server(answer, sock=bind_private(file))
 
 
 def status_of(owner: Owner, drifts: list[Drift], **facts: Any) -> AgentStatus:

@@ -49,7 +49,7 @@ class MoveOutcome(msgspec.Struct, frozen=True, rename="camel"):
     move: Move
     result: Result
     problem: str = ""
-    seconds: float = 0.0
+    milliseconds: int = 0
     lent: LentCPUs = {}
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from podslice.agent.live import live_node
 from podslice.agent.owner import Owner
 from podslice.agent.status import AgentStatus
 from podslice.agent.web import HTTPAnswer, Refusal, Route, plain
@@ -22,8 +21,6 @@ from podslice.audit.report import AuditReport
 from podslice.audit.written import load_state
 from podslice.core.document import document
 from podslice.core.errors import InputError
-from podslice.core.machine.devices import Device
-from podslice.core.machine.form import to_data
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
 from podslice.web.access import SHORTEST_TOKEN, asks_localhost, knows
@@ -36,25 +33,16 @@ _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 
 
 def status_routes(
-    owner: Owner,
-    tree: CgroupTree,
-    node: str,
-    *,
-    status: Callable[[], AgentStatus],
-    devices: Callable[[], Mapping[str, tuple[Device, ...]]],
+    owner: Owner, tree: CgroupTree, *, status: Callable[[], AgentStatus], live: Callable[[], dict[str, Any]]
 ) -> dict[str, Route]:
     """One audit runs at a time, in a thread: it reads a file or two for every container."""
     auditing = asyncio.Lock()
-    shown = (owner.machine, to_data(owner.machine))
 
     async def tell_status() -> HTTPAnswer:
         return _json(document(status()))
 
     async def tell_node() -> HTTPAnswer:
-        nonlocal shown
-        if shown[0] is not owner.machine:
-            shown = (owner.machine, to_data(owner.machine))
-        return _json(live_node(owner, node, devices(), shown[1]))
+        return _json(live())
 
     async def tell_audit() -> HTTPAnswer:
         names = {one.id: one.name for one in owner.containers.values()}
@@ -100,10 +88,10 @@ def read_token(path: str) -> str:
 
 
 def _audit(directory: Path, tree: CgroupTree, names: Mapping[str, str]) -> AuditReport:
-    return audit(load_state(directory), tree, DiskFileSystem("/proc") if _sees_the_node() else None, names)
+    return audit(load_state(directory), tree, DiskFileSystem("/proc") if sees_the_node() else None, names)
 
 
-def _sees_the_node() -> bool:
+def sees_the_node() -> bool:
     """Whether process ids here are the node's own, and not those of a container."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE

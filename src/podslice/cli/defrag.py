@@ -9,12 +9,22 @@ from typing import Any, NamedTuple
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from podslice.advise.defrag.plan import Plan, apply_move, defragment, defragment_for_resize
 from podslice.advise.defrag.restarts import MOST_TRIES, RestartPlan, carry_out, plan_restarts
 from podslice.advise.defrag.search import MOST_STATES
-from podslice.cli.node_option import node_options, resize_option, running_options, start_node
-from podslice.cli.output import OUTPUT, emit, only_refused_option, print_warnings, prose_width, quiet_option
+from podslice.cli.defrag_apply import LAST, apply_plan, undo_plan
+from podslice.cli.node_option import StartedNode, node_options, resize_option, running_options, start_node
+from podslice.cli.output import (
+    OUTPUT,
+    emit,
+    only_refused_option,
+    print_warnings,
+    prose_width,
+    quiet_option,
+    socket_option,
+)
 from podslice.cli.pods_option import read_pods
 from podslice.cli.progress import progress
 from podslice.contract.defragmentation import DefragmentationPlanList, LargestPod, PodPlan
@@ -58,6 +68,17 @@ _MOST_RESTARTS = 3
     help=f"Tries before the search settles for a good plan [default: {MOST_STATES}, with --restarts {MOST_TRIES}].",
 )
 @only_refused_option
+@click.option("--agent", "live", is_flag=True, help="Plan on the node of the agent on this machine, as it is now.")
+@click.option("--apply", "apply_path", metavar="PLAN", help="Have the agent carry out a plan that -o json printed.")
+@click.option(
+    "--undo",
+    "undo_path",
+    metavar="[RESULT]",
+    is_flag=False,
+    flag_value=LAST,
+    help="Have it take back the moves of a result, or without one of its last plan.",
+)
+@socket_option
 @quiet_option
 @OUTPUT("table", "wide")
 def defrag(
@@ -70,6 +91,10 @@ def defrag(
     most: int | None,
     limit: int | None,
     only_refused: bool,
+    live: bool,
+    apply_path: str | None,
+    undo_path: str | None,
+    socket: str,
     output: str,
     **options: Any,
 ) -> None:
@@ -78,7 +103,8 @@ def defrag(
 
     A move gives a running container other CPUs, and other NUMA nodes for its memory. An agent can do that through NRI,
     a kubelet cannot: --restarts plans with pods that end and are admitted again. Every plan was tried on a copy of the
-    node, step by step, with the pod admitted at the end. Nothing is moved by this command.
+    node, step by step, with the pod admitted at the end. Nothing is moved but with --apply, on a node whose agent's
+    policy says so, and only while who has what is as the plan knows it; --undo takes that back.
 
     \b
     Examples:
@@ -86,11 +112,18 @@ def defrag(
       podslice defrag big.yaml --machine epyc-9654-nps4 --config kubelet.yaml --pods running.yaml --restarts
       podslice defrag --machine epyc-9654-nps4 --config kubelet.yaml --pods running.yaml     # the largest pod
       podslice defrag --resize db-8.yaml --pods running.yaml --policy policy.yaml --config kubelet.yaml
+      podslice defrag big.yaml --agent -o json > plan.json && podslice defrag --apply plan.json
+      podslice defrag --undo
 
-    Exit codes: 0 all fit, with the plan or without, 1 some do not, 2 bad input.
+    Exit codes: 0 all fit, with the plan or without, or all is carried out; 1 some do not, or it is not; 2 bad input.
     """
+    if apply_path is not None or undo_path is not None:
+        _check_alone(apply_path, undo_path, files=files, resize_paths=resize_paths, live=live)
+        if apply_path is not None:
+            apply_plan(apply_path, socket, output)
+        undo_plan(undo_path or LAST, socket, output)
     size = _quantity(memory)
-    started = start_node(**options)
+    started = _agents_node(socket) if live else start_node(**options)
     node = started.node
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*started.warnings, *read.warnings))
@@ -105,6 +138,32 @@ def defrag(
     if len(pods) > 1:
         raise InputError(f"{len(pods)} pods", source=", ".join(files), remedy="--largest sizes one pod")
     _fit_largest(node, pods[0] if pods else None, size, mode, output)
+
+
+def _check_alone(apply_path: str | None, undo_path: str | None, **others: object) -> None:
+    """Raises `InputError` for a command that asks for two things."""
+    option = "--apply" if apply_path is not None else "--undo"
+    if any(others.values()) or (apply_path is not None and undo_path is not None):
+        raise InputError("goes with -o and --socket only", path=option, remedy="plan first, then carry out")
+
+
+def _agents_node(socket: str) -> StartedNode:
+    """Raises `InputError`, also where the command line describes another node."""
+    from podslice.cli.defrag_apply import live_node
+
+    ctx = click.get_current_context()
+    chosen = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    for option in ctx.command.params:
+        if option.name in chosen & _OF_A_NODE:
+            raise InputError("does not go with --agent, which knows its node", path=option.opts[0])
+    node = live_node(socket)
+    return StartedNode(node, tuple(pod.spec for pod in node.view.pods.values()), ())
+
+
+_OF_A_NODE = {
+    "machine", "sysfs", "source", "config_path", "overrides", "policy_path", "profile", "devices_path", "predicates",
+    "pods_path", "state_path",
+}  # fmt: skip
 
 
 class _Mode(NamedTuple):

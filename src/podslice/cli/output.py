@@ -57,6 +57,9 @@ quiet_option = click.option(
     callback=_be_quiet,
     help="Print errors only; the exit code says the answer.",
 )
+socket_option = click.option(
+    "--socket", default="/run/podslice/agent.sock", show_default=True, help="The agent's socket."
+)
 only_refused_option = click.option("--only-refused", is_flag=True, help="Show refused pods only.")
 _QUIET = "podslice.quiet"
 

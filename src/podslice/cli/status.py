@@ -10,7 +10,7 @@ import msgspec
 
 from podslice.agent.asking import read_status
 from podslice.agent.status import AgentStatus, PodReport, RejectedPod, waiting_text
-from podslice.cli.output import OUTPUT, coloured, emit, prose_width
+from podslice.cli.output import OUTPUT, coloured, emit, prose_width, socket_option
 from podslice.core.errors import InputError
 from podslice.render.ansi import echo, style
 
@@ -18,11 +18,11 @@ _MOST_REJECTED = 5
 
 
 @click.command()
-@click.option("--socket", "path", default="/run/podslice/agent.sock", show_default=True, help="The agent's socket.")
+@socket_option
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, whether the agent comes or goes.")
 @click.option("--map/--no-map", "show_map", default=True, help="Draw the node's CPU map.")
 @OUTPUT("table", "wide")
-def status(*, path: str, watch: bool, show_map: bool, output: str) -> None:
+def status(*, socket: str, watch: bool, show_map: bool, output: str) -> None:
     """Show pods, sets, pools, drift and the CPU map of the agent on this node.
 
     \b
@@ -34,13 +34,13 @@ def status(*, path: str, watch: bool, show_map: bool, output: str) -> None:
     Exit codes: 0 shown, 2 no agent answers.
     """
     if not watch:
-        show_status(read_status(path), output, show_map=show_map)
+        show_status(read_status(socket), output, show_map=show_map)
         return
     while True:
         if output in ("table", "wide"):
             click.clear() if coloured() else echo("")
         try:
-            show_status(read_status(path), output, show_map=show_map)
+            show_status(read_status(socket), output, show_map=show_map)
         except InputError as error:
             echo(f"error: {error}", err=True)
         time.sleep(2)

@@ -7,6 +7,9 @@ import msgspec
 from podslice.advise.defrag.largest import Largest
 from podslice.advise.defrag.plan import Plan
 from podslice.advise.defrag.restarts import RestartPlan
+from podslice.agent.moves import DefragmentationResult
+
+__all__ = ["DefragmentationPlanList", "DefragmentationResult", "LargestPod", "PodPlan"]
 
 
 class PodPlan(msgspec.Struct, frozen=True):

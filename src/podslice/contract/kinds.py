@@ -24,6 +24,7 @@ KINDS: dict[str, Kind] = {
     "AuditReport": Kind("audit", "podslice audit"),
     "Comparison": Kind("comparison", "podslice whatif"),
     "DefragmentationPlanList": Kind("defragmentation", "podslice defrag FILE"),
+    "DefragmentationResult": Kind("defragmentation", "podslice defrag --apply"),
     "DeviceInventory": Kind("machines", "podslice topology --devices"),
     "ExplanationList": Kind("explanation", "podslice explain"),
     "FleetComparison": Kind("fleet", "podslice fleet compare"),

@@ -10,10 +10,12 @@ from podslice.contract.machines import FileResource, Machine
 
 
 class LivePod(msgspec.Struct, frozen=True):
-    """A pod on the node: of `metadata` and `spec` of a v1 Pod what decides about resources."""
+    """A pod on the node: of `metadata` and `spec` of a v1 Pod what decides about resources, and the `annotations` that
+    a PodslicePolicy reads."""
 
     metadata: dict[str, str]
     spec: dict[str, Any]
+    annotations: dict[str, str] = {}
 
 
 class LiveNode(msgspec.Struct, frozen=True):

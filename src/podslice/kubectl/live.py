@@ -14,7 +14,7 @@ from podslice.core.errors import InputError, StartError
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.form import from_data
 from podslice.core.node import Node
-from podslice.core.pod.spec import pod_from_dict
+from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.k8s.kubeletconfig import API_VERSION, config_from_dict
 from podslice.k8s.policy import policy_from_dict
 
@@ -54,11 +54,16 @@ def _node(facts: dict[str, Any]) -> Node:
         policy=_policy(facts.get("policy", {})),
         files={name: text.encode() for name, text in facts["files"].items()},
     )
-    refused = node.resume(pod_from_dict(pod) for pod in facts["pods"])
+    refused = node.resume(map(_pod, facts["pods"]))
     if refused:
         who = ", ".join(f"{one.namespace}/{one.name}" for one in refused[:3])
         raise InputError(f"pods that run there are not taken here: {who}", path="pods", remedy=_REMEDY)
     return node
+
+
+def _pod(told: Mapping[str, Any]) -> Pod:
+    metadata = {**told["metadata"], "annotations": dict(told.get("annotations", {}))}
+    return pod_from_dict({"metadata": metadata, "spec": told["spec"]})
 
 
 def _configuration(fields: dict[str, Any]) -> KubeletConfig:

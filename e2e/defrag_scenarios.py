@@ -1,0 +1,120 @@
+"""Plans of moves that the agent carries out on running containers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from e2e.pods import gu, ngu, pod
+from e2e.scenarios import STATIC, scenario
+from e2e.vm import Shape
+from e2e.world import PODSLICE, SOCKET, STATE, World, check
+from podslice.core.values.cpuset import parse_bits
+
+POLICY = {
+    "apiVersion": "podslice.io/v1alpha1",
+    "kind": "PodslicePolicy",
+    "spec": {"resize": {"exclusive": True, "shrinkDelaySeconds": 5}, "defrag": {"carryOut": "onRequest"}},
+}
+MOVABLE = {"podslice.io/movable": "true"}
+SINGLE = {**STATIC, "topologyManagerPolicy": "single-numa-node"}
+FOLDER, PLAN, RESULT = "/run/defrag", "/run/defrag/plan.json", "/run/defrag/result.json"
+
+
+def _four_cpus_a_node(shape: Shape) -> bool:
+    return all(parse_bits(cpus).bit_count() == 4 for cpus in shape.nodes)
+
+
+def _defrag(world: World, *words: str, to: str = f"{FOLDER}/out") -> tuple[int, str]:
+    """Exit code of the command in the guest, and all that it said; what it printed is in the file `to`."""
+    command = shlex.join([*PODSLICE, "defrag", "--socket", SOCKET, *words])
+    error = f"{FOLDER}/error"
+    text = world.vm.call("shell", command=f"{command} > {to} 2> {error}; echo $?; cat {to} {error}")
+    code, _, said = str(text).partition("\n")
+    return int(code), said
+
+
+def _fragmented(world: World) -> tuple[Any, Any]:
+    """Every NUMA node has three free CPUs, so that a pod of four fits nowhere; the container that may move, and one
+    that shares."""
+    movable, fillers = None, []
+    for number in range(len(world.nodes)):
+        if number:
+            annotations = MOVABLE if number == 1 else None
+            owner = world.run(pod(f"m{number}", gu("own", 1), annotations=annotations))
+            movable = movable or owner
+        if number < len(world.nodes) - 1:
+            fillers.append(world.run(pod(f"f{number}", gu("own", 3))))
+    shares = world.run(pod("s", ngu("c")))
+    world.remove(*fillers)
+    return movable, shares
+
+
+def _planned(world: World) -> Any:
+    """A plan for a pod of four CPUs, made on the agent's own node."""
+    manifest = json.dumps(pod("big", gu("own", 4)))
+    world.vm.call("write", path=f"{FOLDER}/big.yaml", text=manifest)
+    code, text = _defrag(world, f"{FOLDER}/big.yaml", "--agent", "-o", "json", to=PLAN)
+    check(code == 0, f"no plan: {text[-400:]}")
+    return json.loads(world.vm.call("read", path=PLAN))["items"][0]
+
+
+@scenario("X-defrag-apply", SINGLE, where=_four_cpus_a_node, agent={"policy": POLICY})
+def plan_is_carried_out(world: World) -> None:
+    """A plan made on the agent's node moves a running container, whoever shares makes way and follows, the pending pod
+    fits; a second time the plan is stale; undone, everybody is where they were."""
+    moves, shares = _fragmented(world)
+    others = world.online & ~sum(world.kubelet.pods[uid].cpus("own") for uid in _owners(world))
+    before = world.exclusive(moves, "own", 1)
+    world.shared(shares, "c", others)
+    world.refuse(pod("large", gu("own", 4)), "TopologyAffinityError")
+    (move,) = _planned(world)["plan"]["moves"]
+    check(move["uid"] == "uid-m1", f"the plan moves {move['name']}, which does not allow it")
+    code, text = _defrag(world, "--apply", PLAN, "-o", "json", to=RESULT)
+    check(code == 0, f"not carried out: {text[-400:]}")
+    after = world.exclusive(moves, "own", 1)
+    check(after == parse_bits(move["containers"][0]["cpusAfter"]), f"it runs on {after:b}")
+    check(world.on_nodes(after) != world.on_nodes(before), "it is on the NUMA node that it was to leave")
+    world.shared(shares, "c", others & ~after | before)
+    check(world.metrics()['podslice_moves_total{result="done"}'] == 1, "the move was not counted")
+    code, text = _defrag(world, "--apply", PLAN)
+    check(code == 1 and "plan anew" in text, f"a stale plan was not refused: {text[-400:]}")
+    large = world.run(pod("huge", gu("own", 4)))
+    world.exclusive(large, "own", 4)
+    code, text = _defrag(world, "--undo", RESULT)
+    check(code == 1 and "plan anew" in text, f"somebody is in the way, and it was undone: {text[-400:]}")
+    world.remove(large)
+    code, text = _defrag(world, "--undo", RESULT)
+    check(code == 0, f"not undone: {text[-400:]}")
+    check(world.exclusive(moves, "own", 1) == before, "it is not where it was")
+    world.shared(shares, "c", others)
+    world.restart_agent()
+    world.shared(moves, "own", before)
+    world.shared(shares, "c", others)
+
+
+@scenario("X-defrag-killed", SINGLE, where=_four_cpus_a_node, agent={"policy": POLICY})
+def agent_is_killed_during_a_move(world: World) -> None:
+    """An agent that is killed while a container has been told where it is to go leaves it where it was, and the next
+    one has nothing left to do."""
+    moves, shares = _fragmented(world)
+    before = world.exclusive(moves, "own", 1)
+    others = world.online & ~sum(world.kubelet.pods[uid].cpus("own") for uid in _owners(world))
+    _planned(world)
+    words = [*PODSLICE, "defrag", "--socket", SOCKET, "--apply", PLAN]
+    world.vm.call("start", name="apply", command=words)
+    begun = world.soon(lambda: '\\"move\\":true' in world.vm.call("read", path=f"{STATE}/podslice_policy_state"), True)
+    check(begun, "no move began")
+    world.restart_agent()
+    world.shared(moves, "own", before)
+    world.shared(shares, "c", others)
+    left = json.loads(json.loads(world.vm.call("read", path=f"{STATE}/podslice_policy_state"))["data"])
+    check(not left.get("intents"), f"the state still has a move: {left}")
+    code, text = _defrag(world, "--apply", PLAN)
+    check(code == 0, f"the plan is still good, and was not carried out: {text[-400:]}")
+    check(world.exclusive(moves, "own", 1) != before, "it was not moved")
+
+
+def _owners(world: World) -> list[str]:
+    return [uid for uid, one in world.kubelet.pods.items() if "own" in one.containers]
