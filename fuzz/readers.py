@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from podslice import KubeletConfig, PodsliceError
 from podslice.agent.derived import pod_from_annotation, with_annotation
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
+from podslice.agent.moves import inverse, read_request, read_result, undoing
 from podslice.agent.settings import settings_from_dict
 from podslice.core.cluster.events import Stamped
 from podslice.core.cluster.journal import Journal
@@ -191,6 +192,17 @@ def wishes(data: bytes) -> None:
     assert all(0 <= delay <= LONGEST_DELAY for delay in asked.delays.values())
 
 
+def moves(data: bytes) -> None:
+    """What an agent is asked to move, and results that are taken back: the way back twice is the way there."""
+    for one in _documents(data):
+        if isinstance(one, dict):
+            with contextlib.suppress(PodsliceError):
+                read_request(one)
+            with contextlib.suppress(PodsliceError):
+                back = undoing(read_result(one))
+                assert [inverse(inverse(move)) for move in back.moves] == list(back.moves)
+
+
 def _annotated(text: str) -> Pod:
     containers = [{"name": "c"}, {"name": "shrink-delay"}]
     metadata = {"uid": "u", "annotations": {RESIZE: text, MOVABLE: text}}
@@ -269,6 +281,7 @@ READERS = {
     "journal": journal,
     "machine": machine,
     "machineinfo": machineinfo,
+    "moves": moves,
     "policy": policy,
     "quantity": quantity,
     "request": request,

@@ -126,6 +126,25 @@ def test_what_has_no_room_is_refused_and_done_when_there_is(tmp_path: Path) -> N
     in_elastic(tmp_path, test)
 
 
+def test_a_refused_pod_gets_what_is_given_back(tmp_path: Path) -> None:
+    """After a shrink the same pod is decided about anew, and not refused from memory."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        world.source.add(app("a", "28"))
+        await world.update("a-app", 28_000)
+        with pytest.raises(RPCError, match="TopologyAffinityError"):
+            await world.run(app("b", "6"))
+        world.source.add(app("a", "2"))
+        await world.update("a-app", 2000)
+        await world.settle()
+        await world.run(app("b", "6"))
+        assert world.owned("b") == "4-9"
+        world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
 def test_what_nobody_wants_any_more_is_not_done(tmp_path: Path) -> None:
     """A resize that waits is dropped when the pod's specification says something else, or nobody asks for long."""
 

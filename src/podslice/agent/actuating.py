@@ -97,13 +97,20 @@ class Leaving:
         """Containers that should not run on some of these CPUs are narrowed; returns when the kernel says that they
         have left them. Raises `OSError` with the file."""
         left = []
+        placing, updates = self._owner.placing, self._owner.updates
+        pool = Pinning(cpus=placing.pool())
         for record in list(records):
-            wanted = self._owner.contained("resize", record, partial(self._owner.placing.wanted, record))
-            if wanted is None or not wanted.cpus or not record.started:
+            if not record.started:
                 continue
-            runs_on = record.applied.cpus or self._owner.placing.all_cpus
+            if updates.on_pool(record):
+                wanted: Pinning | None = pool
+            else:
+                wanted = self._owner.contained("resize", record, partial(placing.wanted, record))
+            if wanted is None or not wanted.cpus:
+                continue
+            runs_on = record.applied.cpus or placing.all_cpus
             if runs_on & cpus & ~wanted.cpus and self._cgroups.narrow(record, wanted.cpus):
-                self._owner.updates.narrowed(record, wanted.cpus)
+                updates.narrowed(record, wanted.cpus)
                 left.append((record, cpus & ~wanted.cpus))
         await until_left(self._cgroups, left)
 

@@ -128,6 +128,10 @@ class Admitting:
         self.may_heal = disk
         self._moment += 1
 
+    def look_again(self) -> None:
+        """Something is free or elsewhere: refusals from before do not hold any more."""
+        self._moment += 1
+
     def decide(self, pod: PodRecord, spec: Pod) -> None:
         """Admit a pod or a part of one. Raises `RefusedError`, from memory where nothing has changed since."""
         uid = spec.metadata.uid

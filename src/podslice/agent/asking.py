@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -60,7 +61,8 @@ def _heard(path: str, request: bytes, *, patience: float) -> Iterator[bytes]:
             client.settimeout(patience)
             client.connect(path)
             if request:
-                client.sendall(request)
+                with contextlib.suppress(BrokenPipeError):
+                    client.sendall(request)
             else:
                 client.shutdown(socket.SHUT_WR)
             while chunk := client.recv(1 << 16):

@@ -340,7 +340,7 @@ class Crossings:
     def _open_up(self, unit: str) -> None:
         self._owner.updates.unit_changed(unit)
         self._owner.updates.pool_changed()
-        self._owner.on_room()
+        self._owner.made_room()
 
     # The way back
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from podslice.agent.actuating import Cgroups, NoCgroups, TreeCgroups
 from podslice.agent.apiserver import ApiServer
+from podslice.agent.automatic import Automatic
 from podslice.agent.checkpoint import Checkpoint
 from podslice.agent.chosen import ChosenSources
 from podslice.agent.containerfile import ContainerFiles
@@ -335,6 +336,8 @@ class Agent:
         self.loops.start("placing", self._place_others)
         self.loops.start("reconcile", self._reconcile)
         self.loops.start("resizes", self.resizing.run)
+        if self.owner.admitting.policy.defrag.carry_out == "automatic" and not self.observe:
+            self.loops.start("defrag", Automatic(self.owner, self.moving).run)
         self.loops.start("watchdog", self._watchdog)
         self.loops.start("healing", lambda: heal(self.owner.admitting, self._reconnect))
         for name, loop in self._chosen.loops():

@@ -18,6 +18,7 @@ from podslice.core.document import with_header
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device
 from podslice.core.machine.form import to_data
+from podslice.core.machine.model import Machine
 from podslice.core.pod.spec import Container, Pod, map_containers
 
 KIND = "LiveNode"
@@ -37,11 +38,11 @@ class LiveTelling:
         self._name = name
         self._devices = devices
         self._find = find
-        self._machine = owner.machine, to_data(owner.machine)
+        self._machine: tuple[Machine, dict[str, Any]] | None = None
 
     def tell(self) -> dict[str, Any]:
         """The node as it is now."""
-        if self._machine[0] is not self._owner.machine:
+        if self._machine is None or self._machine[0] is not self._owner.machine:
             self._machine = self._owner.machine, to_data(self._owner.machine)
         return live_node(self._owner, self._name, self._devices(), self._machine[1], self._find)
 

@@ -19,6 +19,7 @@ from podslice.agent.crossing import Crossings
 from podslice.agent.moves import DefragmentationResult, MoveOutcome, MoveProgress, MoveRequest, move_text
 from podslice.agent.movingmemory import Aside
 from podslice.agent.owner import Owner
+from podslice.agent.trying import on_paper
 from podslice.core.errors import PodsliceError
 from podslice.core.holding import digest
 from podslice.host.resize_store import ResizeStore
@@ -35,7 +36,7 @@ class MovesRefusedError(PodsliceError):
 
 
 class Moving:
-    """Of one node. With `observe` nothing is moved."""
+    """Of one node. With `observe` nothing is moved. `last` is what became of the last plan that moved anybody."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Moving:
         self._aside = aside
         self._busy = False
         self._moved: deque[float] = deque()
+        self.last: DefragmentationResult | None = None
 
     async def carry_out(self, request: MoveRequest, tell: Tell = lambda progress: None) -> DefragmentationResult:
         """One plan at a time, move by move, up to the first surprise. Raises `MovesRefusedError`."""
@@ -63,7 +65,10 @@ class Moving:
             await self._crossings.release_stuck()
             before = await self._accepted(request)
             outcomes, problem = await self._all(request, tell)
-            return DefragmentationResult(tuple(outcomes), before, self._digest(), problem, request.undo)
+            result = DefragmentationResult(tuple(outcomes), before, self._digest(), problem, request.undo)
+            if any(outcome.result == "done" for outcome in outcomes):
+                self.last = result
+            return result
         finally:
             self._busy = False
 
@@ -99,19 +104,25 @@ class Moving:
         if request.state != before:
             raise MovesRefusedError(f"{stale}: plan anew")
         self._check_hour(request, rules.max_moves_per_hour)
-        problem = await self._aside(problem_in_moves, Trial.of(self._store.node), request.moves)
+        problem = await self._aside(problem_in_moves, Trial.of(on_paper(self._store.node)), request.moves)
         if problem:
             raise MovesRefusedError(problem)
         if self._digest() != before:
             raise MovesRefusedError(f"{stale}: plan anew")
         return before
 
-    def _check_hour(self, request: MoveRequest, most: int) -> None:
-        """Raises `MovesRefusedError`; the way back is always open."""
+    @property
+    def left_this_hour(self) -> int:
+        """How many containers may still be moved."""
         while self._moved and self._clock() - self._moved[0] > AN_HOUR:
             self._moved.popleft()
+        return max(0, self._owner.admitting.policy.defrag.max_moves_per_hour - len(self._moved))
+
+    def _check_hour(self, request: MoveRequest, most: int) -> None:
+        """Raises `MovesRefusedError`; the way back is always open."""
+        left = self.left_this_hour
         count = sum(len(move.containers) for move in request.moves)
-        if not request.undo and len(self._moved) + count > most:
+        if not request.undo and count > left:
             done = f", of which {len(self._moved)} are made" if self._moved else ""
             raise MovesRefusedError(f"the plan moves {count} containers, defrag.maxMovesPerHour is {most}{done}")
 

@@ -392,6 +392,12 @@ class Owner:
         self.on_news()
         self.on_room()
 
+    def made_room(self) -> None:
+        """A pod that stays has given something up, or is elsewhere: who was refused may ask again."""
+        self.admitting.look_again()
+        self.on_news()
+        self.on_room()
+
     # Containers
 
     def create_container(

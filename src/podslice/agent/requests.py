@@ -132,11 +132,10 @@ def check_peer(peer: socket.socket) -> None:
 
 
 class MoveHandlers:
-    """What is asked about moves. The last result is kept for whoever wants to go back."""
+    """What is asked about moves."""
 
     def __init__(self, moving: Moving) -> None:
         self._moving = moving
-        self._last: DefragmentationResult | None = None
 
     async def moves(self, request: Mapping[str, Any], send: Send) -> dict[str, Any]:
         """Carry out what is asked for. Raises `InputError`."""
@@ -147,21 +146,18 @@ class MoveHandlers:
 
     async def undo(self, request: Mapping[str, Any], send: Send) -> dict[str, Any]:
         """Go back. Raises `InputError` where nothing is known to go back to."""
-        if self._last is None:
+        if self._moving.last is None:
             raise InputError(
                 "this agent has carried out no plan since it started", remedy="give the result: --undo RESULT"
             )
-        return await self._carry_out(undoing(self._last), send)
+        return await self._carry_out(undoing(self._moving.last), send)
 
     async def _carry_out(self, request: MoveRequest, send: Send) -> dict[str, Any]:
         def tell(progress: MoveProgress) -> None:
             send({"progress": msgspec.to_builtins(progress)})
 
         try:
-            result = await self._moving.carry_out(request, tell)
+            return document(await self._moving.carry_out(request, tell))
         except MovesRefusedError as error:
             moves = tuple(MoveOutcome(move, "notBegun") for move in request.moves)
             return document(DefragmentationResult(moves, request.state, request.state, str(error), request.undo))
-        if any(outcome.result == "done" for outcome in result.moves):
-            self._last = result
-        return document(result)

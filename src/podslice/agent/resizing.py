@@ -495,7 +495,7 @@ class Resizing:
             flight.identity, ResizeNews(flight.operation, "applied", flight.text(), seconds=seconds)
         )
         if flight.gives:
-            self._room.set()
+            self._owner.made_room()
 
     def _end(self, store: ResizeStore, unit: str) -> None:
         """No call waits for this: until it is written, the next process finds the resize done."""

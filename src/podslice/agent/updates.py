@@ -129,6 +129,10 @@ class Updates:
         self._late.pop(but, None)
         return self._take_late()
 
+    def on_pool(self, record: ContainerRecord) -> bool:
+        """True when it is known without a look that a container should have the node's shared pool and nothing else."""
+        return record.on_pool and not self._everyone
+
     def narrowed(self, record: ContainerRecord, cpus: Bits) -> None:
         """Its cgroup has these CPUs now, and the runtime is yet to hear of it."""
         record.applied = replace(record.applied, cpus=cpus)
@@ -139,7 +143,7 @@ class Updates:
         """All containers and what they should have; those that only gain CPUs come last, so that nobody is left on
         what they gain."""
         found = [
-            (record, self._contained(record, partial(self._wanted, record, pool)))
+            (record, pool if self.on_pool(record) else self._contained(record, partial(self._wanted, record, pool)))
             for record in self._containers.values()
         ]
 
@@ -168,7 +172,7 @@ class Updates:
 
     def _wanted(self, record: ContainerRecord, pool: Pinning) -> Pinning | None:
         """What a container should have; None where nothing can have changed."""
-        if not self._everyone and record.on_pool:
+        if self.on_pool(record):
             return pool
         if self._everyone or record.applied.isolation == "host" or record.unit in self._units:
             return self._placing.wanted(record)

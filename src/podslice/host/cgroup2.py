@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ class CgroupValues(NamedTuple):
     memory_max: int | None
 
 
+@lru_cache(maxsize=4096)
 def cgroup_path(cgroups_path: str) -> str | None:
     """The folder of an OCI `cgroupsPath`: a plain path, or `slice:prefix:name` of the systemd driver. None where it is
     not a path below the root: a runtime may keep a container where we cannot look."""
@@ -131,7 +133,7 @@ class CgroupTree:
 
     def write_cpus(self, path: str, cpus: Bits) -> None:
         """Raises `OSError`."""
-        self._write(path, "cpuset.cpus", format_bits(cpus))
+        self._write(path, "cpuset.cpus", _cpu_list(cpus))
 
     def write_mems(self, path: str, mems: Bits) -> None:
         """Raises `OSError`."""
@@ -165,13 +167,18 @@ class CgroupTree:
             os.close(descriptor)
 
     def _write(self, path: str, name: str, text: str) -> None:
-        descriptor = os.open(self.root / path / name, os.O_WRONLY | os.O_TRUNC)
+        descriptor = os.open(f"{self.root}/{path}/{name}", os.O_WRONLY | os.O_TRUNC)
         try:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
 
 
+_cpu_list = lru_cache(maxsize=256)(format_bits)
+"""A hundred containers that share the same CPUs have the same text."""
+
+
+@lru_cache(maxsize=256)
 def _bits(text: str | None) -> Bits | None:
     try:
         return None if text is None else parse_bits(text)
