@@ -83,6 +83,7 @@ class Elastic:
             told=files.told,
             runs_on=self.runs_on,
         )
+        self.owner.updates.clock = lambda: asyncio.get_running_loop().time()
         self.reconciler = Reconciler(self.owner, self.kernel)
         cgroups = TreeCgroups(self.kernel, self.reconciler.write)
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731

@@ -23,7 +23,7 @@ from podslice.core.values.cpuset import CPUSet, format_bits
 from podslice.host.resize_store import ResizeStore
 from podslice.wire.ttrpc import RPCError
 from tests import clock
-from tests.agent.elastic import Elastic, kill_at
+from tests.agent.elastic import Elastic, asked, kill_at
 from tests.agent.helpers import pod_level
 from tests.agent.kernel import KilledError
 from tests.conftest import make_pod
@@ -137,6 +137,8 @@ def test_a_grown_container_gets_back_what_it_was_promised(tmp_path: Path) -> Non
         for size in ("4", "6"):
             world.source.add(make_pod("a", ("app", size)))
             await world.update("a-app", int(size) * 1000)
+        await world.settle()
+        await asyncio.sleep(1)
         cpu = world.node.state.cpu
         assert cpu.promised("a", "app") != min_cpus(world.owned("a"), 2), "the promised ones would be the lowest anyway"
         result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-25")))
@@ -260,6 +262,22 @@ def test_another_set_than_written_is_a_surprise(tmp_path: Path) -> None:
         assert result.problem == "kubepods/poda/a-app/cpuset.cpus.effective: is 20-22 and not 20-23 (errno 16)"
         assert world.cpus("a-app") == "2-5"
         world.agrees()
+
+    in_moving(tmp_path, test)
+
+
+def test_a_resize_that_is_not_written_yet_comes_first(tmp_path: Path) -> None:
+    """A move does not begin in the moment in which a resize of the pod has been answered and its end is still to be
+    written, which would end the move as well."""
+
+    async def test(world: Elastic) -> None:
+        await two_and_a_sharer(world)
+        world.source.add(make_pod("a", ("app", "6")))
+        await world.update("a-app", 6000)
+        result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-25")))
+        assert (ends(result), result.problem) == (["notBegun"], "a resize of the pod waits or is on its way")
+        await asyncio.sleep(0.1)
+        assert ends(await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-25")))) == ["done"]
 
     in_moving(tmp_path, test)
 
@@ -393,6 +411,25 @@ def test_a_resize_waits_for_the_move(tmp_path: Path) -> None:
         world.agrees()
 
     in_moving(tmp_path, test, DELAYED)
+
+
+def test_a_slow_runtime_has_written_before(tmp_path: Path) -> None:
+    """What the runtime was answered before the move it may write later: nobody comes before that, and it puts nobody
+    on CPUs of others."""
+
+    async def test(world: Elastic) -> None:
+        await two_and_a_sharer(world)
+        await asyncio.sleep(5)
+        answer = world.plugin.update_container(world.pods["s-a"], world.containers["a-app"], asked(4000))
+        task = asyncio.ensure_future(world.moving.carry_out(asking(world, moved(world, "a", "app", "20-23"))))
+        await asyncio.sleep(1)
+        await world.settle()
+        world.apply(answer)  # type: ignore[arg-type]
+        assert ends(await task) == ["done"]
+        await world.settle()
+        world.agrees()
+
+    in_moving(tmp_path, test)
 
 
 def test_an_agent_that_stops_takes_back_what_has_begun(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from podslice.agent.moves import MoveOutcome, Result, lent_of, lent_problem, mov
 from podslice.agent.movingmemory import Aside, MemoryMoves
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Pinning
-from podslice.agent.resizing import Resizing, error_text
+from podslice.agent.resizing import LONGEST_CALL, Resizing, error_text
 from podslice.agent.seam import failure_of
 from podslice.core.config.annotations import movable
 from podslice.core.errors import InputError, PodsliceError
@@ -161,6 +161,7 @@ class Crossings:
         except StateWriteError:
             del self._owner.placing.crossing[move.uid]
             raise
+        self._owner.admitting.journal.moved()
         return crossing
 
     def _planned(self, identity: Identity, move: Move, lent: Lent | None) -> Crossing:
@@ -170,7 +171,7 @@ class Crossings:
             raise SurpriseError("an earlier move of the pod is not undone yet")
         _surprise(books_problem(store.node.view, move))
         _surprise(permission_problem(self._owner.admitting.policy, self._pod(move), move))
-        if self._resizing.waits(move.uid):
+        if self._resizing.waits(move.uid) or move.uid in store.unfinished:
             raise SurpriseError("a resize of the pod waits or is on its way")
 
         def place(node: Node) -> None:
@@ -255,6 +256,7 @@ class Crossings:
         owner = self._owner
         await self._leaving.leave(crossing.takes, owner.containers.values())
         await self._announce(crossing)
+        await self._answers_written()
         await self._memory.widen(crossing.steps)
         self._check_still(crossing)
         self._check_free(crossing)
@@ -286,6 +288,15 @@ class Crossings:
                 updates.on_placed(record)
         if self.stopping.is_set():
             raise SurpriseError("the agent is being stopped")
+
+    async def _answers_written(self) -> None:
+        """The runtime has written what it was answered before all this, which says other sets. Raises
+        `SurpriseError`."""
+        updates = self._owner.updates
+        while (seconds := updates.answered_at + LONGEST_CALL - updates.clock()) > 0:
+            await self._resizing.until(self.stopping, seconds)
+            if self.stopping.is_set():
+                raise SurpriseError("the agent is being stopped")
 
     def _check_still(self, crossing: Crossing) -> None:
         """The pod, its containers and its CPUs are those that the move began with. Raises `SurpriseError`."""
@@ -338,6 +349,7 @@ class Crossings:
         self._open_up(crossing.unit)
 
     def _open_up(self, unit: str) -> None:
+        self._owner.admitting.journal.moved()
         self._owner.updates.unit_changed(unit)
         self._owner.updates.pool_changed()
         self._owner.made_room()

@@ -124,6 +124,11 @@ class NodeJournal:
             self.journal.resized(node.rules, before, node.state, pod, outcome=decision.outcome)
             self._tell()
 
+    def moved(self) -> None:
+        """A running pod is elsewhere, or owns two places while it is on its way."""
+        self.settle()
+        self._tell()
+
     def settle(self) -> None:
         """Whatever else has changed is told now: device plugins, CPUs that came or went, moves."""
         if self.journal is not None and self._node is not None:

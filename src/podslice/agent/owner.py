@@ -512,6 +512,7 @@ class Owner:
         wanted = self.placing.wanted(record)
         record.applied = wanted
         self._check_size(record)
+        self.updates.answered()
         return [update_of(record, wanted)] if wanted.cpus or wanted.mems or wanted.quota_off else []
 
     def _check_size(self, record: ContainerRecord) -> None:

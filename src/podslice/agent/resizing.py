@@ -279,6 +279,7 @@ class Resizing:
         record.applied = self._owner.placing.wanted(record)
         updates = self._owner.updates
         others = updates.take(but=record.id) or updates.late(but=record.id)
+        updates.answered()
         return [*others, update_of(record, record.applied)]
 
     # Deciding

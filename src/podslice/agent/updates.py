@@ -8,6 +8,8 @@ answers, a few containers at a time.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
@@ -46,6 +48,9 @@ class Updates:
         self._placing = placing
         self._containers = containers
         self._contained = contained
+        self.clock: Callable[[], float] = time.monotonic
+        self.answered_at = -math.inf
+        """When the runtime was last answered with sets, which it writes after that."""
         self._changes = 0
         self._due = False
         self._everyone = False
@@ -75,6 +80,10 @@ class Updates:
         self._changes += 1
         self._late.clear()
 
+    def answered(self) -> None:
+        """The runtime has an answer with sets that it is still to write."""
+        self.answered_at = self.clock()
+
     def take(self, but: str = "") -> list[nri.ContainerUpdate]:
         """Updates for an answer: the containers, `but` one, whose wanted sets changed; they count as told from now
         on."""
@@ -95,6 +104,8 @@ class Updates:
                 self._late.pop(record.id, None)
             self._given(record, wanted, pool)
         self._settled()
+        if updates:
+            self.answered()
         return updates
 
     def _take_late(self) -> list[nri.ContainerUpdate]:
@@ -104,6 +115,8 @@ class Updates:
             del self._late[container_id]
             if (record := self._containers.get(container_id)) is not None:
                 updates.append(update_of(record, record.applied))
+        if updates:
+            self.answered()
         return updates
 
     def write(self, write: Write) -> Iterator[None]:

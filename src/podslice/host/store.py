@@ -185,7 +185,7 @@ class NodeStore:
         intents = {uid: Intent(before.of_pod(uid), after.of_pod(uid)) for uid in granted}
         intents = {uid: one for uid, one in intents.items() if one.before != one.after}
         try:
-            if intents:
+            if any(self._open.get(uid) != one for uid, one in intents.items()):
                 self._write(POLICY_STATE_FILE, self._policy_file(self._open | intents))
             self._save(ended=not intents)
         except OSError as error:
