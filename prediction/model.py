@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from podslice import Node, load_kubelet_config, load_machine
 from podslice.agent.podresources import allocatable_devices, allocatable_memory, container_resources
+from podslice.core import readmission
 from podslice.core.config.validation import validate
 from podslice.core.decision import ResizeDecision
 from podslice.core.effects.cgroup import pod_cgroup_path, pod_quota_disabled
@@ -84,7 +85,7 @@ class Model:
             self._files = dict(kubelet.files)
         self._kubelet = kubelet
         wanted = {pod["metadata"]["uid"]: _defaulted(kubelet, pod) for pod in pods}
-        answers = kubelet.readmit(wanted.values())
+        answers = readmission.readmit(kubelet, wanted.values())
         kubelet.sources_ready()
         refused = {uid: refusal for uid, refusal in answers if refusal is not None}
         self._ended_record |= {uid: self.actuated.pop(uid) for uid in refused if uid in self.actuated}

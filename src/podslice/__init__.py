@@ -65,7 +65,6 @@ if TYPE_CHECKING:
         UpstreamDefectError,
     )
     from podslice.core.holding import ContainerHolding, Digest, Digester, Holding, digest, holding_of
-    from podslice.core.kubelet import Admitted
     from podslice.core.machine.delta import MachineConsequence, MachineDelta, machine_delta, without_cpus
     from podslice.core.machine.devices import Device, DeviceInventory, DeviceResource
     from podslice.core.machine.memory import Block, MemoryTable, NUMANodeState
@@ -100,6 +99,7 @@ if TYPE_CHECKING:
     )
     from podslice.core.pod.unknown_fields import UnknownField
     from podslice.core.quirks import Quirks
+    from podslice.core.readmission import Admitted
     from podslice.core.resize.events import ResizeCondition
     from podslice.core.scheduling.allocatable import NodeResources
     from podslice.core.values.cpu_policy_options import CPUPolicyOptions
@@ -432,7 +432,7 @@ _ON_USE = {
     "Digester": "podslice.core.holding",
     "digest": "podslice.core.holding",
     "holding_of": "podslice.core.holding",
-    "Admitted": "podslice.core.kubelet",
+    "Admitted": "podslice.core.readmission",
     "Hotplug": "podslice.core.config.policy",
     "MachineChanged": "podslice.core.decide",
     "change_machine": "podslice.core.decide",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from podslice import Node, Pod
 from podslice.advise.explain.changes import ChangeMachine, EditPod, EmptyNode, Reconfigure, Remove
 from podslice.advise.explain.fix import Fix
+from podslice.core import readmission
 from tests.explain.random_nodes import Setup
 
 
@@ -32,7 +33,7 @@ def _restarted(node: Node, config: object, machine: object, pod: Pod) -> bool:
     kubelet = node.kubelet
     kubelet.save()
     kubelet.restart(config=config, machine=machine)  # type: ignore[arg-type]
-    if any(admitted.refusal for admitted in kubelet.readmit()):
+    if any(admitted.refusal for admitted in readmission.readmit(kubelet)):
         return False
     kubelet.sources_ready()
     kubelet.collect()

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from podslice.core import readmission
 from podslice.core.kubelet import Kubelet
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PODSLICE
@@ -107,7 +108,7 @@ class MemoryLife(RuleBasedStateMachine):
         self.kubelet.collect()
         before = self.file
         self.kubelet.restart()
-        assert [admitted.refusal for admitted in self.kubelet.readmit()] == [None] * len(self.kubelet.active)
+        assert [admitted.refusal for admitted in readmission.readmit(self.kubelet)] == [None] * len(self.kubelet.active)
         self.kubelet.sources_ready()
         self.kubelet.collect()
         assert self.file == before

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from podslice import Decision, KubeletConfig, Node, Pod
+from podslice.core import readmission
 from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.machine.devices import inventory_from_data
 from podslice.core.machine.synthetic import from_synthetic
@@ -156,7 +157,7 @@ class NodeMachine(RuleBasedStateMachine):
         kubelet = self.node.kubelet
         before: dict[str, Any] = {"files": dict(self.node.files)}
         kubelet.restart()
-        assert [admitted.refusal for admitted in kubelet.readmit()] == [None] * len(self.running)
+        assert [admitted.refusal for admitted in readmission.readmit(kubelet)] == [None] * len(self.running)
         kubelet.sources_ready()
         kubelet.collect()
         assert dict(self.node.files) == before["files"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from podslice import InputError, Node, StartError
+from podslice.core import readmission
 from podslice.core.pod.spec import Pod
 from podslice.statefiles.formats.checkpoint_allocation import dump_data, load
 from podslice.statefiles.names import ALLOCATED_STATE_FILE
@@ -182,7 +183,7 @@ def test_waiting_outlives_a_restart() -> None:
     assert here.resize(pod(burstable("12"))).outcome == "Deferred"
     kubelet = here.kubelet
     kubelet.restart()
-    assert all(one.refusal is None for one in kubelet.readmit())
+    assert all(one.refusal is None for one in readmission.readmit(kubelet))
     kubelet.sources_ready()
     kubelet.collect()
     assert here.pending_resizes == ["uid-p"]

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from podslice.core import readmission
 from podslice.core.allocate.memory_pod import partition
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.decision import ResizeDecision
 from podslice.core.errors import Refusal
 from podslice.core.holding import Holding, holding_of
-from podslice.core.kubelet import Admitted, Kubelet
+from podslice.core.kubelet import Kubelet
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.model import Machine
 from podslice.core.managers.memory_elastic import fits
@@ -29,6 +30,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.memory_demand import Amounts, container_memory, pod_memory
 from podslice.core.pod.spec import Pod
+from podslice.core.readmission import Admitted
 from podslice.core.scheduling.predicates import PodOnNode, pod_on_node
 from podslice.core.state.model import Intent, PodCPUs, PodMemory
 from podslice.core.values.cpuset import union
@@ -121,7 +123,7 @@ def restart(
     kubelet = Kubelet.of(rules, state)
     kubelet.save()
     kubelet.restart(machine=machine, config=config, gone=gone)
-    answers = tuple(kubelet.readmit())
+    answers = tuple(readmission.readmit(kubelet))
     kubelet.sources_ready()
     kubelet.manager.remove_stale()
     return Restarted(kubelet.rules, kubelet.state, answers)

@@ -8,7 +8,7 @@ The managers decide; what they see depends on the order in which a kubelet calls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from operator import is_
 from types import MappingProxyType
 from typing import NamedTuple
@@ -34,7 +34,6 @@ from podslice.core.managers.hotplug import MachineChange, machine_for, rules_on
 from podslice.core.managers.memory import Content as MemoryContent
 from podslice.core.managers.node_rules import Counted, NodeRules
 from podslice.core.managers.node_state import NodeState, RuntimeContainer
-from podslice.core.managers.running_pods import bring_back_pod_entries, ran_unmanaged
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
@@ -42,8 +41,7 @@ from podslice.core.quirks import Quirks
 from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.allocation import allocation_of
 from podslice.core.resize.events import ResizeCondition
-from podslice.core.resize.held import as_held
-from podslice.core.resize.pending import PendingResize, ResizeQueue, Waiting
+from podslice.core.resize.pending import ResizeQueue, Waiting
 from podslice.core.scheduling.allocatable import NodeResources, node_resources
 from podslice.core.scheduling.fit import amounts
 from podslice.core.scheduling.pod_features import pod_level_refusal
@@ -77,13 +75,6 @@ class StartedContainer(NamedTuple):
     memory_blocks: tuple[Block, ...] = ()
     devices: Mapping[str, list[str]] = MappingProxyType({})
     error: str = ""
-
-
-class Admitted(NamedTuple):
-    """A pod re-admitted or refused after a restart."""
-
-    uid: str
-    refusal: Refusal | None
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -555,17 +546,6 @@ class Kubelet:
         """The managers' view of a pod."""
         return AdmissionPod.of(pod, self.manager.context.gates, unmanaged=pod.metadata.uid in self.unmanaged)
 
-    def take_running(self, pods: Iterable[Pod]) -> None:
-        """These pods run since before the kubelet started; they count as active, and are to be admitted again."""
-        for pod in pods:
-            admission = self.admission(pod)
-            if admission.managed and not self.quirks.gate_moves_running_pods and ran_unmanaged(admission, self.manager):
-                self.unmanaged |= {admission.uid}
-                admission = self.admission(pod)
-            elif admission.managed and not self.quirks.pod_entries_stay_lost:
-                bring_back_pod_entries(admission, self.manager)
-            self.manager.context.activate(admission)
-
     def start_container(self, uid: str, name: str) -> StartedContainer:
         """Start or restart one container, in the order of the kubelet's runtime manager (memory-device 3.6)."""
         pod = self.active[uid]
@@ -672,7 +652,7 @@ class Kubelet:
         """A new kubelet process on the same `files`, with the still-active pods' containers known to the runtime.
 
         Pods in `gone` were deleted in between; `plugins_ready`: device plugins register before pods are re-admitted.
-        Raises `StartError`. Call `readmit`, then `collect`.
+        Raises `StartError`. Call `readmission.readmit`, then `collect`.
         """
         for uid in gone:
             self._leave(uid)
@@ -704,70 +684,6 @@ class Kubelet:
     def container_ids(self) -> dict[str, tuple[str, str]]:
         """Latest container ids known to the runtime, mapped to (pod UID, container name)."""
         return {status.id: (uid, name) for uid, statuses in self.statuses.items() for name, status in statuses.items()}
-
-    def readmit(
-        self,
-        pods: Iterable[Pod] | None = None,
-        *,
-        on_refusal: Callable[[AdmissionPod, Refusal], None] = lambda pod, refusal: None,
-    ) -> list[Admitted]:
-        """Admit again what runs already, before anything counts as gone: the active pods, or these, whose containers an
-        earlier kubelet started. `on_refusal` is told at once about those that must go. One that can be resized and was
-        granted more than can be had now runs with what it has, and its resize waits. Call `sources_ready` afterwards.
-        """
-        self.manager.context.sources_ready = False
-        running = [pod.spec for pod in self.active.values()] if pods is None else list(pods)
-        self.take_running(running)
-        self.seen, self.coming = Seen(), frozenset(pod.metadata.uid for pod in running)
-        answers = []
-        for pod in running:
-            uid, admission = pod.metadata.uid, self.admission(pod)
-            self.coming -= {uid}
-            refusal = self.decide(admission)
-            if refusal is not None and self._keeps_what_it_has(admission):
-                refusal = None
-            answers.append(Admitted(uid, refusal))
-            if refusal is not None:
-                on_refusal(admission, refusal)
-            elif pods is not None and self.quirks.init_memory_again:
-                self.take_over(uid)
-            elif pods is not None:
-                self.start_containers(uid)
-        return answers
-
-    def _keeps_what_it_has(self, admission: AdmissionPod) -> bool:
-        """A running pod that was refused asks for what it has, and waits for the rest; False where that is no way."""
-        if not (self.manager.elastic or self.manager.elastic_memory):
-            return False
-        smaller = as_held(admission, self.state.of_pod(admission.uid))
-        if smaller is None or self.decide(self.admission(smaller)) is not None:
-            return False
-        self.resizes.submit(PendingResize(smaller, admission.spec))
-        return True
-
-    def resume(
-        self, pods: Iterable[Pod], *, on_refusal: Callable[[AdmissionPod, Refusal], None] = lambda pod, refusal: None
-    ) -> None:
-        """These pods run under the kubelet that wrote the files, which goes on: what they hold there stays theirs, and
-        those that hold nothing are admitted. Call `sources_ready` afterwards."""
-        self.manager.context.sources_ready = False
-        running = list(pods)
-        self.take_running(running)
-        self.coming = frozenset(pod.metadata.uid for pod in running)
-        for pod in running:
-            admission = self.admission(pod)
-            self.seen, self.coming = Seen(), self.coming - {admission.uid}
-            if self._holds_something(admission.uid):
-                self.take_over(admission.uid)
-            elif (refusal := self.decide(admission)) is not None:
-                on_refusal(admission, refusal)
-            else:
-                self.start_containers(admission.uid)
-
-    def _holds_something(self, uid: str) -> bool:
-        cpu, memory, device = self.manager.cpu.state, self.manager.memory.state, self.manager.device.state
-        tables = (cpu.assignments, cpu.bubbles, memory.assignments, memory.pod_assignments, device.records)
-        return any(uid in table for table in tables)
 
     def sources_ready(self) -> None:
         """All sources have reported and the device plugins are back: what is not active from now on is gone."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from podslice.core import node_resize
+from podslice.core import node_resize, readmission
 from podslice.core.config.annotations import annotation_problems
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, Hotplug, PodslicePolicy, check_policy
@@ -271,7 +271,7 @@ class Node:
         that asks for something else than `allocated_pods_state` says was granted runs with what was granted, and its
         resize waits (`pending_resizes`). Stand-ins ask for what they own and nothing else.
         """
-        return self._bring_back(pods, self.kubelet.readmit)
+        return self._bring_back(pods, readmission.readmit)
 
     def resume(self, pods: Iterable[Pod]) -> list[Decision]:
         """Pods that run under the kubelet whose state files the node began with. It goes on: it does not admit them
@@ -279,14 +279,14 @@ class Node:
 
         What they hold in the files stays theirs; those that hold nothing are admitted. Otherwise as `readmit`.
         """
-        return self._bring_back(pods, self.kubelet.resume)
+        return self._bring_back(pods, readmission.resume)
 
     def _bring_back(self, pods: Iterable[Pod], take: Callable[..., object]) -> list[Decision]:
         kubelet, gates = self.kubelet, self.rules.gates
         wanted = [default_pod(identified(pod), gates) for pod in pods]
         allocated = [self._as_granted(pod) for pod in wanted]
         refused: list[Decision] = []
-        take(allocated, on_refusal=lambda pod, refusal: refused.append(self._refused(pod, refusal)))
+        take(kubelet, allocated, on_refusal=lambda pod, refusal: refused.append(self._refused(pod, refusal)))
         kubelet.sources_ready()
         kubelet.manager.remove_stale()
         for desired, granted in zip(wanted, allocated, strict=True):

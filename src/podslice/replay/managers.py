@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from podslice.core import readmission
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.validation import validate
 from podslice.core.effects.cgroup import PodCgroup, pod_cgroup
@@ -140,7 +141,7 @@ class _History:
         kubelet = self.kubelet
         outcome: Json = {}
         if operation.get("readmit", True):
-            pods = kubelet.readmit()
+            pods = readmission.readmit(kubelet)
             if pods:
                 outcome["readmit"] = [
                     {"podUID": uid, "ok": True}

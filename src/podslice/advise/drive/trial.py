@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from podslice.advise.drive.record import Record, recording
-from podslice.core import node_resize
+from podslice.core import node_resize, readmission
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import NO_POLICY, PodslicePolicy
 from podslice.core.config.validation import validate
@@ -211,7 +211,7 @@ class Trial:
         kubelet.policy = kubelet.policy if policy is None else policy
         try:
             kubelet.restart(machine=machine, config=config)
-            refused = [admitted for admitted in kubelet.readmit() if admitted.refusal is not None]
+            refused = [admitted for admitted in readmission.readmit(kubelet) if admitted.refusal is not None]
         except (StartError, UpstreamDefectError):
             return None
         if refused:
@@ -227,7 +227,7 @@ class Trial:
         files = dict(kubelet.files)
         try:
             kubelet.restart()
-            refused = [admitted for admitted in kubelet.readmit() if admitted.refusal is not None]
+            refused = [admitted for admitted in readmission.readmit(kubelet) if admitted.refusal is not None]
         except (StartError, UpstreamDefectError) as error:
             return f"a kubelet would not start again: {error}"
         if refused:
