@@ -19,6 +19,7 @@ _PATHS = {
     "ConfigMap": ("/api/v1", "configmaps", True),
     "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
     "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies", True),
+    "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
     "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
@@ -30,13 +31,16 @@ _PATHS = {
         False,
     ),
 }
+APART = ("nodestate.yaml",)
+"""What only some apply; tests about it bring it."""
 RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role")
 
 
-def manifests() -> list[Json]:
+def manifests(*, apart: bool = False) -> list[Json]:
     return [
         document
         for path in sorted(FOLDER.glob("*.yaml"))
+        if path.name not in APART or apart
         for document in yaml.safe_load_all(path.read_text())
         if document
     ]

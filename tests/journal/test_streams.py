@@ -12,7 +12,7 @@ from e2e.certificates import OPENSSL, Certificates, make
 
 from podslice import Node
 from podslice.agent.journal import NodeJournal
-from podslice.agent.reporter import METHOD, JournalStream
+from podslice.agent.reporter import METHOD, JournalStream, ServiceStreams
 from podslice.cluster import journals as module
 from podslice.cluster.callers import CallerError
 from podslice.cluster.journals import Journals
@@ -237,15 +237,14 @@ def test_a_lying_agent_breaks_its_own_node_only(
         credentials = grpc.ssl_channel_credentials(certificates.authority.read_bytes())
         async with grpc.aio.secure_channel(f"127.0.0.1:{service.port}", credentials) as channel:
             call = channel.stream_stream(METHOD)(metadata=(("authorization", "Bearer agent of n2"),))
-            for message in (to_bytes(Hello("n2", VERSION)), *messages):
-                await call.write(message)
-            await call.done_writing()
             try:
-                async with asyncio.timeout(20):
-                    async for _ in call:
-                        pass
-            except grpc.aio.AioRpcError as error:
-                return error.code().name
+                for message in (to_bytes(Hello("n2", VERSION)), *messages):
+                    await call.write(message)
+                await call.done_writing()
+                async for _ in call:
+                    pass
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return (await call.code()).name
             return "OK"
 
     async def test(service: Service) -> None:
@@ -302,3 +301,52 @@ def test_a_node_of_the_cluster_that_is_gone_is_forgotten() -> None:
     service.seed("n1", journal.journal.state_told())
     service.forget("n1")
     assert service.nodes == {}
+
+
+def test_every_replica_of_the_service_is_told(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name with several addresses has a stream to each; one that goes is forgotten, one that cannot be resolved is
+    told as a trouble."""
+    other = Service(certificates)
+
+    async def test(service: Service) -> None:
+        await other.start()
+        agent = Agent(service, tmp_path)
+        await agent.close()
+        addresses = [f"127.0.0.1:{service.port}", f"127.0.0.1:{other.port}"]
+
+        async def resolve(host: str, port: int) -> list[str]:
+            assert (host, port) == ("podslice-cluster.svc", 9097)
+            if not addresses:
+                raise OSError(None, "no such name")
+            return list(addresses)
+
+        def stream(address: str, name: str) -> JournalStream:
+            assert name == "podslice-cluster.svc"
+            agent.stream.target = address
+            return JournalStream(
+                address, agent.journal, node="n1", token_file=tmp_path / "token-n1",
+                ca_file=certificates.authority, server_name="127.0.0.1", trouble=lambda what, why: None,
+            )  # fmt: skip
+
+        troubles: list[str] = []
+        streams = ServiceStreams(
+            "podslice-cluster.svc:9097", stream, trouble=lambda what, why: troubles.append(why), resolve=resolve,
+            sleep=lambda seconds: asyncio.sleep(0.05),
+        )  # fmt: skip
+        task = asyncio.ensure_future(streams.run())
+        await until(lambda: met(service, agent) and met(other, agent))
+        addresses.pop()
+        await until(lambda: not other.journals.fresh("n1"))
+        assert met(service, agent)
+        addresses.clear()
+        await until(lambda: troubles)
+        assert troubles[0] == "podslice-cluster.svc:9097: no such name"
+        assert service.journals.fresh("n1"), "a name server that is away cuts no stream"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await until(lambda: agent.journal.on_event == [])
+        await other.journals.close()
+
+    served(certificates, test, monkeypatch)

@@ -45,7 +45,7 @@ from podslice.agent.reconcile import Reconciler
 from podslice.agent.records import ContainerRecord
 from podslice.agent.refusals import Refusals
 from podslice.agent.report import AgentReporter, ApiEvents
-from podslice.agent.reporter import JournalStream
+from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.agent.requests import MoveHandlers, Send, serve_local
 from podslice.agent.resizing import Resizing
 from podslice.agent.settings import AgentSettings, ClusterSettings, LoadedSettings
@@ -359,17 +359,20 @@ class Agent:
     def _start_telling(self, cluster: ClusterSettings) -> None:
         """Keep the services of the cluster and the node's object informed."""
         api, trouble = self._chosen.api, self.reporter.trouble
-        for target in cluster.services:
-            stream = JournalStream(
-                target,
+
+        def stream(address: str, name: str) -> JournalStream:
+            return JournalStream(
+                address,
                 self.journal,
                 node=self.node_name,
                 token_file=Path(cluster.token_file),
                 ca_file=Path(cluster.ca_file) if cluster.ca_file else None,
-                server_name=cluster.server_name,
+                server_name=cluster.server_name or name,
                 trouble=trouble,
             )
-            self.loops.start(f"cluster {target}", stream.run)
+
+        for target in cluster.services:
+            self.loops.start(f"cluster {target}", ServiceStreams(target, stream, trouble=trouble).run)
         if cluster.checkpoint and api is not None:
             self.loops.start("nodeState", Checkpoint(api, self.node_name, self.journal, trouble=trouble).run)
 

@@ -7,6 +7,7 @@ the node nothing. Whoever was away gets what is missing, or the whole state (`co
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ BEAT_SECONDS = 3.0
 """The service takes a node for gone that says nothing for ten."""
 ANSWER_SECONDS = 10.0
 _LARGEST_TOKEN = 64 << 10
+_RESOLVE_SECONDS = 30.0
+_MOST_REPLICAS = 9
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_send_message_length", MOST_BYTES),
@@ -70,6 +73,56 @@ class Reported:
         return Beat(journal.epoch, journal.sequence, journal.digest.allocation, journal.digest.named)
 
 
+class ServiceStreams:
+    """A stream to every address of a service's name: each of its replicas has the whole model. `stream` makes the
+    one to an address, checked against the name; `resolve` gives the addresses."""
+
+    def __init__(
+        self,
+        target: str,
+        stream: Callable[[str, str], JournalStream],
+        *,
+        trouble: Callable[[str, str], None],
+        resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        host, _, port = target.rpartition(":")
+        self._target, self._host, self._port = target, host.strip("[]"), int(port)
+        self._stream = stream
+        self._trouble = trouble
+        self._resolve = resolve or _addresses
+        self._sleep = sleep
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """For ever: replicas that came are told, those that went are forgotten."""
+        try:
+            while True:
+                await self._look()
+                await self._sleep(_RESOLVE_SECONDS if self._tasks else _RESOLVE_SECONDS / 10)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _look(self) -> None:
+        try:
+            found = set(sorted(await self._resolve(self._host, self._port))[:_MOST_REPLICAS])
+        except OSError as error:
+            self._trouble("cluster", f"{self._target}: {error.strerror or error}")
+            return
+        for address in found - self._tasks.keys():
+            self._tasks[address] = asyncio.ensure_future(self._stream(address, self._host).run())
+        for address in self._tasks.keys() - found:
+            self._tasks.pop(address).cancel()
+
+
+async def _addresses(host: str, port: int) -> list[str]:
+    """Raises `OSError`."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [f"[{where[0]}]:{port}" if ":" in str(where[0]) else f"{where[0]}:{port}" for *_, where in found]
+
+
 class JournalStream:
     """The stream to one replica of the service at `target`. `token_file` and `ca_file` are read at each connection.
     `trouble` hears why there is none; `connected` is whether there is one."""
@@ -96,11 +149,17 @@ class JournalStream:
         self._trouble = trouble
         self._sleep = sleep
         self._news = asyncio.Event()
-        journal.on_event.append(self._news.set)
 
     async def run(self, back_off: BackOff | None = None) -> None:
         """Keep up the stream for ever, whatever is answered."""
         back_off = back_off or BackOff(0.5, 30.0)
+        self._journal.on_event.append(self._news.set)
+        try:
+            await self._keep(back_off)
+        finally:
+            self._journal.on_event.remove(self._news.set)
+
+    async def _keep(self, back_off: BackOff) -> None:
         while True:
             try:
                 await self._follow(back_off)

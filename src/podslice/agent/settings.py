@@ -36,7 +36,7 @@ _NOBODYS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc"
 _SYSTEM = frozenset(
     (*_NOBODYS, "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/cache")
 ) | frozenset(f"/var/{name}" for name in ("lib", "log", "run", "spool", "tmp", "lib/kubelet", "lib/containerd"))
-_SERVICE = re.compile(r"([0-9a-zA-Z.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):\d{1,5}\Z")
+_SERVICE = re.compile(r"([0-9a-zA-Z.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")
 _ADDRESS = re.compile(r"(?P<host>[0-9a-zA-Z.:\[\]-]*):(?P<port>\d{1,5})\Z")
 
 
@@ -106,11 +106,12 @@ class ClusterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     """Who is told what happens on this node, so that a scheduler knows what the node will say
     (docs/cluster-scheduler.md).
 
-    `services`: HOST:PORT of each replica of `podslice cluster`; none for the NodeState object alone. `token_file`: of
-    the agent's service account, for the audience `podslice-cluster`. `ca_file`: the authority behind the services'
-    certificates, empty for the system's; `server_name`: the name in them where it is not the host. `plan`: `compare`
-    decides by itself and says whether that is what was planned, `honour` gives a pod what was planned where that is
-    free and no worse. `checkpoint`: keep the node's NodeState object (needs `sources.apiServer`).
+    `services`: HOST:PORT of `podslice cluster`, every address of the name; none for the NodeState object alone.
+    `token_file`: of the agent's service account, for the audience `podslice-cluster`. `ca_file`: the authority behind
+    the services' certificates, empty for the system's; `server_name`: the name in them where it is not that of
+    `services`. `plan`: `compare` decides by itself and says whether that is what was planned, `honour` gives a pod what
+    was planned where that is free and no worse. `checkpoint`: keep the node's NodeState object (needs
+    `sources.apiServer`).
     """
 
     services: tuple[str, ...] = ()
@@ -322,11 +323,11 @@ def _check_cluster(agent: AgentSettings) -> None:
     if cluster.plan not in ("compare", "honour"):
         raise InputError(f"{cluster.plan!r} is unknown", path="cluster.plan", remedy="compare or honour")
     for place, target in enumerate(cluster.services):
-        if _SERVICE.match(target) is None:
+        if _SERVICE.match(target) is None or int(target.rpartition(":")[2]) > 65535:
             raise InputError(
                 f"{target[:253]!r} is not HOST:PORT",
                 path=f"cluster.services[{place}]",
-                remedy="write podslice-cluster-0.podslice-cluster.podslice.svc:9097",
+                remedy="write podslice-cluster.podslice.svc:9097",
             )
     if not cluster.services and not (cluster.checkpoint and agent.sources.api_server):
         raise InputError(

@@ -127,6 +127,10 @@ class HTTPClusterApi:
                     raise ApiError(f"{path}: watch: {bytes(stream.rest[:80])!r} is not an event")
                 stream.rest.clear()
 
+    async def ask(self, path: str, body: bytes) -> bytes:
+        """What is answered to a POST, such as a review. Raises `ApiError`."""
+        return await self._connection.ask(path, body)
+
     async def bind(self, binding: Binding) -> None:
         """With the UID as precondition: never another pod of that name."""
         path = f"/api/v1/namespaces/{binding.namespace}/pods/{binding.name}/binding"

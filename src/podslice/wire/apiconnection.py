@@ -21,6 +21,7 @@ QUIET_SECONDS = 90.0
 REQUEST_SECONDS = 10.0
 PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
 _PIECE = 64 << 10
+_LARGEST_ANSWER = 1 << 20
 
 
 class AnswerError(ApiError):
@@ -87,6 +88,20 @@ class ApiConnection:
             async with request as response:
                 if response.status_code not in good:
                     raise AnswerError(f"{path}: {await answer_text(response)}", response.status_code)
+
+    async def ask(self, path: str, body: bytes) -> bytes:
+        """What is answered to a POST, within bounds. Raises `ApiError`, `AnswerError`."""
+        headers, answer = {"Content-Type": "application/json"} | PLAIN, bytearray()
+        with self.translated(path):
+            request = self._client.stream("POST", path, content=body, headers=headers, timeout=REQUEST_SECONDS)
+            async with request as response:
+                if response.status_code not in (200, 201):
+                    raise AnswerError(f"{path}: {await answer_text(response)}", response.status_code)
+                async for piece in response.aiter_raw():
+                    answer += piece
+                    if len(answer) > _LARGEST_ANSWER:
+                        raise ApiError(f"{path}: the answer is larger than {_LARGEST_ANSWER} bytes")
+        return bytes(answer)
 
     @contextlib.contextmanager
     def translated(self, path: str) -> Iterator[None]:
