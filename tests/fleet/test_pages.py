@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from shutil import which
 from typing import Any
 
+import htpy as h
 import pytest
 
+from podslice.core.values.cpuset import parse_bits
 from podslice.fleet.node_history import node_at_end
+from podslice.fleet.node_maps import node_maps
 from podslice.fleet.plan import NotEnoughError, least_nodes, removal_order
 from podslice.fleet.plots import Scale, Strip, heat_strip, steps
 from podslice.fleet.report import heat_strips
@@ -18,7 +23,7 @@ from podslice.fleet.run import kept_study
 from podslice.fleet.store import RunStore
 from podslice.fleet.summary import summarize
 from tests.documents import read_document
-from tests.fleet.test_runs import SCENARIO, fleet
+from tests.fleet.test_runs import SCENARIO, fleet, rows
 
 PLOTS = (
     "1 Allocation",
@@ -231,3 +236,87 @@ def test_equal_neighbours_are_one_rectangle() -> None:
     """A heat strip draws runs, and nothing where nothing is booked."""
     drawn = str(heat_strip([Strip("n", "c", [0.0] * 50 + [1.0] * 50)], label="x", across="time"))
     assert drawn.count('height="9.0"') == 1
+
+
+def facts_of(text: str) -> Any:
+    found = re.search(r'<script id="node-maps" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run at whose end pods are on nodes."""
+    folder = tmp_path_factory.mktemp("full")
+    made = {name: value for name, value in SCENARIO["workload"][0]["synthetic"].items() if name != "lifetime"}
+    kubelets = {"single": SCENARIO["kubelets"]["single"]}
+    scenario = {**SCENARIO, "seeds": [1], "workload": [{"synthetic": {**made, "pods": 20}}], "kubelets": kubelets}
+    (folder / "scenario.yaml").write_text(json.dumps(scenario))
+    result = fleet("run", folder / "scenario.yaml", "--out", folder / "run", "--workers", 1)
+    assert result.exit_code == 0, result.output
+    return folder / "run"
+
+
+def maps_of(run: Path, key: str) -> Any:
+    study = kept_study(RunStore(run))
+    assert study is not None
+    cell = next(cell for cell in study.cells if cell.key == key)
+    return facts_of(str(h.div[node_maps(study, cell, RunStore(run).outcome(key), "run")]))
+
+
+def test_every_node_has_its_map(full: Path) -> None:
+    """Each node is in a row that can be clicked, and its map has the CPUs of the pods that are on it at the end."""
+    assert fleet("report", full).exit_code == 0
+    text = (full / "report.html").read_text()
+    rows_of_nodes = [int(one) for row in re.findall(r'<g data-n="([0-9 ]+)"', text) for one in row.split()]
+    assert sorted(rows_of_nodes) == list(range(len(facts_of(text)["names"])))
+    found: dict[str, dict[str, dict[int, str]]] = {}
+    for row in rows(full / "tables" / "pods.csv.gz"):
+        if row["cpus"] and row["verdict"] == "ran" and not row["ended_ms"]:
+            found.setdefault(row["cell"], {}).setdefault(row["node"], {})[int(row["pod"])] = row["cpus"]
+    assert found
+    for key, expected in found.items():
+        nodes = maps_of(full, key)["nodes"]
+        assert {name: {pod: cpus for pod, _, cpus in own} for name, _, _, own in nodes if own} == expected
+
+
+def test_names_cannot_leave_the_facts(full: Path) -> None:
+    """A name that looks like the end of a script is text."""
+    store = RunStore(full)
+    study = kept_study(store)
+    assert study is not None
+    key = next(store.keys())
+    outcome = store.outcome(key)
+    evil = outcome._replace(nodes=("</script><script>alert(1)</script>", *outcome.nodes[1:]))
+    page = str(h.div[node_maps(study, next(cell for cell in study.cells if cell.key == key), evil, "run")])
+    assert page.count("</script>") == 1
+    assert facts_of(page)["names"][0] == evil.nodes[0]
+
+
+def test_maps_end_where_there_is_no_more_room(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes with the most stranded CPUs are drawn, the others are told by name."""
+    monkeypatch.setattr("podslice.fleet.node_maps.MOST_TEXT", 300)
+    maps = maps_of(full, next(RunStore(full).keys()))
+    assert 0 < len(maps["nodes"]) < len(maps["names"])
+
+
+CLICK = """<script>document.querySelectorAll('svg.plot g[data-n]')[2].dispatchEvent(new MouseEvent('click',
+{bubbles:true}));document.title='clicked '+document.querySelector('#map p').textContent</script></body>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(which("chromium") is None, reason="needs a browser: apt-get install chromium")
+def test_a_click_shows_the_node(full: Path, tmp_path: Path) -> None:
+    """In a browser a click on a row draws that node: all its CPUs, each owned one with the letter of its pod."""
+    assert fleet("report", full).exit_code == 0
+    text = (full / "report.html").read_text()
+    page = tmp_path / "page.html"
+    page.write_text(text.replace("</body>", CLICK))
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    shown = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True).stdout
+    maps = facts_of(text)
+    number = int(re.findall(r'<g data-n="([0-9]+)"', text)[2])
+    assert f"<title>clicked {maps['names'][number]}, " in shown
+    owners = next(node[3] for node in maps["nodes"] if node[0] == maps["names"][number])
+    owned = sum(parse_bits(cpus).bit_count() for _, _, cpus in owners)
+    assert len(re.findall(r'class="cpu o"', shown)) == owned

@@ -194,11 +194,12 @@ def _swatch(place: int) -> h.Element:
 
 
 class Strip(NamedTuple):
-    """A row of a heat strip: a name, and shares from 0 to 1."""
+    """A row of a heat strip: a name, shares from 0 to 1, and the nodes in it, by number."""
 
     name: str
     group: str
     shares: Sequence[float]
+    nodes: Sequence[int] = ()
 
 
 _LEVELS = 10
@@ -217,7 +218,9 @@ def heat_strip(strips: Sequence[Strip], *, label: str, across: str) -> h.Node:
         if strip.group != group:
             group, y = strip.group, y + 16
             drawn.append(_text(x="4", y=f"{y - 4:.1f}")[group])
-        drawn.append(_g[_title[strip.name], list(_runs(strip.shares, y, wide, height))])
+        numbers = " ".join(map(str, strip.nodes)) or None
+        row: list[h.Node] = [_title[strip.name], *_runs(strip.shares, y, wide, height)]
+        drawn.append(_g(data_n=numbers)[[*row, _whole_row(y, height)] if numbers else row])
         y += height
     drawn.append(_text(class_="d", x=str(WIDTH // 2), y=f"{y + 15:.1f}", text_anchor="middle")[across])
     scale = [
@@ -227,6 +230,14 @@ def heat_strip(strips: Sequence[Strip], *, label: str, across: str) -> h.Node:
     ]  # fmt: skip
     scale += [_text(class_="d", x="256", y=f"{y + 33:.1f}")["empty to full"]]
     return _svg(math.ceil(y + 40), label)[drawn, scale]
+
+
+def _whole_row(y: float, height: float) -> h.Element:
+    """All of a row, for whoever points at it."""
+    return _rect(
+        class_="hit", x="4", y=f"{y:.1f}", width=str(WIDTH - 8), height=f"{height:.1f}", fill_opacity="0",
+        stroke="var(--line)", stroke_opacity="0",
+    )  # fmt: skip
 
 
 def _runs(shares: Sequence[float], y: float, wide: float, height: float) -> Iterator[h.Element]:

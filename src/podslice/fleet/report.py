@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import htpy as h
+from markupsafe import Markup
 
 from podslice.fleet.cells import Study
 from podslice.fleet.codec import CellOutcome
 from podslice.fleet.comparing import Configuration
 from podslice.fleet.measures import BY_NAME, CRITERIA
 from podslice.fleet.node_history import node_at_end
+from podslice.fleet.node_maps import MAP_SCRIPT, MAP_STYLE, node_maps
 from podslice.fleet.plan_file import PlannedNodes
 from podslice.fleet.plots import (
     PLOT_STYLE,
@@ -37,6 +39,8 @@ _MOST_LINES = 8
 _MOST_REFUSALS = 12
 _MOST_ROWS = 120
 _BINS = 120
+_FIRST = (*CRITERIA, "gpus", "cpus", "looping", "holes")
+"""Figures that a reader sees first."""
 _MOST_PICTURES = 6
 _POINTS = 160
 
@@ -60,7 +64,6 @@ def report_page(store: RunStore, study: Study | None, summary: RunSummary, plann
         for one in summary.candidates[:_MOST_LINES]
     ]
     told = sentences(summary)
-    command = f"podslice fleet run {store.folder.name}/scenario.yaml"
     body = [
         h.h1[summary.name],
         h.p(".dim")[
@@ -71,28 +74,33 @@ def report_page(store: RunStore, study: Study | None, summary: RunSummary, plann
         h.p[told[1]],
         h.p[told[2]],
         _numbers(summary),
-        h.div(".plots")[list(_plots(shown, summary, planned, command))],
+        h.div(".plots")[list(_plots(shown, summary, planned, study, store.folder.name))],
         _pictures(study, shown[0]),
         _assumptions(summary),
     ]
-    return page(summary.name, body, style=PLOT_STYLE)
+    return page(summary.name, [body, h.script[Markup(MAP_SCRIPT)]], style=PLOT_STYLE + MAP_STYLE)
 
 
 def _numbers(summary: RunSummary) -> h.Node:
-    names = [name for name in BY_NAME if any(one.over(name) for one in summary.candidates)]
-    headings = ["Configuration", *(f"{_heading(name)} {BY_NAME[name].unit}" for name in names)]
-    rows = [[one.name, *(_figure(one, name) for name in names)] for one in summary.candidates]
-    meaning = [h.li[h.strong[_heading(name)], f": {BY_NAME[name].meaning}"] for name in names]
+    every = [name for name in BY_NAME if any(one.over(name) for one in summary.candidates)]
+    first = [name for name in _FIRST if name in every]
+    meaning = [h.li[h.strong[_heading(name)], f": {BY_NAME[name].meaning}"] for name in every]
     return [
         h.h2["Numbers"],
-        table(headings, rows, best=0),
-        h.details[h.summary["What the columns mean"], h.ul[meaning]],
+        _figures(summary, first),
+        h.details[h.summary["All figures, and what they mean"], _figures(summary, every), h.ul[meaning]],
         h.p(".dim")[
             "± is half of a 95 % interval over seeds (Student). Best first, by "
             + ", ".join(BY_NAME[name].heading.lower() for name in CRITERIA)
             + "."
         ],
     ]
+
+
+def _figures(summary: RunSummary, names: Sequence[str]) -> h.Element:
+    headings = ["Configuration", *(f"{_heading(name)} {BY_NAME[name].unit}" for name in names)]
+    rows = [[one.name, *(_figure(one, name) for name in names)] for one in summary.candidates]
+    return table(headings, rows, best=0)
 
 
 def _heading(name: str) -> str:
@@ -107,13 +115,14 @@ def _figure(candidate: Configuration, name: str) -> str:
 
 
 def _plots(
-    shown: Sequence[Shown], summary: RunSummary, planned: PlannedNodes | None, command: str
+    shown: Sequence[Shown], summary: RunSummary, planned: PlannedNodes | None, study: Study | None, run: str
 ) -> Iterator[h.Element]:
+    command = f"podslice fleet run {run}/scenario.yaml"
     yield _section("1 Allocation", _allocation(shown), command)
     yield _section("2 Stranded CPUs, expected", _stranded(summary.candidates), command)
     yield _section("3 What kubelets refuse", _refused(summary), command)
     yield _section("4 Free CPUs of nodes, and the largest pod", _free(shown), command)
-    yield _section("5 Nodes over time", _heat(shown[0]), command)
+    yield _section("5 Nodes over time", [_heat(shown[0]), _maps(study, shown[0], run)], command)
     yield _section("6 Nodes needed", _planned(planned), command.replace(" run ", " plan "))
     yield _section("7 Time to run", _waits(shown), command)
 
@@ -261,6 +270,14 @@ def _heat(shown: Shown) -> h.Node:
     ]
 
 
+def _maps(study: Study | None, shown: Shown, run: str) -> h.Node:
+    key, outcome = shown.cells[0]
+    cell = next((one for one in study.cells if one.key == key), None) if study else None
+    if study is None or cell is None:
+        return h.p(".dim")["The run does not hold its inputs, so that nodes cannot be drawn."]
+    return node_maps(study, cell, outcome, run)
+
+
 def _places() -> range:
     return range(0, _BINS, _BINS // 6)
 
@@ -294,7 +311,7 @@ def _strip(outcome: CellOutcome, changes: list[list[int]], members: list[int], k
         booked += sum(changes[node][place] for node in members)
         shares.append(booked / room)
     last = f" to {outcome.nodes[members[-1]]}" if len(members) > 1 else ""
-    return Strip(f"{outcome.nodes[members[0]]}{last}", outcome.classes[kind].name, shares)
+    return Strip(f"{outcome.nodes[members[0]]}{last}", outcome.classes[kind].name, shares, members)
 
 
 def _planned(planned: PlannedNodes | None) -> h.Node:

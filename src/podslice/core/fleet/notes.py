@@ -191,6 +191,7 @@ class Notes:
             "stranded_cpus": sum(found[1]),
             "expected_stranded_cpus_x_pods": sum(found[2]),
             "blind_stranded_cpus_x_pods": sum(found[3]),
+            "holes": sum(found[5]),
         }
 
 

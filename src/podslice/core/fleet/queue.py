@@ -49,12 +49,13 @@ class PodQueue:
         self.scheduler = self._scheduler(seed, draws)
         self.loops = Loops(options.delay_ms)
         self.waiting: dict[int, list[int]] = {}
-        self.loop_ms = self.looped = self.first_refused = 0
+        self.loop_ms = self.first_refused = 0
         self.arrived = self.attempts = self.refused_attempts = self.waiting_pods = 0
         self.alignment = Alignment(fleet)
         self._on_node: list[dict[int, None]] = [{} for _ in fleet.nodes]
         self._in_vain: dict[int, tuple[int, int]] = {}
         self._due: dict[int, int] = {}
+        self._ever_looped: dict[int, None] = {}
         self.preempted = self.lost_in_restarts = 0
         live = self.live
         self.nrt = (
@@ -87,6 +88,11 @@ class PodQueue:
             node, shape = self.workload.node[pod], self.workload.shape[pod]
             self.pods.node[pod] = node
             self._bind(pod, shape, node, self.live.there(node, uid))
+
+    @property
+    def looped(self) -> int:
+        """Pods that have ever looped."""
+        return len(self._ever_looped)
 
     # Events
 
@@ -287,7 +293,7 @@ class PodQueue:
         owner = self.workload.shapes[shape].owner
         pods.verdict[pod] = LOOPING
         if self.options.retry == "owner" and owner == "deployment" and self._is_in_vain(pod, shape, ties):
-            self.looped += 1
+            self._ever_looped[pod] = None
             self.loops.park(pod, shape, now)
             return
         delay = None

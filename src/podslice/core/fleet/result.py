@@ -50,7 +50,7 @@ class NodeColumns(NamedTuple):
     `memory`, `gpu_milli`: booked by the scheduler. `assignable`: CPUs that can still be owned. `stranded`: those of
     them that are left when the node is filled with the workload's shapes, smallest first. `expected`, `blind`: CPUs
     times pods, expected stranded by decisions and by sums (`CellResult.popular` is the divisor). `largest`: the most
-    CPUs one Guaranteed container could still get. `free_memory_numa`: the most bytes free on one NUMA node.
+    CPUs one Guaranteed container could still get. `holes`: how many more of the smallest usual pods get in.
     """
 
     state: array[int]
@@ -63,6 +63,7 @@ class NodeColumns(NamedTuple):
     expected: array[int]
     blind: array[int]
     largest: array[int]
+    holes: array[int]
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):

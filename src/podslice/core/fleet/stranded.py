@@ -28,7 +28,7 @@ class StrandedCPUs:
         self._stranded = "stranded" in metrics
         self._largest = "largest" in metrics
         self._gives: dict[tuple[int, int], int] = {}
-        self._known: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._known: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         shapes = queue.workload.shapes
 
         def size(number: int) -> tuple[int, int, int]:
@@ -37,12 +37,13 @@ class StrandedCPUs:
         self._by_size = sorted((number for number, _ in queue.popular), key=size)
 
     def all(self) -> tuple[array[int], ...]:
-        """Columns: assignable, stranded, expected, blind, largest."""
+        """Columns: assignable, stranded, expected, blind, largest, holes."""
         found = [self._node(node) for node in range(self._live.columns.count)]
         assignable = array("q", [self.assignable(node) for node in range(len(found))])
-        stranded, expected, blind = (array("q", column) for column in zip(*found, strict=True)) if found else _EMPTY
+        columns = [array("q", column) for column in zip(*found, strict=True)] if found else _EMPTY
+        stranded, holes, expected, blind = columns
         largest = array("q", [self.largest(node) for node in range(len(found))])
-        return assignable, stranded, expected, blind, largest
+        return assignable, stranded, expected, blind, largest, holes
 
     def largest(self, node: int) -> int:
         """The most CPUs that one Guaranteed container could still get."""
@@ -65,14 +66,14 @@ class StrandedCPUs:
             return ((state or self._live.states[node]).cpus & ~rules.cpu.reserved).bit_count()
         return int(columns.free(node)[_CPU]) // 1000
 
-    def _node(self, node: int) -> tuple[int, int, int]:
+    def _node(self, node: int) -> tuple[int, int, int, int]:
         if not self._stranded:
-            return 0, 0, 0
+            return 0, 0, 0, 0
         columns = self._live.columns
         key = (self._live.states[node].number, int(columns.load[node]))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = (self._left_when_full(node), *self._expected(node))
+            found = self._known[key] = (*self._filled(node), *self._expected(node))
         return found
 
     def _expected(self, node: int) -> tuple[int, int]:
@@ -87,11 +88,13 @@ class StrandedCPUs:
                 expected += pods * own
         return expected, blind
 
-    def _left_when_full(self, node: int) -> int:
-        """Assignable CPUs after as many of the usual pods as get in, the smallest first."""
+    def _filled(self, node: int) -> tuple[int, int]:
+        """Assignable CPUs after as many of the usual pods as get in, the smallest first; and how many of the smallest
+        ones these are, which are the node's holes."""
         live, columns, kind = self._live, self._live.columns, self._live.kinds[node]
         state, free = live.states[node], columns.free(node)
-        used = 0
+        used = holes = 0
+        smallest = next((shape for shape in self._by_size if columns.taken(shape)[_CPU]), NEVER)
         for shape in self._by_size:
             taken = columns.taken(shape)
             while (columns.asked(shape) <= free).all():
@@ -100,8 +103,9 @@ class StrandedCPUs:
                     break
                 state, free = answer.state, free - taken
                 used += int(taken[_CPU])
+                holes += shape == smallest
         left = self.assignable(node, state)
-        return left if live.fleet.classes[kind].rules.cpu.static else max(0, left - used // 1000)
+        return left if live.fleet.classes[kind].rules.cpu.static else max(0, left - used // 1000), holes
 
 
-_EMPTY = (array("q"), array("q"), array("q"))
+_EMPTY = [array("q")] * 4
