@@ -65,6 +65,7 @@ class Elastic:
         self.pods: dict[str, nri.PodSandbox] = {}
         self.containers: dict[str, nri.Container] = {}
         self.notes = Notes()
+        self.free_memory = 1 << 40
         self.masks, self.kernel_release = ThreadMasks(), (6, 6)
 
     def start(self) -> None:
@@ -92,7 +93,7 @@ class Elastic:
             self.owner,
             self.resizing,
             cgroups,
-            MemoryMoves(self.kernel, lambda node: 1 << 40, aside=at_once),
+            MemoryMoves(self.kernel, lambda node: self.free_memory, aside=at_once),
             find=sources.find,
             threads=lambda record: self.masks,
             kernel=self.kernel_release,
@@ -132,6 +133,8 @@ class Elastic:
         if cpu.cpus:
             books.cpus = cpu.cpus
             self.kernel.write_cpus(path, parse_bits(cpu.cpus))
+        if cpu.mems:
+            self.kernel.write_mems(path, parse_bits(cpu.mems))
         if cpu.HasField("quota"):
             books.quota.value = cpu.quota.value
             period = cpu.period.value or 100_000
@@ -200,6 +203,7 @@ class Elastic:
         owner = {"container": ident, "pod": f"{sandbox.uid}/pool", "host": SHARED}[isolation]
         self.containers[ident] = message
         self.kernel.add(path, owner, got.cpus)
+        self.kernel.files[path]["cpuset.mems"] = got.mems
         self.kernel.files[path]["memory.max"] = str(memory) if memory else "max"
         if milli and got.quota.value >= 0:
             self.kernel.files[path]["cpu.max"] = f"{milli * 100} 100000"

@@ -15,6 +15,7 @@ from podslice.advise.defrag.plan import ContainerMove, Move, apply_move
 from podslice.agent.moverules import ThreadMasks
 from podslice.agent.moves import DefragmentationResult, MoveProgress, MoveRequest, read_request, read_result, undoing
 from podslice.agent.moving import MovesRefusedError
+from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.document import document, without_header
 from podslice.core.errors import InputError
@@ -24,7 +25,7 @@ from podslice.host.resize_store import ResizeStore
 from podslice.wire.ttrpc import RPCError
 from tests import clock
 from tests.agent.elastic import Elastic, asked, kill_at
-from tests.agent.helpers import pod_level
+from tests.agent.helpers import agent_config, pod_level
 from tests.agent.kernel import KilledError
 from tests.conftest import make_pod
 
@@ -158,19 +159,88 @@ def min_cpus(text: str, count: int) -> int:
     return CPUSet(sorted(CPUSet.parse(text))[:count]).bits
 
 
+BOUND = agent_config(
+    reserved_system_cpus="0-1",
+    memory_manager_policy="Static",
+    system_reserved={"memory": "1Gi"},
+    reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),),
+)
+FOLLOWS = replace(EVERYTHING, defrag=replace(ALL, memory="follow"))
+APP = "kubepods/poda/a-app"
+
+
+def test_memory_follows(tmp_path: Path) -> None:
+    """It may come from both NUMA nodes while the container changes its CPUs, and is on the new one afterwards, in the
+    books too; and back."""
+
+    async def test(world: Elastic) -> None:
+        await two_and_a_sharer(world)
+        before, start = world.digest, len(world.kernel.history)
+        result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-23", memory="1")))
+        mine = [one[1:] for one in world.kernel.history[start:] if one[0] == APP]
+        assert mine == [("cpuset.mems", "0-1"), ("cpuset.cpus", "20-23"), ("cpuset.mems", "1")]
+        assert (ends(result), world.view.numa_nodes("a", "app")) == (["done"], 0b10)
+        await world.settle()
+        world.agrees()
+        assert ends(await world.moving.carry_out(undoing(result))) == ["done"]
+        await world.settle()
+        assert (world.digest, world.kernel.files[APP]["cpuset.mems"]) == (before, "0")
+        world.agrees()
+
+    in_moving(tmp_path, test, FOLLOWS, config=BOUND)
+
+
+@pytest.mark.parametrize(
+    ("stat", "problem"),
+    [
+        ("anon N0=3221225472 N1=7\nfile N0=2147483648 N1=0", "5368709120 bytes would have to move, at most 4294967296"),
+        ("anon N0=1073741824 N1=0", "1073741824 bytes would have to move, on NUMA 1 1000 are free"),
+    ],
+)
+def test_memory_that_cannot_follow(tmp_path: Path, stat: str, problem: str) -> None:
+    """Too much of it, or too little room: nothing has moved."""
+
+    async def test(world: Elastic) -> None:
+        await two_and_a_sharer(world)
+        world.kernel.files[APP]["memory.numa_stat"] = stat
+        world.free_memory = 1000 if "1000" in problem else 1 << 40
+        before = world.digest
+        result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-23", memory="1")))
+        assert ends(result) == ["failed"]
+        assert result.problem.startswith(f"{APP}/memory.numa_stat: {problem}")
+        await world.settle()
+        assert (world.digest, world.kernel.files[APP]["cpuset.mems"]) == (before, "0")
+        world.agrees()
+
+    in_moving(tmp_path, test, FOLLOWS, config=BOUND)
+
+
+def test_memory_stays_without_a_word_of_the_policy(tmp_path: Path) -> None:
+    """A plan that moves memory does not begin."""
+
+    async def test(world: Elastic) -> None:
+        await two_and_a_sharer(world)
+        result = await world.moving.carry_out(asking(world, moved(world, "a", "app", "20-23", memory="1")))
+        assert ends(result) == ["notBegun"]
+        assert result.problem.endswith("would have to follow: the policy says defrag.memory: never")
+
+    in_moving(tmp_path, test, config=BOUND)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("memory", ["", "1"], ids=["cpus", "with-memory"])
 @pytest.mark.parametrize("undo", [False, True], ids=["there", "back"])
-def test_killed_before_any_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undo: bool) -> None:
+def test_killed_before_any_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undo: bool, memory: str) -> None:
     """Before whichever write to a cgroup or a file the process ends, the next one has the container where it was or
     where it was to go, everybody runs on what the books say, and no two ever shared a CPU."""
     places, moment, killed = [], 0, True
     while killed:
-        world = Elastic(tmp_path / str(moment), EVERYTHING)
+        world = Elastic(tmp_path / str(moment), FOLLOWS, BOUND if memory else None)
 
         async def main(world: Elastic = world, moment: int = moment) -> bool:
             world.start()
             await two_and_a_sharer(world)
-            request = asking(world, moved(world, "a", "app", "20-23"))
+            request = asking(world, moved(world, "a", "app", "20-23", memory))
             if undo:
                 request = undoing(await world.moving.carry_out(request))
                 await world.settle()
@@ -186,6 +256,7 @@ def test_killed_before_any_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert world.owner.store is not None
             assert world.owner.store.unfinished == ()
             places.append(world.owned("a"))
+            assert world.view.numa_nodes("a", "app") == ((memory and (2 if places[-1] == "20-23" else 1)) or 0)
             return ended
 
         killed = clock.run(main())
