@@ -294,7 +294,7 @@ class Life:
             assert mine.kind.counts(mine.base) == true.kind.counts(true.base)
             assert mine.kind.counts(mine.state) == true.kind.counts(true.state)
             assert (mine.state.cpus, mine.state.used) == (true.state.cpus, true.state.used)
-            assert (self.model.table.used[:, mine.row] >= 0).all()
+            assert (self.model.verdicts.table.used[:, mine.row] >= 0).all()
 
 
 @pytest.mark.slow

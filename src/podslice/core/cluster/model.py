@@ -28,44 +28,31 @@ sent where the node's own state says yes. A pod is known by its UID.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from podslice.core.answers import PodHolding
+from podslice.core.cluster.asking import Filtered, ModelLimits, Verdicts
 from podslice.core.cluster.classes import StateClasses
-from podslice.core.cluster.columns import Ints, NodeTable
 from podslice.core.cluster.eviction import Evictable, Eviction, cheapest, victims_on
 from podslice.core.cluster.holds import FOREVER, RESERVED, HeldNode, Hold, PlanPolicy
 from podslice.core.cluster.signature import Signature
-from podslice.core.cluster.verdicts import FAR, NOT_CONFIRMED, PROVEN, SHARED, UNKNOWN, SignatureColumn
+from podslice.core.cluster.verdicts import NOT_CONFIRMED
 from podslice.core.decide import shape_of
 from podslice.core.holding import Holding
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.pod.spec import Pod
 
+__all__ = ["BindVerdict", "ClusterModel", "Fate", "Filtered", "ModelLimits", "Told"]
+
 BEST_SCORE = 10
-QUARANTINED = "answered such a pod otherwise than expected a moment ago"
 _NO_HOLD = "the node held for the pod is gone, and it does not fit any more: "
 _UNKNOWN_POD = "nothing is known of the pod"
-_NONE: Mapping[str, str] = MappingProxyType({})
 Fate: TypeAlias = Literal["agreed", "honoured", "foreign", "disputed", "refused"]
 """What the journal said of a pod: the node came to what was expected, by itself or by the plan; nobody here had sent
 the pod; it came to something else; it refused a pod that was sent."""
-
-
-class Filtered(NamedTuple):
-    """`nodes` are proven to take the pod, best first. Of those that do not, the cause: `failed` where pods that leave
-    could help as the scheduler sees it, `unresolvable` where only the node's topology is in the way or nobody stands
-    for its state. Nodes beyond the best ones that were asked for are in none of them."""
-
-    nodes: list[str]
-    failed: Mapping[str, str] = _NONE
-    unresolvable: Mapping[str, str] = _NONE
 
 
 class BindVerdict(NamedTuple):
@@ -83,27 +70,6 @@ class Told(NamedTuple):
     found: PodHolding | None = None
 
 
-class ModelLimits(NamedTuple):
-    """`best`: nodes that a filter names at most. `budget`: how many nodes are asked for a filter, of which nothing is
-    remembered, before it is content with those it has. `memory`: bytes of remembered answers. `signatures`, `columns`:
-    how many kinds of pods are known, and of how many there is a verdict on every node. Seconds: `hold` and `group_hold`
-    until a hold falls, `quarantine` until a node that did otherwise is trusted with such pods again, `deleted` until a
-    pod that was deleted before its node knew of it is forgotten, `eviction_hold` until victims have left. `evictions`:
-    nodes that are looked at for victims."""
-
-    best: int = 16
-    budget: int = 8
-    memory: int = 64 << 20
-    signatures: int = 4096
-    columns: int = 64
-    hold: float = 15.0
-    group_hold: float = 310.0
-    quarantine: float = 60.0
-    deleted: float = 30.0
-    eviction_hold: float = 90.0
-    evictions: int = 16
-
-
 class ClusterModel:
     """All nodes that tell their state, and the pods on their way to them. `counts`: what became of holds."""
 
@@ -111,16 +77,13 @@ class ClusterModel:
         self.limits = limits or ModelLimits()
         self.counts: Counter[str] = Counter()
         self.classes = StateClasses(memory=self.limits.memory, signatures=self.limits.signatures)
-        self.table = NodeTable()
-        self._nodes: dict[str, HeldNode] = {}
-        self._by_row: dict[int, HeldNode] = {}
+        self.verdicts = Verdicts(self.classes, self.limits)
+        self._nodes = self.verdicts.nodes
         self._holds: dict[str, Hold] = {}
         self._deadlines: list[tuple[float, str]] = []
-        self._groups: dict[str, set[str]] = {}
-        self._quarantined: dict[tuple[int, str], float] = {}
+        self._groups: OrderedDict[str, set[str]] = OrderedDict()
         self._evicting: set[str] = set()
         """UIDs of pods that are held where others have yet to leave."""
-        self._columns: OrderedDict[int, SignatureColumn] = OrderedDict()
 
     # Nodes
 
@@ -138,17 +101,16 @@ class ClusterModel:
         node = self._nodes.get(name)
         if node is not None and node.confirmed != confirmed:
             node.confirmed = confirmed
-            self._write(node)
+            self.verdicts.write(node)
 
     def remove_node(self, name: str) -> None:
         """The node is gone, and with it the pods on their way to it."""
-        node = self._nodes.pop(name, None)
+        node = self._nodes.get(name)
         if node is None:
             return
         for uid in list(node.holds):
             self._forget(self._holds.pop(uid))
-        del self._by_row[node.row]
-        self.table.remove(name)
+        self.verdicts.remove(node)
         self.classes.leave(node.kind)
 
     def _adopt(self, node: HeldNode, rules: NodeRules, state: NodeState) -> None:
@@ -162,15 +124,7 @@ class ClusterModel:
             self._forget(node.holds.pop(uid))
             del self._holds[uid]
         node.replay(self.classes)
-        self._write(node)
-
-    def _write(self, node: HeldNode) -> None:
-        table = self.table
-        row = node.row = table.add(node.name, node.kind.number, node.kind.room)
-        self._by_row[row] = node
-        table.confirmed[row] = node.confirmed
-        table.write_sums(row, node.sums, node.asked())
-        table.write(row, node.kind.counts(node.state))
+        self.verdicts.write(node)
 
     # The journal
 
@@ -188,7 +142,7 @@ class ClusterModel:
             del self._holds[uid]
         self.counts[told.fate] += 1
         if told.fate == "disputed" and hold is not None:
-            self._quarantine(node, hold, now)
+            self.verdicts.distrust(hold.signature, node, now)
         proven = node.proven is node.base and told.fate == "agreed"
         self._adopt(node, node.kind.rules, state)
         node.proven = node.base if proven else None
@@ -210,7 +164,7 @@ class ClusterModel:
             self._adopt(node, node.kind.rules, state)
             return Told("foreign")
         self.counts["refused"] += 1
-        self._quarantine(node, hold, now)
+        self.verdicts.distrust(hold.signature, node, now)
         self._forget(node.holds.pop(uid))
         del self._holds[uid]
         self._adopt(node, node.kind.rules, state)
@@ -244,14 +198,12 @@ class ClusterModel:
         waits = uid in self._evicting and not self._holds[uid].fits
         if not waits:
             self._drop(uid)
-        rows = self._rows(names)
-        column = self._column(signature)
-        found = [self.table.names[row] for row in self._best(column, rows[rows >= 0], self.limits.best)]
-        if found and waits:
+        found = self.verdicts.among(signature, names)
+        if found.nodes and waits:
             self._drop(uid)
-        if len(found) == 1:
-            self._hold(uid, signature, found[0], now, group=group)
-        return self._filtered(column, names, rows, found)
+        if len(found.nodes) == 1:
+            self._hold(uid, signature, found.nodes[0], now, group=group)
+        return found
 
     def prioritize(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> dict[str, int]:
         """The choice among nodes that passed every filter gets all points, and is held."""
@@ -269,12 +221,9 @@ class ClusterModel:
             return None
         self.expire(now)
         self._drop(pod.metadata.uid)
-        rows = np.arange(self.table.count, dtype=np.int64) if names is None else self._rows(names)
-        best = self._best(self._column(signature), rows[rows >= 0], 1, most=SHARED)
-        if not best:
-            return None
-        name = self.table.names[best[0]]
-        self._hold(pod.metadata.uid, signature, name, now, group=group)
+        name = self.verdicts.best(signature, names)
+        if name is not None:
+            self._hold(pod.metadata.uid, signature, name, now, group=group)
         return name
 
     def preempt(
@@ -296,7 +245,7 @@ class ClusterModel:
         self.expire(now)
         self._drop(uid)
         found = []
-        for node in self._refusing(self._column(signature), names):
+        for node in self.verdicts.refusing(signature, names):
             state = node.with_holds(states(node.name))
             victims = victims_on(
                 node.kind.rules, state, shape_of(node.kind.rules, pod), running(node.name), below=below
@@ -309,15 +258,6 @@ class ClusterModel:
             self._until(self._holds[uid], now + self.limits.eviction_hold)
             self._evicting.add(uid)
         return chosen
-
-    def _refusing(self, column: SignatureColumn, names: Sequence[str] | None) -> list[HeldNode]:
-        """Nodes that do not take such a pod as they are, and might without some of their pods."""
-        rows = np.arange(self.table.count, dtype=np.int64) if names is None else self._rows(names)
-        rows = rows[(rows >= 0) & (column.verdict[rows] > UNKNOWN)]
-        order = np.argsort(-self.table.cpus[:, rows].max(axis=0), kind="stable")
-        nodes = [self._by_row[row] for row in rows[order].tolist()]
-        able = [one for one in nodes if not one.kind.needs(column.signature).refusal and one.confirmed]
-        return able[: self.limits.evictions]
 
     def wants(self, pod: Pod) -> bool:
         """True for a pod that could get something for itself on some node; others are none of our business."""
@@ -387,8 +327,7 @@ class ClusterModel:
                 self._drop(uid)
                 self.counts["expired"] += 1
                 gone.append(uid)
-        for key in [key for key, until in self._quarantined.items() if until <= now]:
-            del self._quarantined[key]
+        self.verdicts.trust(now)
         return gone
 
     def node(self, name: str) -> HeldNode:
@@ -416,7 +355,7 @@ class ClusterModel:
         self._holds[uid] = hold
         if not bound:
             self._until(hold, now + (self.limits.group_hold if group else self.limits.hold))
-        self._write(node)
+        self.verdicts.write(node)
 
     def _until(self, hold: Hold, until: float) -> None:
         hold.until = until
@@ -441,7 +380,7 @@ class ClusterModel:
         del node.holds[uid]
         self._forget(hold)
         node.replay(self.classes)
-        self._write(node)
+        self.verdicts.write(node)
 
     def _forget(self, hold: Hold) -> None:
         self._evicting.discard(hold.uid)
@@ -454,6 +393,8 @@ class ClusterModel:
         if not group:
             return
         members = self._groups.setdefault(group, set())
+        if len(self._groups) > self.limits.groups:
+            self._groups.popitem(last=False)
         if uid in members:
             for other in [one.uid for one in self._holds.values() if one.group == group and not one.bound]:
                 self._drop(other)
@@ -461,11 +402,7 @@ class ClusterModel:
             members.clear()
         members.add(uid)
 
-    def _quarantine(self, node: HeldNode, hold: Hold, now: float) -> None:
-        self._quarantined[hold.signature.number, node.name] = now + self.limits.quarantine
-        self.counts["quarantined"] += 1
-
-    # Verdicts
+    # Whom it concerns
 
     def _wants(self, pod: Pod) -> bool:
         return self._concerns(self.classes.signature(pod))
@@ -478,62 +415,6 @@ class ClusterModel:
     def _concerns(self, signature: Signature) -> bool:
         wants = signature.wants
         return wants.cpus or wants.devices or (wants.memory and self.classes.binds_memory)
-
-    def _column(self, signature: Signature) -> SignatureColumn:
-        column = self._columns.get(signature.number)
-        if column is None:
-            column = SignatureColumn(signature, self.table, self.classes.numbered)
-            self._columns[signature.number] = column
-            if len(self._columns) > self.limits.columns:
-                self._columns.popitem(last=False)
-        else:
-            self._columns.move_to_end(signature.number)
-        column.refresh()
-        return column
-
-    def _rows(self, names: Sequence[str]) -> Ints:
-        row = self.table.row
-        try:
-            return np.fromiter(map(row.__getitem__, names), dtype=np.int64, count=len(names))
-        except KeyError:
-            return np.array([row.get(name, -1) for name in names], dtype=np.int64)
-
-    def _best(self, column: SignatureColumn, rows: Ints, count: int, *, most: int = FAR) -> list[int]:
-        """The best rows that take such a pod and cost less than `most`, the best first."""
-        found: list[int] = []
-        asked = self.classes.answers.computed
-        for row in column.best_first(rows, count, most):
-            if self._takes(column, row):
-                found.append(row)
-            if len(found) == count or (found and self.classes.answers.computed - asked > self.limits.budget):
-                break
-        return found
-
-    def _takes(self, column: SignatureColumn, row: int) -> bool:
-        node = self._by_row[row]
-        if (column.signature.number, node.name) in self._quarantined:
-            return False
-        if column.verdict[row] == PROVEN:
-            return True
-        cause = node.cause(self.classes, column.signature)
-        column.settle(row, cause)
-        return not cause
-
-    def _filtered(self, column: SignatureColumn, names: Sequence[str], rows: Ints, found: list[str]) -> Filtered:
-        """The answer about these nodes, with the causes of those that refuse."""
-        failed: dict[str, str] = {}
-        unresolvable: dict[str, str] = {}
-        verdicts = np.where(rows < 0, UNKNOWN, column.verdict[rows])
-        for verdict in np.unique(verdicts[verdicts > PROVEN]).tolist():
-            cause = column.causes[verdict]
-            refused = failed if cause.by_sums else unresolvable
-            refused.update(
-                dict.fromkeys([names[at] for at in np.flatnonzero(verdicts == verdict).tolist()], cause.text)
-            )
-        for number, name in self._quarantined:
-            if number == column.signature.number and name in self._nodes and name not in failed and name in names:
-                unresolvable.setdefault(name, QUARANTINED)
-        return Filtered(found, failed, unresolvable)
 
 
 def _owners(state: NodeState) -> Iterator[str]:
