@@ -8,8 +8,9 @@ import pytest
 
 from podslice import Node, Pod
 from podslice.core.cluster.holds import PlanPolicy
+from podslice.core.cluster.honour import admit_as
 from podslice.core.cluster.model import ClusterModel, Filtered, ModelLimits
-from podslice.core.holding import holding_of
+from podslice.core.holding import Holding, holding_of
 from tests.cluster_model.drawn import DrawnCluster, called
 from tests.conftest import make_node, make_pod
 
@@ -206,13 +207,15 @@ def test_others_pods() -> None:
 
 class Life:
     """A cluster that lives: pods are chosen, filtered, bound, started in any order, deleted and removed. Kubelets
-    decide by themselves (`compare`), or with nobody else on the way."""
+    decide by themselves (`compare`), with nobody else on the way (`observe`), or follow plans (`honour`)."""
 
     def __init__(self, seed: int, policy: PlanPolicy, profile: str) -> None:
         self.r = Random(seed)
         self.cluster = DrawnCluster(self.r, profile, nodes=3, policy=policy, fill=4)
         self.model = self.cluster.model
+        self.policy = policy
         self.waiting: dict[str, Pod] = {}
+        self.plans: dict[str, Holding] = {}
         self.bound: dict[str, tuple[str, Pod]] = {}
         self.fates: dict[str, int] = {}
         self.now = 0.0
@@ -249,6 +252,9 @@ class Life:
             pod = self.waiting[one.uid]
             if not self.model.bind(one.uid, one.node, self.now, pod).error:
                 self.bound[one.uid] = one.node, self.waiting.pop(one.uid)
+                plan = self.model.plan(one.uid)
+                assert plan is not None
+                self.plans[one.uid] = plan
 
     def start(self) -> None:
         if not self.bound:
@@ -256,7 +262,8 @@ class Life:
         uid = self.r.choice(list(self.bound))
         name, pod = self.bound.pop(uid)
         node = self.cluster.nodes[name]
-        told = node.admit(pod).admitted
+        plan = self.plans.pop(uid, None) if self.policy == "honour" else None
+        told = (node.admit(pod) if plan is None else admit_as(node, pod, plan).decision).admitted
         heard = self.model.admitted if told else self.model.refused
         fate = heard(name, uid, node.state, self.now).fate
         self.fates[fate] = self.fates.get(fate, 0) + 1
@@ -288,6 +295,8 @@ class Life:
             truth.add_node(name, node.rules, node.state, policy=self.model.node(name).policy)
         for one in self.model.held():
             truth.assigned(called(one.signature.pod, one.uid), one.node, self.now)
+            truth.held()[-1].plan = one.plan
+            truth.changed(one.node, self.cluster.nodes[one.node].state)
         for name in self.cluster.nodes:
             mine, true = self.model.node(name), truth.node(name)
             assert list(mine.holds) == list(true.holds)
@@ -300,7 +309,12 @@ class Life:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "profile", "seeds"),
-    [("compare", "podslice", 20), ("observe", "podslice", 8), ("compare", "kubelet-1.36", 6)],
+    [
+        ("compare", "podslice", 20),
+        ("honour", "podslice", 20),
+        ("observe", "podslice", 8),
+        ("compare", "kubelet-1.36", 6),
+    ],
 )
 def test_lives(policy: PlanPolicy, profile: str, seeds: int) -> None:
     """Whatever happens in whatever order: after every step the model is the one that is made from scratch, no node ever
@@ -323,7 +337,7 @@ def test_lives(policy: PlanPolicy, profile: str, seeds: int) -> None:
             assert mine.state.cpus == node.state.cpu.default
         for fate, count in life.fates.items():
             fates[fate] = fates.get(fate, 0) + count
-    assert set(fates) == {"agreed"}
+    assert set(fates) <= {"agreed", "honoured"}
     assert fates["agreed"] > 3 * seeds
 
 

@@ -33,7 +33,7 @@ from podslice.core.reasons import AMOUNT_OVERFLOW
 from podslice.core.resize.pending import Waiting
 from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import Seen
-from podslice.core.state.model import CPUState
+from podslice.core.state.model import CPUState, PodMemory
 from podslice.core.values.cpuset import Bits, union
 from podslice.core.values.quantity import Quantity
 
@@ -104,6 +104,7 @@ class NodeAnswers(Protocol):
     def state_of(self, state: NodeState) -> FleetState: ...
     def holding_of(self, state: NodeState, uid: str) -> PodHolding: ...
     def plan(self, state: FleetState, shape: int) -> Holding | None: ...
+    def take(self, state: FleetState, holding: PodHolding) -> FleetState | None: ...
 
 
 class PodsByShape(Protocol):
@@ -229,6 +230,22 @@ class ValueAnswers:
             self._start_containers(admission)
         return self._taken(state)
 
+    def take(self, state: FleetState, holding: PodHolding) -> FleetState | None:
+        """The state in which a pod has this; None where somebody else has some of it."""
+        taken = any(have & more for have, more in zip(state.used, holding.devices, strict=True))
+        if holding.cpus & ~state.cpus or taken:
+            return None
+        machine, books = state.machine, state.books
+        if self._static_memory and any(holding.blocks):
+            entries = {str(number): blocks for number, blocks in enumerate(holding.blocks)}
+            after = MemoryState(machine).put_all_back({_POD: PodMemory(entries)}, pod_level=False)
+            if _POD not in after.assignments:
+                return None
+            machine = after.machine_state
+            books = self._books(machine)
+        used = tuple(have | more for have, more in zip(state.used, holding.devices, strict=True))
+        return self._state(state.cpus & ~holding.cpus, machine, books, used)
+
     def plan(self, state: FleetState, shape: int) -> Holding | None:
         """What each container of the pod would have, None where it is refused."""
         if self.admit(state, shape, 0).holding is None:
@@ -342,6 +359,10 @@ class NamedAnswers:
         """What a pod of such a node has."""
         devices = state.device.of_pod(uid)
         return _held(state, uid, tuple(devices.get(name, 0) for name in state.device.pools))
+
+    def take(self, state: FleetState, holding: PodHolding) -> FleetState | None:
+        """Never: a whole state is only what was decided."""
+        return None
 
     def plan(self, state: FleetState, shape: int) -> Holding | None:
         """What each container of the pod would have, None where it is refused."""

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
-from podslice.core.answers import FleetState, NodeAnswer, called
+from podslice.core.answers import FleetState, NodeAnswer, PodHolding, called
 from podslice.core.cluster.classes import NodeKind, StateClasses
 from podslice.core.cluster.needs import refused_by_managers
 from podslice.core.cluster.signature import Signature
@@ -34,7 +34,7 @@ class Hold:
     """A pod on its way to `node`. `bound`: told to the API server. `answer`: what the node would say after the holds
     before it; without a holding, it would refuse. `until`: when it falls, in the service's seconds."""
 
-    __slots__ = ("answer", "bound", "group", "node", "signature", "uid", "until")
+    __slots__ = ("answer", "bound", "group", "node", "plan", "signature", "uid", "until")
 
     def __init__(self, uid: str, signature: Signature, node: str, *, until: float, group: str, bound: bool) -> None:
         self.uid = uid
@@ -44,6 +44,8 @@ class Hold:
         self.group = group
         self.bound = bound
         self.answer: NodeAnswer | None = None
+        self.plan: PodHolding | None = None
+        """What the node was told, once the pod is bound."""
 
     @property
     def fits(self) -> bool:
@@ -77,9 +79,16 @@ class HeldNode:
         self._place(classes, hold)
 
     def _place(self, classes: StateClasses, hold: Hold) -> None:
-        hold.answer = classes.admit(self.kind, self.state, hold.signature)
+        hold.answer = self._as_planned(hold) or classes.admit(self.kind, self.state, hold.signature)
         if hold.fits:
             self.state = hold.answer.state
+
+    def _as_planned(self, hold: Hold) -> NodeAnswer | None:
+        """What a node that takes plans will say of a pod that was bound with one; None where the plan is not free."""
+        if hold.plan is None or self.policy != "honour":
+            return None
+        after = self.kind.answers.take(self.state, hold.plan)
+        return None if after is None else NodeAnswer(after, hold.plan)
 
     def replay(self, classes: StateClasses) -> None:
         """Work the state out again from what the node said."""
@@ -93,7 +102,8 @@ class HeldNode:
         for hold in self.holds.values():
             if hold.uid == uid:
                 return self.kind.answers.plan(state, hold.signature.number) if hold.fits else None
-            state = classes.admit(self.kind, state, hold.signature).state
+            if hold.fits and hold.answer is not None:
+                state = hold.answer.state
         raise KeyError(uid)
 
     def with_holds(self, state: NodeState) -> NodeState:

@@ -283,6 +283,7 @@ class ClusterModel:
             self._drop(uid)
             return BindVerdict(_NO_HOLD + RESERVED)
         hold.bound, hold.until = True, FOREVER
+        hold.plan = None if hold.answer is None else hold.answer.holding
         self.counts["bound"] += 1
         return BindVerdict("", None if hold.answer is None else hold.answer.holding)
 
