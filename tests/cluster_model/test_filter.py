@@ -8,6 +8,7 @@ import pytest
 
 from podslice import Node, Pod
 from podslice.core.cluster.model import ClusterModel, ModelLimits
+from podslice.core.config.kubelet import MemoryReservation
 from podslice.core.pod.critical import is_critical
 from podslice.core.pod.spec import pod_from_dict
 from tests.cluster_model.drawn import DrawnCluster, admits
@@ -116,3 +117,16 @@ def test_all_nodes_refuse_what_none_has() -> None:
     found = model.filter(make_pod("p", ("c", "64")), ["n0", "n1"], 0.0)
     assert found.nodes == []
     assert set(found.unresolvable.values()) == {"node too small: cpu"}
+
+
+def test_absurd_amounts() -> None:
+    """A pod that asks for more than 64 bits hold is refused like any other; where amounts wrap, the node decides."""
+    reservation = {"system_reserved": {"memory": "1Gi"}, "memory_manager_policy": "Static"}
+    memory = make_node(MACHINE, reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),), **reservation)
+    wrapping = make_node(MACHINE, profile="kubelet-1.36")
+    model = cluster(make_node(MACHINE), memory, wrapping)
+    huge = "9" * 30
+    for pod in (make_pod("p", ("c", huge)), make_pod("q", ("c", "2"), memory=huge), make_pod("r", ("c", "2E"))):
+        nodes, reasons = ask(model, pod, "n0", "n1", "n2")
+        assert nodes == [name for name in ("n2",) if admits(wrapping, pod)]
+        assert reasons.keys() == {"n0", "n1", "n2"} - set(nodes)

@@ -154,7 +154,7 @@ class Placements:
         event, state, now = stamped.event, replica.state, self._clock()
         assert state is not None
         if isinstance(event, PodAdmitted):
-            told = self.model.admitted(name, event.pod.metadata.uid, state, now, event.pod)
+            told = self.model.admitted(name, event.pod.metadata.uid, state, now)
             known = self.pods.get(event.pod.metadata.uid)
             if known is not None and known.node:
                 known.forget()

@@ -13,16 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from podslice.core.cluster.classes import FreeCounts
+from podslice.core.cluster.needs import bounded
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 NO_KIND = -1
-_MOST = 1 << 60
 _FIRST_ROWS = 64
-
-
-def bounded(amount: int) -> int:
-    """An amount as columns hold it: sums of two do not overflow, and no real one comes near."""
-    return max(-_MOST, min(amount, _MOST))
 
 
 class NodeTable:

@@ -14,7 +14,7 @@
     model.assigned(pod, name, now)              # the watch shows a nodeName: others' pods, and all after a restart
     model.deleted(uid, now)                     # the watch says that the pod is gone
 
-    model.admitted(name, uid, state, now, pod)  # -> Told: the journal says so; `state` is the replica's after it
+    model.admitted(name, uid, state, now)       # -> Told: the journal says so; `state` is the replica's after it
     model.refused(name, uid, state, now)        # -> Told
     model.removed(name, uid, state)
     model.changed(name, state)                  # anything else: a resize, other devices, a state that was adopted
@@ -128,7 +128,7 @@ class ClusterModel:
 
     # The journal
 
-    def admitted(self, name: str, uid: str, state: NodeState, now: float, pod: Pod | None = None) -> Told:
+    def admitted(self, name: str, uid: str, state: NodeState, now: float) -> Told:
         """The node has admitted a pod and is in this state now."""
         node = self._nodes[name]
         hold = self._holds.get(uid)

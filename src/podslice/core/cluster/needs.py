@@ -30,7 +30,13 @@ from podslice.core.scheduling.pod_features import pod_level_refusal
 from podslice.core.scheduling.predicates import NodeObject, Others, general_predicates, may_be_unknown, pod_on_node
 
 _MEMORY = "memory"
+_MOST = 1 << 60
 _NOBODY = Others((), {})
+
+
+def bounded(amount: int) -> int:
+    """An amount as columns hold it: sums of two do not overflow, and no real one comes near."""
+    return max(-_MOST, min(amount, _MOST))
 
 
 class PodNeeds(NamedTuple):
@@ -60,7 +66,7 @@ def needs_of(rules: NodeRules, pools: Mapping[str, DevicePool], room: NodeObject
     devices = _devices(pools, pod)
     width = _width(rules, aligned_cpus)
     return PodNeeds(
-        exclusive=bool(cpus or memory or devices),
+        exclusive=bool(cpus or memory or devices or pod.overflow),
         refusal=_refusal(rules, room, pod),
         cpus=cpus,
         aligned_cpus=aligned_cpus if width else 0,
@@ -74,12 +80,16 @@ def needs_of(rules: NodeRules, pools: Mapping[str, DevicePool], room: NodeObject
 
 def _counted(room: NodeObject, requests: Mapping[str, int]) -> dict[str, int]:
     known = room.amounts or {}
-    asked = {name: size for name, size in requests.items() if size and (name in known or not may_be_unknown(name))}
+    asked = {
+        name: bounded(size) for name, size in requests.items() if size and (name in known or not may_be_unknown(name))
+    }
     return {PODS: 1, **asked}
 
 
 def _refusal(rules: NodeRules, room: NodeObject, pod: AdmissionPod) -> str:
     """Why such a node without other pods refuses this one before its managers are asked, in the words of an event."""
+    if pod.overflow and not rules.quirks.amounts_wrap:
+        return refused_by_managers(rules, AMOUNT_OVERFLOW)
     if rules.policy is not NO_POLICY and rules.policy.annotations.invalid == "refuse":
         for problem in annotation_problems(rules.policy, pod.spec):
             return problem.message
@@ -103,8 +113,8 @@ def _cpus(rules: NodeRules, pod: AdmissionPod) -> tuple[int, int]:
     largest = max((one.exclusive_cpus for one in pod.containers), default=0)
     if pod.managed:
         whole = pod.cpus if rules.config.aligns_pods else 0
-        return max(whole, largest), max(whole, largest)
-    return pod.cpus, pod.cpus if rules.config.aligns_pods else largest
+        return bounded(max(whole, largest)), bounded(max(whole, largest))
+    return bounded(pod.cpus), bounded(pod.cpus if rules.config.aligns_pods else largest)
 
 
 def _width(rules: NodeRules, cpus: int) -> int:
@@ -119,14 +129,14 @@ def _memory(rules: NodeRules, pod: AdmissionPod) -> int:
     largest = max((_bytes(rules, pod, one) for one in pod.containers), default=0)
     if pod.managed:
         return largest
-    return max(largest, sum(_bytes(rules, pod, one) for one in pod.containers if not one.init))
+    return bounded(max(largest, sum(_bytes(rules, pod, one) for one in pod.containers if not one.init)))
 
 
 def _bytes(rules: NodeRules, pod: AdmissionPod, container: AdmissionContainer) -> int:
     """Bytes on NUMA nodes that a container has for itself."""
     if not rules.memory.static or not pod.guaranteed or pod.ignored or (pod.managed and not container.guaranteed):
         return 0
-    return (container.memory or {}).get(_MEMORY, 0)
+    return bounded((container.memory or {}).get(_MEMORY, 0))
 
 
 def _units(rules: NodeRules, pod: AdmissionPod, cpus: int, memory: int) -> Iterator[tuple[int, int]]:
@@ -137,7 +147,7 @@ def _units(rules: NodeRules, pod: AdmissionPod, cpus: int, memory: int) -> Itera
         yield cpus, memory
         return
     for one in pod.containers:
-        own = one.exclusive_cpus if cpus else 0, _bytes(rules, pod, one)
+        own = bounded(one.exclusive_cpus) if cpus else 0, _bytes(rules, pod, one)
         if any(own):
             yield own
 
@@ -149,7 +159,7 @@ def _devices(pools: Mapping[str, DevicePool], pod: AdmissionPod) -> dict[str, in
         apps = sum(one.limits.get(name, 0) for one in pod.containers if not one.init)
         most = max([apps, *(one.limits.get(name, 0) for one in pod.containers if one.init)])
         if most:
-            found[name] = most
+            found[name] = bounded(most)
     return found
 
 

@@ -104,7 +104,7 @@ def signature_key(pod: Pod) -> SignatureKey:
 def wants(pod: Pod) -> Wants:
     """What a pod could want for itself, whatever the node: asked where nothing is known of one."""
     admission = AdmissionPod.of(default_pod(pod, _GATES), _GATES)
-    exclusive = bool(admission.cpus) or any(one.exclusive_cpus for one in admission.containers)
+    exclusive = bool(admission.cpus or admission.overflow) or any(one.exclusive_cpus for one in admission.containers)
     devices = any(is_extended_resource_name(name) for one in admission.containers for name in one.limits)
     return Wants(exclusive, admission.guaranteed, devices)
 

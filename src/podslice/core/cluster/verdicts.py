@@ -16,7 +16,7 @@ import numpy as np
 
 from podslice.core.cluster import needs as words
 from podslice.core.cluster.classes import NodeKind
-from podslice.core.cluster.columns import NO_KIND, Ints, NodeTable, bounded
+from podslice.core.cluster.columns import NO_KIND, Ints, NodeTable
 from podslice.core.cluster.needs import PodNeeds
 from podslice.core.cluster.signature import Signature
 
@@ -133,14 +133,13 @@ Lacks: TypeAlias = Callable[[Ints], Any]
 def _conditions(table: NodeTable, needs: PodNeeds) -> Iterator[tuple[Cause, Lacks]]:
     """What is looked at, in the order in which causes are told."""
     for cpus, memory in needs.units:
-        yield from _on_one_node(table, cpus, bounded(memory))
+        yield from _on_one_node(table, cpus, memory)
     if needs.cpus:
         yield Cause(words.few_cpus(needs)), lambda rows: table.cpus[:, rows].sum(axis=0) < needs.cpus
     if needs.aligned_cpus:
         yield Cause(words.scattered_cpus()), lambda rows: _most(table.cpus[:, rows], needs.width) < needs.aligned_cpus
     if needs.memory:
-        memory = bounded(needs.memory)
-        yield Cause(words.few_memory(needs)), lambda rows: table.memory[:, rows].sum(axis=0) < memory
+        yield Cause(words.few_memory(needs)), lambda rows: table.memory[:, rows].sum(axis=0) < needs.memory
     for resource, count in needs.devices.items():
         line = table.device_names.get(resource, -1)
         if 0 <= line < len(table.devices):
@@ -177,7 +176,7 @@ def _fewer(devices: Ints, count: int, rows: Ints) -> Any:
 def _exceeds(table: NodeTable, line: int, amount: int, rows: Ints) -> Any:
     room = table.room[line, rows] if 0 <= line < len(table.room) else 0
     used = table.used[line, rows] if 0 <= line < len(table.used) else 0
-    return np.broadcast_to(used + bounded(amount) > room, rows.shape)
+    return np.broadcast_to(used + amount > room, rows.shape)
 
 
 def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
@@ -185,7 +184,7 @@ def _costs(table: NodeTable, needs: PodNeeds, rows: Ints) -> Ints:
     total = free.sum(axis=0)
     if needs.units:
         cpus, memory = max(needs.units)
-        fits = (free >= cpus) & (table.memory[:, rows] >= bounded(memory))
+        fits = (free >= cpus) & (table.memory[:, rows] >= memory)
         first = fits.argmax(axis=0)  # of several NUMA nodes a kubelet takes the first
         least = np.take_along_axis(free, first[np.newaxis], axis=0)[0] - cpus
     else:
