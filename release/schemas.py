@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from podslice.contract.kinds import KINDS
 from podslice.contract.schema import make_schema
+from podslice.core.cluster.talk import Down, Up
+from podslice.core.values.quantity import Quantity
 from release.chart import values_schema
 
 CHART = Path(__file__).parents[1] / "deploy/helm/podslice/values.schema.json"
+STREAM = Path(__file__).parents[1] / "src/podslice/core/cluster/messages.schema.json"
+"""What agents and the cluster's service say to each other."""
 _FOLDER = Path(__file__).parents[1] / "src/podslice/contract/schemas"
 
 
@@ -39,14 +46,27 @@ def chart_text() -> str:
     return json.dumps(values_schema(), indent=2) + "\n"
 
 
+def stream_text() -> str:
+    """The schema of the stream's messages. A quantity is text, or the list of its parts; what has its default is left
+    out."""
+    quantity = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 5, "maxItems": 5}]}
+    known: dict[type, Any] = {Quantity: quantity}
+    (schema,), parts = msgspec.json.schema_components([Up | Down], schema_hook=known.__getitem__)
+    header = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Message of an agent or the service"}
+    return json.dumps({**header, **schema, "$defs": parts}, indent=2) + "\n"
+
+
 def main() -> None:
     if "--check" not in sys.argv[1:]:
         write()
         CHART.write_text(chart_text(), encoding="utf-8")
+        STREAM.write_text(stream_text(), encoding="utf-8")
         return
     wrong = outdated()
     if CHART.read_text(encoding="utf-8") != chart_text():
         wrong.append(CHART)
+    if STREAM.read_text(encoding="utf-8") != stream_text():
+        wrong.append(STREAM)
     if wrong:
         names = ", ".join(path.name for path in wrong)
         sys.exit(f"not current: {names} (python -m release.schemas)")

@@ -70,6 +70,8 @@ OWN = {
     "podslice_resize_seconds": ("histogram", "le"),
     "podslice_resize_pending": ("gauge", ""),
     "podslice_moves_total": ("counter", "result"),
+    "podslice_cluster_streams": ("gauge", ""),
+    "podslice_plans": ("gauge", "fate"),
     "podslice_machine_changes_total": ("counter", "kind"),
     "podslice_degraded_containers": ("gauge", ""),
     "podslice_memory_overcommitted_bytes": ("gauge", "numa_node"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import grpc
+import jsonschema
 import pytest
 from e2e.certificates import OPENSSL, Certificates, make
+from release.schemas import STREAM, stream_text
 
 from podslice import Node
 from podslice.agent.journal import NodeJournal
@@ -137,8 +140,9 @@ def test_events_arrive_and_digests_meet(
         for number in range(5):
             agent.admit(f"p{number}")
         await until(lambda: met(service, agent))
-        assert agent.stream.connected
+        assert agent.journal.streams == {agent.stream.target}
         await agent.close()
+        assert agent.journal.streams == set()
         await until(lambda: not service.journals.fresh("n1"))
 
     service = served(certificates, test, monkeypatch)
@@ -350,3 +354,17 @@ def test_every_replica_of_the_service_is_told(
         await other.journals.close()
 
     served(certificates, test, monkeypatch)
+
+
+def test_messages_are_those_of_the_shipped_schema() -> None:
+    """Every recorded event and every message of the stream is valid by the schema that the package ships, which is that
+    of the types."""
+    assert STREAM.read_text() == stream_text()
+    validator = jsonschema.Draft202012Validator(json.loads(STREAM.read_text()))
+    recorded = (Path(__file__).parent / "events.jsonl").read_bytes().splitlines()
+    plan = PlanGiven("p", Holding((ContainerHolding(1 << 80),), bubble=7), 3, 4, "x")
+    said = [Hello("n", "v"), Beat(1, 2, "a", "b"), Ask(), plan, PlanWithdrawn("p")]
+    for data in (*recorded, *map(to_bytes, said)):
+        validator.validate(json.loads(data))
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate({"kind": "Ask", "epoch": "one"})

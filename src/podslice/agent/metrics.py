@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from podslice.agent.metrichelp import HELP
 from podslice.agent.owner import Owner
+from podslice.core.cluster.events import PlanFate
 from podslice.core.machine.delta import ConsequenceKind
 from podslice.core.managers.context import EXCLUSIVE, SHARED_POOL
 from podslice.core.node import Node
@@ -60,6 +61,10 @@ def rejection_label(reason: str) -> str:
     if reason in _REASONS:
         return reason
     return "OutOfExtendedResources" if is_out_of(reason) else "Other"
+
+
+def _counted(counts: Mapping[PlanFate, int], fate: PlanFate) -> float:
+    return float(counts.get(fate, 0))
 
 
 class Metrics:
@@ -162,6 +167,12 @@ class Metrics:
         pods.set_function(lambda: float(len(owner.pods)))
         pending = Gauge("podslice_resize_pending", "Resizes that wait for room or time.", registry=registry)
         pending.set_function(lambda: float(owner.pending_resizes()))
+        journal = owner.admitting.journal
+        streams = Gauge("podslice_cluster_streams", "Replicas of the cluster's service that follow.", registry=registry)
+        streams.set_function(lambda: float(len(journal.streams)))
+        plans = Gauge("podslice_plans", "Plans since the start, by what became of them.", ["fate"], registry=registry)
+        for fate in get_args(PlanFate)[1:]:
+            plans.labels(fate).set_function(functools.partial(_counted, journal.fates, fate))
         containers = Gauge("podslice_containers", "Containers on the node.", ["isolation"], registry=registry)
         for isolation in ("container", "pod", "host"):
             containers.labels(isolation).set_function(functools.partial(self._count, isolation))

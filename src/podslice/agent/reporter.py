@@ -125,7 +125,7 @@ async def _addresses(host: str, port: int) -> list[str]:
 
 class JournalStream:
     """The stream to one replica of the service at `target`. `token_file` and `ca_file` are read at each connection.
-    `trouble` hears why there is none; `connected` is whether there is one."""
+    `trouble` hears why there is none."""
 
     def __init__(
         self,
@@ -140,7 +140,6 @@ class JournalStream:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.target = target
-        self.connected = False
         self._journal = journal
         self._node = node
         self._token_file = token_file
@@ -170,7 +169,6 @@ class JournalStream:
                 why = f"{error.code().name}: {str(error.details())[:300]}"
             except Exception as error:
                 why = f"{type(error).__name__}: {str(error)[:300]}"
-            self.connected = False
             self._trouble("cluster", f"{self.target}: {why}")
             await self._sleep(back_off.next())
 
@@ -186,6 +184,7 @@ class JournalStream:
             try:
                 await self._converse(call, back_off)
             finally:
+                self._journal.streams.discard(self.target)
                 call.cancel()
 
     def _identity(self) -> tuple[tuple[tuple[str, str], ...], Any]:
@@ -228,7 +227,7 @@ class JournalStream:
     async def _listen(self, call: Any, told: Reported, back_off: BackOff) -> None:
         async for message in call:
             back_off.reset()
-            self.connected = True
+            self._journal.streams.add(self.target)
             self._take(message, told)
 
     def _take(self, message: Down, told: Reported) -> None:

@@ -47,6 +47,7 @@ class Journal:
         self.version = version
         self.sequence = 0
         self._first = self._rules = rules
+        self._setup = setup_of(rules)
         self._state = state
         self._digester = Digester()
         self.digest: Digest = self._digester.of(state)
@@ -105,7 +106,8 @@ class Journal:
         if listed is not None:
             self._append(listed, state)
             return
-        self._rules = rules
+        if rules is not self._rules:
+            self._rules, self._setup = rules, setup_of(rules, self._first)
         self._append(None, state)
 
     def _relisted(self, state: NodeState) -> DevicesChanged | None:
@@ -137,7 +139,7 @@ class Journal:
         return self._stamped(self._told("asked"))
 
     def _told(self, why: Why) -> StateTold:
-        return StateTold(self.version, setup_of(self._rules, self._first), told(self._state), why)
+        return StateTold(self.version, self._setup, told(self._state), why)
 
     def after(self, epoch: int, sequence: int) -> tuple[Stamped, ...]:
         """The events after one that somebody has; the state where they are not remembered any more, or where that one
