@@ -122,8 +122,8 @@ def test_no_wish_is_no_affinity() -> None:
     """Under single-numa-node, a pod without wishes may land and is not bound to all NUMA nodes; under restricted all
     of them are its affinity."""
     nodes = [(0, None), (1, None)]
-    assert Merger("single-numa-node", nodes).merge([None])[:2] == (Hint(None, True), True)
-    assert Merger("restricted", nodes).merge([None])[:2] == (Hint(0b11, True), True)
+    assert Merger("single-numa-node", nodes).merge([None]).verdict == (Hint(None, True), True)
+    assert Merger("restricted", nodes).merge([None]).verdict == (Hint(0b11, True), True)
 
 
 def test_init_containers_lend_their_cpus_once() -> None:

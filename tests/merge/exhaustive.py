@@ -116,7 +116,7 @@ def differences(nodes: int, resources: int) -> tuple[int, int]:
             lists = tuple(listed for _, listed in chosen)
             if lists not in expected:
                 expected[lists] = winner(merger, lists, everything, order)
-            found, *_ = merger.merge([{str(i): hints for i, (hints, _) in enumerate(chosen)}])
+            found = merger.merge([{str(i): hints for i, (hints, _) in enumerate(chosen)}]).hint
             cases += 1
             different += found != expected[lists]
     return cases, different
@@ -127,7 +127,7 @@ def random_differences(seeds: range) -> tuple[int, int]:
     different = 0
     for seed in seeds:
         merger, hints, distances, closest = some_merge(seed, 8)
-        found, *_ = merger.merge([{str(i): one for i, one in enumerate(hints)}])
+        found = merger.merge([{str(i): one for i, one in enumerate(hints)}]).hint
         lists = [_listed(one) for one in hints if one is not None]
         order = _order(distances, closest and not merger.single_numa_node)
         different += found != winner(merger, lists, merger.all_nodes, order)

@@ -104,7 +104,7 @@ def both_ways(
 ) -> tuple[tuple[Hint, bool], tuple[Hint, bool]]:
     described = merger.merge([{str(i): one for i, one in enumerate(hints)}], purse)
     listed = merger.merge([{str(i): None if one is None else list(one) for i, one in enumerate(hints)}])
-    return described[:2], listed[:2]
+    return described.verdict, listed.verdict
 
 
 @pytest.mark.parametrize("start", range(0, 4000, 500))
@@ -154,7 +154,8 @@ def test_an_ended_search_on_many_nodes_still_answers() -> None:
     first = of_capacity(free, [16] * n, sum(free) // 2)
     second = of_capacity(free[::-1], [16] * n, sum(free) // 2)
     merger = Merger("best-effort", list(enumerate(distances)), closest=True)
-    found, admitted, proven = merger.merge([{"a": first, "b": second}])
+    merged = merger.merge([{"a": first, "b": second}])
+    found, admitted, proven = merged.hint, merged.admitted, merged.proven
     assert admitted
     assert found.mask
     assert isinstance(first, HintSet)
@@ -243,7 +244,7 @@ def test_sockets_come_first() -> None:
         assert span is not None
         strict = [Hint(hint.mask, hint.preferred and span.holds(hint.mask or 0)) for hint in cpus]
         lists = [None if one is None else strict if one is cpus else list(one) for one in hints]
-        aligned = merger.merge([{str(i): one for i, one in enumerate(lists)}])[:2]
+        aligned = merger.merge([{str(i): one for i, one in enumerate(lists)}]).verdict
         cpus.sockets_first = True
         assert both_ways(merger, hints)[0] == (aligned if aligned[0].preferred else usual), seed
         moved += aligned[0].preferred and aligned != usual

@@ -74,7 +74,7 @@ def test_equals_the_cross_product(
     nodes, distances, lists = problem
     merger = Merger(policy, [(i, distances[i]) for i in range(nodes)], closest=closest)
     providers: list[ProviderHints] = [{"resource": hints} for hints in lists]
-    found, admitted, _ = merger.merge(providers)
+    found, admitted = merger.merge(providers).verdict
     assert found == brute_force(policy, nodes, distances, closest, lists)
     assert admitted == (policy == "best-effort" or found.preferred)
 
@@ -89,7 +89,7 @@ def test_every_pair_of_lists(nodes: int, policy: str) -> None:
     merger = Merger(policy, [(i, distances[i]) for i in range(nodes)])
     for first in lists:
         for second in lists:
-            found, *_ = merger.merge([{"a": first}, {"b": second}])
+            found = merger.merge([{"a": first}, {"b": second}]).hint
             assert found == brute_force(policy, nodes, distances, False, [first, second])
 
 
@@ -97,16 +97,16 @@ def test_many_providers_cost_no_product() -> None:
     """Eight NUMA nodes and ten resources, 255**10 combinations upstream, merge at once."""
     hints = [Hint(mask, mask.bit_count() == 1) for mask in range(1, 256)]
     merger = Merger("restricted", [(i, None) for i in range(8)])
-    assert merger.merge([{f"r{i}": hints for i in range(10)}])[:2] == (Hint(1, True), True)
+    assert merger.merge([{f"r{i}": hints for i in range(10)}]).verdict == (Hint(1, True), True)
     others = [Hint(mask, False) for mask in range(1, 256)]
-    assert merger.merge([{f"r{i}": others for i in range(10)}])[:2] == (Hint(1, False), False)
+    assert merger.merge([{f"r{i}": others for i in range(10)}]).verdict == (Hint(1, False), False)
 
 
 def test_gaps_in_node_ids() -> None:
     """Distance lists are read by position; indexing by node id, as upstream does, is its named defect."""
     numa = [(0, [10, 30, 20]), (4, [30, 10, 20]), (8, [20, 20, 10])]
     hints: list[ProviderHints] = [{"cpu": [Hint(0b1_0001, True), Hint(0b1_0000_0001, True)]}]
-    assert Merger("restricted", numa, closest=True).merge(hints)[0] == Hint(0b1_0000_0001, True)
+    assert Merger("restricted", numa, closest=True).merge(hints).hint == Hint(0b1_0000_0001, True)
     with pytest.raises(UpstreamDefectError, match="distances_by_node_id"):
         Merger("restricted", numa, closest=True, distances_by_id=True).merge(hints)
 
@@ -114,7 +114,7 @@ def test_gaps_in_node_ids() -> None:
 def outcome(merger: Merger, providers: list[ProviderHints]) -> tuple[Hint, bool] | str:
     """What a merge comes to, or the defect it meets."""
     try:
-        return merger.merge(providers)[:2]
+        return merger.merge(providers).verdict
     except UpstreamDefectError as defect:
         return defect.name
 
@@ -129,7 +129,7 @@ def test_walk_equals_the_cross_product(
     lists = [[Hint(hint.mask and hint.mask << gap, hint.preferred) for hint in hints] for hints in lists]
     numa = [(i + gap, distances[i]) for i in range(nodes)]
     providers: list[ProviderHints] = [{"resource": hints} for hints in lists]
-    near = Merger(policy, numa, closest=True).merge(providers)[:2]
+    near = Merger(policy, numa, closest=True).merge(providers).verdict
     found = outcome(Merger(policy, numa, closest=True, distances_by_id=True), providers)
     if isinstance(found, str):
         assert found == "distances_by_node_id"
@@ -145,8 +145,8 @@ def test_nodes_that_are_not_there() -> None:
     """What is held on a NUMA node the machine lacks is on no node; beside it, what is there counts."""
     for policy in ("best-effort", "restricted"):
         merger = Merger(policy, [(0, None), (1, None)])
-        assert merger.merge([{"memory": HintSet.only(0b100)}])[:2] == (Hint(0b11, False), policy == "best-effort")
-        assert merger.merge([{"memory": HintSet.only(0b110)}])[:2] == (Hint(0b10, True), True)
+        assert merger.merge([{"memory": HintSet.only(0b100)}]).verdict == (Hint(0b11, False), policy == "best-effort")
+        assert merger.merge([{"memory": HintSet.only(0b110)}]).verdict == (Hint(0b10, True), True)
 
 
 def test_crash_depends_on_the_comparisons() -> None:
@@ -156,8 +156,8 @@ def test_crash_depends_on_the_comparisons() -> None:
     both, low, high = Hint(0b1_0010, False), Hint(0b10, True), Hint(0b1_0000, True)
     with pytest.raises(UpstreamDefectError, match="distances_by_node_id"):
         merger.merge([{"a": [both]}, {"b": [low, high, both]}])
-    assert merger.merge([{"a": [both]}, {"b": [both, both]}])[:2] == (both, True)
-    assert merger.merge([{"a": [both]}, {"b": [low, both]}])[:2] == (both, True)
+    assert merger.merge([{"a": [both]}, {"b": [both, both]}]).verdict == (both, True)
+    assert merger.merge([{"a": [both]}, {"b": [low, both]}]).verdict == (both, True)
 
 
 @pytest.mark.parametrize(
@@ -203,4 +203,4 @@ def test_width_ties_go_to_the_narrower_set() -> None:
     a = [Hint(0b0011, False), Hint(0b1110, False)]
     b = [Hint(0b1001, False), Hint(0b1110, False)]
     merger = Merger("best-effort", [(node, None) for node in range(4)])
-    assert merger.merge([{"x": a}, {"y": b}])[:2] == (Hint(0b0001, False), True)
+    assert merger.merge([{"x": a}, {"y": b}]).verdict == (Hint(0b0001, False), True)

@@ -559,9 +559,9 @@ class Kubelet:
 
     def run_containers(self, uid: str) -> None:
         """`start_containers`, for who does not want to know what they got."""
-        pod = self.manager.context.active[uid]
+        pod, known = self.manager.context.active[uid], self.statuses.get(uid, {})
         for container in pod.containers:
-            status = self.statuses.get(uid, {}).get(container.name)
+            status = known.get(container.name)
             if status is None or status.removed:
                 self._run(pod, container)
 

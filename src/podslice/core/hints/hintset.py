@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from podslice.core.hints.hint import ALL_LISTED, Hint, enumerate_masks
 from podslice.core.hints.needs import Need, all_met, enough
 from podslice.core.hints.search import ALONE, Purse, Size, Span, fewest, lowest, purse_over
 from podslice.core.values.cpuset import Bits
 
 
-class HintSet:
+class HintSet(msgspec.Struct, eq=False, dict=True):
     """The hints of one resource; there is at least one.
 
     `singles`: nodes that will do alone. `multis`: sets of several nodes that will do beside the rule. The rule: any set
@@ -28,30 +30,16 @@ class HintSet:
     needed; `purse` pays for what is searched later.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[int],
-        smallest: int,
-        singles: Bits,
-        *,
-        multis: tuple[Bits, ...] = (),
-        open_nodes: Bits = 0,
-        needs: tuple[Need, ...] = (),
-        alignment: Span | None = None,
-        sockets_first: bool = False,
-        proven: bool = True,
-        purse: Purse | None = None,
-    ) -> None:
-        self.nodes = nodes
-        self.smallest = smallest
-        self.singles = singles
-        self.multis = multis
-        self.open_nodes = open_nodes
-        self.needs = needs
-        self.alignment = alignment
-        self.sockets_first = sockets_first
-        self.proven = proven
-        self._purse = purse
+    nodes: Sequence[int]
+    smallest: int
+    singles: Bits
+    multis: tuple[Bits, ...] = ()
+    open_nodes: Bits = 0
+    needs: tuple[Need, ...] = ()
+    alignment: Span | None = None
+    sockets_first: bool = False
+    proven: bool = True
+    purse: Purse | None = None
 
     @classmethod
     def only(cls, mask: Bits) -> HintSet:
@@ -100,7 +88,7 @@ class HintSet:
         most = min([mask.bit_count() for mask in sets])
         if not self.open_nodes:
             return Size(most, True)
-        found = fewest(self.open_nodes, self.needs, 2, purse_over(self.open_nodes, self._purse))
+        found = fewest(self.open_nodes, self.needs, 2, purse_over(self.open_nodes, self.purse))
         return Size(most, True) if found is None else Size(min(most, found.nodes), found.proven)
 
     def best(self, within: Bits = 0) -> BestHint | None:
@@ -122,7 +110,7 @@ class HintSet:
         """The smallest and lowest set of the rule that contains `within`, if there is one, and whether that is
         proven."""
         needs = (*self.needs, Need.nodes(within, within.bit_count()))
-        purse = purse_over(self.open_nodes, self._purse)
+        purse = purse_over(self.open_nodes, self.purse)
         before = purse.left
         size = fewest(self.open_nodes, needs, 2, purse)
         if size is None:

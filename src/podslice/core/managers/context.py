@@ -118,7 +118,10 @@ class NodeContext:
         """What a manager still has something for, by what is `held` and by the ids it knows: (pod UID, container) for
         containers that active pods have no more, and twice if by both; (pod UID, None) for pods that are gone. It has
         looked then."""
-        changed = self.take_leftovers(manager)
+        if not self.sources_ready or manager not in self.leftovers:
+            return []
+        self.leftovers = self.leftovers.copy()
+        changed = self.leftovers.pop(manager)
         found: list[tuple[str, str | None]] = []
         for uid in {**held, **containers} if changed is None else changed:
             own, ids = held.get(uid, {}), containers.get(uid, {})

@@ -9,7 +9,8 @@ proof.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from podslice.core.config.topology_options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
 from podslice.core.hints.hint import NO_AFFINITY, Hint
@@ -23,13 +24,18 @@ from podslice.core.values.cpuset import Bits, bits_of
 _IMPOSSIBLE = Hint(None, False)
 
 
-class Merged(NamedTuple):
+class Merged(msgspec.Struct, frozen=True):
     """The affinity to store and whether the pod may land; `proven`: no search was given up that might have found a
     better set of nodes (docs/merge.md)."""
 
     hint: Hint
     admitted: bool
     proven: bool
+
+    @property
+    def verdict(self) -> tuple[Hint, bool]:
+        """The affinity and whether the pod may land."""
+        return self.hint, self.admitted
 
 
 class Merger:
