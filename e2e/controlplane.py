@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -200,6 +201,15 @@ class ControlPlane:
         whom = [f"--{which}-kubeconfig={client}" for which in ("authentication", "authorization")]
         command = [str(self._programs.hyperkube), "kube-scheduler", f"--config={config}", *whom, "--secure-port=0"]
         self._start(name, *command, *options)
+
+    def processor_seconds(self) -> dict[str, float]:
+        """What each program that runs has used."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        found = {}
+        for name, process in self._running.items():
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            found[name] = (int(fields[11]) + int(fields[12])) / ticks
+        return found
 
     def stop(self, *names: str) -> None:
         """These programs end, or everything; etcd in good order."""

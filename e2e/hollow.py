@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 from lightkube.config.kubeconfig import KubeConfig
 
 from e2e.controlplane import MERGE, Api, ControlPlane, Json, Settings
-from e2e.hollow_nodes import Fault, HollowJournals, HollowNodes
+from e2e.hollow_nodes import Fault, HollowJournals, HollowNodes, NodeLine
 from e2e.packages import FetchError
 from e2e.programs import find_programs
-from e2e.scheduling import extender, pod, profile
+from e2e.scheduling import Pods, eventually, extender, pod, profile
 from e2e.sharedplane import prepare_namespace
 from podslice.agent.supervise import Supervisor
 from podslice.cluster.apiclient import HTTPClusterApi
@@ -95,7 +95,7 @@ def loads(nodes: int, pods: int = 0, seed: int = 7) -> dict[str, Load]:
     }
 
 
-class Cluster:
+class HollowCluster:
     """A running hollow cluster, with the service or without."""
 
     def __init__(self, plane: ControlPlane, nodes: HollowNodes, api: HTTPClusterApi) -> None:
@@ -134,8 +134,23 @@ class Cluster:
         """What agents say every few seconds: whoever is behind hears what is missing."""
         while True:
             await asyncio.sleep(1.0)
-            behind = [name for name, line in self.journals.nodes.items() if not line.replica.proven]
+            behind = [name for name, line in self.journals.nodes.items() if self._behind(name, line)]
             self.journals.catch_up(behind)
+
+    def _behind(self, name: str, line: NodeLine) -> bool:
+        journal, replica = self.nodes.nodes[name].journal, line.replica
+        return not replica.proven or (replica.epoch, replica.sequence) != (journal.epoch, journal.sequence)
+
+    def delete(self, name: str) -> None:
+        """A pod goes at once."""
+        with self.plane.api() as api:
+            _delete(api, name)
+
+    def reason(self, name: str, text: str) -> None:
+        """Wait until the scheduler says this of a pod. Raises `AssertionError` where it does not."""
+        with self.plane.api() as api:
+            pods = Pods(api)
+            eventually(lambda: text in pods.unscheduled(name).get("message", ""), f"nobody says {text}")
 
     def broken(self) -> Iterator[str]:
         """Promises that do not hold, once everything is quiet."""
@@ -158,7 +173,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def hollow(folder: Path, names: Iterable[str], *, service: bool, **settings: Any) -> AsyncIterator[Cluster]:
+async def hollow(folder: Path, names: Iterable[str], *, service: bool, **settings: Any) -> AsyncIterator[HollowCluster]:
     """A control plane with these nodes and a scheduler, in this folder."""
     names = list(names)
     options = ("--disable-admission-plugins=TaintNodesByCondition,ServiceAccount", "--max-requests-inflight=2000",
@@ -171,7 +186,7 @@ async def hollow(folder: Path, names: Iterable[str], *, service: bool, **setting
         nodes = HollowNodes(names, connection)
         free = next(iter(nodes.nodes.values())).free
         await asyncio.to_thread(_create_nodes, plane, names, free)
-        cluster = Cluster(plane, nodes, api)
+        cluster = HollowCluster(plane, nodes, api)
         loops = Supervisor(cluster._trouble)
         loops.start("hollow nodes", cluster.watch.run)
         try:
@@ -224,10 +239,13 @@ def in_parallel(
 
 
 class Progress:
-    """How a load goes: what runs, and when the first and the last began to."""
+    """How a load goes: what runs, and when the first and the last began to. `names` of its pods are created."""
 
-    def __init__(self, cluster: Cluster, load: Load, scheduler: str) -> None:
+    def __init__(
+        self, cluster: HollowCluster, load: Load, scheduler: str, *, names: Iterable[str] | None = None
+    ) -> None:
         self.cluster, self.load, self.scheduler = cluster, load, scheduler
+        self.names = list(load.cpus if names is None else names)
         self.first = self.last = 0.0
         self.tries = 0
 
@@ -237,7 +255,8 @@ class Progress:
 
     async def run(self) -> HollowResult:
         """Create the pods, wait until they run or nothing moves any more, and look at every promise."""
-        creating = asyncio.ensure_future(asyncio.to_thread(self._create, list(self.load.cpus)))
+        began = self._processor_seconds()
+        creating = asyncio.ensure_future(asyncio.to_thread(self._create, self.names))
         retrying = asyncio.ensure_future(self._retry())
         before, moved = 0, time.monotonic()
         while self.done < len(self.load.cpus) and time.monotonic() - moved < _PATIENCE:
@@ -249,7 +268,11 @@ class Progress:
         await creating
         retrying.cancel()
         await asyncio.gather(retrying, return_exceptions=True)
-        return await self._result()
+        used = {name: round(now - began.get(name, 0.0), 1) for name, now in self._processor_seconds().items()}
+        return await self._result(used)
+
+    def _processor_seconds(self) -> dict[str, float]:
+        return {**self.cluster.plane.processor_seconds(), "service and nodes": time.process_time()}
 
     def _create(self, names: list[str]) -> None:
         in_parallel(self.cluster.plane, lambda api, name: self._post(api, name, name), names)
@@ -279,7 +302,7 @@ class Progress:
         running = (one for one in self.cluster.watch.objects.values() if one.uid in self.cluster.nodes.runs)
         return [one.name for one in running if int(one.name.partition(".")[0].split("-")[1]) % self.load.lives == 0]
 
-    async def _result(self) -> HollowResult:
+    async def _result(self, used: Json) -> HollowResult:
         cluster, service = self.cluster, self.cluster.service
         await cluster.nodes.settle()
         deadline = time.monotonic() + 45.0
@@ -289,7 +312,7 @@ class Progress:
         if service is not None and refused:
             problems.append(f"{len(refused)} pods refused, such as {refused[0]}")
         problems += sorted(set(cluster.troubles))[:3]
-        counts: Json = dict(cluster.journals.outcomes)
+        counts: Json = {"cpu": used, **cluster.journals.outcomes}
         if service is not None:
             counts |= {"nominated": service.nominator.nominated, **service.placing.model.counts}
         who = "podslice" if service is not None else "alone"

@@ -29,6 +29,8 @@ from podslice.k8s.podlist import ApiError
 from podslice.wire.apiconnection import AnswerError, ApiConnection
 
 VERSION = "hollow"
+_TRIES = 20
+"""Of a status, as a kubelet tries again."""
 MACHINE = "pack:2 numa:2(memory=64GiB) core:8 pu:2"
 """64 CPUs on four NUMA nodes."""
 
@@ -165,7 +167,7 @@ class HollowNodes:
         self._connection = connection
         self.runs: dict[str, str] = {}
         """Nodes by UID of the pods that run."""
-        self._writes = asyncio.Semaphore(32)
+        self._writes = asyncio.Semaphore(8)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def source(self, name: str, epoch: int, sequence: int, whole: bool) -> list[bytes]:
@@ -203,13 +205,15 @@ class HollowNodes:
     async def _patch(self, connection: ApiConnection, pod: ScheduledPod, status: dict[str, str]) -> None:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
-        async with self._writes:
-            try:
-                await connection.send("PATCH", path, body, kind=STRATEGIC_MERGE)
-            except AnswerError:
-                return
-            except ApiError as error:
-                print(f"hollow node: {error}", flush=True)
+        for _ in range(_TRIES):
+            async with self._writes:
+                try:
+                    return await connection.send("PATCH", path, body, kind=STRATEGIC_MERGE)
+                except AnswerError:
+                    return None
+                except ApiError:
+                    await asyncio.sleep(0.5)
+        raise ApiError(f"{path}: no answer, {_TRIES} times")
 
     async def settle(self) -> None:
         """Everything that was to be written is written."""

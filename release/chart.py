@@ -48,6 +48,15 @@ def values_schema() -> Schema:
             statusPort=_port(0),
             statusSecret=_TEXT,
             kubectlRights=_BOOL,
+            cluster=_object(
+                enabled=_BOOL,
+                schedulerName={"type": "string", "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"},
+                schedulerImage=_TEXT,
+                replicas={"type": "integer", "minimum": 1, "maximum": 9},
+                tlsSecret=_TEXT,
+                resources={"type": "object"},
+                schedulerResources={"type": "object"},
+            ),
             podCgroup={"type": "string", "pattern": "^[^/].*$"},
             hostPaths={
                 "type": "array",

@@ -41,6 +41,15 @@ CASES: dict[str, dict[str, Any]] = {
         "podResources": {"limits": {"memory": "1Gi"}},
     },
     "host network": {"hostNetwork": True},
+    "cluster": {
+        "cluster": {
+            "enabled": True,
+            "schedulerName": "numa",
+            "schedulerImage": "kube-scheduler:v1.36.2",
+            "replicas": 3,
+        },
+        "metricsFrom": [{"podSelector": {}}],
+    },
     "no readers": {"statusPort": 0, "kubectlRights": False},
     "rules alone": {"monitoring": {"prometheusRule": True}},
     "refusals are held": {"agent": {"refusals": "hold"}},
@@ -126,6 +135,7 @@ BAD = [
     ({"metricsPort": 70000}, "metricsPort"),
     ({"hostPaths": [{"name": "a", "path": "relative"}]}, "path"),
     ({"tolerations": {}}, "tolerations"),
+    ({"cluster": {"schedulerName": "My Scheduler"}}, "schedulerName"),
     ({"obsrve": True}, "obsrve"),
     ({"image": {"digest": "latest"}}, "digest"),
 ]

@@ -28,7 +28,7 @@ class NominationLimits(NamedTuple):
     `lines`: kinds of pods that wait, at most."""
 
     ahead: int = 512
-    calls: int = 32
+    calls: int = 8
     lines: int = 1024
 
 

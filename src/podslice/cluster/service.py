@@ -31,6 +31,8 @@ from podslice.core.cluster.replica import Applied
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod
 
 _LOOK_SECONDS = 0.5
+HOLD_SECONDS = 30.0
+"""What a scheduler may take from a nomination or a filter to its bind, on a busy machine too."""
 
 
 class ServiceSettings(NamedTuple):
@@ -69,7 +71,7 @@ class ClusterService:
         self.metrics = ClusterMetrics()
         self._trouble, self._told_of_dispute = trouble, disputed
         self.placing = Placements(
-            ClusterModel(ModelLimits(best=self.settings.best)),
+            ClusterModel(ModelLimits(best=self.settings.best, hold=HOLD_SECONDS)),
             schedulers=self.settings.schedulers,
             clock=clock,
             disputed=self._disputed,

@@ -20,8 +20,12 @@ QUIET_SECONDS = 90.0
 """A server sends a bookmark about once a minute. Who says nothing for longer may be gone: then it is asked again."""
 REQUEST_SECONDS = 10.0
 PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
+CONNECTIONS = 64
+_KEPT_SECONDS = 60.0
+"""A new connection costs more than twenty requests."""
 _PIECE = 64 << 10
 _LARGEST_ANSWER = 1 << 20
+_LARGEST_PASSED_OVER = 4 << 20
 
 
 class AnswerError(ApiError):
@@ -49,7 +53,10 @@ class ApiConnection:
             timeout = httpx2.Timeout(REQUEST_SECONDS, read=quiet)
             parameters = ConnectionParams(timeout=timeout).httpx_params(chosen)
             trust_as_go(parameters["verify"])
-            self._client = httpx2.AsyncClient(**parameters)
+            limits = httpx2.Limits(
+                max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
+            )
+            self._client = httpx2.AsyncClient(**parameters, limits=limits)
             self._server = str(chosen.cluster.server)
         except (ConfigError, KeyError, OSError) as error:
             raise InputError(
@@ -88,6 +95,7 @@ class ApiConnection:
             async with request as response:
                 if response.status_code not in good:
                     raise AnswerError(f"{path}: {await answer_text(response)}", response.status_code)
+                await _passed_over(response)
 
     async def ask(self, path: str, body: bytes) -> bytes:
         """What is answered to a POST, within bounds. Raises `ApiError`, `AnswerError`."""
@@ -115,6 +123,15 @@ class ApiConnection:
 def _said(error: Exception) -> str:
     """What a configuration lacks; the client names an entry that its context names and the file has not."""
     return f"there is no entry {error}" if isinstance(error, KeyError) else str(error)
+
+
+async def _passed_over(response: Any) -> None:
+    """Read an answer that nobody needs: a connection serves again only after all of it has come."""
+    size = 0
+    async for chunk in response.aiter_raw():
+        size += len(chunk)
+        if size > _LARGEST_PASSED_OVER:
+            return
 
 
 async def answer_text(response: Any) -> str:

@@ -7,6 +7,7 @@ NUMA nodes are numbers. What comes in comes from elsewhere: bounded, and every p
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,7 +30,7 @@ def sparse(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         plain: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
-        for field in msgspec.structs.fields(type(value)):
+        for field in _fields(type(value)):
             one = getattr(value, field.name)
             if not _is_default(field, one):
                 plain[field.encode_name] = sparse(one)
@@ -39,6 +40,12 @@ def sparse(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [sparse(one) for one in value]
     return _quantity(value) if isinstance(value, Quantity) else value
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Asked once for each type: it looks at all annotations again each time."""
+    return msgspec.structs.fields(kind)
 
 
 def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:

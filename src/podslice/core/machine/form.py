@@ -17,6 +17,7 @@ the machines in recorded decisions. The short form describes a regular machine i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -212,12 +213,17 @@ def _decode_cpuset(kind: type, value: Any) -> Any:
 def to_data(machine: Machine) -> Json:
     """The full form, with every fact that differs from its default; `from_data` gives the same machine back."""
     data: Json = {}
-    for field in msgspec.structs.fields(Machine):
+    for field in _fields(Machine):
         value = getattr(machine, field.name)
         if field.name == "nodes" or value != field.default:
             data[field.encode_name] = _plain(value)
     data["nodes"] = data.pop("nodes")
     return data
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
 
 
 def _plain(value: Any) -> Any:
@@ -229,7 +235,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, msgspec.Struct):
         plain = {}
-        for field in msgspec.structs.fields(value):
+        for field in _fields(type(value)):
             item = getattr(value, field.name)
             if item != field.default:
                 is_size = field.name in ("memory", "size")

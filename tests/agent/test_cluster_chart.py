@@ -1,0 +1,53 @@
+"""The second scheduler of the chart: off by default, and in plain manifests what the chart makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.agent.chart import CHART, Renderer, documents
+
+PLAIN = CHART.parents[1] / "manifests" / "cluster.yaml"
+DIGEST = {"digest": "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"}
+ON = {"image": DIGEST, "cluster": {"enabled": True, "schedulerImage": "registry.k8s.io/kube-scheduler:v1.36.2"}}
+
+
+def cluster(**values: Any) -> dict[tuple[str, str], Any]:
+    text = Renderer("podslice", {**ON, **values}).text("cluster.yaml")
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
+
+
+def test_off_by_default() -> None:
+    """Without `cluster.enabled` nothing of it is there."""
+    found = documents(image=DIGEST)
+    assert not [one for one in found if one["metadata"]["name"] in ("podslice-cluster", "podslice-scheduler")]
+
+
+def test_plain_manifests() -> None:
+    """`deploy/manifests/cluster.yaml` is what the chart makes of its defaults."""
+    assert Path(PLAIN).read_text() == Renderer("podslice", ON).text("cluster.yaml").strip() + "\n"
+
+
+def test_scheduler_configuration() -> None:
+    """The scheduler asks the container beside it, looks at every node, and its extender may not be passed over."""
+    config = yaml.safe_load(cluster()["ConfigMap", "podslice-scheduler"]["data"]["scheduler.yaml"])
+    (extender,) = config["extenders"]
+    assert extender["urlPrefix"] == "http://127.0.0.1:9098/v1"
+    assert (extender["nodeCacheCapable"], extender["ignorable"], extender["bindVerb"]) == (True, False, "bind")
+    assert (config["percentageOfNodesToScore"], config["profiles"]) == (100, [{"schedulerName": "podslice"}])
+    named = cluster(cluster={**ON["cluster"], "schedulerName": "numa"})
+    assert (
+        "--scheduler-name=numa"
+        in named["StatefulSet", "podslice-cluster"]["spec"]["template"]["spec"]["containers"][1]["args"]
+    )
+
+
+def test_containers_are_confined() -> None:
+    """Neither container runs as root, writes to its image or has a capability."""
+    spec = cluster()["StatefulSet", "podslice-cluster"]["spec"]["template"]["spec"]
+    for container in spec["containers"]:
+        security = container["securityContext"]
+        assert (security["runAsNonRoot"], security["readOnlyRootFilesystem"]) == (True, True)
+        assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
