@@ -150,6 +150,7 @@ class HollowCluster:
         """Wait until the scheduler says this of a pod. Raises `AssertionError` where it does not."""
         with self.plane.api() as api:
             pods = Pods(api)
+            eventually(lambda: api.ask("GET", f"{pods.path}/{name}").code == 200, f"there is no pod {name}")
             eventually(lambda: text in pods.unscheduled(name).get("message", ""), f"nobody says {text}")
 
     def broken(self) -> Iterator[str]:

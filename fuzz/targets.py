@@ -7,7 +7,7 @@ tests/corpus/<target>/ and run with the tests from then on.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from google.protobuf.message import DecodeError
 
@@ -17,10 +17,16 @@ from podslice.agent.derived import pod_from_annotation, pod_from_container
 from podslice.agent.identity import Identity, check_container, identity_of
 from podslice.agent.knownpods import KnownPods
 from podslice.agent.translate import applied_of, claimed_of, limits_of, variables_of
+from podslice.cluster.apiclient import Binding, ObjectChange, ObjectPage, read_change
+from podslice.cluster.extender import Extender
+from podslice.cluster.messages import MessageError, read_bind
+from podslice.cluster.placing import Placements
+from podslice.core.cluster.model import ClusterModel
 from podslice.core.errors import InputError
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.node import Node
 from podslice.host.cgroup2 import cgroup_path
+from podslice.k8s.clusterobjects import read_node, read_pod
 from podslice.k8s.manifest import load_pods_text
 from podslice.k8s.podlist import ApiError, ChangeReader, GoneError, decode_list, known_pod
 from podslice.statefiles.formats.releases import Release
@@ -139,4 +145,42 @@ def api(data: bytes) -> None:
     assert (len(known), known.size) == (0, 0)
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"state": state, "pods": pods, "wire": wire, "api": api, **READERS}
+def extender(data: bytes) -> None:
+    """A scheduler's request, through every verb of a service that knows no node, and a change of the API server's."""
+    placements = Placements(ClusterModel(), schedulers=frozenset({"podslice"}), clock=lambda: 0.0)
+    asked = Extender(placements, NoApi())
+    for verb in (asked.filter, asked.prioritize, asked.preempt):
+        answer = verb(data)
+        assert answer.status in (200, 400)
+    with contextlib.suppress(MessageError):
+        placements.bind(read_bind(data))
+    for read in (read_change, read_node):
+        with contextlib.suppress(ApiError, GoneError):
+            read(data)
+    with contextlib.suppress(ApiError):
+        pod = read_pod(data)
+        placements.pod_news(None, pod)
+        placements.nominable(pod)
+        placements.pod_news(pod, None)
+
+
+class NoApi:
+    """An API server that is never asked."""
+
+    async def page(self, path: str, selector: str, more: str) -> ObjectPage:
+        raise ApiError("away")
+
+    async def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
+        raise ApiError("away")
+        yield
+
+    async def bind(self, binding: Binding) -> None:
+        raise ApiError("away")
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        raise ApiError("away")
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "state": state, "pods": pods, "wire": wire, "api": api, "extender": extender, **READERS,
+}  # fmt: skip

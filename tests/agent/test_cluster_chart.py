@@ -9,7 +9,7 @@ import yaml
 
 from tests.agent.chart import CHART, Renderer, documents
 
-PLAIN = CHART.parents[1] / "manifests" / "cluster.yaml"
+PLAIN = CHART.parents[1] / "manifests" / "scheduler.yaml"
 DIGEST = {"digest": "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"}
 ON = {"image": DIGEST, "cluster": {"enabled": True, "schedulerImage": "registry.k8s.io/kube-scheduler:v1.36.2"}}
 
@@ -26,7 +26,7 @@ def test_off_by_default() -> None:
 
 
 def test_plain_manifests() -> None:
-    """`deploy/manifests/cluster.yaml` is what the chart makes of its defaults."""
+    """`deploy/manifests/scheduler.yaml` is what the chart makes of its defaults."""
     assert Path(PLAIN).read_text() == Renderer("podslice", ON).text("cluster.yaml").strip() + "\n"
 
 

@@ -71,14 +71,14 @@ def test_more_than_fits(programs: None, tmp_path: Path) -> None:
     """Pods for which there is no room wait with a reason that counts nodes, and run as soon as others leave."""
 
     async def test(cluster: HollowCluster) -> None:
-        first = Load("first", {f"first-{number}": 14 for number in range(8)})
+        first = Load("first", {f"first-{number}": 10 for number in range(8)})
         result = await Progress(cluster, first, SCHEDULER).run()
         assert result.running == 8
         waiting = asyncio.ensure_future(
-            Progress(cluster, Load("late", {"late-0": 14, **first.cpus}), SCHEDULER, names=["late-0"]).run()
+            Progress(cluster, Load("late", {"late-0": 10, **first.cpus}), SCHEDULER, names=["late-0"]).run()
         )
         await asyncio.to_thread(
-            cluster.reason, "late-0", "0/2 nodes are available: 2 no NUMA node has 14 exclusive CPUs free."
+            cluster.reason, "late-0", "0/2 nodes are available: 2 no NUMA node has 10 exclusive CPUs free."
         )
         await asyncio.to_thread(cluster.delete, "first-3")
         result = await waiting

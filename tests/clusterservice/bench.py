@@ -8,7 +8,7 @@ from typing import Any
 from e2e.hollow_nodes import HollowJournals, HollowNodes, node_rules
 
 from podslice.cluster.messages import FilterRequest, read_filter
-from podslice.cluster.placing import Dispute, Placements
+from podslice.cluster.placing import NodeWord, Placements
 from podslice.core.cluster.model import ClusterModel, ModelLimits
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.k8s.clusterobjects import ScheduledPod, read_node, read_pod
@@ -57,7 +57,7 @@ class Bench:
     def __init__(self, *names: str, heard: bool = True) -> None:
         self.now = 0.0
         self.rooms = 0
-        self.disputes: list[Dispute] = []
+        self.disputes: list[NodeWord] = []
         self.nodes = HollowNodes(names, None, like=LIKE)
         self.journals = HollowJournals(self.nodes.source)
         self.nodes.tell = self.journals.feed
@@ -66,7 +66,7 @@ class Bench:
             schedulers=frozenset({"podslice"}),
             clock=lambda: self.now,
             room=self._room,
-            disputed=self.disputes.append,
+            told=self._told,
         )
         self.journals.on_applied = lambda name, stamped, applied: self.placing.journal(
             name, stamped, applied, self.journals.nodes[name].replica
@@ -76,6 +76,10 @@ class Bench:
             self.placing.node_news(None, read_node(json.dumps(node_object(name)).encode()))
         if heard:
             self.journals.catch_up(names)
+
+    def _told(self, word: NodeWord) -> None:
+        if word.told.fate in ("disputed", "refused"):
+            self.disputes.append(word)
 
     def _room(self) -> None:
         self.rooms += 1

@@ -170,12 +170,12 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
     def address(self) -> tuple[str, int] | None:
         """Host and port of the metrics listener, None when it is off. Raises `InputError`."""
-        return _address(self.metrics_address, "metricsAddress", "127.0.0.1:9095")
+        return parse_address(self.metrics_address, "metricsAddress", "127.0.0.1:9095")
 
     def status_listener(self) -> tuple[str, int] | None:
         """Host and port of the status listener, None when it is off. Raises `InputError`, also where everybody could
         read it."""
-        found = _address(self.status_address, "statusAddress", "127.0.0.1:9096")
+        found = parse_address(self.status_address, "statusAddress", "127.0.0.1:9096")
         if found is not None and not self.status_token_file and not is_loopback(found[0]):
             raise InputError(
                 f"{found[0]} is not a loopback address, anybody who reaches it could read this node",
@@ -185,7 +185,8 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
         return found
 
 
-def _address(text: str, field: str, example: str) -> tuple[str, int] | None:
+def parse_address(text: str, field: str, example: str) -> tuple[str, int] | None:
+    """Host and port of HOST:PORT, None for nothing. Raises `InputError`."""
     if not text:
         return None
     match = _ADDRESS.match(text)

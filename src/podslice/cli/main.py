@@ -18,6 +18,7 @@ _COMMANDS = {
     "admit": "Decide where pods land on a node, and show it.",
     "agent": "Run the node agent.",
     "audit": "Compare a node's cgroups with its state files.",
+    "cluster": "Let a kube-scheduler ask every node's exact model.",
     "defrag": "Plan the fewest moves that make room for a pod.",
     "draw": "Draw a node: terminal, SVG or HTML; watch it live.",
     "explain": "Say why a pod is refused, and what would make it fit.",

@@ -9,7 +9,6 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
-_AGES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class ClusterMetrics:
@@ -32,10 +31,6 @@ class ClusterMetrics:
         )  # fmt: skip
         self.events = Counter(
             "podslice_cluster_journal_events", "Events of nodes, by what became of them.", ["outcome"],
-            registry=registry,
-        )  # fmt: skip
-        self.confirmed = Histogram(
-            "podslice_cluster_confirmed_seconds", "From the Binding to the node's word.", buckets=_AGES,
             registry=registry,
         )  # fmt: skip
         self.troubles = Counter(

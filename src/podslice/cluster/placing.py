@@ -25,8 +25,8 @@ MOST_TRIED = 16
 """Candidates of a preemption that are looked at: each costs a decision."""
 
 
-class Dispute(NamedTuple):
-    """A node answered otherwise than expected."""
+class NodeWord(NamedTuple):
+    """What a node said of a pod, beside what was expected."""
 
     node: str
     uid: str
@@ -34,8 +34,8 @@ class Dispute(NamedTuple):
 
 
 class Placements:
-    """`pods` are those of the watch by UID. `room` is called whenever something may have become free, `disputed` where
-    a node answered otherwise than it was expected to."""
+    """`pods` are those of the watch by UID. `room` is called whenever something may have become free, `told` of
+    what nodes say of pods."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Placements:
         schedulers: frozenset[str],
         clock: Callable[[], float],
         room: Callable[[], None] = lambda: None,
-        disputed: Callable[[Dispute], None] = lambda dispute: None,
+        told: Callable[[NodeWord], None] = lambda word: None,
         policy: PlanPolicy = "compare",
     ) -> None:
         self.model = model
@@ -56,7 +56,7 @@ class Placements:
         self._schedulers = schedulers
         self._clock = clock
         self._policy = policy
-        self.room, self.disputed = room, disputed
+        self.room, self.told = room, told
         self.pending: Callable[[ScheduledPod], None] = lambda pod: None
         """Hears of a pod that waits for a node."""
         self.settled: Callable[[str], None] = lambda uid: None
@@ -158,13 +158,11 @@ class Placements:
             known = self.pods.get(event.pod.metadata.uid)
             if known is not None and known.node:
                 known.forget()
-            if told.fate == "disputed":
-                self.disputed(Dispute(name, event.pod.metadata.uid, told))
+            self.told(NodeWord(name, event.pod.metadata.uid, told))
             return
         if isinstance(event, PodRefused):
             told = self.model.refused(name, event.uid, state, now)
-            if told.fate == "refused":
-                self.disputed(Dispute(name, event.uid, told))
+            self.told(NodeWord(name, event.uid, told))
         elif isinstance(event, PodRemoved):
             self.model.removed(name, event.uid, state)
         else:

@@ -21,7 +21,7 @@ from podslice.cluster.http import PostServer
 from podslice.cluster.messages import LARGEST_REQUEST
 from podslice.cluster.metrics import ClusterMetrics
 from podslice.cluster.nominating import NominationLimits, Nominator
-from podslice.cluster.placing import Dispute, Placements
+from podslice.cluster.placing import NodeWord, Placements
 from podslice.cluster.sources import ReplicaSource
 from podslice.cluster.watching import node_table, pod_table
 from podslice.core.cluster.events import Stamped
@@ -64,7 +64,7 @@ class ClusterService:
         settings: ServiceSettings | None = None,
         *,
         trouble: Callable[[str, str], None] = lambda where, what: None,
-        disputed: Callable[[Dispute], None] = lambda dispute: None,
+        disputed: Callable[[NodeWord], None] = lambda word: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings or ServiceSettings()
@@ -74,7 +74,7 @@ class ClusterService:
             ClusterModel(ModelLimits(best=self.settings.best, hold=HOLD_SECONDS)),
             schedulers=self.settings.schedulers,
             clock=clock,
-            disputed=self._disputed,
+            told=self._told,
             policy=self.settings.policy,
         )
         self.nominator = Nominator(
@@ -157,8 +157,11 @@ class ClusterService:
         if self.settings.nominate and self.placing.nominable(pod):
             self.nominator.add(pod)
 
-    def _disputed(self, dispute: Dispute) -> None:
-        self._told_of_dispute(dispute)
+    def _told(self, word: NodeWord) -> None:
+        fate = word.told.fate
+        self.metrics.placements.labels(fate).inc()
+        if fate in ("disputed", "refused"):
+            self._told_of_dispute(word)
 
     def _failed(self, where: str, what: str) -> None:
         self.metrics.trouble(where)

@@ -1,0 +1,138 @@
+"""`podslice cluster` as a process: addresses and certificates, the agents' journals, the API server, until it is told
+to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from podslice.agent.settings import parse_address
+from podslice.cluster.apiclient import HTTPClusterApi
+from podslice.cluster.callers import TokenCallers
+from podslice.cluster.journals import Journals
+from podslice.cluster.placing import NodeWord
+from podslice.cluster.service import ClusterService, Listening, ServiceSettings
+from podslice.core.cluster.setup import Rulebook
+from podslice.core.errors import InputError
+from podslice.web.access import is_loopback
+
+
+class Certificate(NamedTuple):
+    """Files in PEM: the server's certificate and key, and the authority of clients, empty for none."""
+
+    cert: str = ""
+    key: str = ""
+    client_authority: str = ""
+
+
+class ClusterOptions(NamedTuple):
+    """What a person says; addresses are HOST:PORT, empty for none. `agents` are user names of service accounts,
+    `versions` those of agents that decide as this program does."""
+
+    address: str = "127.0.0.1:9098"
+    journal_address: str = ""
+    metrics_address: str = "127.0.0.1:9099"
+    tls: Certificate = Certificate()
+    agents: tuple[str, ...] = ("system:serviceaccount:podslice:podslice-agent",)
+    versions: tuple[str, ...] = ()
+    service: ServiceSettings = ServiceSettings()
+
+
+class CheckedOptions(NamedTuple):
+    """Addresses that can be listened on, and the certificate as bytes."""
+
+    listening: Listening
+    journals: tuple[str, int] | None
+    certificate: tuple[bytes, bytes] | None
+
+
+def check(options: ClusterOptions) -> CheckedOptions:
+    """Raises `InputError` for what cannot be, and for a listener that others could reach and need not prove who they
+    are."""
+    extender = parse_address(options.address, "--address", "127.0.0.1:9098")
+    journals = parse_address(options.journal_address, "--journal-address", "0.0.0.0:9097")
+    if extender is None:
+        raise InputError("is empty", path="--address", remedy="write 127.0.0.1:9098")
+    tls = options.tls
+    if bool(tls.cert) != bool(tls.key):
+        raise InputError("one is nothing without the other", path="--tls-cert, --tls-key", remedy="give both")
+    if not is_loopback(extender[0]) and not (tls.cert and tls.client_authority):
+        raise InputError(
+            f"{extender[0]} is not a loopback address, anybody who reaches it could ask and bind",
+            path="--address",
+            remedy="leave it out, or give --tls-cert, --tls-key and --client-ca: kube-scheduler shows a certificate",
+        )
+    if journals is not None and not tls.cert:
+        raise InputError(
+            "agents send their tokens, so there must be a certificate",
+            path="--journal-address",
+            remedy="give --tls-cert and --tls-key",
+        )
+    context = None if is_loopback(extender[0]) else _context(tls)
+    metrics = parse_address(options.metrics_address, "--metrics-address", "127.0.0.1:9099")
+    certificate = (_read(tls.cert, "--tls-cert"), _read(tls.key, "--tls-key")) if tls.cert else None
+    return CheckedOptions(Listening(*extender, context, metrics), journals, certificate)
+
+
+def _read(path: str, option: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", source=path, path=option) from None
+
+
+def _context(tls: Certificate) -> ssl.SSLContext:
+    """The client's certificate is all that kube-scheduler can show."""
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_authority)
+        context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"no usable certificate: {error}", path="--tls-cert, --tls-key, --client-ca") from None
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def run_cluster(options: ClusterOptions) -> None:
+    """Until SIGTERM or SIGINT. Raises `InputError` where it cannot start."""
+    checked = check(options)
+    log = structlog.get_logger()
+
+    def trouble(where: str, what: str) -> None:
+        log.warning("trouble", where=where, what=what)
+
+    def disputed(word: NodeWord) -> None:
+        told = word.told
+        log.warning("dispute", node=word.node, pod=word.uid, fate=told.fate, expected=str(told.expected),
+                    found=str(told.found))  # fmt: skip
+
+    api = HTTPClusterApi()
+    callers = TokenCallers(api.ask, frozenset(options.agents))
+    versions = frozenset({installed_version("podslice"), *options.versions})
+    journals = Journals(Rulebook(), versions, caller=callers.node_of, trouble=trouble)
+    service = ClusterService(api, journals, options.service, trouble=trouble, disputed=disputed)
+    over = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    try:
+        await _start(service, journals, checked)
+        log.info("serving", extender=service.port, metrics=service.metrics_port)
+        await over.wait()
+    finally:
+        await service.stop()
+        await journals.close()
+        await api.close()
+
+
+async def _start(service: ClusterService, journals: Journals, checked: CheckedOptions) -> None:
+    try:
+        await service.start(checked.listening)
+    except OSError as error:
+        raise InputError(f"cannot listen: {error.strerror or error}", path="--address, --metrics-address") from None
+    if checked.journals is not None and checked.certificate is not None:
+        await journals.start(*checked.journals, *checked.certificate)
