@@ -32,6 +32,7 @@ class FakeApiServer:
         self.objects: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.patches: list[tuple[str, dict[str, Any]]] = []
+        self.topologies: dict[str, dict[str, Any]] = {}
         self.node_states: list[tuple[str, NodeStateStatus]] = []
         self.answers: list[int] = []
         self.looks = 0
@@ -97,6 +98,19 @@ class FakeApiServer:
         items = [one for one in self.objects.values()
                  if (one["metadata"]["namespace"], one["metadata"]["name"]) == (namespace, name)]  # fmt: skip
         return next(iter(decode_list([msgspec.json.encode({"items": items})], "").pods), None)
+
+    async def node_uid(self, node: str) -> str:
+        if self.down:
+            raise ApiError("connection refused")
+        return f"uid-of-{node}"
+
+    async def read_topology(self, node: str) -> dict[str, Any] | None:
+        return self.topologies.get(node)
+
+    async def apply_topology(self, node: str, topology: dict[str, Any]) -> None:
+        if self.down:
+            raise ApiError("connection refused")
+        self.topologies[node] = topology
 
     async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
         if self.down:

@@ -33,7 +33,7 @@ _PATHS = {
         False,
     ),
 }
-APART = ("nodestate.yaml",)
+APART = ("nodestate.yaml", "noderesourcetopology.yaml")
 """What only some apply; tests about it bring it."""
 RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role")
 

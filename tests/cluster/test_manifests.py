@@ -14,8 +14,13 @@ from tests.cluster.compare import Json
 from tests.cluster.deployed import MONITORING, apply, deploy_rights, manifests, token_of
 
 AGENT = {("", "pods", "list"), ("", "pods", "watch"), ("", "pods/status", "patch"), ("", "events", "create")}
-APART = {("podslice.io", "nodestates", "create"), ("podslice.io", "nodestates/status", "patch")}
-"""What nodestate.yaml gives agents that are followed, which other tests may have applied."""
+APART = {
+    ("podslice.io", "nodestates", "create"),
+    ("podslice.io", "nodestates/status", "patch"),
+    *(("topology.node.k8s.io", "noderesourcetopologies", verb) for verb in ("get", "create", "patch")),
+    ("", "nodes", "get"),
+}
+"""What is given to agents that write objects of their node, which other tests may have applied."""
 PEOPLE = {("", "nodes", "get"), ("", "pods", "get"), ("", "events", "list")}
 PEOPLE_IN_NAMESPACE = {("", "pods", "list"), ("", "pods/portforward", "get"), ("", "pods/portforward", "create")}
 

@@ -90,7 +90,7 @@ def test_what_belongs_to_somebody_is_not_available() -> None:
     node = Node(load_gallery("xeon-8380-2s"), config, devices=GPUS)
     admitted(node, "owner", cpu=3, **{"a.b/gpu": 1})
     admitted(node, "shared", cpu="500m")
-    topology = node_topology(node.view)
+    topology = node_topology(node)
     assert amounts(topology, "cpu") == [("80", "79", "76"), ("80", "80", "80")]
     assert amounts(topology, "a.b/gpu") == [("1", "1", "0"), ("2", "1", "1")]
     whole, left, reserved = 256 << 30, 254 << 30, 1 << 30
@@ -114,7 +114,7 @@ def test_pods_that_own_nothing_are_not_counted() -> None:
         "spec": {"containers": [burstable]},
     }
     assert node.admit(load_pods_text(yaml.safe_dump(pod), "test")[0].pod).admitted
-    told = attributes(node_topology(node.view))
+    told = attributes(node_topology(node))
     assert told["nodeTopologyPodsFingerprint"] == fingerprint([])
     assert told["nodeTopologyPodsFingerprintMethod"] == "with-exclusive-resources"
 
@@ -123,7 +123,7 @@ def test_half_cores_are_not_available() -> None:
     """With full-pcpus-only a free thread beside a reserved one is free but unplaced."""
     options = {"full-pcpus-only": "true"}
     node = Node(load_gallery("xeon-8380-2s"), KubeletConfig(**STATIC, cpu_manager_policy_options=options))
-    topology = node_topology(node.view)
+    topology = node_topology(node)
     assert amounts(topology, "cpu")[0] == ("80", "79", "78")
     assert attributes(topology)["podslice.io/unplaced"] == "1"
 
@@ -132,9 +132,7 @@ def test_the_topology_manager_is_told_as_the_kubelet_spells_it() -> None:
     """Policy, scope, options and the limit of NUMA nodes come back from what was written."""
     options = {"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "16"}
     fields = {**STATIC, "topology_manager_scope": "pod", "topology_manager_policy_options": options}
-    topology = node_topology(
-        Node(load_gallery("xeon-8380-2s"), KubeletConfig(**fields)).view, {"podslice.io/sequence": "7"}
-    )
+    topology = node_topology(Node(load_gallery("xeon-8380-2s"), KubeletConfig(**fields)), {"podslice.io/sequence": "7"})
     told = from_node_resource_topology(topology).fields
     assert {name: told[name] for name in told if name.startswith("topology")} == {
         "topologyManagerPolicy": "restricted",
@@ -153,7 +151,7 @@ def test_available_is_allocatable_less_what_is_owned(asked: list[int]) -> None:
     for number, cpus in enumerate(asked):
         if cpus <= node.view.assignable.bit_count():
             admitted(node, f"p{number}", cpu=cpus)
-    used = amounts_in_use(node_topology(node.view))
+    used = amounts_in_use(node_topology(node))
     assert sum(zone["cpu"] for zone in used.values()) == node.view.owned.bit_count()
 
 
@@ -162,7 +160,7 @@ def test_koordinator_is_told_every_core(name: str) -> None:
     """With Koordinator's annotations cores and sockets come back too, and the CPU Manager's policy."""
     machine = load_gallery(name)
     node = Node(machine, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))
-    topology = node_topology(node.view)
+    topology = node_topology(node)
     topology["metadata"]["annotations"] = koordinator_annotations(node.view)
     told = from_node_resource_topology(topology)
 

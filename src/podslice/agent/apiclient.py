@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,18 @@ MOST_PAGES = 120
 LARGEST_PAGE = 256 << 20
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+_LARGEST_OBJECT = 4 << 20
+T = TypeVar("T")
+
+
+class _Identity(msgspec.Struct):
+    uid: str = ""
+
+
+class _NamedNode(msgspec.Struct):
+    metadata: _Identity = msgspec.field(default_factory=_Identity)
 
 
 class HTTPApiServer:
@@ -85,6 +97,39 @@ class HTTPApiServer:
         """As a kubelet does it. Raises `ApiError`, `AnswerError`."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         await self._connection.send("PATCH", path, msgspec.json.encode(patch), kind=STRATEGIC_MERGE, good=(200,))
+
+    async def node_uid(self, node: str) -> str:
+        """Raises `ApiError`."""
+        found = await self._object(f"/api/v1/nodes/{node}", _NamedNode)
+        if found is None or not found.metadata.uid:
+            raise ApiError(f"there is no Node {node}")
+        return found.metadata.uid
+
+    async def read_topology(self, node: str) -> dict[str, Any] | None:
+        """Raises `ApiError`."""
+        return await self._object(f"{TOPOLOGIES}/{node}", dict[str, Any])
+
+    async def apply_topology(self, node: str, topology: dict[str, Any]) -> None:
+        """By server-side apply, so that fields of other writers are theirs. Raises `ApiError`."""
+        path = f"{TOPOLOGIES}/{node}?fieldManager=podslice&force=true"
+        await self._connection.send("PATCH", path, msgspec.json.encode(topology), kind=APPLY)
+
+    async def _object(self, path: str, kind: type[T]) -> T | None:
+        """An object, None where there is none. Raises `ApiError`."""
+        data = bytearray()
+        try:
+            async with contextlib.aclosing(self._connection.pieces(path, {}, timeout=REQUEST_SECONDS)) as pieces:
+                async for piece in pieces:
+                    data += piece
+                    if len(data) > _LARGEST_OBJECT:
+                        raise ApiError(f"{path}: the answer is larger than {_LARGEST_OBJECT} bytes")
+            return msgspec.json.decode(data, type=kind)
+        except AnswerError as error:
+            if error.code != 404:
+                raise
+            return None
+        except msgspec.DecodeError as error:
+            raise ApiError(f"{path}: {error}") from None
 
     async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
         """The object is made when its status cannot be written, so that is one call afterwards. Raises `ApiError`."""

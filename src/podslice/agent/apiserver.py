@@ -48,6 +48,15 @@ class ApiServer(Protocol):
     async def patch_pod_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         """A strategic merge patch of a pod's status. Raises `AnswerError` for what the server does not do."""
 
+    async def node_uid(self, node: str) -> str:
+        """The UID of the Node."""
+
+    async def read_topology(self, node: str) -> dict[str, Any] | None:
+        """The NodeResourceTopology of the node. None for one that is not there."""
+
+    async def apply_topology(self, node: str, topology: dict[str, Any]) -> None:
+        """Make the node's NodeResourceTopology this one; what we wrote earlier and is not in it goes."""
+
     async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
         """The status of the node's NodeState, which is made if there is none."""
 

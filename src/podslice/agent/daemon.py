@@ -54,6 +54,7 @@ from podslice.agent.standin import StandIn
 from podslice.agent.status import AgentStatus, Drift
 from podslice.agent.statusport import sees_the_node, status_routes, strangers
 from podslice.agent.supervise import Supervisor
+from podslice.agent.topologyobject import TopologyObject
 from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer, metrics_routes
 from podslice.core.config.policy import PodslicePolicy
@@ -352,6 +353,17 @@ class Agent:
             self.loops.start("events", events.run)
         if (cluster := self.settings.cluster) and not self.observe:
             self._start_telling(cluster)
+        if self._chosen.api is not None and self.settings.writes_topology and not self.observe:
+            topology = TopologyObject(
+                self._chosen.api,
+                self.node_name,
+                lambda: self.owner.node,
+                self.journal,
+                merges=self.settings.node_resource_topology == "merge",
+                version=installed_version("podslice"),
+                trouble=self.reporter.trouble,
+            )
+            self.loops.start("nodeResourceTopology", topology.run)
         if self._stand_in is not None:
             stand_in = self._stand_in
             self.loops.start("podResources", lambda: stand_in.run(self.reporter.trouble))

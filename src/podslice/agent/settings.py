@@ -135,7 +135,9 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     there is room.
     `pod_resources_upstream`: the kubelet's own PodResources socket, whose answers are completed; the same path as
     `pod_resources_socket` to stand in its place. `policy`: what is done beyond a kubelet, a PodslicePolicy or the path
-    of its file. `cluster`: who else is told what happens on the node; null for nobody.
+    of its file. `cluster`: who else is told what happens on the node; null for nobody. `node_resource_topology`: keep
+    the node's NodeResourceTopology object, `own` as the only writer, `merge` beside others, `off` (needs
+    `sources.apiServer`).
     """
 
     resources: dict[str, Any] = {}
@@ -161,6 +163,12 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     refusals: str = "fail"
     events: bool = True
     cluster: ClusterSettings | None = None
+    node_resource_topology: str | bool = "off"
+
+    @property
+    def writes_topology(self) -> bool:
+        """The node's NodeResourceTopology is kept."""
+        return self.node_resource_topology in ("own", "merge")
 
     @property
     def stands_in(self) -> bool:
@@ -300,6 +308,7 @@ def _check(agent: AgentSettings) -> None:
         )
     _check_kubelet(agent.sources.kubelet)
     _check_cluster(agent)
+    _check_topology(agent)
     agent.address()
     agent.status_listener()
     _check_directories(agent)
@@ -336,6 +345,14 @@ def _check_cluster(agent: AgentSettings) -> None:
             path="cluster",
             remedy="name services, or set sources.apiServer",
         )
+
+
+def _check_topology(agent: AgentSettings) -> None:
+    path = "nodeResourceTopology"
+    if agent.node_resource_topology not in ("own", "merge", "off", False):
+        raise InputError(f"{agent.node_resource_topology!r} is unknown", path=path, remedy="own, merge or off")
+    if agent.writes_topology and not agent.sources.api_server:
+        raise InputError("needs an API server to write to", path=path, remedy="set sources.apiServer")
 
 
 def _check_kubelet(kubelet: KubeletSettings | None) -> None:

@@ -97,7 +97,7 @@ def admit(
     elif output == "nrt":
         from podslice.k8s.nrt import node_topology
 
-        print_data(node_topology(node.view), "yaml")
+        print_data(node_topology(node), "yaml")
     else:
         emit(_report(node, decisions, resizes, profile), output)
     if not all_admitted:

@@ -8,14 +8,17 @@ CPUs that are shared do not (cluster-integration B.1). `noderesourcetopology.py`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from podslice.core.config.topology_options import LIMIT_OPTION
 from podslice.core.machine.memory import NO_TABLE
 from podslice.core.machine.model import Machine, NUMANode
+from podslice.core.managers.device_state import DeviceState
+from podslice.core.node import Node
 from podslice.core.pod.demand import HUGEPAGES_PREFIX
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
-from podslice.core.values.cpuset import Bits, union
+from podslice.core.values.cpuset import Bits, bits_of, union
 from podslice.core.values.quantity import hugepage_resource
 from podslice.core.view import NodeView
 from podslice.k8s.noderesourcetopology import LIMIT, OPTION, VERSIONS
@@ -35,17 +38,22 @@ class ZoneAmount(NamedTuple):
 
 def machine_topology(machine: Machine) -> Json:
     """The object of a node on which nothing runs and nothing is reserved."""
-    return _object(machine, {node.id: dict(_hardware(node)) for node in machine.nodes}, {})
+    return _object(machine, {node.id: dict(_hardware(node)) for node in machine.nodes})
 
 
-def node_topology(view: NodeView, facts: Mapping[str, str] | None = None) -> Json:
-    """The object of a node as it is. `facts` are further attributes by name, such as digests of the state."""
-    amounts = {node.id: {**dict(_hardware(node)), **dict(_of_node(view, node))} for node in view.machine.nodes}
+def node_topology(node: Node, facts: Mapping[str, str] | None = None, *, name: str = "") -> Json:
+    """The object of a node as it is; `name` is the node's, where it is not the machine's. `facts` are further
+    attributes by name, such as digests of the state."""
+    view, devices = node.view, node.state.device
+    amounts = {
+        numa.id: {**dict(_hardware(numa)), **dict(_of_node(view, numa)), **dict(_devices(devices, numa.id))}
+        for numa in view.machine.nodes
+    }
     zoned = {resource for own in amounts.values() for resource in own}
     owning = [pod for pod in view.pods.values() if owns(pod, zoned)]
     names = ((pod.spec.metadata.namespace, pod.spec.metadata.name) for pod in owning)
     unplaced = view.assignable & ~_assignable(view) if view.pins_cpus else 0
-    return _object(view.machine, amounts, {
+    return _object(view.machine, amounts, name=name, attributes={
         "topologyManagerPolicy": view.config.topology_manager_policy,
         "topologyManagerScope": view.config.topology_manager_scope,
         **dict(_options(view.config.topology_manager_policy_options or {})),
@@ -87,6 +95,29 @@ def _is_pages(name: str) -> bool:
     return name.startswith(HUGEPAGES_PREFIX)
 
 
+def merged(own: Json, there: Json) -> Json:
+    """The object with what others have written into `there`: resources that ours does not have, in zones of the same
+    name; zones of another type; attributes of other names. Lists of such objects belong to whoever writes them last, so
+    two writers at once can undo each other."""
+    mine = {attribute["name"] for attribute in own["attributes"]}
+    attributes = [*own["attributes"], *(one for one in _dicts(there, "attributes") if one.get("name") not in mine)]
+    others = {zone.get("name"): zone for zone in _dicts(there, "zones")}
+    zones = [_merged_zone(zone, others.pop(zone["name"], {})) for zone in own["zones"]]
+    kept = [zone for zone in others.values() if zone.get("type") != "Node"]
+    return {**own, "attributes": attributes, "zones": [*zones, *kept]}
+
+
+def _merged_zone(own: Json, there: Json) -> Json:
+    mine = {resource["name"] for resource in own["resources"]}
+    more = [one for one in _dicts(there, "resources") if one.get("name") not in mine]
+    return {**own, "resources": [*own["resources"], *more]}
+
+
+def _dicts(of: Json, field: str) -> list[Json]:
+    found = of.get(field)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
 # Amounts
 
 
@@ -111,19 +142,16 @@ def _of_node(view: NodeView, node: NUMANode) -> Iterator[tuple[str, ZoneAmount]]
         for kind, table in (view.memory[node.id].memory_map or {}).items():
             if table != NO_TABLE:
                 yield kind, ZoneAmount(table.total, table.allocatable, table.free)
-    held = {device for named in view.device_ids.values() for own in named.values() for device in _ids(own)}
-    for resource in view.devices.resources:
-        here = [one for one in resource.devices if node.id in (one.numa or ())]
-        healthy = [one for one in here if one.healthy]
-        free_ones = [one for one in healthy if (resource.resource, one.id) not in held]
+
+
+def _devices(devices: DeviceState, numa: int) -> Iterator[tuple[str, ZoneAmount]]:
+    """Those that plugins have listed near this NUMA node."""
+    for resource, pool in devices.pools.items():
+        here = pool.known & bits_of(position for position, nodes in pool.numa.items() if numa in nodes)
+        healthy = here & pool.healthy
+        free = healthy & ~devices.used.get(resource, 0)
         if here:
-            yield resource.resource, ZoneAmount(len(here), len(healthy), len(free_ones))
-
-
-def _ids(held: Mapping[str, Mapping[int, tuple[str, ...]]]) -> Iterator[tuple[str, str]]:
-    for resource, by_node in held.items():
-        for ids in by_node.values():
-            yield from ((resource, device) for device in ids)
+            yield resource, ZoneAmount(here.bit_count(), healthy.bit_count(), free.bit_count())
 
 
 def _assignable(view: NodeView) -> Bits:
@@ -137,11 +165,17 @@ def _assignable(view: NodeView) -> Bits:
 # The object
 
 
-def _object(machine: Machine, amounts: Mapping[int, Mapping[str, ZoneAmount]], attributes: Mapping[str, str]) -> Json:
+def _object(
+    machine: Machine,
+    amounts: Mapping[int, Mapping[str, ZoneAmount]],
+    *,
+    attributes: Mapping[str, str] = MappingProxyType({}),
+    name: str = "",
+) -> Json:
     return {
         "apiVersion": VERSIONS[-1],
         "kind": "NodeResourceTopology",
-        "metadata": {"name": machine.name or "machine"},
+        "metadata": {"name": name or machine.name or "machine"},
         **({"attributes": _named(attributes)} if attributes else {}),
         "zones": [_zone(machine, node, amounts[node.id]) for node in sorted(machine.nodes, key=lambda own: own.id)],
     }

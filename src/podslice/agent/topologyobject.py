@@ -1,0 +1,101 @@
+"""The NodeResourceTopology object of this node, for schedulers that look at NUMA nodes: written when it changes, at
+most once a second. It is a slow mirror; who must know exactly follows the journal (cluster-integration B.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from podslice.agent.apiserver import ApiServer
+from podslice.agent.journal import NodeJournal
+from podslice.core.cluster.setup import setup_of
+from podslice.core.holding import Digest, Digester
+from podslice.core.managers.device_pool import DevicePool
+from podslice.core.managers.node_rules import NodeRules
+from podslice.core.node import Node
+from podslice.k8s.nrt import merged, node_topology
+from podslice.k8s.podlist import ApiError
+from podslice.wire.nri import BackOff
+
+_LEAST_SECONDS = 1.0
+
+
+class _Seen(NamedTuple):
+    """What the object is made of."""
+
+    digest: Digest
+    pools: Mapping[str, DevicePool]
+    rules: NodeRules
+
+
+class TopologyObject:
+    """Writes the object of node `name`; `node` is None while there is no state. With `merges`, what others have written
+    into it stays. `trouble` hears when that fails. `writes` counts."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        name: str,
+        node: Callable[[], Node | None],
+        journal: NodeJournal,
+        *,
+        merges: bool,
+        version: str,
+        trouble: Callable[[str, str], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.writes = 0
+        self._api = api
+        self._name = name
+        self._node = node
+        self._journal = journal
+        self._merges = merges
+        self._version = version
+        self._trouble = trouble
+        self._sleep = sleep
+        self._digester = Digester()
+        self._uid = ""
+
+    async def run(self, back_off: BackOff | None = None) -> None:
+        """For ever; after a failure later and later."""
+        back_off = back_off or BackOff(5.0, 300.0)
+        seen: _Seen | None = None
+        while True:
+            node = self._node()
+            now = None if node is None else self._seen(node)
+            if node is not None and now != seen:
+                try:
+                    await self._write(self._object(node))
+                except ApiError as error:
+                    self._trouble("nodeResourceTopology", str(error))
+                    await self._sleep(back_off.next())
+                    continue
+                seen = now
+                self.writes += 1
+                back_off.reset()
+            await self._sleep(_LEAST_SECONDS)
+
+    def _seen(self, node: Node) -> _Seen:
+        state = node.state
+        return _Seen(self._digester.of(state), state.device.pools, node.rules)
+
+    def _object(self, node: Node) -> dict[str, Any]:
+        digests = setup_of(node.rules).digests
+        journal = self._journal.journal
+        facts = {
+            "podslice.io/machine": digests.machine,
+            "podslice.io/config": digests.config,
+            "podslice.io/state": self._digester.of(node.state).allocation,
+            **({} if journal is None else {"podslice.io/sequence": str(journal.sequence)}),
+            "podslice.io/version": self._version,
+        }
+        return node_topology(node, facts, name=self._name)
+
+    async def _write(self, own: dict[str, Any]) -> None:
+        """Raises `ApiError`."""
+        self._uid = self._uid or await self._api.node_uid(self._name)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._uid}
+        own["metadata"]["ownerReferences"] = [owner]
+        there = await self._api.read_topology(self._name) if self._merges else None
+        await self._api.apply_topology(self._name, own if there is None else merged(own, there))

@@ -1,0 +1,142 @@
+"""The node's NodeResourceTopology: when the agent writes it, and what it leaves of others."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podslice.agent.settings import settings_from_dict
+from podslice.agent.topologyobject import TopologyObject
+from podslice.core.errors import InputError
+from podslice.core.holding import digest
+from tests import clock
+from tests.agent.fake_apiserver import FakeApiServer
+from tests.agent.test_journal import Followed
+from tests.conftest import make_pod
+
+HEAD = {"apiVersion": "podslice.io/v1alpha1", "kind": "AgentConfiguration"}
+
+
+def kept(node: Followed, api: FakeApiServer, seconds: float, *, merges: bool = False) -> tuple[int, list[str]]:
+    """Keep the object for so long: how often it was written, and what went wrong."""
+    troubles: list[str] = []
+    topology = TopologyObject(
+        api,
+        "n1",
+        lambda: node.owner.node,
+        node.journal,
+        merges=merges,
+        version="7",
+        trouble=lambda what, why: troubles.append(f"{what}: {why}"),
+    )
+
+    async def main() -> None:
+        task = asyncio.ensure_future(topology.run())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    clock.run(main())
+    return topology.writes, troubles
+
+
+def attributes(topology: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in topology["attributes"]}
+
+
+def test_it_is_written_once_for_each_state(tmp_path: Path) -> None:
+    """The object is there at once, under the node's name, owned by the Node, as of the journal's latest event; nothing
+    is written while nothing changes."""
+    node, api = Followed(tmp_path), FakeApiServer()
+    node.run(make_pod("a", ("c", "4")))
+    assert kept(node, api, 60.0) == (1, [])
+    topology = api.topologies["n1"]
+    assert topology["metadata"] == {
+        "name": "n1",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-of-n1"}],
+    }
+    assert node.owner.node is not None
+    assert node.journal.journal is not None
+    told = attributes(topology)
+    assert told["podslice.io/state"] == digest(node.owner.node.state).allocation
+    assert told["podslice.io/sequence"] == str(node.journal.journal.sequence)
+    assert told["podslice.io/version"] == "7"
+    assert told["nodeTopologyPodsFingerprint"].startswith("pfp0v001")
+
+
+def test_a_change_is_written(tmp_path: Path) -> None:
+    """A pod that goes is gone from the object within two seconds."""
+    node, api = Followed(tmp_path), FakeApiServer()
+    node.run(make_pod("a", ("c", "4")))
+    kept(node, api, 2.0)
+    before = api.topologies["n1"]["zones"]
+    node.stop("a")
+    kept(node, api, 2.0)
+    free = [sum(int(one["available"]) for zone in zones for one in zone["resources"] if one["name"] == "cpu")
+            for zones in (before, api.topologies["n1"]["zones"])]  # fmt: skip
+    assert free[1] - free[0] == 4
+
+
+def test_an_api_server_that_is_away(tmp_path: Path) -> None:
+    """People hear why, less and less often, and the object is written when it is back."""
+    node, api = Followed(tmp_path), FakeApiServer()
+    api.down = True
+    writes, troubles = kept(node, api, 60.0)
+    assert (writes, set(troubles)) == (0, {"nodeResourceTopology: connection refused"})
+    assert 2 <= len(troubles) <= 6
+    api.down = False
+    assert kept(node, api, 0.5) == (1, [])
+
+
+def test_others_keep_what_they_wrote(tmp_path: Path) -> None:
+    """`merge` leaves resources, zones and attributes of others alone and replaces our own; `own` does not look."""
+    node, api = Followed(tmp_path), FakeApiServer()
+    theirs = {"name": "other.io/thing", "capacity": "1", "allocatable": "1", "available": "1"}
+    stale = {"name": "cpu", "capacity": "1", "allocatable": "1", "available": "1"}
+    there = {
+        "attributes": [{"name": "theirs", "value": "x"}, {"name": "topologyManagerPolicy", "value": "stale"}],
+        "zones": [
+            {"name": "node-0", "type": "Node", "resources": [theirs, stale]},
+            {"name": "node-99", "type": "Node", "resources": [stale]},
+            {"name": "socket-0", "type": "Socket", "resources": [theirs]},
+        ],
+    }
+    api.topologies["n1"] = there
+    kept(node, api, 2.0, merges=True)
+    merged = api.topologies["n1"]
+    assert theirs in merged["zones"][0]["resources"]
+    assert stale not in merged["zones"][0]["resources"]
+    assert {zone["name"] for zone in merged["zones"]} & {"node-99", "socket-0"} == {"socket-0"}
+    assert attributes(merged)["theirs"] == "x"
+    assert attributes(merged)["topologyManagerPolicy"] != "stale"
+    api.topologies["n1"] = there
+    kept(node, api, 2.0)
+    assert theirs not in api.topologies["n1"]["zones"][0]["resources"]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("sometimes", "own, merge or off"),
+        ("own", "needs an API server"),
+        ("merge", "needs an API server"),
+        (True, "unknown"),
+    ],
+)
+def test_settings_that_cannot_be(value: Any, problem: str) -> None:
+    """A wrong word, or nobody to write to, is an error with its field."""
+    with pytest.raises(InputError, match=problem) as raised:
+        settings_from_dict({**HEAD, "nodeResourceTopology": value})
+    assert raised.value.path == "nodeResourceTopology"
+
+
+def test_settings_that_can_be() -> None:
+    """`off`, which YAML may read as false, and words with an API server."""
+    for value in ("off", False):
+        assert not settings_from_dict({**HEAD, "nodeResourceTopology": value}).agent.writes_topology
+    with_api = {**HEAD, "sources": {"apiServer": True}}
+    for value in ("own", "merge"):
+        assert settings_from_dict({**with_api, "nodeResourceTopology": value}).agent.writes_topology
