@@ -22,7 +22,7 @@ from judge.kubelets import draw_kubelet
 from judge.machines import draw_machine
 from judge.pods import PodDrawer
 from podslice import Node
-from podslice.core.answers import FleetState, Numbers, PodHolding, Remembered, answers_for
+from podslice.core.answers import FleetState, Numbers, PodHolding, Remembered, ValueAnswers, answers_for
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.errors import InputError, StartError, UpstreamDefectError
 from podslice.core.machine.devices import inventory_from_data
@@ -102,6 +102,8 @@ def lockstep(seed: int, *, steps: int = _STEPS, profile: str = "podslice") -> Co
             state = answer.state
         else:
             assert answer.holding is not None
+            if isinstance(computing, ValueAnswers) and computing.take(state, answer.holding) is not answer.state:
+                raise DifferenceError(f"seed {seed}, step {step}: what the pod has, taken, is another state")
             _compare_holding(computing.holding_of(node.state, f"pod-{step}"), answer.holding, f"seed {seed}, {step}")
             state = answer.state
             running[f"pod-{step}"] = answer.holding

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
 
 from podslice import Node, Pod
 from podslice.core.cluster.holds import PlanPolicy
-from podslice.core.cluster.honour import admit_as
 from podslice.core.cluster.model import ClusterModel, Filtered, ModelLimits
-from podslice.core.holding import Holding, holding_of
-from tests.cluster_model.drawn import DrawnCluster, called
+from podslice.core.holding import holding_of
+from tests.cluster_model.drawn import DrawnCluster
+from tests.cluster_model.lives import Life
 from tests.conftest import make_node, make_pod
 
 MACHINE = "pack:2 numa:1(memory=64GB) core:4 pu:2"
@@ -149,17 +150,17 @@ def test_disputes() -> None:
     assert model.filter(make_pod("third", ("c", "2")), ["n0"], 63.0).nodes == []
 
 
-@pytest.mark.parametrize(("policy", "let_in"), [("compare", False), ("honour", True)])
-def test_orders(policy: PlanPolicy, let_in: bool) -> None:
+@pytest.mark.parametrize("policy", ["compare", "honour"])
+def test_orders(policy: PlanPolicy) -> None:
     """Three CPUs are free on NUMA node 0, two on node 1. A kubelet that starts the pod of two first puts it on node 0,
-    where the pod of three should go: they are let in together only where the node takes plans. Equal pods always."""
+    where the pod of three should go: they are not let in together. Equal pods always are."""
     node = make_node(
         "pack:2 numa:1(memory=64GB) core:3 pu:1", topology_manager_policy="single-numa-node", reserved_system_cpus="3"
     )
     model, pair = cluster(node, policy=policy), make_pod("pair", ("c", "2"))
     assert model.choose(make_pod("three", ("c", "3")), 0.0) == "n0"
     found = model.filter(pair, ["n0"], 0.0)
-    assert found == (Filtered(["n0"]) if let_in else Filtered([], {}, {"n0": "reserved for pods being bound"}))
+    assert found == Filtered([], {}, {"n0": "reserved for pods being bound"})
     model.unbind("three")
     model.unbind("pair")
     for number in range(5):
@@ -205,107 +206,6 @@ def test_others_pods() -> None:
     assert model.held() == ()
 
 
-class Life:
-    """A cluster that lives: pods are chosen, filtered, bound, started in any order, deleted and removed. Kubelets
-    decide by themselves (`compare`), with nobody else on the way (`observe`), or follow plans (`honour`)."""
-
-    def __init__(self, seed: int, policy: PlanPolicy, profile: str) -> None:
-        self.r = Random(seed)
-        self.cluster = DrawnCluster(self.r, profile, nodes=3, policy=policy, fill=4)
-        self.model = self.cluster.model
-        self.policy = policy
-        self.waiting: dict[str, Pod] = {}
-        self.plans: dict[str, Holding] = {}
-        self.bound: dict[str, tuple[str, Pod]] = {}
-        self.fates: dict[str, int] = {}
-        self.now = 0.0
-
-    def step(self) -> None:
-        self.now += self.r.choice([0.1, 1.0, 5.0])
-        self.r.choices(
-            [self.arrive, self.try_again, self.bind, self.start, self.remove, self.delete, self.restart],
-            [8, 3, 8, 8, 3, 1, 0.3],
-        )[0]()
-
-    def arrive(self) -> None:
-        pod = self.cluster.pod()
-        if self.model.wants(pod):
-            self.waiting[pod.metadata.uid] = pod
-            if self.r.random() < 0.5:
-                self.model.choose(pod, self.now)
-            self.ask(pod)
-
-    def ask(self, pod: Pod) -> None:
-        names = self.r.sample(list(self.cluster.nodes), self.r.randint(1, len(self.cluster.nodes)))
-        found = self.model.filter(pod, names, self.now)
-        if len(found.nodes) > 1:
-            self.model.prioritize(pod, found.nodes, self.now)
-
-    def try_again(self) -> None:
-        if self.waiting:
-            self.ask(self.r.choice(list(self.waiting.values())))
-
-    def bind(self) -> None:
-        held = [one for one in self.model.held() if not one.bound]
-        if held:
-            one = self.r.choice(held)
-            pod = self.waiting[one.uid]
-            if not self.model.bind(one.uid, one.node, self.now, pod).error:
-                self.bound[one.uid] = one.node, self.waiting.pop(one.uid)
-                plan = self.model.plan(one.uid)
-                assert plan is not None
-                self.plans[one.uid] = plan
-
-    def start(self) -> None:
-        if not self.bound:
-            return
-        uid = self.r.choice(list(self.bound))
-        name, pod = self.bound.pop(uid)
-        node = self.cluster.nodes[name]
-        plan = self.plans.pop(uid, None) if self.policy == "honour" else None
-        told = (node.admit(pod) if plan is None else admit_as(node, pod, plan).decision).admitted
-        heard = self.model.admitted if told else self.model.refused
-        fate = heard(name, uid, node.state, self.now).fate
-        self.fates[fate] = self.fates.get(fate, 0) + 1
-
-    def remove(self) -> None:
-        """A pod leaves. What becomes free can change where a kubelet puts the next pods, so in these lives nobody
-        leaves while others that are bound have yet to start."""
-        name, node = self.r.choice(list(self.cluster.nodes.items()))
-        if node.pods and not any(other == name for other, _ in self.bound.values()):
-            uid = self.r.choice(node.pods)
-            node.remove(uid)
-            self.model.removed(name, uid, node.state)
-
-    def delete(self) -> None:
-        if self.bound:
-            uid = self.r.choice(list(self.bound))
-            del self.bound[uid]
-            self.model.deleted(uid, self.now)
-
-    def restart(self) -> None:
-        """The node's agent starts again and tells its state."""
-        name, node = self.r.choice(list(self.cluster.nodes.items()))
-        self.model.add_node(name, node.rules, node.state, policy=self.model.node(name).policy)
-
-    def check(self) -> None:
-        """The model is what one that is told everything from scratch would be."""
-        truth = ClusterModel(self.model.limits)
-        for name, node in self.cluster.nodes.items():
-            truth.add_node(name, node.rules, node.state, policy=self.model.node(name).policy)
-        for one in self.model.held():
-            truth.assigned(called(one.signature.pod, one.uid), one.node, self.now)
-            truth.held()[-1].plan = one.plan
-            truth.changed(one.node, self.cluster.nodes[one.node].state)
-        for name in self.cluster.nodes:
-            mine, true = self.model.node(name), truth.node(name)
-            assert list(mine.holds) == list(true.holds)
-            assert mine.kind.counts(mine.base) == true.kind.counts(true.base)
-            assert mine.kind.counts(mine.state) == true.kind.counts(true.state)
-            assert (mine.state.cpus, mine.state.used) == (true.state.cpus, true.state.used)
-            assert (self.model.verdicts.table.used[:, mine.row] >= 0).all()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "profile", "seeds"),
@@ -320,23 +220,14 @@ def test_lives(policy: PlanPolicy, profile: str, seeds: int) -> None:
     """Whatever happens in whatever order: after every step the model is the one that is made from scratch, no node ever
     refuses a pod that was bound or gives it something else, although pods start in another order than they came, and
     at last nothing is held."""
-    fates: dict[str, int] = {}
+    fates: Counter[str] = Counter()
     for seed in range(seeds):
         life = Life(seed, policy, profile)
         for _ in range(80):
             life.step()
             life.check()
-        while life.bound:
-            life.start()
-        life.now += 1000.0
-        life.model.expire(life.now)
-        assert life.model.held() == ()
-        for name, node in life.cluster.nodes.items():
-            mine = life.model.node(name)
-            assert mine.state is mine.base
-            assert mine.state.cpus == node.state.cpu.default
-        for fate, count in life.fates.items():
-            fates[fate] = fates.get(fate, 0) + count
+        life.end()
+        fates += life.fates
     assert set(fates) <= {"agreed", "honoured"}
     assert fates["agreed"] > 3 * seeds
 

@@ -4,9 +4,10 @@ A hold is an admission in thought. The node's state with its holds is worked out
 one hold after the other in the order in which they came; whoever drops one replays the later ones. So nothing is ever
 taken back by arithmetic, and without holds the state is the node's again.
 
-A kubelet may start pods in another order than they came. Where a node decides by itself (`compare`), a further pod is
-only let in when every order of all unconfirmed pods admits every one of them. A node that takes plans (`honour`) does
-not care. Of a node whose kubelet decides alone (`observe`), one pod at a time is on its way.
+A kubelet may start pods in another order than they came. So a further pod is only let in when every order of all
+unconfirmed pods admits every one of them. A node that takes plans (`honour`) gives bound pods what was planned, in any
+order, but may decline a plan that is worse than its own choice, so the same rule is for it. Of a node whose kubelet
+decides alone (`observe`), one pod at a time is on its way.
 """
 
 from __future__ import annotations
@@ -125,8 +126,6 @@ class HeldNode:
         if answer.holding is None:
             alone = classes.admit(self.kind, self.base, signature)
             return RESERVED if alone.holding is not None else refused_by_managers(self.kind.rules, alone.reason)
-        if self.policy == "honour":
-            return ""
         if not all(hold.fits for hold in self.holds.values()):
             return RESERVED
         coming = [hold.signature for hold in self.holds.values()]
@@ -135,7 +134,7 @@ class HeldNode:
     def stands(self, classes: StateClasses) -> bool:
         """True when the holds still fit in any order, though the node may have changed since they were let in. With
         fewer on their way, or some of them admitted first, they do as before."""
-        if self.policy == "honour" or len(self.holds) < 2 or self.proven is self.base:
+        if len(self.holds) < 2 or self.proven is self.base:
             return True
         if not self._in_any_order(classes, [hold.signature for hold in self.holds.values()]):
             return False
