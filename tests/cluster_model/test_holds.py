@@ -252,3 +252,15 @@ def test_plans(profile: str) -> None:
             assert cluster.model.admitted(name, pod.metadata.uid, node.state, 1.0).fate == "agreed"
             planned += 1
     assert planned > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [103, 262, 5266, 5398])
+def test_lives_that_were_hard(seed: int) -> None:
+    """Lives in which a node once said something else than was expected: it declined a plan that was worse than its own
+    choice, and it took the plan it was told when the model expected its own choice."""
+    life = Life(seed, "honour", "podslice")
+    for _ in range(200):
+        life.step()
+    life.end()
+    assert set(life.fates) <= {"agreed", "honoured"}

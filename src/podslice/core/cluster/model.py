@@ -150,10 +150,9 @@ class ClusterModel:
 
     def _compared(self, node: HeldNode, hold: Hold, found: PodHolding) -> Told:
         alone = self.classes.admit(node.kind, node.base, hold.signature).holding
-        planned = None if hold.answer is None else hold.answer.holding
         if alone is not None and alone._replace(uid="") == found:
             return Told("agreed")
-        if node.policy == "honour" and planned is not None and planned._replace(uid="") == found:
+        if node.policy == "honour" and hold.plan is not None and hold.plan._replace(uid="") == found:
             return Told("honoured")
         return Told("disputed", alone, found)
 
