@@ -65,6 +65,7 @@ class Elastic:
         self.pods: dict[str, nri.PodSandbox] = {}
         self.containers: dict[str, nri.Container] = {}
         self.notes = Notes()
+        self.files = ContainerFiles(None)
         self.free_memory = 1 << 40
         self.masks, self.kernel_release = ThreadMasks(), (6, 6)
 
@@ -72,7 +73,8 @@ class Elastic:
         """A new agent process on the same state directory."""
         self.kernel.before = lambda: None
         self.notes = Notes()
-        files = ContainerFiles(self.folder / "containers")
+        self.files._folder = None  # what a killed process still had to write is not written
+        files = self.files = ContainerFiles(self.folder / "containers")
         sources = Sources([self.source], wait=self.wait)
         self.owner = Owner(
             self.folder / "state",
