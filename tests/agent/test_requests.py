@@ -99,6 +99,29 @@ def test_what_makes_no_sense_is_answered_with_an_error(tmp_path: Path, line: byt
     served(tmp_path, test, echo=echoed)
 
 
+def test_an_error_of_ours_is_an_answer(tmp_path: Path) -> None:
+    """Who asks hears of it, so does the log, and the next one is served."""
+    troubles = list[tuple[str, str]]()
+
+    async def broken(request: Mapping[str, Any], send: Send) -> dict[str, Any]:
+        raise KeyError("x")
+
+    async def main() -> None:
+        path = str(tmp_path / "s")
+        served = serve_local(
+            SocketFile(tmp_path / "s"),
+            lambda: STATUS,
+            {"broken": broken, "echo": echoed},
+            trouble=lambda what, message: troubles.append((what, message)),
+        )
+        async with await served:
+            assert (await said(path, b'{"request": "broken"}\n'))["error"].startswith("KeyError: 'x' at ")
+            assert len(await asyncio.to_thread(lambda: list(ask(path, {"request": "echo", "what": 1})))) == 2
+
+    asyncio.run(main())
+    assert [what for what, _ in troubles] == ["request"]
+
+
 def test_an_older_agent_knows_no_requests(tmp_path: Path) -> None:
     """It says its status and hangs up, which is no answer."""
 

@@ -286,7 +286,11 @@ class Agent:
             file = SocketFile(Path(settings.status_socket))
             moves = MoveHandlers(self.moving)
             handlers = {"node": self._tell_node, "moves": moves.moves, "undo": moves.undo}
-            server = await _listening("statusSocket", str(file.path), lambda: serve_local(file, self.status, handlers))
+            server = await _listening(
+                "statusSocket",
+                str(file.path),
+                lambda: serve_local(file, self.status, handlers, trouble=self.reporter.trouble),
+            )
             stack.callback(file.remove)
             stack.callback(server.close)
         await self._serve_pod_resources(stack)

@@ -62,7 +62,6 @@ class Moving:
             raise MovesRefusedError("another plan is being carried out")
         self._busy = True
         try:
-            await self._crossings.release_stuck()
             before = await self._accepted(request)
             outcomes, problem = await self._all(request, tell)
             result = DefragmentationResult(tuple(outcomes), before, self._digest(), problem, request.undo)
@@ -99,12 +98,14 @@ class Moving:
             raise MovesRefusedError("this is a dry run")
         if rules.carry_out == "never":
             raise MovesRefusedError("the policy of this node says defrag.carryOut: never")
+        store = self._store
+        await self._crossings.release_stuck()
         before = self._digest()
         stale = f"the plan was made on the state {request.state[:40] or 'of nobody knows what'}, now it is {before}"
         if request.state != before:
             raise MovesRefusedError(f"{stale}: plan anew")
         self._check_hour(request, rules.max_moves_per_hour)
-        problem = await self._aside(problem_in_moves, Trial.of(on_paper(self._store.node)), request.moves)
+        problem = await self._aside(problem_in_moves, Trial.of(on_paper(store.node)), request.moves)
         if problem:
             raise MovesRefusedError(problem)
         if self._digest() != before:

@@ -33,6 +33,7 @@ from podslice.agent.moves import (
     undoing,
 )
 from podslice.agent.moving import MovesRefusedError, Moving
+from podslice.agent.seam import failure_of
 from podslice.agent.status import AgentStatus
 from podslice.core.document import document
 from podslice.core.errors import InputError
@@ -49,9 +50,23 @@ Handler = Callable[[Mapping[str, Any], Send], Awaitable[dict[str, Any]]]
 
 
 async def serve_local(
-    file: SocketFile, status: Callable[[], AgentStatus], handlers: Mapping[str, Handler]
+    file: SocketFile,
+    status: Callable[[], AgentStatus],
+    handlers: Mapping[str, Handler],
+    *,
+    trouble: Callable[[str, str], None] = lambda what, message: None,
 ) -> asyncio.Server:
-    """Serve until closed. Raises `OSError`."""
+    """Serve until closed; an error that nobody expects is an answer, and `trouble`. Raises `OSError`."""
+
+    async def answered(line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
+        try:
+            return await _answered(line, reader, writer, handlers)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            failure = str(failure_of("request", error))
+            trouble("request", failure)
+            return {"error": failure}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -59,7 +74,7 @@ async def serve_local(
             if line is None:
                 writer.write(msgspec.json.encode(document(status())))
             else:
-                writer.write(_line(await _answered(line, reader, writer, handlers)))
+                writer.write(_line(await answered(line, reader, writer)))
             async with asyncio.timeout(_PATIENCE):
                 await writer.drain()
         except (TimeoutError, ConnectionError):
