@@ -19,6 +19,7 @@ POLICY = {
 }
 MOVABLE = {"podslice.io/movable": "true"}
 SINGLE = {**STATIC, "topologyManagerPolicy": "single-numa-node"}
+FILE = f"{STATE}/podslice_policy_state"
 FOLDER, PLAN, RESULT = "/run/defrag", "/run/defrag/plan.json", "/run/defrag/result.json"
 
 
@@ -104,12 +105,12 @@ def agent_is_killed_during_a_move(world: World) -> None:
     _planned(world)
     words = [*PODSLICE, "defrag", "--socket", SOCKET, "--apply", PLAN]
     world.vm.call("start", name="apply", command=words)
-    begun = world.soon(lambda: '\\"move\\":true' in world.vm.call("read", path=f"{STATE}/podslice_policy_state"), True)
+    begun = world.soon(lambda: '\\"move\\":true' in world.vm.call("shell", command=f"cat {FILE} || true"), True)
     check(begun, "no move began")
     world.restart_agent()
     world.shared(moves, "own", before)
     world.shared(shares, "c", others)
-    left = json.loads(json.loads(world.vm.call("read", path=f"{STATE}/podslice_policy_state"))["data"])
+    left = json.loads(json.loads(world.vm.call("read", path=FILE))["data"])
     check(not left.get("intents"), f"the state still has a move: {left}")
     code, text = _defrag(world, "--apply", PLAN)
     check(code == 0, f"the plan is still good, and was not carried out: {text[-400:]}")
