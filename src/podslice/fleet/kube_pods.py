@@ -13,6 +13,7 @@ from podslice.core.fleet.shapes import Owner
 from podslice.core.fleet.workload import NEVER
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.fleet.kube_objects import listed, name_of, part, read_objects
+from podslice.fleet.reading import Placed, placed
 from podslice.k8s.running import ENDED
 
 SEEN_LAST = "podslice.dev/seen-last"
@@ -31,6 +32,7 @@ class ClusterPod(NamedTuple):
     node: str
     since: str
     owner: Owner
+    placed: Placed
     arrival: int = 0
     length: int = NEVER
 
@@ -83,7 +85,7 @@ def _pod(data: Mapping[str, Any], name: str, node: str) -> ClusterPod:
     pod = pod_from_dict({field: part(data, field) for field in _FIELDS})
     kind = next((str(one.get("kind")) for one in listed(metadata, "ownerReferences")), "")
     owner: Owner = _OWNERS.get(kind, "deployment" if kind else "bare")
-    return ClusterPod(name, pod, node, str(part(data, "status").get("startTime") or ""), owner)
+    return ClusterPod(name, pod, node, str(part(data, "status").get("startTime") or ""), owner, placed(data))
 
 
 def kubelet_uid(metadata: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from podslice.core.quirks import Quirks
 from podslice.fleet.columns import Column, checked_column
 from podslice.fleet.inputs import Inputs
 from podslice.fleet.kube_pods import ClusterPod, cluster_pods
-from podslice.fleet.reading import Reader, manifest_shape
+from podslice.fleet.reading import Reader, manifest_shape, placed
 from podslice.fleet.scenario import (
     FleetScenario,
     Inflate,
@@ -258,12 +258,15 @@ class _PodMaker:
         numbers = {node.name: number for number, node in enumerate(nodes)}
         shapes: dict[str, FleetShape] = {}
         found = []
-        for one in cluster_pods(path, frozenset(numbers), entry.since).pods:
+        dumped = cluster_pods(path, frozenset(numbers), entry.since).pods
+        keys = frozenset(key for one in dumped for key in one.placed.placement.label_keys)
+        for one in dumped:
             owner = self.scenario.refusals.owner or one.owner
-            key = f"{owner} {replace(one.pod.spec, node_name='')} {_resized(one.pod)}"
+            where = one.placed._replace(placement=one.placed.placement.seen_by(keys))
+            key = f"{owner} {replace(one.pod.spec, node_name='')} {_resized(one.pod)} {where}"
             if key not in shapes:
                 shapes[key] = manifest_shape(
-                    one.pod, one.name, owner, gates=self.kubelets.gates, quirks=self.kubelets.quirks
+                    one.pod, one.name, owner, where, gates=self.kubelets.gates, quirks=self.kubelets.quirks
                 )
             node = numbers[one.node] if one.node else NEVER
             arrival = one.arrival if entry.since or one.node else _STEP
@@ -282,7 +285,7 @@ class _PodMaker:
                     owner = self.scenario.refusals.owner or _OWNERS.get(loaded.kind, "deployment")
                     name = f"{loaded.kind} {loaded.pod.metadata.name}"
                     known[key] = manifest_shape(
-                        loaded.pod, name, owner,  # type: ignore[arg-type]  # one of the owners above
+                        loaded.pod, name, owner, placed(loaded.data),  # type: ignore[arg-type]  # one of the owners above
                         gates=self.kubelets.gates, quirks=self.kubelets.quirks,
                     )  # fmt: skip
                     if loaded.kind == "DaemonSet":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from podslice.core.errors import InputError
-from podslice.core.fleet.shapes import WHOLE_GPU, FleetShape, Owner, SchedulerRequests
+from podslice.core.fleet.placement import Placement, placement_of
+from podslice.core.fleet.shapes import WHOLE_GPU, FleetShape, Owner, PodToleration, SchedulerRequests
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import Quirks
@@ -152,7 +155,36 @@ def _with_sidecars(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
     return added
 
 
-def manifest_shape(pod: Pod, name: str, owner: Owner, *, gates: Mapping[str, bool], quirks: Quirks) -> FleetShape:
+class Placed(NamedTuple):
+    """Where a pod may be and wants to be."""
+
+    placement: Placement
+    tolerations: tuple[PodToleration, ...]
+
+
+class _Toleration(msgspec.Struct, frozen=True):
+    key: str | None = None
+    operator: Literal["Exists", "Equal"] | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+def placed(pod: Mapping[str, Any]) -> Placed:
+    """What a pod as it was written tells the scheduler. Raises `InputError`."""
+    written = (pod.get("spec") or {}).get("tolerations") or ()
+    try:
+        found = msgspec.convert(written, tuple[_Toleration, ...])
+    except msgspec.ValidationError as error:
+        raise InputError(str(error), path="spec.tolerations", remedy="kubectl explain pod.spec.tolerations") from None
+    tolerations = (
+        PodToleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "") for one in found
+    )
+    return Placed(placement_of(pod), tuple(tolerations))
+
+
+def manifest_shape(
+    pod: Pod, name: str, owner: Owner, where: Placed, *, gates: Mapping[str, bool], quirks: Quirks
+) -> FleetShape:
     """The shape of a pod of a manifest or of a cluster. Raises `InputError`."""
     pod = default_pod(pod, gates)
     requests = SchedulerRequests.of(pod, gates, quirks)
@@ -165,4 +197,6 @@ def manifest_shape(pod: Pod, name: str, owner: Owner, *, gates: Mapping[str, boo
         gpu_milli=WHOLE_GPU if gpus else 0,
         priority=pod.spec.priority or 0,
         owner=owner,
+        placement=where.placement,
+        tolerations=where.tolerations,
     )

@@ -31,12 +31,12 @@ from podslice.core.managers.memory_state import MemoryState
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits
 
-FORMAT = 1
+FORMAT = 2
 _OF_INPUTS: dict[type, frozenset[str]] = {
     Clock: frozenset({"_arrivals"}),
     PodQueue: frozenset(
         {"fleet", "workload", "options", "clock", "live", "pods", "popular", "fragmentation", "models", "policy",
-         "scheduler", "loops", "alignment", "nrt"}
+         "scheduler", "loops", "alignment", "nrt", "_constrained"}
     ),
     PodTable: frozenset({"workload", "holding"}),
     Loops: frozenset({"_delay"}),
@@ -70,6 +70,7 @@ def taken(queue: PodQueue, notes: Notes) -> bytes:
         "parts": [_plain_part(part) for part in _parts(queue, notes)],
         "kinds": live.kinds,
         "closed": np.flatnonzero(live.columns.closed).tolist(),
+        "gone": np.flatnonzero(~live.columns.domains.there).tolist(),
         "start": queue.scheduler.start,
         "log": live.columns.log.position,
         "states": states.told,
@@ -102,6 +103,9 @@ def go_on(data: bytes, queue: PodQueue, notes: Notes) -> None:
         live.columns.close(node, closed=False)
     for node in sorted(closed):
         live.columns.close(node, closed=True)
+    live.columns.domains.there[:] = True
+    for node in found["gone"]:
+        live.columns.domains.come(node, there=False)
     live.booked[:] = [0, 0, 0, 0]
     for pod in sorted(pods.holding):
         live.book(pods.node[pod], queue.workload.shape[pod], pods.gpus[pod])

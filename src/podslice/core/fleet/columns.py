@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from podslice.core.fleet.domains import PodDomains, selects, tolerates
 from podslice.core.fleet.loads import Bools, Ints, LoadTable
 from podslice.core.fleet.nodes import Fleet
 from podslice.core.fleet.shapes import FleetShape, NodeTaint
@@ -41,6 +42,7 @@ class Columns:
         for shape in shapes:
             if shape.max_per_node >= 0:
                 self._groups.setdefault(shape.group, np.zeros(self.count, dtype=np.int64))
+        self.domains = PodDomains(fleet, shapes)
         self.log = ChangeLog(self.count)
 
     @property
@@ -73,6 +75,9 @@ class Columns:
         if wanted.max_per_node >= 0:
             below = self._groups[wanted.group][rows] < wanted.max_per_node
             found = below if found is None else found & below
+        passes = self.domains.passes(shape, rows)
+        if passes is not None:
+            found = passes if found is None else found & passes
         return found
 
     def close(self, node: int, *, closed: bool) -> None:
@@ -107,6 +112,7 @@ class Columns:
             group = self.shapes[shape].group
             if group in self._groups:
                 self._groups[group][node] += sign
+        self.domains.book(node, shape, sign)
         self.log.add(node)
         if loads.is_full:
             self.load = loads.keep(self.load)
@@ -153,9 +159,11 @@ def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools
     kinds: dict[tuple[object, ...], int] = {}
     first: list[int] = []
     of_node = np.zeros(len(fleet.nodes), dtype=np.int64)
+    keys, by_name = _asked_labels(shapes)
     for number, node in enumerate(fleet.nodes):
         model = fleet.classes[node.kind].gpu_model
-        key = (tuple(sorted(node.labels.items())), node.taints, node.unschedulable, model)
+        labels = tuple(node.labels.get(key) for key in keys)
+        key = (labels, node.taints, node.unschedulable, model, node.name if by_name else "")
         if key not in kinds:
             kinds[key] = len(first)
             first.append(number)
@@ -171,16 +179,22 @@ def _constraints(fleet: Fleet, shapes: Sequence[FleetShape]) -> tuple[list[Bools
     return allowed, disliked
 
 
+def _asked_labels(shapes: Sequence[FleetShape]) -> tuple[list[str], bool]:
+    """Labels of nodes that any pod asks for, and whether one asks for names."""
+    terms = [term for shape in shapes for term in shape.placement.node_terms or ()]
+    keys = {key for shape in shapes for key in shape.pod.spec.node_selector or {}}
+    keys |= {one.key for term in terms for one in term.match_expressions}
+    return sorted(keys), any(term.match_fields for term in terms)
+
+
 def _allows(fleet: Fleet, number: int, shape: FleetShape) -> int:
     """-1 where a pod may not be, else how many taints it would rather not have."""
     node = fleet.nodes[number]
-    selector = shape.pod.spec.node_selector or {}
-    if any(node.labels.get(key) != value for key, value in selector.items()):
+    if not selects(shape, node.labels, node.name):
         return -1
     if shape.gpu_models and fleet.classes[node.kind].gpu_model not in shape.gpu_models:
         return -1
     taints = (*node.taints, _UNSCHEDULABLE) if node.unschedulable else node.taints
-    against = [taint for taint in taints if not any(one.tolerates(taint) for one in shape.tolerations)]
-    if any(taint.effect != "PreferNoSchedule" for taint in against):
+    if not all(tolerates(shape, taint) for taint in taints):
         return -1
-    return len(against)
+    return sum(not any(one.tolerates(taint) for one in shape.tolerations) for taint in taints)

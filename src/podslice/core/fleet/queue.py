@@ -56,6 +56,8 @@ class PodQueue:
         self._in_vain: dict[int, tuple[int, int]] = {}
         self._due: dict[int, int] = {}
         self._ever_looped: dict[int, None] = {}
+        self._constrained = self.live.columns.domains.constrained
+        self._served = NEVER
         self.preempted = self.lost_in_restarts = 0
         live = self.live
         self.nrt = (
@@ -129,6 +131,8 @@ class PodQueue:
     def happen(self, event: NodeEvent) -> None:
         """Something happens to nodes."""
         for node in event.nodes:
+            if event.what in ("add", "fail"):
+                self.live.columns.domains.come(node, there=event.what == "add")
             if event.what == "add":
                 self.live.columns.close(node, closed=False)
                 self._changed(node, room=True)
@@ -367,6 +371,9 @@ class PodQueue:
             self.clock.put(now + self.options.nrt_delay_ms, EventKind.ROOM, node)
         if room and self.waiting:
             self.clock.put(now, EventKind.ROOM, node)
+        if self._served != now and not self._constrained.isdisjoint(self.waiting):
+            self._served = now
+            self.clock.put(now, EventKind.ROOM, self.live.columns.count)
 
     def _wake(self) -> None:
         for at, pod in self.loops.wake(self.clock.reached):
@@ -384,6 +391,9 @@ class PodQueue:
         """Pods that wait and fit on a node are tried: higher priority first, then the one that came first."""
         if self.nrt is not None:
             self._wake()
+        if node == self.live.columns.count:
+            self._serve_anywhere()
+            return
         shapes, columns = self.workload.shapes, self.live.columns
 
         def turn(shape: int) -> tuple[int, int]:
@@ -391,6 +401,18 @@ class PodQueue:
 
         for shape in sorted([one for one in columns.might_fit(node) if one in self.waiting], key=turn):
             while shape in self.waiting and self.scheduler.fits(shape, node):
+                pod = self._call(shape)
+                self._try(pod)
+                if self.pods.verdict[pod] == PENDING:
+                    break
+
+    def _serve_anywhere(self) -> None:
+        """Pods that wait for other pods to come or to go may fit on any node now."""
+        self._served = NEVER
+        shapes = self.workload.shapes
+        waiting = [shape for shape in self.waiting if shape in self._constrained]
+        for shape in sorted(waiting, key=lambda one: (-shapes[one].priority, self.waiting[one][0])):
+            while shape in self.waiting and len(self._ties(shape)):
                 pod = self._call(shape)
                 self._try(pod)
                 if self.pods.verdict[pod] == PENDING:

@@ -121,11 +121,15 @@ class FleetScheduler:
             scores = every[nodes]
         else:
             nodes, scores = self._window(shape)
-        return nodes, self._with_taints(shape, nodes, scores)
+        scores = self._with_taints(shape, nodes, scores)
+        if shape in self.columns.domains.scores:
+            scores = scores + self.columns.domains.scores_of(shape, nodes)
+        return nodes, scores
 
     def best(self, shape: int) -> Ints:
         """The best nodes for a pod, one of which it goes to; none where it fits nowhere."""
-        if self.looks_everywhere and self.columns.disliked[shape] is None:
+        plain = self.columns.disliked[shape] is None and shape not in self.columns.domains.scores
+        if self.looks_everywhere and plain:
             scores = self.table.of(shape, ALL)
             most = scores.max(initial=NO_FIT)
             return (scores == most).nonzero()[0] if most >= 0 else _NO_NODES

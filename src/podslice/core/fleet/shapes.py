@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from podslice.core.fleet.placement import PLAIN, Placement
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.fit import accounted_requests, filter_requests, non_zero_requests
@@ -82,7 +83,7 @@ class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
     (1000: whole ones) are booked by the scheduler; whole GPUs are devices of the pod too, if it names them in its
     limits. `gpu_models`: models it may run on, none for any. `node_selector` of the pod and `tolerations` are the
     scheduler's constraints. `max_per_node`: at most so many pods with the same `group` on a node, -1 for any number.
-    `priority`: higher first. `ignored`: constraints of the pod that no scheduler here looks at.
+    `priority`: higher first. `placement`: node affinity, and what it asks of other pods and they of it.
     """
 
     name: str
@@ -96,7 +97,7 @@ class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
     max_per_node: int = -1
     priority: int = 0
     owner: Owner = "deployment"
-    ignored: tuple[str, ...] = ()
+    placement: Placement = PLAIN
 
     @property
     def gpu_request(self) -> int:
