@@ -1,0 +1,81 @@
+"""What a run is measured by, on clusters of a few nodes, worked out by hand (docs/fleet.md, What is measured)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
+
+from podslice.core.fleet.nodes import FleetClass
+from podslice.core.fleet.options import CellOptions
+from podslice.core.fleet.result import CellResult
+from podslice.core.fleet.run import run_cell
+from podslice.core.fleet.workload import NEVER, Workload
+from tests.fleet.fleets import churn, fleet_class, fleet_of, shape
+
+NODE_METRICS = ("alignment", "stranded", "largest")
+SHAPES = [shape("4"), shape("5")]
+
+
+def on_nodes(kind: FleetClass, pods: list[tuple[int, int]], count: int = 2, **told: Any) -> CellResult:
+    """Pods (position of the shape, node) that are for these nodes, at once."""
+    shapes, nodes = [shape for shape, _ in pods], [node for _, node in pods]
+    workload = Workload.of(SHAPES, shapes, [0] * len(pods), None, nodes)
+    return run_cell(fleet_of(count, kind), workload, CellOptions(metrics=NODE_METRICS, **told), 1)
+
+
+def test_stranded_cpus_by_hand() -> None:
+    """Fifteen CPUs, seven on NUMA node 0 and eight on 1. Node 0 has a pod of four and one of five, three CPUs are left
+    on each side: neither shape gets in although six would do by sums. Node 1 is empty: two pods of four fill side 1,
+    one goes to side 0, three CPUs are left."""
+    nodes = on_nodes(fleet_class(), [(0, 0), (1, 0)]).nodes
+    assert list(nodes.assignable) == [6, 15]
+    assert list(nodes.stranded) == [6, 3]
+    assert list(nodes.expected) == [2 * 6, 0]
+    assert list(nodes.blind) == [0, 0]
+    assert list(nodes.largest) == [3, 8]
+
+
+def test_stranded_cpus_without_numa() -> None:
+    """The same pods on one NUMA node: six CPUs are left, of which a pod of four takes four, or one of five five; on the
+    empty node three pods of four leave three."""
+    kind = fleet_class("pack:1 numa:1(memory=32GiB) core:16 pu:1", topology_manager_policy="none")
+    nodes = on_nodes(kind, [(0, 0), (1, 0)]).nodes
+    assert [list(nodes.assignable), list(nodes.stranded), list(nodes.largest)] == [[6, 15], [2, 3], [6, 15]]
+    assert list(nodes.expected) == list(nodes.blind) == [0, 0]
+
+
+def test_blind_counts_what_sums_refuse() -> None:
+    """Fourteen of fifteen CPUs are booked: one CPU times two pods that find no room by sums."""
+    result = on_nodes(fleet_class(topology_manager_policy="none"), [(1, 0), (1, 0), (0, 0)], 1)
+    assert [result.summary[f"{name}_stranded_cpus_x_pods"] for name in ("expected", "blind")] == [3, 3]
+    assert [result.summary["assignable_cpus"], result.summary["stranded_cpus"]] == [1, 1]
+
+
+def test_allocation_refusals_and_integrals_by_hand() -> None:
+    """One node: a pod of four from 0 to 10 s, one of five from 2 s on, one of eight that comes at 4 s, until 12 s. CPU
+    time: 4 x 10 s + 5 x 10 s. The eight waits for six seconds as sums are short; then seven and three are free, and
+    each second (10, 11, 12) one is refused. Of seventeen CPUs eight never ran."""
+    shapes = [shape("4"), shape("5"), shape("8")]
+    workload = Workload.of(shapes, [0, 1, 2], [0, 2000, 4000], [10_000, NEVER, NEVER])
+    summary = run_cell(fleet_of(1), workload, CellOptions(until_ms=12_000), 1).summary
+    assert summary["cpu_milli_x_ms"] == 4000 * 10_000 + 5000 * 10_000
+    assert [summary["waiting_x_ms"], summary["looping_x_ms"]] == [6000, 2000]
+    assert [summary["attempts"], summary["refused_attempts"], summary["bound"], summary["looping"]] == [5, 3, 2, 1]
+    assert [summary["unmet_cpu_milli"], summary["asked_cpu_milli"]] == [8000, 17_000]
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_refuses_at_least_what_sums_refuse(policy: str, seed: int) -> None:
+    """Of every node, the expected stranded CPUs are at least the blind ones; on one NUMA node they are equal."""
+    shapes = [shape("1"), shape("2"), shape("3"), shape("5"), shape("7")]
+    workload = churn(shapes, 80, seed=seed, gap=300, length=30_000)
+    options = CellOptions(metrics=("stranded",), ties="random")
+    many = run_cell(fleet_of(3, fleet_class(topology_manager_policy=policy)), workload, options, seed).nodes
+    assert all(exact >= blind for exact, blind in zip(many.expected, many.blind, strict=True))
+    one_node = fleet_class("pack:1 numa:1(memory=32GiB) core:16 pu:1", topology_manager_policy=policy)
+    one = run_cell(fleet_of(3, one_node), workload, options, seed).nodes
+    assert list(one.expected) == list(one.blind)
