@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from podslice import KubeletConfig, Node
+from podslice.core.cluster.differences import differences
 from podslice.core.cluster.events import PodAdmitted, Stamped, StateTold, decode, encode
 from podslice.core.cluster.journal import Journal
 from podslice.core.cluster.plain import decoded, encoded
@@ -288,3 +289,16 @@ def test_quantities_keep_what_decides(text: str) -> None:
         data = encoded(ResourceRequirements({"cpu": one}))
         after = (decoded(data, ResourceRequirements, limit=1000, what="x").requests or {})["cpu"]
         assert [getattr(after, name) for name in Quantity.__slots__] == [getattr(one, n) for n in Quantity.__slots__]
+
+
+def test_where_two_states_part_is_told_in_few_lines() -> None:
+    """Pods with other CPUs, memory or devices are named with both; equal states have nothing to tell, and many
+    differences are a bounded number of lines."""
+    one, other = Life(3), Life(3)
+    assert differences(one.node.state, other.node.state) == ()
+    for life, number in ((one, 4), (other, 60)):
+        for _ in range(number):
+            life.happen()
+    lines = differences(one.node.state, other.node.state)
+    assert 1 <= len(lines) <= 20
+    assert all(len(line) < 1000 for line in lines)

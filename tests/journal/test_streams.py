@@ -187,6 +187,11 @@ def test_a_mismatch_heals_by_itself(
         outcomes = [applied.outcome for _, _, applied in service.applied]
         assert outcomes == ["adopted", "mismatch", "adopted"]
         assert service.applied[-1][2].mine is service.applied[-2][2].mine
+        assert service.troubles[1:] == [
+            "n1: shared pool: 0-1,4-31 here, 0-1,6-31 on the node",
+            "n1: pod p: (CPUs 2-3) here, nothing on the node",
+            "n1: pod other: nothing here, (CPUs 2-5) on the node",
+        ]
         await agent.close()
 
     served(certificates, test, monkeypatch)

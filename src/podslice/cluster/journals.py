@@ -23,6 +23,7 @@ from typing import Any
 import grpc
 
 from podslice.cluster.callers import CallerError
+from podslice.core.cluster.differences import differences
 from podslice.core.cluster.events import MOST_BYTES, Stamped
 from podslice.core.cluster.replica import Applied, Replica
 from podslice.core.cluster.setup import Rulebook
@@ -235,8 +236,17 @@ class Journals:
     def _apply(self, node: str, entry: NodeEntry, stamped: Stamped) -> Applied:
         applied = entry.replica.apply(stamped)
         entry.agrees = entry.replica.proven
+        self._log(node, applied)
         self.on_applied(node, stamped, applied)
         return applied
+
+    def _log(self, node: str, applied: Applied) -> None:
+        """A mismatch, and where both states part as soon as both are known."""
+        if applied.outcome == "mismatch":
+            self._trouble("mismatch", f"{node}: {applied.why}")
+        elif applied.mine is not None and applied.theirs is not None:
+            for line in differences(applied.mine, applied.theirs):
+                self._trouble("mismatch", f"{node}: {line}")
 
     def _compare(self, entry: NodeEntry, beat: Beat) -> None:
         """A beat that does not meet the replica: events are missing, or it is not the node."""
