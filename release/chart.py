@@ -8,7 +8,7 @@ import msgspec
 
 from podslice.agent.settings import AgentSettings
 
-SET_BY_THE_CHART = ("metricsAddress", "statusAddress", "statusTokenFile")
+SET_BY_THE_CHART = ("cluster", "metricsAddress", "statusAddress", "statusTokenFile")
 """What other values say; in `agent` they would be there twice."""
 
 Schema = dict[str, Any]
@@ -54,6 +54,7 @@ def values_schema() -> Schema:
                 schedulerImage=_TEXT,
                 replicas={"type": "integer", "minimum": 1, "maximum": 9},
                 tlsSecret=_TEXT,
+                plan={"enum": ["compare", "honour"]},
                 resources={"type": "object"},
                 schedulerResources={"type": "object"},
             ),

@@ -19,7 +19,7 @@ from tests.agent.chart import CHART, Renderer, documents, render
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DIGEST = "sha256:PUT-THE-DIGEST-OF-YOUR-IMAGE-HERE"
 IMAGE = {"repository": "podslice", "digest": DIGEST, "pullPolicy": "IfNotPresent"}
-_MORE = ("kubectl", "monitoring")
+_MORE = ("cluster", "kubectl", "monitoring", "nodestate")
 TEMPLATES = [path.stem for path in sorted((CHART / "templates").glob("*.yaml")) if path.stem not in _MORE]
 
 
@@ -132,6 +132,7 @@ def test_chart_values_arrive() -> None:
         "statusPort": 9097,
         "statusSecret": "status",
         "kubectlRights": False,
+        "cluster": {"enabled": True, "schedulerImage": "registry.example/kube-scheduler:v1.36.2"},
         "podCgroup": "kubepods",
         "hostPaths": [
             {"name": "manifests", "path": "/etc/kubernetes/manifests"},

@@ -16,6 +16,7 @@ from podslice.agent.settings import parse_address
 from podslice.cluster.apiclient import HTTPClusterApi
 from podslice.cluster.callers import TokenCallers
 from podslice.cluster.journals import Journals
+from podslice.cluster.nodestates import node_states
 from podslice.cluster.placing import NodeWord
 from podslice.cluster.service import ClusterService, Listening, ServiceSettings
 from podslice.core.cluster.setup import Rulebook
@@ -116,6 +117,7 @@ async def run_cluster(options: ClusterOptions) -> None:
     versions = frozenset({installed_version("podslice"), *options.versions})
     journals = Journals(Rulebook(), versions, caller=callers.node_of, trouble=trouble)
     service = ClusterService(api, journals, options.service, trouble=trouble, disputed=disputed)
+    objects = asyncio.ensure_future(node_states(api, journals, trouble=trouble).run())
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
@@ -124,6 +126,8 @@ async def run_cluster(options: ClusterOptions) -> None:
         log.info("serving", extender=service.port, metrics=service.metrics_port)
         await over.wait()
     finally:
+        objects.cancel()
+        await asyncio.gather(objects, return_exceptions=True)
         await service.stop()
         await journals.close()
         await api.close()
