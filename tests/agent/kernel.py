@@ -32,20 +32,29 @@ class Kernel(CgroupTree):
         self.before: Callable[[], None] = lambda: None
         self._behind: dict[str, tuple[int, str]] = {}
 
+    def catch_up(self) -> None:
+        """Time has passed: all that was written holds."""
+        self._behind.clear()
+
     def add(self, path: str, owner: str, cpus: str = "") -> None:
         """A cgroup; without CPUs of its own it is on all of them, as one that the runtime has just made."""
         self.files[path] = {"cpuset.cpus": cpus, "cpuset.mems": "", "cpu.max": "max 100000", "memory.max": "max"}
         self.owners[path] = owner
 
+    def owner_of(self, path: str) -> str:
+        """Who has a cgroup's CPUs at this moment."""
+        return self.owners[path]
+
     def exists(self, path: str) -> bool:
         return path in self.files
 
     def on(self, path: str) -> Bits:
-        """The CPUs that tasks of a cgroup can run on."""
+        """The CPUs that tasks of a cgroup can run on. Where none of its own is online, the kernel would take its
+        parent's: it is for the agent to be quicker."""
         text = self.files[path]["cpuset.cpus"]
         behind = self._behind.get(path)
         old = parse_bits(behind[1]) if behind is not None and behind[1] else 0
-        return (parse_bits(text) or self.online) | old
+        return (parse_bits(text) & self.online if text else self.online) | old & self.online
 
     def _read(self, path: str, name: str) -> str | None:
         if path not in self.files:
@@ -79,8 +88,9 @@ class Kernel(CgroupTree):
     def check(self) -> None:
         """Invariant I: a CPU is effective for one owner's cgroups at most, or for shared ones; invariant L: a pod may
         use as much as each of its containers."""
+        owners = {path: self.owner_of(path) for path in self.files}
         for one, other in combinations(self.files, 2):
-            if self.owners[one] != self.owners[other] and self.owners[one] and self.owners[other]:
+            if owners[one] != owners[other] and owners[one] and owners[other]:
                 both = self.on(one) & self.on(other)
                 assert not both, f"{one} and {other} both run on {format_bits(both)} after {self.history[-1:]}"
         for path in self.files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from podslice.agent.identity import Identity
+from podslice.core.errors import PodsliceError
 from podslice.core.pod.spec import Pod
 from podslice.core.state.model import Intent, PodCPUs
 from podslice.core.values.cpuset import Bits, format_bits
@@ -18,16 +19,24 @@ class ResizeRefusedError(Exception):
         super().__init__(f"resize {result}: {message}")
 
 
+class CPUsLostError(PodsliceError):
+    """CPUs that were to change hands went offline meanwhile."""
+
+
 class Flight:
     """Of the pod admitted under `unit`: `before` is the specification it was granted last, `desired` the one it is to
     have. `waiting`: nothing is written yet but that it is to come; `hurry` ends that. `hook` is the container by whose
-    call it came: it gets CPUs with the answer, and loses them once that is `applied`, which would set them again."""
+    call it came: it gets CPUs with the answer, and loses them once that is `applied`, which would set them again. On
+    `lost` CPUs nobody runs."""
 
-    def __init__(self, identity: Identity, before: Pod, desired: Pod, intent: Intent, *, since: float) -> None:
+    def __init__(
+        self, identity: Identity, before: Pod, desired: Pod, intent: Intent, *, since: float, lost: Bits = 0
+    ) -> None:
         self.identity = identity
         self.before = before
         self.desired = desired
         self.since = since
+        self.lost = lost
         self.waiting = False
         self.committed = False
         self.hook = ""
@@ -40,7 +49,7 @@ class Flight:
     def plan(self, intent: Intent) -> None:
         """These CPUs are to change."""
         self.intent = intent
-        self.gives = _moves(intent.before, intent.after)
+        self.gives = _moves(intent.before, intent.after) & ~self.lost
         self.takes = _moves(intent.after, intent.before)
 
     @property

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from podslice.agent.actuating import Cgroups, Leaving
 from podslice.agent.contract import ResizeNews
 from podslice.agent.derived import unit_uid
-from podslice.agent.flights import Flight, ResizeRefusedError
+from podslice.agent.flights import CPUsLostError, Flight, ResizeRefusedError
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, PodRecord
@@ -34,6 +34,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.state.model import Intent
+from podslice.core.values.cpuset import format_bits
 from podslice.core.values.quantity import ZERO
 from podslice.host.resize_store import ResizeStore
 from podslice.host.store import StateWriteError
@@ -332,7 +333,8 @@ class Resizing:
         self._forget(pod, desired.metadata.uid)
         if decision.outcome != "Allocated":
             return None
-        return Flight(pod.identity, before, plan.spec, plan.intent, since=self._clock())
+        lost = self._store.node.state.cpu.offline
+        return Flight(pod.identity, before, plan.spec, plan.intent, since=self._clock(), lost=lost)
 
     def _refuse(self, pod: PodRecord, desired: Pod, result: str, message: str) -> ResizeRefusedError:
         """Remember, tell, and wait for room."""
@@ -408,8 +410,8 @@ class Resizing:
             if self._active(unit) is None:
                 return
             self._commit(store, flight)
-            await self._leaving.leave(flight.changed, self._owner.containers.values())
-        except (OSError, StateWriteError) as error:
+            await self._left(store, flight)
+        except (OSError, StateWriteError, CPUsLostError) as error:
             self._undo(store, flight)
             raise self._failed(flight, error_text(error)) from None
         except asyncio.CancelledError:
@@ -418,6 +420,17 @@ class Resizing:
         self._owner.placing.withheld.pop(unit, None)
         if self._active(unit) is not None:
             self._settle(store, flight)
+
+    async def _left(self, store: ResizeStore, flight: Flight) -> None:
+        """Nobody else is on what the pod has now, also where the machine changed meanwhile. Raises `OSError`, and
+        `CPUsLostError` where CPUs went that it was to get."""
+        machine, due = None, flight.changed
+        while machine is not self._owner.machine:
+            machine = self._owner.machine
+            await self._leaving.leave(due, self._owner.containers.values())
+            if gone := flight.takes & store.node.state.cpu.offline:
+                raise CPUsLostError(f"CPUs {format_bits(gone)} went offline meanwhile")
+            due = flight.changed | store.node.state.of_pod(flight.unit).cpus
 
     async def _answered(self, flight: Flight) -> None:
         """The runtime has done with the call: it sets the CPUs that it was answered, and could do so late."""

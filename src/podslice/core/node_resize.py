@@ -17,6 +17,7 @@ from podslice.core.effects.pod_event import PodEvent
 from podslice.core.errors import AdmissionError, InputError, Refusal
 from podslice.core.kubelet import Kubelet
 from podslice.core.managers.container import ContainerManager
+from podslice.core.managers.degraded import leave_lost, promise_again
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.pod.resize import prepare_for_resize, validate_resize
@@ -84,12 +85,21 @@ def _admit(kubelet: Kubelet, desired: Pod) -> Refusal | ResizeVerdict | None:
     if verdict is not None:
         return verdict
     context.resizing = True
+    before, left = manager.cpu.state, None
+    if before.offline and manager.cpu.rules.resizer is not None:
+        left = leave_lost(before, allocated, admission)
+        manager.cpu.state = before if left is None else left.state
+    refusal: Refusal | None = None
     try:
         refusal = kubelet.decide(admission, stays=allocated)
+        if refusal is None and left is not None:
+            manager.cpu.state = promise_again(manager.cpu.state, admission.uid, left)
         if refusal is None or (kubelet.policy.resize.misfit == "deferred" and _fits_alone(kubelet, admission)):
             return refusal
     finally:
         context.resizing = False
+        if refusal is not None:
+            manager.cpu.state = before
     return _hopeless(manager, admission, refusal.message)
 
 

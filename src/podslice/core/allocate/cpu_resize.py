@@ -43,7 +43,7 @@ class ResizePicker:
         """`count` CPUs: all of the anchor, the others from the pool, under `mask` (None: no wish) from its NUMA nodes
         only, with `align-by-socket` from their sockets. Raises `AdmissionError` where the pool is too small; under
         `full-pcpus-only` only whole cores of the pool count."""
-        pool = self._within(pool & ~anchor, mask)
+        pool = self._within(pool & self._topology.all_cpus & ~anchor, mask)
         if self._options.full_pcpus_only:
             completed = whole_objects(self._topology.cores, anchor) & pool
             pool = completed | self._whole_cores(pool)
