@@ -13,6 +13,7 @@ import pytest
 from podslice.agent.actuating import TreeCgroups
 from podslice.agent.containerfile import ContainerFiles
 from podslice.agent.crossing import Crossings
+from podslice.agent.leavingmemory import LeavingMemory
 from podslice.agent.moverules import ThreadMasks
 from podslice.agent.moving import Moving
 from podslice.agent.movingmemory import MemoryMoves
@@ -67,6 +68,8 @@ class Elastic:
         self.notes = Notes()
         self.files = ContainerFiles(None)
         self.free_memory = 1 << 40
+        self.free: dict[int, int] = {}
+        """Free bytes of NUMA nodes, where that is little."""
         self.masks, self.kernel_release = ThreadMasks(), (6, 6)
 
     def start(self) -> None:
@@ -90,7 +93,8 @@ class Elastic:
         self.reconciler = Reconciler(self.owner, self.kernel)
         cgroups = TreeCgroups(self.kernel, self.reconciler.write)
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
-        self.resizing = Resizing(self.owner, sources, cgroups, clock=clock)
+        leaving = LeavingMemory(self.kernel, lambda node: self.free.get(node, 1 << 40), aside=at_once)
+        self.resizing = Resizing(self.owner, sources, cgroups, memory=leaving, clock=clock)
         crossings = Crossings(
             self.owner,
             self.resizing,
@@ -136,12 +140,14 @@ class Elastic:
             books.cpus = cpu.cpus
             self.kernel.write_cpus(path, parse_bits(cpu.cpus))
         if cpu.mems:
+            books.mems = cpu.mems
             self.kernel.write_mems(path, parse_bits(cpu.mems))
         if cpu.HasField("quota"):
             books.quota.value = cpu.quota.value
             period = cpu.period.value or 100_000
             self.kernel.write_quota(path, None if cpu.quota.value < 0 else cpu.quota.value, period)
         if resources.memory.limit.value:
+            self.containers[container].linux.resources.memory.limit.value = resources.memory.limit.value
             self.kernel.files[path]["memory.max"] = str(resources.memory.limit.value)
 
     @property
@@ -210,6 +216,7 @@ class Elastic:
         if milli and got.quota.value >= 0:
             self.kernel.files[path]["cpu.max"] = f"{milli * 100} 100000"
         message.linux.resources.cpu.cpus = got.cpus
+        message.linux.resources.cpu.mems = self.kernel.files[path]["cpuset.mems"] = got.mems
         if got.quota.value < 0:
             message.linux.resources.cpu.quota.value = -1
         self.plugin.start_container(sandbox, message)

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from podslice.agent.health import Check, Health, Turning, alive, make_private, r
 from podslice.agent.hotplug import MachineSource, MachineWatch
 from podslice.agent.journal import NodeJournal
 from podslice.agent.kubeletresources import KubeletResources
+from podslice.agent.leavingmemory import LeavingMemory
 from podslice.agent.live import LiveTelling
 from podslice.agent.local import status_of
 from podslice.agent.metrics import Metrics
@@ -142,7 +144,8 @@ class Agent:
         )
         self.vanished = Vanished(self.owner, self.tree)
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
-        self.resizing = Resizing(self.owner, self.sources, cgroups)
+        memory = None if observe else LeavingMemory(self.tree, partial(free_memory, DiskFileSystem("/sys")))
+        self.resizing = Resizing(self.owner, self.sources, cgroups, memory=memory)
         self.moving = Moving(self.owner, self._crossings(cgroups), observe=observe)
         self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
         self.plugin = AgentPlugin(

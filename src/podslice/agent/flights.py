@@ -27,7 +27,7 @@ class Flight:
     """Of the pod admitted under `unit`: `before` is the specification it was granted last, `desired` the one it is to
     have. `waiting`: nothing is written yet but that it is to come; `hurry` ends that. `hook` is the container by whose
     call it came: it gets CPUs with the answer, and loses them once that is `applied`, which would set them again. On
-    `lost` CPUs nobody runs."""
+    `lost` CPUs nobody runs. `stays`: why memory is not to leave NUMA nodes."""
 
     def __init__(
         self, identity: Identity, before: Pod, desired: Pod, intent: Intent, *, since: float, lost: Bits = 0
@@ -37,6 +37,7 @@ class Flight:
         self.desired = desired
         self.since = since
         self.lost = lost
+        self.stays = ""
         self.waiting = False
         self.committed = False
         self.hook = ""
@@ -72,11 +73,12 @@ class Flight:
         """What changes, by container, for people."""
         before, after = _sets(self.intent.before), _sets(self.intent.after)
         moved = [name for name in after | before if before.get(name) != after.get(name)]
-        return "; ".join(
+        changed = [
             f"{name or 'the pod'}: {format_bits(before.get(name, 0)) or 'shared'}"
             f" -> {format_bits(after.get(name, 0)) or 'shared'}"
             for name in moved
-        )
+        ]
+        return "; ".join([*changed, self.stays] if self.stays else changed)
 
 
 def _sets(had: PodCPUs) -> dict[str, Bits]:

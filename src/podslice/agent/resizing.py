@@ -21,6 +21,7 @@ from podslice.agent.contract import ResizeNews
 from podslice.agent.derived import unit_uid
 from podslice.agent.flights import CPUsLostError, Flight, ResizeRefusedError
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
+from podslice.agent.leavingmemory import LeavingMemory
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, PodRecord
 from podslice.agent.resizes import asked_milli
@@ -81,10 +82,12 @@ class Resizing:
         specifications: Specifications,
         cgroups: Cgroups,
         *,
+        memory: LeavingMemory | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._owner = owner
+        self._memory = memory
         self._specifications = specifications
         self._cgroups = cgroups
         self._leaving = Leaving(owner, cgroups)
@@ -323,8 +326,13 @@ class Resizing:
 
     def _decided(self, pod: PodRecord, before: Pod, desired: Pod) -> Flight | None:
         """What to do; None where nothing is. Raises `ResizeRefusedError`."""
+        stays = ""
         try:
             plan = self._store.plan_resize(desired)
+            if plan.decision.outcome == "Allocated" and (
+                stays := self._memory_stays(desired.metadata.uid, plan.intent)
+            ):
+                plan = self._store.plan_resize(desired, memory_stays=True)
         except PodsliceError as error:
             raise self._refuse(pod, desired, "infeasible", str(error)) from None
         decision = plan.decision
@@ -334,7 +342,12 @@ class Resizing:
         if decision.outcome != "Allocated":
             return None
         lost = self._store.node.state.cpu.offline
-        return Flight(pod.identity, before, plan.spec, plan.intent, since=self._clock(), lost=lost)
+        flight = Flight(pod.identity, before, plan.spec, plan.intent, since=self._clock(), lost=lost)
+        flight.stays = stays
+        return flight
+
+    def _memory_stays(self, unit: str, intent: Intent) -> str:
+        return "" if self._memory is None else self._memory.stays(intent, self._records(unit))
 
     def _refuse(self, pod: PodRecord, desired: Pod, result: str, message: str) -> ResizeRefusedError:
         """Remember, tell, and wait for room."""
@@ -411,6 +424,9 @@ class Resizing:
                 return
             self._commit(store, flight)
             await self._left(store, flight)
+            if self._memory is not None and (flight.gives or not flight.hook):
+                records = self._records(unit)
+                await self._memory.leave([(record, self._owner.placing.wanted(record)) for record in records])
         except (OSError, StateWriteError, CPUsLostError) as error:
             self._undo(store, flight)
             raise self._failed(flight, error_text(error)) from None
@@ -478,7 +494,8 @@ class Resizing:
         self._owner.placing.withheld[flight.unit] = flight.changed
         state = store.node.state
         before = state.of_pod(flight.unit)
-        decision = store.resize(flight.desired)
+        flight.stays = flight.stays or self._memory_stays(flight.unit, flight.intent)
+        decision = store.resize(flight.desired, memory_stays=bool(flight.stays))
         self._owner.admitting.journal.resized(state, flight.desired, decision)
         if decision.outcome not in ("Allocated", "Unchanged"):
             raise StateWriteError(f"there is no room any more: {decision.message}")

@@ -364,15 +364,21 @@ class Node:
 
     # In-place resize
 
-    def resize(self, pod: Pod, *, since: float | None = None) -> ResizeDecision:
+    def resize(self, pod: Pod, *, since: float | None = None, memory_stays: bool = False) -> ResizeDecision:
         """Resize a pod of this node in place. Only resources and resize policies of `pod` count, as for the API's
         subresource `resize`; the pod keeps what it has unless the answer is `Allocated`.
 
-        `since`: when the resize was asked for, in seconds of any clock; it orders those that wait. Raises `InputError`
-        for a pod that is not here, or that the API server would not store.
+        `since`: when the resize was asked for, in seconds of any clock; it orders those that wait. `memory_stays`:
+        memory that shrinks stays on its NUMA nodes whatever the policy says. Raises `InputError` for a pod that is not
+        here, or that the API server would not store.
         """
         pod = identified(pod)
-        attempts = node_resize.resize(self.kubelet, resize_wish(self.kubelet.active, pod, self.rules.gates), since)
+        wish, context = resize_wish(self.kubelet.active, pod, self.rules.gates), self.kubelet.manager.context
+        context.memory_stays = memory_stays
+        try:
+            attempts = node_resize.resize(self.kubelet, wish, since)
+        finally:
+            context.memory_stays = False
         return resize_decisions(self.kubelet, attempts)[pod.metadata.uid]
 
     def retry_resizes(self, trigger: RetryTrigger = "periodic_retry") -> list[ResizeDecision]:

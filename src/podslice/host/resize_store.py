@@ -50,11 +50,11 @@ class ResizeStore(NodeStore):
         """Pods whose resize has begun and not ended."""
         return tuple(self._open)
 
-    def plan_resize(self, pod: Pod) -> PlannedResize:
-        """Decide, and change nothing. Raises as `Node.resize`."""
+    def plan_resize(self, pod: Pod, *, memory_stays: bool = False) -> PlannedResize:
+        """Decide as `Node.resize`, and change nothing. Raises as it does."""
         before = self.node.state
         try:
-            decision = self.node.resize(pod)
+            decision = self.node.resize(pod, memory_stays=memory_stays)
             after = self.node.state
         finally:
             self.node.state = before

@@ -171,7 +171,7 @@ class NodeStore:
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
         return decision
 
-    def resize(self, pod: Pod) -> ResizeDecision:
+    def resize(self, pod: Pod, *, memory_stays: bool = False) -> ResizeDecision:
         """As `Node.resize`, written before it is told, with other pods' resizes that are granted in the same pass.
         Raises `StateWriteError` if the decision cannot be kept; the node is then unchanged.
 
@@ -179,7 +179,7 @@ class NodeStore:
         size or the new one.
         """
         before = self.node.state
-        decision = self.node.resize(pod)
+        decision = self.node.resize(pod, memory_stays=memory_stays)
         after = self.node.state
         granted = [one.uid for one in (decision, *decision.others) if one.outcome == "Allocated"]
         intents = {uid: Intent(before.of_pod(uid), after.of_pod(uid)) for uid in granted}

@@ -55,6 +55,7 @@ class NodeContext:
         "ended_early",
         "gates",
         "leftovers",
+        "memory_stays",
         "metrics",
         "purse",
         "quirks",
@@ -77,6 +78,8 @@ class NodeContext:
         self.sources_ready = True
         self.resizing = False
         """A pod with exclusive CPUs is admitted again for a resize."""
+        self.memory_stays = False
+        """In that resize no memory leaves its NUMA nodes."""
         self.metrics: dict[Series, int] = {}
         self.purse: Purse | None = None
         self.ended_early: tuple[str, ...] = ()

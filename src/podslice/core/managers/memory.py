@@ -282,7 +282,7 @@ class MemoryManager:
         NUMA nodes of the CPUs of a container, or with an empty name of the pod. Raises `AdmissionError`."""
         if not self.rules.elastic or pod.uid not in self.state.assignments or pod.ignored:
             return
-        follows = self.rules.follows
+        follows = self.rules.follows and not self.context.memory_stays
         if self._holds_whole(pod.uid):
             request = self._pod_request(pod)
             self.state = memory_elastic.shrunk_pod(self.state, pod.uid, request, near=near(""), follows=follows)

@@ -1,0 +1,62 @@
+"""Memory that leaves NUMA nodes in a resize (`memoryNodes: follow`).
+
+A write of `cpuset.mems` has the kernel move the pages that are elsewhere. Without room for them on the nodes that stay
+it would swap or kill, so the container then keeps its nodes. The write lasts until the pages are moved, and happens
+beside the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+
+from podslice.agent.movingmemory import LONGEST_FOLLOWING, Aside
+from podslice.agent.records import ContainerRecord, Pinning
+from podslice.core.state.model import Intent, PodMemory, numa_nodes
+from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+from podslice.host.cgroup2 import CgroupTree, cgroup_path
+
+
+class LeavingMemory:
+    """Below a cgroup root. `free` knows the free bytes of a NUMA node, None where nothing says."""
+
+    def __init__(
+        self, tree: CgroupTree, free: Callable[[int], int | None], *, aside: Aside = asyncio.to_thread
+    ) -> None:
+        self._tree = tree
+        self._free = free
+        self._aside = aside
+
+    def stays(self, intent: Intent, records: Iterable[ContainerRecord]) -> str:
+        """Why the memory of a pod's containers has to stay on NUMA nodes that it is to leave; empty where it need
+        not."""
+        pages: dict[tuple[Bits, Bits], int] = {}
+        for record in records:
+            had, gets = (_nodes(side.memory, record.member) for side in intent.sides)
+            path = cgroup_path(record.cgroups_path)
+            if path is not None and gets and had & ~gets:
+                here = self._tree.memory_by_node(path)
+                used = sum(here.get(node, 0) for node in iter_bits(had & ~gets))
+                pages[had & ~gets, gets] = pages.get((had & ~gets, gets), 0) + used
+        for (left, kept), used in pages.items():
+            room = [self._free(node) for node in iter_bits(kept)]
+            free = sum(one or 0 for one in room)
+            if used and None not in room and used >= free:
+                text = f"{used} bytes are used on NUMA {format_bits(left)}, {free} are free on {format_bits(kept)}"
+                return f"memory stays: {text}"
+        return ""
+
+    async def leave(self, steps: Iterable[tuple[ContainerRecord, Pinning]]) -> None:
+        """Containers have their memory on the nodes that they are to have, as far as it left some. What cannot be
+        written is for who reads back."""
+        for record, wanted in steps:
+            path, had = cgroup_path(record.cgroups_path), record.applied.mems
+            if path is not None and record.started and wanted.mems and had & ~wanted.mems:
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(LONGEST_FOLLOWING):
+                        await self._aside(self._tree.write_mems, path, wanted.mems)
+
+
+def _nodes(memory: PodMemory, name: str) -> Bits:
+    return numa_nodes(memory.containers.get(name, ()) or memory.whole)
