@@ -70,10 +70,11 @@ def test_status_and_audit(tmp_path: Path) -> None:
 
 
 def test_nothing_secret_of_a_pod_leaves_the_node(tmp_path: Path) -> None:
-    """Images, labels, annotations and what else a pod's author wrote are not told, only what decides."""
+    """Images, labels, annotations and what else a pod's author wrote are not told, only what decides: of annotations
+    those that a policy reads."""
     secret = "swordfish"
     pod = api_pod("a", "2")
-    pod["metadata"] |= {"labels": {"team": secret}, "annotations": {"note": secret}}
+    pod["metadata"] |= {"labels": {"team": secret}, "annotations": {"note": secret, "podslice.io/movable": "true"}}
     pod["spec"]["nodeSelector"] = {"pool": secret}
     pod["spec"]["containers"][0] |= {"image": secret, "env": [{"name": "PASSWORD", "value": secret}]}
 
@@ -83,22 +84,27 @@ def test_nothing_secret_of_a_pod_leaves_the_node(tmp_path: Path) -> None:
         for path in ("/node", "/status", "/audit"):
             code, body = await get(agent.status_port, path, Host="localhost")
             assert (code, secret in body) == (200, False)
+            assert ('"annotations":{"podslice.io/movable":"true"}' in body) is (path == "/node")
 
     with_agent(tmp_path, test, statusAddress="127.0.0.1:0")
 
 
 def test_the_policy_decides_elsewhere_too(tmp_path: Path) -> None:
-    """Who asks from afar decides by the agent's PodslicePolicy: a resize is granted there as on the node."""
+    """Who asks from afar decides by the agent's PodslicePolicy, and by what the pod asks for in its annotations: a
+    resize is granted there as on the node."""
     spec = {"resize": {"exclusive": True, "shrinkDelaySeconds": 2.5}}
     policy = {"apiVersion": "podslice.io/v1alpha1", "kind": "PodslicePolicy", "spec": spec}
 
     async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
-        await api.apply(api_pod("a", "2"))
+        pod = api_pod("a", "2")
+        pod["metadata"]["annotations"] = {"podslice.io/resize": "below-baseline=allow"}
+        await api.apply(pod)
         await fake.create_container(await fake.run_pod("a"), "app")
         found = remote_node(json.loads((await get(agent.status_port, "/node", Host="localhost"))[1]), "test")
         assert found.node is not None
         assert found.node.rules.policy == agent.owner.admitting.policy
         assert found.node.resize(pod_from_dict(api_pod("a", "4"))).outcome == "Allocated"
+        assert found.node.resize(pod_from_dict(api_pod("a", "1"))).outcome == "Allocated"
 
     with_agent(tmp_path, test, statusAddress="127.0.0.1:0", policy=policy)
 

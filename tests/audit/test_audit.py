@@ -9,6 +9,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from podslice.cli.main import cli
+from podslice.core.values.cpuset import CPUSet
+from podslice.statefiles.formats import policy_state
 from tests.agent.fakenode import FakeTree
 from tests.conftest import make_node, make_pod
 from tests.documents import read_document
@@ -50,10 +52,13 @@ class FakeHost:
         (folder / "status").write_text(f"Name:\t{name}\nPPid:\t{parent}\nCpus_allowed_list:\t{cpus}\n")
         (folder / "cgroup").write_text(f"0::/{cgroup}\n")
 
+    @property
+    def options(self) -> list[str]:
+        return [f"--{option}={self.folder / name}" for option, name in
+                (("state", "state"), ("cgroup-root", "cgroup"), ("proc", "proc"), ("logs", "logs"))]  # fmt: skip
+
     def audit(self, *more: str) -> tuple[int, dict[str, Any]]:
-        folders = [f"--{option}={self.folder / name}" for option, name in
-                   (("state", "state"), ("cgroup-root", "cgroup"), ("proc", "proc"), ("logs", "logs"))]  # fmt: skip
-        result = CliRunner().invoke(cli, ["audit", *folders, "-o", "json", *more])
+        result = CliRunner().invoke(cli, ["audit", *self.options, "-o", "json", *more])
         return result.exit_code, read_document(result.stdout, "AuditReport")
 
 
@@ -157,3 +162,68 @@ def test_crio_monitors_are_no_containers(tmp_path: Path) -> None:
     host.process(300, "conmon", host.rest, f"{pod}/crio-conmon-{APP}.scope")
     code, report = host.audit()
     assert (code, report["findings"], report["containers"]) == (0, [], 2)
+
+
+ELASTIC = "apiVersion: podslice.io/v1alpha1\nkind: PodslicePolicy\nspec: {resize: {exclusive: true}}\n"
+
+
+def test_promised_cpus(tmp_path: Path) -> None:
+    """What was promised is shown beside what containers have, for people too; it is a finding only under a policy that
+    was given and would not have let them grow. A promise that does not hold is none."""
+    host = FakeHost(tmp_path)
+    first, rest = CPUSet.parse(host.own), host.own
+    promised = str(CPUSet(sorted(first)[:2]))
+    originals = {UID: {"app": promised, "gone": "1"}, OTHER: {"web": "3"}}
+    file = tmp_path / "state" / "podslice_policy_state"
+    file.write_bytes(policy_state.enveloped({"version": 1, "bootId": "", "originals": originals}))
+    code, report = host.audit()
+    beyond = str(CPUSet(sorted(first)[2:]))
+    assert (code, report["promised"]) == (0, [{"pod": UID, "container": "app", "promised": promised, "beyond": beyond}])
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ELASTIC)
+    assert host.audit(f"--policy={policy}")[0] == 0
+    policy.write_text(ELASTIC.replace("exclusive: true", "exclusive: false"))
+    code, report = host.audit(f"--policy={policy}")
+    assert code == 1
+    (finding,) = report["findings"]
+    assert (finding["kind"], finding["wanted"], finding["found"]) == ("heldOutsidePolicy", promised, beyond)
+    result = CliRunner().invoke(cli, ["audit", *host.options])
+    assert next(line.split() for line in result.output.splitlines() if promised in line) == [
+        UID,
+        "app",
+        promised,
+        beyond,
+    ]
+    assert host.own == rest
+
+
+def test_a_damaged_promise_is_a_finding(tmp_path: Path) -> None:
+    """A policy's state file that does not count is named."""
+    host = FakeHost(tmp_path)
+    (tmp_path / "state" / "podslice_policy_state").write_text("{}")
+    code, report = host.audit()
+    assert code == 1
+    assert [finding["kind"] for finding in report["findings"]] == ["state"]
+
+
+def test_a_resize_that_is_being_written(tmp_path: Path) -> None:
+    """While an intent says so, the CPUs of before and of after are both as they should be."""
+    host = FakeHost(tmp_path)
+    after = str(CPUSet(sorted(CPUSet.parse(host.own))[:2]))
+    intents = {UID: {"from": {"containers": {"app": host.own}}, "to": {"containers": {"app": after}}}}
+    host.tree.add(host.app, procs="100\n", cpuset_cpus=after)
+    assert host.audit()[0] == 1
+    file = tmp_path / "state" / "podslice_policy_state"
+    file.write_bytes(policy_state.enveloped({"version": 1, "bootId": "", "intents": intents}))
+    assert host.audit()[0] == 0
+
+
+def test_offline_cpus(tmp_path: Path) -> None:
+    """An owner that has lost CPUs runs on the rest, and the finding says so."""
+    host = FakeHost(tmp_path)
+    lost = sorted(CPUSet.parse(host.own))[-1]
+    left = str(CPUSet(sorted(CPUSet.parse(host.own))[:-1]))
+    host.tree.add(host.app, procs="100\n", cpuset_cpus=left)
+    (tmp_path / "cgroup" / "cpuset.cpus.effective").write_text(str(CPUSet(set(range(32)) - {lost})))
+    (finding,) = host.audit()[1]["findings"]
+    assert (finding["found"], finding["message"]) == (left, f"CPUs {lost} of it are offline: it runs on the rest")

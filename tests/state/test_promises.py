@@ -72,7 +72,24 @@ def test_show_as_data(kubelet: Path) -> None:
     assert (shown["kind"], shown["intact"]) == ("policy", True)
     assert shown["originals"] == {"u1": {"c": "2-5"}}
     assert shown["growth"] == {"u1": {"c": "6-7"}}
-    assert shown["intents"]["u1"]["to"] == {"containers": {"c": "2-7"}, "pod": ""}
+    assert shown["intents"]["u1"]["to"] == {"containers": {"c": "2-7"}, "pod": "", "memory": {}, "podMemory": []}
+
+
+def test_show_of_memory_that_is_being_resized(kubelet: Path) -> None:
+    """Blocks of memory of a resize are shown with the CPUs, of containers and of the pod as a whole."""
+
+    def block(size: int, *nodes: int) -> dict[str, Any]:
+        return {"numaAffinity": nodes, "type": "memory", "size": size << 30}
+
+    had = {"containers": {"c": "2-5"}, "memory": {"c": [block(2, 0)]}, "podMemory": [block(4, 0)]}
+    gets = {"containers": {"c": "2-7"}, "memory": {"c": [block(3, 0, 1)]}, "podMemory": [block(6, 0, 1)]}
+    (kubelet / "podslice_policy_state").write_bytes(policy_file(intents={"u1": {"from": had, "to": gets}}))
+    shown = _items("StateFileList", "show", kubelet)[-1]["intents"]["u1"]
+    assert shown["from"]["memory"] == {"c": [block(2, 0) | {"numaAffinity": [0]}]}
+    assert shown["to"]["podMemory"] == [block(6, 0, 1) | {"numaAffinity": [0, 1]}]
+    lines = [" ".join(line.split()) for line in _run("show", kubelet).output.splitlines()]
+    assert "u1 c 2-5, 2 GiB on 0 2-7, 3 GiB on 0,1" in lines
+    assert "u1 (whole pod) 4 GiB on 0 6 GiB on 0,1" in lines
 
 
 def test_show_of_a_damaged_file(kubelet: Path) -> None:

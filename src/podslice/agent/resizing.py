@@ -496,7 +496,10 @@ class Resizing:
         before = state.of_pod(flight.unit)
         flight.stays = flight.stays or self._memory_stays(flight.unit, flight.intent)
         decision = store.resize(flight.desired, memory_stays=bool(flight.stays))
-        self._owner.admitting.journal.resized(state, flight.desired, decision)
+        if flight.stays:
+            self._owner.admitting.journal.settle()
+        else:
+            self._owner.admitting.journal.resized(state, flight.desired, decision)
         if decision.outcome not in ("Allocated", "Unchanged"):
             raise StateWriteError(f"there is no room any more: {decision.message}")
         flight.committed = True

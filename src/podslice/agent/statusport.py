@@ -48,7 +48,7 @@ def status_routes(
         names = {one.id: one.name for one in owner.containers.values()}
         try:
             async with auditing:
-                return _json(document(await asyncio.to_thread(_audit, owner.directory, tree, names)))
+                return _json(document(await asyncio.to_thread(_audit, owner, tree, names)))
         except (InputError, OSError) as error:
             return plain(503, f"{error}\n")
 
@@ -87,8 +87,9 @@ def read_token(path: str) -> str:
     return token.decode()
 
 
-def _audit(directory: Path, tree: CgroupTree, names: Mapping[str, str]) -> AuditReport:
-    return audit(load_state(directory), tree, DiskFileSystem("/proc") if sees_the_node() else None, names)
+def _audit(owner: Owner, tree: CgroupTree, names: Mapping[str, str]) -> AuditReport:
+    state, policy = load_state(owner.directory), owner.admitting.policy
+    return audit(state, tree, DiskFileSystem("/proc") if sees_the_node() else None, names, policy=policy)
 
 
 def sees_the_node() -> bool:

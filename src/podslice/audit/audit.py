@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from podslice.audit.containers import POD, FoundContainer, find_containers
+from podslice.audit.promised import outside, rows
 from podslice.audit.report import AuditFinding, AuditReport
 from podslice.audit.written import WrittenState
+from podslice.core.config.policy import PodslicePolicy
 from podslice.core.values.cpuset import Bits, CPUSetError, format_bits, parse_bits
 from podslice.core.values.quantity import cpus_text
 from podslice.host.cgroup2 import CgroupTree, CgroupValues
@@ -24,8 +26,16 @@ _KERNEL_THREADS = 2
 _MOST_PROCESSES = 200_000
 
 
-def audit(state: WrittenState, tree: CgroupTree, proc: FileSystem | None, names: Mapping[str, str]) -> AuditReport:
-    """One pass over the node. `proc` holds `/proc` at its root, None where the node's processes cannot be seen."""
+def audit(
+    state: WrittenState,
+    tree: CgroupTree,
+    proc: FileSystem | None,
+    names: Mapping[str, str],
+    *,
+    policy: PodslicePolicy | None = None,
+) -> AuditReport:
+    """One pass over the node. `proc` holds `/proc` at its root, None where the node's processes cannot be seen.
+    `policy`: what is held is compared with it, too."""
     containers = find_containers(tree)
     findings = list(state.problems)
     by_pod: dict[str, list[FoundContainer]] = {}
@@ -33,6 +43,9 @@ def audit(state: WrittenState, tree: CgroupTree, proc: FileSystem | None, names:
         by_pod.setdefault(container.pod, []).append(container)
     for uid in sorted({*state.assignments, *state.bubbles, *state.memory}):
         findings += _check_pod(uid, by_pod.get(uid, []), state, tree, names)
+    promised = tuple(rows(state.promises, state.sets))
+    if policy is not None:
+        findings += outside(policy, promised)
     findings += _intruding_containers(containers, state, tree, names)
     outsiders: dict[str, int] = {}
     if proc is not None:
@@ -47,6 +60,7 @@ def audit(state: WrittenState, tree: CgroupTree, proc: FileSystem | None, names:
         shared=format_bits(state.default),
         outsiders=outsiders,
         processes=proc is not None,
+        promised=promised,
     )
 
 
@@ -79,14 +93,24 @@ def _check_container(
     where: str, container: FoundContainer, cpus: Bits, mems: Bits, state: WrittenState, uid: str, tree: CgroupTree
 ) -> Iterator[AuditFinding]:
     have_cpus, have_mems = _effective(tree, container)
-    if cpus and have_cpus != cpus:
-        yield AuditFinding("cpus", where, format_bits(cpus), format_bits(have_cpus), "runs on other CPUs than assigned")
+    if cpus and have_cpus not in (cpus, *state.promises.sides(uid, where.rpartition(" ")[2])):
+        text = "runs on other CPUs than assigned"
+        if offline := _offline(tree, cpus):
+            text = f"CPUs {format_bits(offline)} of it are offline: it runs on the rest"
+        yield AuditFinding("cpus", where, format_bits(cpus), format_bits(have_cpus), text)
     if mems and have_mems != mems:
         text = "takes memory from other nodes than assigned"
         yield AuditFinding("mems", where, format_bits(mems), format_bits(have_mems), text)
     values = tree.read(container.path)
     if cpus and uid not in state.bubbles and values is not None and values.quota is not None:
         yield AuditFinding("quota", where, "max", str(values.quota), _quota_text(values, cpus))
+
+
+def _offline(tree: CgroupTree, cpus: Bits) -> Bits:
+    """Those that nobody runs on, by the cgroup of all; none where it does not say."""
+    values = tree.read("")
+    online = None if values is None else values.cpus_effective
+    return cpus & ~online if online else 0
 
 
 def _quota_text(values: CgroupValues, cpus: Bits) -> str:

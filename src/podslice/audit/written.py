@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from podslice.audit.promised import WrittenPromises, load_promises
 from podslice.audit.report import AuditFinding
 from podslice.core.errors import InputError
 from podslice.core.state import model
@@ -26,6 +27,15 @@ class WrittenState(msgspec.Struct, frozen=True):
     bubbles: dict[str, Bits] = {}
     memory: dict[str, dict[str, Bits]] = {}
     problems: tuple[AuditFinding, ...] = ()
+    promises: WrittenPromises = WrittenPromises()
+
+    @property
+    def sets(self) -> dict[str, dict[str, Bits]]:
+        """CPUs by pod and container, those of a pod as a whole under the empty name."""
+        named = {uid: dict(own) for uid, own in self.assignments.items()}
+        for uid, cpus in self.bubbles.items():
+            named.setdefault(uid, {})[""] = cpus
+        return named
 
     @property
     def owned(self) -> Bits:
@@ -53,13 +63,14 @@ def load_state(directory: Path) -> WrittenState:
         uid = key.partition("/")[0]
         for name, text in (containers or {}).items():
             assignments.setdefault(uid, {})[name] = _parse(text, f"{key}/{name}", problems)
-    return WrittenState(
+    state = WrittenState(
         default=_parse(cpu.default_cpuset, "defaultCpuSet", problems),
         assignments=assignments,
         bubbles=dict(cpu.pod_entries or {}),
         memory=_memory(directory / MEMORY_STATE_FILE, problems),
-        problems=tuple(problems),
     )
+    promises, found = load_promises(directory, state.sets)
+    return msgspec.structs.replace(state, promises=promises, problems=(*problems, *found))
 
 
 def _content(path: Path) -> tuple[Content | None, list[AuditFinding]]:

@@ -11,6 +11,7 @@ from podslice.audit.audit import audit as audit_node
 from podslice.audit.containers import container_names
 from podslice.audit.report import AuditReport
 from podslice.audit.written import load_state
+from podslice.cli.node_option import load_policy, policy_option
 from podslice.cli.output import OUTPUT, emit
 from podslice.core.errors import InputError
 from podslice.host.cgroup2 import CgroupTree
@@ -27,11 +28,20 @@ _KUBELET, _AGENT = Path("/var/lib/kubelet"), Path("/var/lib/podslice")
 @click.option("--logs", default="/var/log/containers", show_default=True, metavar="DIR",
               help="The kubelet's container logs, for the containers' names.")  # fmt: skip
 @click.option("--strict", is_flag=True, help="Processes outside pods on exclusive CPUs count as findings, too.")
+@policy_option
 @OUTPUT("table")
 def audit(
-    *, state_folder: str | None, cgroup_root: str, proc_folder: str, logs: str, strict: bool, output: str
+    *,
+    state_folder: str | None,
+    cgroup_root: str,
+    proc_folder: str,
+    logs: str,
+    strict: bool,
+    policy_path: str | None,
+    output: str,
 ) -> None:
-    """Compare what every container of this node has with what the state files say. Needs no agent and no kubelet.
+    """Compare what every container of this node has with what the state files say. Needs no agent and no kubelet. With
+    --policy also what is held with what that would have allowed.
 
     \b
     Examples:
@@ -45,7 +55,8 @@ def audit(
     tree = CgroupTree(cgroup_root)
     if not tree.usable:
         raise InputError("is not a cgroup v2 mount with cpu and cpuset", source=cgroup_root, remedy="--cgroup-root DIR")
-    report = audit_node(state, tree, DiskFileSystem(proc_folder), container_names(Path(logs)))
+    policy = None if policy_path is None else load_policy(policy_path, "podslice")
+    report = audit_node(state, tree, DiskFileSystem(proc_folder), container_names(Path(logs)), policy=policy)
     if output == "table":
         _print(report, folder)
     else:
@@ -66,6 +77,10 @@ def _print(report: AuditReport, folder: Path) -> None:
         print_table(["FINDING", "WHERE", "WANTED", "FOUND", "WHAT IT MEANS"], rows)
     else:
         echo(style("every container has what the state says", fg="green"))
+    if report.promised:
+        echo("")
+        beyond = [[one.pod, one.container or "(whole pod)", one.promised, one.beyond] for one in report.promised]
+        print_table(["POD", "CONTAINER", "PROMISED", "BEYOND IT"], beyond)
     if report.outsiders:
         count = sum(report.outsiders.values())
         most = sorted(report.outsiders.items(), key=lambda item: -item[1])[:5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -109,11 +110,14 @@ class AllocationStateFile(FileIdentity, frozen=True, kw_only=True, tag_field="ki
     entries: dict[str, GrantedPod]
 
 
-class CPUsUnderResize(msgspec.Struct, frozen=True):
-    """What a pod has before or after a resize that is being written: CPU lists of its containers, and its own."""
+class CPUsUnderResize(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod has before or after a resize that is being written: CPU lists of its containers, and its own; blocks
+    of memory of its containers, and those it has as a whole."""
 
     containers: dict[str, str]
     pod: str
+    memory: dict[str, tuple[MemoryBlock, ...]] = {}
+    pod_memory: tuple[MemoryBlock, ...] = ()
 
 
 class ResizeUnderWay(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
@@ -270,7 +274,8 @@ def _policy(facts: dict[str, Any], policy: PolicyContent, cpus: CPUCheckpoint | 
 
 
 def _under_resize(had: PodCPUTexts) -> CPUsUnderResize:
-    return CPUsUnderResize(dict(had.containers), had.bubble)
+    memory = {name: _blocks(blocks) for name, blocks in had.memory.items()}
+    return CPUsUnderResize(dict(had.containers), had.bubble, memory, _blocks(had.pod_memory))
 
 
 def _memory(facts: dict[str, Any], memory: MemoryCheckpoint) -> MemoryStateFile:
@@ -294,7 +299,7 @@ def _node(state: NUMANodeState) -> MemoryNode:
     return MemoryNode(tuple(state.cells or ()), state.number_of_assignments, tables)
 
 
-def _blocks(blocks: list[Block] | None) -> tuple[MemoryBlock, ...]:
+def _blocks(blocks: Iterable[Block] | None) -> tuple[MemoryBlock, ...]:
     return tuple(MemoryBlock(tuple(block.numa_affinity or ()), block.type, block.size) for block in blocks or ())
 
 

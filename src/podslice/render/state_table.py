@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import ResourceList
@@ -130,5 +130,14 @@ def _policy_text(policy: PolicyContent, cpus: CPUCheckpoint | None) -> str:
 
 
 def _lists(had: PodCPUTexts) -> dict[str, str]:
-    whole = {"(whole pod)": had.bubble} if had.bubble else {}
-    return {**whole, **had.containers}
+    """CPUs and blocks of memory, by container."""
+    whole = {"(whole pod)": _held(had.bubble, had.pod_memory)} if had.bubble or had.pod_memory else {}
+    names = sorted({*had.containers, *had.memory})
+    return {**whole, **{name: _held(had.containers.get(name, ""), had.memory.get(name, ())) for name in names}}
+
+
+def _held(cpus: str, blocks: Iterable[Block]) -> str:
+    parts = [cpus] if cpus else []
+    for kind, nodes, size in map(_block, blocks):
+        parts.append(f"{size}{'' if kind == 'memory' else f' of {kind}'} on {nodes}")
+    return ", ".join(parts) or "-"

@@ -1,0 +1,73 @@
+"""What a PodslicePolicy's state file says of a node: promised CPUs, and what is being written (docs/resize.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from podslice.audit.report import AuditFinding, PromisedCPUs
+from podslice.core.config.policy import PodslicePolicy
+from podslice.core.state.model import Intent
+from podslice.core.values.cpuset import Bits, format_bits, readable_bits
+from podslice.host.statefile import read_state
+from podslice.statefiles.formats import policy_state
+from podslice.statefiles.go.gojson import CheckpointError
+from podslice.statefiles.names import POLICY_STATE_FILE
+
+Sets = Mapping[str, Mapping[str, Bits]]
+"""CPUs by pod UID and container, those of the pod as a whole under the empty name."""
+
+
+class WrittenPromises(msgspec.Struct, frozen=True):
+    """The promised CPUs of containers that have more, and of pods as a whole under the empty name, by pod UID; resizes
+    and moves that were being written."""
+
+    promised: dict[str, dict[str, Bits]] = {}
+    intents: dict[str, Intent] = {}
+
+    def sides(self, uid: str, name: str) -> Iterator[Bits]:
+        """What a container may have while its pod is resized or moved."""
+        for side in self.intents[uid].sides if uid in self.intents else ():
+            yield side.assignments.get(name, 0)
+
+
+def load_promises(directory: Path, owned: Sets) -> tuple[WrittenPromises, list[AuditFinding]]:
+    """Those that hold beside what is owned, and what is wrong with the file."""
+    path = directory / POLICY_STATE_FILE
+    data = read_state(path)
+    if data is None:
+        return WrittenPromises(), []
+    try:
+        content = policy_state.decode(data)
+    except CheckpointError as error:
+        return WrittenPromises(), [AuditFinding("state", str(path), "", "", f"{path.name} does not count: {error}")]
+    texts = {uid: dict(named) for uid, named in content.originals.items()}
+    for uid, text in content.pod_originals.items():
+        texts.setdefault(uid, {})[""] = text
+    promised: dict[str, dict[str, Bits]] = {}
+    for uid, named in texts.items():
+        for name, text in named.items():
+            had, cpus = owned.get(uid, {}).get(name, 0), readable_bits(text)
+            if cpus and not cpus & ~had and cpus != had:
+                promised.setdefault(uid, {})[name] = cpus
+    return WrittenPromises(promised, policy_state.intents_in(data)), []
+
+
+def rows(promises: WrittenPromises, owned: Sets) -> Iterator[PromisedCPUs]:
+    """Who has more than was promised, for people."""
+    for uid, named in sorted(promises.promised.items()):
+        for name, promised in sorted(named.items()):
+            held = owned.get(uid, {}).get(name, 0)
+            yield PromisedCPUs(uid, name, format_bits(promised), format_bits(held & ~promised))
+
+
+def outside(policy: PodslicePolicy, listed: Iterable[PromisedCPUs]) -> Iterator[AuditFinding]:
+    """What is held and would not be under this policy; nobody takes it away."""
+    if policy.resize.exclusive:
+        return
+    for one in listed:
+        where = f"pod {one.pod} container {one.container}" if one.container else f"pod {one.pod}"
+        text = "has CPUs beyond those promised to it, and the policy resizes no exclusive CPUs: it keeps them"
+        yield AuditFinding("heldOutsidePolicy", where, one.promised, one.beyond, text)
