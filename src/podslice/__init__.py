@@ -9,15 +9,24 @@ here as well. Every name is imported on first use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from podslice.advise.advice import defragment, explain, explain_all, inspect, lint, whatif
+    from podslice.advise.advice import defragment, explain, explain_all, explain_resize, inspect, lint, whatif
     from podslice.advise.defrag.plan import ContainerMove, Move, Plan
     from podslice.advise.defrag.restarts import RestartPlan, RestartStep
+    from podslice.advise.drive.trial import Moved
     from podslice.advise.explain.candidates import Candidate, Cell
-    from podslice.advise.explain.changes import ChangeMachine, ChangePolicy, EditPod, EmptyNode, Reconfigure, Remove
+    from podslice.advise.explain.changes import (
+        ChangeMachine,
+        ChangePolicy,
+        EditPod,
+        EmptyNode,
+        MoveContainers,
+        Reconfigure,
+        Remove,
+    )
     from podslice.advise.explain.explain import Explanation
     from podslice.advise.explain.fix import Edit, Fix
     from podslice.advise.explain.picks import Unit
-    from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation, explain_resize
+    from podslice.advise.explain.resize import ResizedContainer, ResizeExplanation
     from podslice.advise.explain.trace import (
         Answer,
         ContainerFacts,
@@ -191,6 +200,8 @@ __all__ = [
     "MergeStep",
     "Mount",
     "Move",
+    "MoveContainers",
+    "Moved",
     "NUMANode",
     "NUMANodeState",
     "Node",
@@ -300,7 +311,7 @@ _ON_USE = {
     "ChangePolicy": "podslice.advise.explain.changes",
     "ResizeExplanation": "podslice.advise.explain.resize",
     "ResizedContainer": "podslice.advise.explain.resize",
-    "explain_resize": "podslice.advise.explain.resize",
+    "explain_resize": "podslice.advise.advice",
     "Admit": "podslice.advise.workload",
     "Leave": "podslice.advise.workload",
     "Resize": "podslice.advise.workload",
@@ -346,6 +357,8 @@ _ON_USE = {
     "MergeStep": "podslice.advise.explain.trace",
     "Mount": "podslice.core.managers.device_plugin",
     "Move": "podslice.advise.defrag.plan",
+    "MoveContainers": "podslice.advise.explain.changes",
+    "Moved": "podslice.advise.drive.trial",
     "NUMANode": "podslice.core.machine.model",
     "NUMANodeState": "podslice.core.machine.memory",
     "Node": "podslice.core.node",

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
-from podslice import InputError
+from podslice import InputError, Node
+from podslice import explain_resize as explain_everything
 from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.changes import EditPod, Reconfigure, Remove, grants
+from podslice.advise.explain.changes import EditPod, MoveContainers, Reconfigure, Remove, grants
 from podslice.advise.explain.resize import ResizeExplanation, explain_resize, explain_resizes
 from podslice.cli.explain import explain
-from podslice.core.config.policy import ExclusiveResize
+from podslice.core.config.policy import Defragmentation, ExclusiveResize
 from tests.documents import read_document
 from tests.resize.helpers import drawn_node
 from tests.resize.histories import draw_sizes
@@ -169,7 +171,7 @@ def test_every_fix_works(seed: int) -> None:
     for uid in here.pods[:3]:
         wish = draw_sizes(random, here.state.pods[uid].spec)
         try:
-            told = explain_resize(here, wish)
+            told = explain_everything(here, wish)
         except InputError:
             continue
         assert here.files == before
@@ -200,17 +202,63 @@ def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["containers"] == [
         {"name": "db", "askedBefore": "4", "asked": "8", "promised": "2-5", "cpusBefore": "2-5", "cpus": "2-5"}
     ]
-    assert told["fixes"][0]["edits"][0] == {
+    assert (told["fixes"][0]["code"], told["fixes"][0]["pods"]) == ("move-containers", ["default.web"])
+    assert told["fixes"][1]["edits"][0] == {
         "path": "spec.containers[db].resources.requests.cpu", "before": "8", "after": "6",
     }  # fmt: skip
     table = CliRunner().invoke(explain, [*arguments, "--only-refused"])
     assert table.output.startswith("default/db: the resize is put off")
-    assert "1. Ask for 6 instead of 8 CPUs in container db." in table.output
+    assert "2. Ask for 6 instead of 8 CPUs in container db." in table.output
 
 
 def test_wrong_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any pod, or with a page that would not show the resizes, nothing is guessed."""
+    """Without any pod nothing is guessed."""
     monkeypatch.chdir(ROOT)
     assert isinstance(CliRunner().invoke(explain, NODE).exception, InputError)
-    page = ["examples/elastic/pods.yaml", *NODE, "--resize", "examples/elastic/grow.yaml", "--out", "x.html"]
-    assert "shows admissions only" in str(CliRunner().invoke(explain, page).exception)
+
+
+def test_a_page_shows_resizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`--out` has an article for each resize after those of the pods: verdict, story, what lets it in, and the picture
+    of the node where it was granted."""
+    monkeypatch.chdir(ROOT)
+    page = tmp_path / "x.html"
+    resizes = ["--resize", "examples/elastic/grow.yaml", "--resize", "examples/elastic/shrink.yaml"]
+    result = CliRunner().invoke(explain, ["examples/elastic/pods.yaml", *NODE, *resizes, "--out", str(page)])
+    assert result.exit_code == 1
+    text = page.read_text()
+    assert text.count("<article") == 4
+    assert "resize deferred: Resources cannot be allocated with Topology locality" in text
+    assert "What lets it in, smallest change first" in text
+    assert "db resized" in text
+    policy = tmp_path / "policy.yaml"
+    policy.write_text((ROOT / "examples/elastic/policy.yaml").read_text())
+    free = [*NODE[:-1], str(policy), "--set", "topologyManagerPolicy=best-effort", *resizes[:2]]
+    result = CliRunner().invoke(explain, ["examples/elastic/pods.yaml", *free, "--out", str(page)])
+    assert result.exit_code == 0, result.output
+    assert "would be resized" in page.read_text()
+    assert page.read_text().count("After the resize") == 1
+
+
+def test_containers_of_others_move() -> None:
+    """What waits for room that is there, but not in one piece, comes with the fewest moves that make it; the plan was
+    carried out and the resize granted. What can never be, and what a policy forbids to move, has no such fix."""
+    here = node(topology_manager_policy="single-numa-node")
+    for size in (one("4"), one("6", "q"), one("4", "r")):
+        assert here.admit(size).admitted
+    told = explain_everything(here, one("12"))
+    assert told.outcome == "Deferred"
+    (fix,) = (fix for fix in told.fixes if fix.code == "move-containers")
+    assert isinstance(fix.change, MoveContainers)
+    assert fix.text.startswith("Move running containers within the node: default/")
+    assert " c0 from " in fix.text
+    assert fix.change.uids
+    trial = Trial.of(here)
+    for moved in fix.change.moves:
+        trial.move(moved)
+    assert trial.resize(one("12")).outcome == "Allocated"
+    assert all(fix.code != "move-containers" for fix in explain_everything(here, one("40")).fixes)
+    policy = replace(here.rules.policy, defrag=Defragmentation(movable="none"))
+    still = Node(here.machine, here.rules.config, policy=policy)
+    for size in (one("4"), one("6", "q"), one("4", "r")):
+        assert still.admit(size).admitted
+    assert all(fix.code != "move-containers" for fix in explain_everything(still, one("12")).fixes)

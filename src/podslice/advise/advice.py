@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from weakref import WeakKeyDictionary
 
-from podslice.advise.defrag.plan import Plan
+from podslice.advise.defrag.plan import Plan, moves_for_resize
 from podslice.advise.defrag.plan import defragment as plan_moves
 from podslice.advise.defrag.restarts import RestartPlan, plan_restarts
 from podslice.advise.drive.trial import Trial
 from podslice.advise.explain.explain import Explainer, Explanation, explain_each
+from podslice.advise.explain.resize import ResizeExplanation
+from podslice.advise.explain.resize import explain_resize as tell_resize
 from podslice.advise.inspect.build import inspect_pod
 from podslice.advise.inspect.facts import KnownNode
 from podslice.advise.inspect.page import Page
@@ -53,6 +55,12 @@ def explain_all(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Itera
     copy of the node."""
     for one in explain_each(node, map(identified, pods), fixes=fixes):
         yield one.explanation
+
+
+def explain_resize(node: Node, pod: Pod, *, fixes: bool = True) -> ResizeExplanation:
+    """Why a node grants or refuses a resize of a pod that is on it, and what lets it in: each change was tried. The
+    node stays as it is. Raises `InputError` as `Node.resize`."""
+    return tell_resize(node, pod, fixes=fixes, moves=moves_for_resize)
 
 
 def defragment(node: Node, pod: Pod, *, restarts: bool = False, most: int | None = None) -> Plan | RestartPlan:

@@ -28,7 +28,7 @@ from podslice.render.ansi import echo
 
 if TYPE_CHECKING:
     from podslice.advise.explain.explain import Explained, Explanation
-    from podslice.advise.explain.resize import ResizeExplanation
+    from podslice.advise.explain.resize import ResizeExplanation, ToldResize
 
 
 @click.command()
@@ -75,9 +75,11 @@ def explain(
     from podslice.advise.explain.explain import explain_each
     from podslice.cli.progress import progress
     from podslice.contract.explanation import ExplanationList, explained, explained_resize
-    from podslice.render.answers import ShownExplanation, answer_page
+    from podslice.render.answers import ShownExplanation, ShownResize, answer_page
 
-    _check_files(files, resize_paths, out)
+    if not files and not resize_paths:
+        raise InputError("names no pod", path="FILE", remedy="podslice explain pod.yaml")
+    page_name(out)
     node, _, warnings = start_node(**options)
     read = read_pods(files, taken=set(node.pods), **options)
     print_warnings((*warnings, *read.warnings))
@@ -91,29 +93,24 @@ def explain(
         if not (only_refused and admitted):
             printer.show(one.explanation)
             shown.append(one if out is not None else one._replace(before=node.view, after=node.view))
-    resized = _resizes(node, pods, wishes, fixes=fixes)
-    all_granted = all_granted and all(one.granted for one in resized)
-    resized = [one for one in resized if not (only_refused and one.granted)]
-    for told in resized:
-        printer.show(told)
+    told = _resizes(node, pods, wishes, fixes=fixes)
+    all_granted = all_granted and all(one.explanation.granted for one in told)
+    told = [one for one in told if not (only_refused and one.explanation.granted)]
+    resized = [one.explanation for one in told]
+    for resize in resized:
+        printer.show(resize)
     if out is not None:
-        write_text(out, answer_page([ShownExplanation.of(one) for one in shown]))
+        page = answer_page([ShownExplanation.of(one) for one in shown], [ShownResize.of(one) for one in told])
+        write_text(out, page)
     if output not in ("table", "wide"):
         items = tuple(explained(one.explanation) for one in shown)
         emit(ExplanationList(items, tuple(map(explained_resize, resized))), output)
     sys.exit(0 if all_granted else 1)
 
 
-def _check_files(files: tuple[str, ...], resize_paths: tuple[str, ...], out: Path | None) -> None:
-    if not files and not resize_paths:
-        raise InputError("names no pod", path="FILE", remedy="podslice explain pod.yaml")
-    if resize_paths and out is not None:
-        raise InputError("shows admissions only", path="--out", remedy="leave out --resize")
-    page_name(out)
-
-
-def _resizes(node: Node, pods: list[Pod], wishes: list[Pod], *, fixes: bool) -> list[ResizeExplanation]:
+def _resizes(node: Node, pods: list[Pod], wishes: list[Pod], *, fixes: bool) -> list[ToldResize]:
     """The resizes after the pods that the node admits."""
+    from podslice.advise.defrag.plan import moves_for_resize
     from podslice.advise.explain.resize import explain_resizes
 
     if not wishes:
@@ -122,7 +119,7 @@ def _resizes(node: Node, pods: list[Pod], wishes: list[Pod], *, fixes: bool) -> 
     for pod in pods:
         with suppress(UpstreamDefectError):
             copy.admit(pod)
-    return [one.explanation for one in explain_resizes(copy, wishes, fixes=fixes)]
+    return list(explain_resizes(copy, wishes, fixes=fixes, moves=moves_for_resize))
 
 
 class _Printer:

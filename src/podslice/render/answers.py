@@ -8,6 +8,8 @@ from typing import NamedTuple
 import htpy as h
 
 from podslice.advise.explain.explain import Explained, Explanation
+from podslice.advise.explain.fix import Fix
+from podslice.advise.explain.resize import ResizeExplanation, ToldResize
 from podslice.advise.explain.story import amount_text
 from podslice.advise.explain.trace import MergeStep
 from podslice.render.explanation import losses_text
@@ -49,11 +51,40 @@ def answer_fragment(answers: Sequence[ShownExplanation], warnings: Sequence[str]
     return str(h.div[told, (_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers))])
 
 
-def answer_page(answers: Sequence[ShownExplanation]) -> str:
-    """The answers as a page of its own, for a file."""
-    names = ", ".join(explanation.trace.name for explanation, _ in answers)
+class ShownResize(NamedTuple):
+    """An explanation of a resize, and where it was granted the picture of the node with it."""
+
+    explanation: ResizeExplanation
+    picture: Picture | None
+
+    @classmethod
+    def of(cls, one: ToldResize) -> ShownResize:
+        """The explanation, with a picture of the node where the resize was granted."""
+        granted = one.explanation.granted
+        return cls(one.explanation, picture_of(one.after, before=picture_of(one.before)) if granted else None)
+
+
+def answer_page(answers: Sequence[ShownExplanation], resizes: Sequence[ShownResize] = ()) -> str:
+    """The answers as a page of its own, for a file; those about resizes after those about pods."""
+    names = [explanation.trace.name for explanation, _ in answers]
+    names += [f"{explanation.name} resized" for explanation, _ in resizes]
     articles = [_answer(*answer, prefix=f"a{i}-") for i, answer in enumerate(answers)]
-    return page(f"Explained: {names}", [h.h1["What this node does with each pod"], articles], style=ANSWER_STYLE)
+    articles += [_resize(*resize, prefix=f"r{i}-") for i, resize in enumerate(resizes)]
+    title = f"Explained: {', '.join(names)}"
+    return page(title, [h.h1["What this node does with each pod"], articles], style=ANSWER_STYLE)
+
+
+def _resize(explanation: ResizeExplanation, picture: Picture | None, *, prefix: str) -> h.Element:
+    granted = explanation.granted
+    verdict = "would be resized" if granted else f"resize {explanation.outcome.lower()}: {explanation.message}"
+    return h.article[
+        h.h2[f"{explanation.namespace}/{explanation.name} ", h.span(".yes" if granted else ".no")[verdict]],
+        h.details(open=not granted)[h.summary["The story"], h.ul[(h.li[one] for one in explanation.story[1:])]],
+        None if granted else _fix_list(explanation.fixes, "What lets it in, smallest change first (each was tried)"),
+        section("After the resize (changed CPUs are framed)", picture._replace(distances=()), prefix)
+        if picture is not None
+        else None,
+    ]
 
 
 def _answer(explanation: Explanation, picture: Picture | None, *, prefix: str) -> h.Element:
@@ -76,10 +107,14 @@ def _answer(explanation: Explanation, picture: Picture | None, *, prefix: str) -
 def _fixes(explanation: Explanation) -> h.Element | None:
     if explanation.trace.admitted:
         return None
-    if not explanation.fixes:
-        return h.p["No change in the searched classes makes it fit."]
+    return _fix_list(explanation.fixes, "What makes it fit, smallest change first (each was tried)")
+
+
+def _fix_list(fixes: Sequence[Fix], title: str) -> h.Element:
+    if not fixes:
+        return h.p["No change in the searched classes helps."]
     return h.div[
-        h.h3["What makes it fit, smallest change first (each was tried)"],
+        h.h3[title],
         h.ol[
             (
                 h.li[
@@ -89,7 +124,7 @@ def _fixes(explanation: Explanation) -> h.Element | None:
                     if fix.edits
                     else None,
                 ]
-                for fix in explanation.fixes
+                for fix in fixes
             )
         ],
     ]

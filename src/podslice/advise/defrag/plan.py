@@ -10,12 +10,15 @@ from podslice.advise.defrag.bound import IMPOSSIBLE, Bound, GrowthBound, LowerBo
 from podslice.advise.defrag.groups import no_worse
 from podslice.advise.defrag.search import MOST_STATES, Found, fewest_moves
 from podslice.advise.defrag.space import Space, put
-from podslice.advise.drive.trial import Trial
+from podslice.advise.drive.trial import Moved, Trial
 from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod
 from podslice.core.values.cpuset import CPUSet, bits_of, union
 from podslice.core.view import NodeView
+
+_SHORT, _NOT_TOO_LONG = 3, 500
+"""Moves and states of a plan that is one way among others."""
 
 
 class ContainerMove(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,9 +72,18 @@ def defragment(node: Node, pod: Pod, *, most: int | None = None, limit: int = MO
 def defragment_for_resize(node: Node, pod: Pod, *, most: int | None = None, limit: int = MOST_STATES) -> Plan:
     """As `defragment`, for an in-place resize of a pod that is on the node: after the moves of others it is granted.
     Raises `InputError` as `Node.resize`."""
-    trial = Trial.of(node)
+    return _for_resize(Trial.of(node), identified(pod), most, limit)
+
+
+def moves_for_resize(node: Trial, pod: Pod) -> tuple[Moved, ...]:
+    """A short plan for a resize, looked for not too long; nothing where there is none."""
+    plan = _for_resize(node, pod, _SHORT, _NOT_TOO_LONG)
+    return tuple(map(_moved, plan.moves)) if plan.fits else ()
+
+
+def _for_resize(trial: Trial, pod: Pod, most: int | None, limit: int) -> Plan:
     view = trial.view
-    pod = default_pod(identified(pod), view.gates)
+    pod = default_pod(pod, view.gates)
     trial.copy().grants(pod)
     space = Space(trial, resized=pod.metadata.uid)
     bound = GrowthBound(view, view.pods[pod.metadata.uid], view.admission(pod))
@@ -147,12 +159,17 @@ def apply_move(node: Node, move: Move, lent: Lent | None = None) -> None:
 
 
 def _apply(node: Trial, move: Move) -> None:
-    sets = {c.name: c.cpus_after.bits for c in move.containers if c.cpus_after}
-    if sets or move.pod_cpus_after is not None:
-        node.move_cpus(move.uid, sets, None if move.pod_cpus_after is None else move.pod_cpus_after.bits)
-    if any(c.memory_nodes_after for c in move.containers) or node.view.pod_blocks.get(move.uid):
-        nodes = next((c.memory_nodes_after.bits for c in move.containers if c.memory_nodes_after), 0)
-        node.move_memory(move.uid, [c.name for c in move.containers], nodes)
+    node.move(_moved(move))
+
+
+def _moved(move: Move) -> Moved:
+    return Moved(
+        move.uid,
+        {c.name: c.cpus_after.bits for c in move.containers if c.cpus_after},
+        None if move.pod_cpus_after is None else move.pod_cpus_after.bits,
+        tuple(c.name for c in move.containers),
+        next((c.memory_nodes_after.bits for c in move.containers if c.memory_nodes_after), 0),
+    )
 
 
 def problem_with(node: Trial, moves: Iterable[Move], pod: Pod) -> str:

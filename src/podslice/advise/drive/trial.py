@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+import msgspec
+
 from podslice.advise.drive.record import Record, recording
 from podslice.core import node_resize, readmission
 from podslice.core.config.kubelet import KubeletConfig
@@ -30,6 +32,17 @@ from podslice.core.view import NodeView
 
 Standing = tuple[tuple[bool, bool], ...]
 """How the Topology Manager judges what a pod holds: (would be admitted, is preferred), by container or once."""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """Containers of a pod with the CPUs that they have after a move, those of the `whole` pod where it has some, and
+    the NUMA nodes of the memory of those that hold some."""
+
+    uid: str
+    sets: Mapping[str, Bits]
+    whole: Bits | None
+    containers: tuple[str, ...]
+    nodes: Bits
 
 
 class Trial:
@@ -160,6 +173,13 @@ class Trial:
             asked = [[p.container_hints(pod, container) for p in topology.providers] for container in pod.containers]
         merged = [topology.merger.merge(hints) for hints in asked]
         return tuple((one.admitted, one.hint.preferred) for one in merged)
+
+    def move(self, moved: Moved) -> None:
+        """Containers of a pod are somewhere else, with their memory."""
+        if moved.sets or moved.whole is not None:
+            self.move_cpus(moved.uid, moved.sets, moved.whole)
+        if moved.nodes or self.view.pod_blocks.get(moved.uid):
+            self.move_memory(moved.uid, moved.containers, moved.nodes)
 
     def move_cpus(self, uid: str, sets: Mapping[str, Bits], bubble: Bits | None) -> None:
         """Containers of a pod own other CPUs, and so does the pod where it owns some as a whole."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from podslice.advise.drive.trial import Trial
+from podslice.advise.drive.trial import Moved, Trial
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.errors import InputError
@@ -55,7 +55,18 @@ class ChangePolicy(msgspec.Struct, frozen=True, tag="changePolicy"):
     policy: PodslicePolicy
 
 
-Change: TypeAlias = EditPod | Reconfigure | Remove | EmptyNode | ChangeMachine | ChangePolicy
+class MoveContainers(msgspec.Struct, frozen=True, tag="moveContainers"):
+    """Running containers move within the node, one pod after the other."""
+
+    moves: tuple[Moved, ...]
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """The pods whose containers move."""
+        return tuple(dict.fromkeys(one.uid for one in self.moves))
+
+
+Change: TypeAlias = EditPod | Reconfigure | Remove | EmptyNode | ChangeMachine | ChangePolicy | MoveContainers
 
 
 def admits(node: Trial, pod: Pod, change: Change) -> bool:
@@ -68,6 +79,8 @@ def admits(node: Trial, pod: Pod, change: Change) -> bool:
         return node.copy().lands(change.pod)
     if isinstance(change, Remove):
         return _without(node.copy(), pod, change)
+    if isinstance(change, MoveContainers):
+        return _moved(node, change).lands(pod)
     if isinstance(change, EmptyNode):
         other = node.fresh(view.machine, view.config)
     elif isinstance(change, ChangePolicy):
@@ -88,6 +101,8 @@ def grants(node: Trial, pod: Pod, change: Change) -> bool:
     elif isinstance(change, Remove):
         other = node.copy()
         other.remove(*change.uids)
+    elif isinstance(change, MoveContainers):
+        other = _moved(node, change)
     elif isinstance(change, ChangePolicy):
         other = node.restarted(view.machine, view.config, change.policy)
     elif isinstance(change, Reconfigure):
@@ -96,6 +111,13 @@ def grants(node: Trial, pod: Pod, change: Change) -> bool:
         return other is not None and other.resize(pod).outcome == "Allocated"
     except InputError:
         return False
+
+
+def _moved(node: Trial, change: MoveContainers) -> Trial:
+    other = node.copy()
+    for one in change.moves:
+        other.move(one)
+    return other
 
 
 def _without(node: Trial, pod: Pod, change: Remove) -> bool:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from podslice.advise.drive.trial import Trial
+from podslice.advise.drive.trial import Moved, Trial
 from podslice.advise.explain.fix import Fix, text_of
-from podslice.advise.explain.resize_fixes import ResizeFixes
+from podslice.advise.explain.resize_fixes import MovesFor, ResizeFixes
 from podslice.core.node import Node, identified
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
@@ -67,15 +67,22 @@ class ToldResize(NamedTuple):
     after: NodeView
 
 
-def explain_resize(node: Node, pod: Pod, *, fixes: bool = True) -> ResizeExplanation:
+def no_moves(node: Trial, pod: Pod) -> tuple[Moved, ...]:
+    """Where nobody looks for moves of other containers."""
+    return ()
+
+
+def explain_resize(node: Node, pod: Pod, *, fixes: bool = True, moves: MovesFor = no_moves) -> ResizeExplanation:
     """Why a node grants or refuses a resize of a pod that is on it. The node stays as it is. Raises `InputError` as
     `Node.resize`."""
-    return next(explain_resizes(node, [pod], fixes=fixes)).explanation
+    return next(explain_resizes(node, [pod], fixes=fixes, moves=moves)).explanation
 
 
-def explain_resizes(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> Iterator[ToldResize]:
+def explain_resizes(
+    node: Node, pods: Iterable[Pod], *, fixes: bool = True, moves: MovesFor = no_moves
+) -> Iterator[ToldResize]:
     """One resize after the other, on a copy of the node; what one is granted is there for those after it, and what has
-    to wait waits."""
+    to wait waits. `moves` looks for moves of other containers that make room."""
     trial = Trial.of(node)
     for one in pods:
         before, copy = trial.view, trial.copy()
@@ -83,7 +90,7 @@ def explain_resizes(node: Node, pods: Iterable[Pod], *, fixes: bool = True) -> I
         verdict = trial.resize(pod)
         found: tuple[Fix, ...] = ()
         if fixes and verdict.outcome not in _GRANTED:
-            found = tuple(ResizeFixes(copy, pod, verdict).find())
+            found = tuple(ResizeFixes(copy, pod, verdict, moves).find())
         yield ToldResize(_explanation(before, trial.view, pod, verdict, found), before, trial.view)
 
 

@@ -5,13 +5,14 @@ Every change is tried: on a copy of the node with the change in place, the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
+from typing import TypeAlias
 
 import msgspec
 
-from podslice.advise.drive.trial import Trial
-from podslice.advise.explain.changes import Change, ChangePolicy, EditPod, Reconfigure, Remove, grants
+from podslice.advise.drive.trial import Moved, Trial
+from podslice.advise.explain.changes import Change, ChangePolicy, EditPod, MoveContainers, Reconfigure, Remove, grants
 from podslice.advise.explain.edits import POD, amount, places, with_amounts
 from podslice.advise.explain.fix import COSTS, LOSS, Edit, Fix, price, text_of
 from podslice.advise.explain.losses import config_losses
@@ -21,10 +22,13 @@ from podslice.core.config.policy import ExclusiveResize, PodslicePolicy
 from podslice.core.pod.eligibility import integral_cpus
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PODSLICE
-from podslice.core.resize.allocation import ResizeVerdict
+from podslice.core.resize.allocation import DEFERRED, ResizeVerdict
 from podslice.core.resize.exclusive import SMT_ALIGNMENT
+from podslice.core.values.cpuset import format_bits
 from podslice.core.values.quantity import BINARY_SI, Quantity
 
+MovesFor: TypeAlias = Callable[[Trial, Pod], tuple[Moved, ...]]
+"""Who knows moves of other containers after which a resize is granted (`advise.defrag`)."""
 replace = msgspec.structs.replace
 _MOST_PAIRS = 60
 _MOST_ROUNDED = 8
@@ -37,15 +41,16 @@ _MOST_SIZES = 20
 class ResizeFixes:
     """Searches changes for one resize. `node` is as it was before the resize was asked for, and stays so."""
 
-    def __init__(self, node: Trial, pod: Pod, verdict: ResizeVerdict) -> None:
+    def __init__(self, node: Trial, pod: Pod, verdict: ResizeVerdict, moves: MovesFor) -> None:
         self._node = node
+        self._moves = moves
         self._view = node.view
         self._pod = pod
         self._verdict = verdict
 
     def find(self) -> list[Fix]:
         """At most one fix for each amount, class and setting: those that give up no guarantee first, then by cost."""
-        found = [*self._sizes(), *self._removals(), *self._policies()]
+        found = [*self._sizes(), *self._moves_of_others(), *self._removals(), *self._policies()]
         if not any(fix.code == "policy" for fix in found):
             found += self._configurations()
         return sorted(found, key=lambda fix: (bool(fix.losses), fix.cost, fix.text))
@@ -111,6 +116,27 @@ class ResizeFixes:
         return Fix(code, words, round(COSTS[code] + lost, 3), EditPod(pod), differences(self._pod, pod))
 
     # Other pods
+
+    def _moves_of_others(self) -> Iterator[Fix]:
+        """The fewest containers that have to be elsewhere on the node; only for what waits."""
+        if self._verdict.outcome != DEFERRED:
+            return
+        change = MoveContainers(self._moves(self._node, self._pod))
+        if not change.moves or not self._works(change):
+            return
+        cost = round(COSTS["move-containers"] + 0.2 * (len(change.moves) - 1), 3)
+        places = "; ".join(self._place(one) for one in change.moves)
+        yield Fix("move-containers", f"Move running containers within the node: {places}", cost, change)
+
+    def _place(self, moved: Moved) -> str:
+        metadata = self._view.pods[moved.uid].spec.metadata
+        who, had = f"{metadata.namespace or 'default'}/{metadata.name}", self._view.owners.get(moved.uid, {})
+        parts = [
+            f"{name} from {format_bits(had.get(name, 0))} to {format_bits(cpus)}" for name, cpus in moved.sets.items()
+        ]
+        if moved.nodes:
+            parts.append(f"memory to NUMA {format_bits(moved.nodes)}")
+        return f"{who} {', '.join(parts)}"
 
     def _removals(self) -> Iterator[Fix]:
         """The least pod whose departure is enough, else two, else a set none of which can stay."""
