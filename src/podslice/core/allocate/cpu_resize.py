@@ -45,7 +45,7 @@ class ResizePicker:
         `full-pcpus-only` only whole cores of the pool count."""
         pool = self._within(pool & self._topology.all_cpus & ~anchor, mask)
         if self._options.full_pcpus_only:
-            completed = whole_objects(self._topology.cores, anchor) & pool
+            completed = self._whole(anchor) & pool
             pool = completed | self._whole_cores(pool)
         if count < anchor.bit_count() or count > (anchor | pool).bit_count():
             raise not_enough(count, anchor | pool)
@@ -69,6 +69,16 @@ class ResizePicker:
         near = self._topology.cpus_in_numa_nodes(mask)
         return pool & (whole_objects(self._topology.sockets, near) if self._options.align_by_socket else near)
 
+    def _whole(self, anchor: Bits) -> Bits:
+        """The cores that it touches, found from its CPUs: they are few, and the cores of a machine many."""
+        cores, core_of = self._topology.cores, self._topology.core_of
+        touched, left = 0, anchor & self._topology.all_cpus
+        while left:
+            core = cores[core_of[(left & -left).bit_length() - 1]]
+            touched |= core
+            left &= ~core
+        return touched
+
     def _whole_cores(self, pool: Bits) -> Bits:
         return union(core for core in self._topology.cores.values() if core & pool == core)
 
@@ -86,7 +96,7 @@ class ResizePicker:
 
     def _nearest(self, anchor: Bits) -> Iterator[Bits]:
         if not self._options.distribute_cpus_across_cores:
-            yield whole_objects(self._topology.cores, anchor)
+            yield self._whole(anchor)
         if self._caches:
             yield whole_objects(self._topology.uncore_caches, anchor)
 

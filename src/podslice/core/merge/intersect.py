@@ -145,19 +145,22 @@ def _widest(fixed: Bits, opened: Sequence[HintSet], target: int, fit: Fit, purse
 
 def _of_size(room: Bits, size: int, opened: Sequence[HintSet], fit: Fit, purse: Purse) -> Bits | None:
     """The best intersection of `size` nodes of `room`."""
-    split = Split(opened, purse)
-    alone = [[need.beside(one.open_nodes & ~room) for need in one.needs] for one in _distinct(opened)]
+    split = Split(opened, purse) if len(opened) > 1 else None
+    alone = [
+        [need.beside(gone) for need in one.needs] if (gone := one.open_nodes & ~room) else one.needs
+        for one in _distinct(opened)
+    ]
 
     def find(nodes: Bits, needs: Sequence[Need]) -> Bits | None:
         if nodes.bit_count() == size:
-            spared = any(all_met(own, nodes) for own in alone) or (len(opened) > 1 and split.possible(room & ~nodes))
+            spared = any(all_met(own, nodes) for own in alone) or (split and split.possible(room & ~nodes))
             return nodes if spared and all_met(needs, nodes) else None
         best: Bits | None = None
         for own in alone:
             mask = lowest(nodes, size, [*own, *needs], purse, below=best)
             if mask is not None:
                 best = mask
-        if len(opened) == 1 or best == lowest_nodes(nodes, size):
+        if split is None or best == lowest_nodes(nodes, size):
             return best
         lower = lowest(
             nodes,
