@@ -94,7 +94,10 @@ class Elastic:
         cgroups = TreeCgroups(self.kernel, self.reconciler.write)
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
         leaving = LeavingMemory(self.kernel, lambda node: self.free.get(node, 1 << 40), aside=at_once)
-        self.resizing = Resizing(self.owner, sources, cgroups, memory=leaving, clock=clock)
+        threads = lambda record: self.masks  # noqa: E731
+        self.resizing = Resizing(
+            self.owner, sources, cgroups, memory=leaving, threads=threads, aside=at_once, clock=clock
+        )
         crossings = Crossings(
             self.owner,
             self.resizing,

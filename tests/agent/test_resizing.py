@@ -11,9 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from podslice.agent.local import _pods
+from podslice.agent.moverules import ThreadMasks
 from podslice.cli.status import _rows
 from podslice.core.config.policy import PodslicePolicy
 from podslice.core.pod.spec import Pod
+from podslice.core.values.cpuset import parse_bits
 from podslice.wire.ttrpc import RPCError
 from tests import clock
 from tests.agent.elastic import ELASTIC, Elastic, asked, elastic, kill_at
@@ -341,6 +343,32 @@ def test_a_pod_asks_for_its_own_delay_and_to_go_below(tmp_path: Path) -> None:
             world.start()
         assert (world.cpus("a-app"), world.owned("a")) == ("2", "2")
         world.agrees()
+
+    in_elastic(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("masks", "told"),
+    [
+        (("2-7", "4-5", "4", "2,4"), "; 2 threads were bound to nothing but CPUs that are given back"),
+        (("5", "2-3"), "; 1 thread was bound to nothing but CPUs that are given back"),
+        (("2-7", "2"), ""),
+    ],
+)
+def test_threads_that_bound_themselves(tmp_path: Path, masks: tuple[str, ...], told: str) -> None:
+    """Threads whose own affinity names only CPUs that are given back are counted before they lose them, and told of;
+    nobody's affinity is set, and the shrink goes on."""
+
+    async def test(world: Elastic) -> None:
+        await world.run(app("a", "2"))
+        world.source.add(app("a", "6"))
+        await world.update("a-app", 6000)
+        world.masks = ThreadMasks(tuple(map(parse_bits, masks)))
+        world.source.add(app("a", "2"))
+        await world.update("a-app", 2000)
+        await world.settle()
+        assert world.notes.news[-1].text == f"app: 2-7 -> 2-3{told}"
+        assert world.cpus("a-app") == "2-3"
 
     in_elastic(tmp_path, test)
 

@@ -145,7 +145,8 @@ class Agent:
         self.vanished = Vanished(self.owner, self.tree)
         cgroups = NoCgroups() if observe else TreeCgroups(self.tree, self.reconciler.write)
         memory = None if observe else LeavingMemory(self.tree, partial(free_memory, DiskFileSystem("/sys")))
-        self.resizing = Resizing(self.owner, self.sources, cgroups, memory=memory)
+        threads = ThreadReader(self.tree, DiskFileSystem("/proc") if sees_the_node() else None)
+        self.resizing = Resizing(self.owner, self.sources, cgroups, memory=memory, threads=threads)
         self.moving = Moving(self.owner, self._crossings(cgroups), observe=observe)
         self.overwritten = Overwritten(self.owner, self.tree, writes, trouble=self.reporter.trouble)
         self.plugin = AgentPlugin(

@@ -27,7 +27,8 @@ class Flight:
     """Of the pod admitted under `unit`: `before` is the specification it was granted last, `desired` the one it is to
     have. `waiting`: nothing is written yet but that it is to come; `hurry` ends that. `hook` is the container by whose
     call it came: it gets CPUs with the answer, and loses them once that is `applied`, which would set them again. On
-    `lost` CPUs nobody runs. `stays`: why memory is not to leave NUMA nodes."""
+    `lost` CPUs nobody runs. `stays`: why memory is not to leave NUMA nodes. `bound` counts threads
+    whose own affinity has nothing but CPUs that are given back: the kernel then lets them run on all that is left."""
 
     def __init__(
         self, identity: Identity, before: Pod, desired: Pod, intent: Intent, *, since: float, lost: Bits = 0
@@ -38,6 +39,7 @@ class Flight:
         self.since = since
         self.lost = lost
         self.stays = ""
+        self.bound = 0
         self.waiting = False
         self.committed = False
         self.hook = ""
@@ -78,6 +80,9 @@ class Flight:
             f" -> {format_bits(after.get(name, 0)) or 'shared'}"
             for name in moved
         ]
+        if self.bound:
+            threads = "1 thread was" if self.bound == 1 else f"{self.bound} threads were"
+            changed.append(f"{threads} bound to nothing but CPUs that are given back")
         return "; ".join([*changed, self.stays] if self.stays else changed)
 
 

@@ -22,6 +22,8 @@ from podslice.agent.derived import unit_uid
 from podslice.agent.flights import CPUsLostError, Flight, ResizeRefusedError
 from podslice.agent.identity import RESOURCES_ANNOTATION, Identity
 from podslice.agent.leavingmemory import LeavingMemory
+from podslice.agent.moverules import Threads
+from podslice.agent.movingmemory import Aside
 from podslice.agent.owner import Owner
 from podslice.agent.records import ContainerRecord, Limits, PodRecord
 from podslice.agent.resizes import asked_milli
@@ -83,11 +85,15 @@ class Resizing:
         cgroups: Cgroups,
         *,
         memory: LeavingMemory | None = None,
+        threads: Threads | None = None,
+        aside: Aside = asyncio.to_thread,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._owner = owner
         self._memory = memory
+        self._threads = threads
+        self._aside = aside
         self._specifications = specifications
         self._cgroups = cgroups
         self._leaving = Leaving(owner, cgroups)
@@ -418,6 +424,7 @@ class Resizing:
                 self._owner.admitting.files.replace(flight.desired)
                 await self._answered(flight)
                 await self._delay(flight)
+                await self._count_bound(flight)
                 self._owner.placing.withheld[unit] = flight.changed
                 await self._leaving.leave(flight.gives, self._records(unit))
             if self._active(unit) is None:
@@ -436,6 +443,14 @@ class Resizing:
         self._owner.placing.withheld.pop(unit, None)
         if self._active(unit) is not None:
             self._settle(store, flight)
+
+    async def _count_bound(self, flight: Flight) -> None:
+        """Look at the containers' threads while they still have what they are about to give back; only that they are
+        there is told, nobody's affinity is set."""
+        for record in self._records(flight.unit) if self._threads is not None else ():
+            if record.started and record.applied.cpus & flight.gives:
+                masks = (await self._aside(self._threads, record)).masks
+                flight.bound += sum(1 for mask in masks if mask and not mask & ~flight.gives)
 
     async def _left(self, store: ResizeStore, flight: Flight) -> None:
         """Nobody else is on what the pod has now, also where the machine changed meanwhile. Raises `OSError`, and
