@@ -143,7 +143,6 @@ class Elastic:
             books.cpus = cpu.cpus
             self.kernel.write_cpus(path, parse_bits(cpu.cpus))
         if cpu.mems:
-            books.mems = cpu.mems
             self.kernel.write_mems(path, parse_bits(cpu.mems))
         if cpu.HasField("quota"):
             books.quota.value = cpu.quota.value
@@ -219,7 +218,6 @@ class Elastic:
         if milli and got.quota.value >= 0:
             self.kernel.files[path]["cpu.max"] = f"{milli * 100} 100000"
         message.linux.resources.cpu.cpus = got.cpus
-        message.linux.resources.cpu.mems = self.kernel.files[path]["cpuset.mems"] = got.mems
         if got.quota.value < 0:
             message.linux.resources.cpu.quota.value = -1
         self.plugin.start_container(sandbox, message)
