@@ -80,6 +80,10 @@ class HollowJournals:
         line = self.nodes.get(node)
         return line is not None and line.replica.proven
 
+    def plan(self, node: str, plan: object) -> bool:
+        """These nodes decide by themselves."""
+        return node in self.nodes
+
     def forget(self, node: str) -> None:
         self.nodes.pop(node, None)
 

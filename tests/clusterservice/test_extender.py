@@ -10,6 +10,8 @@ import pytest
 
 from podslice.cluster.extender import Extender
 from podslice.cluster.http import PostAnswer
+from podslice.core.cluster.talk import PlanGiven, PlanWithdrawn
+from podslice.core.holding import holding_of
 from tests.clusterservice.bench import Bench, filter_body, pod_object, shared_pod
 from tests.clusterservice.fake_api import FakeClusterApi, Json
 
@@ -21,8 +23,12 @@ class Asked:
         self.bench = Bench("a", "b")
         self.api = FakeClusterApi()
         self.calls: list[tuple[str, str]] = []
+        self.plans: list[tuple[str, PlanGiven | PlanWithdrawn]] = []
         self.extender = Extender(
-            self.bench.placing, self.api, watch=lambda verb, seconds, result: self.calls.append((verb, result))
+            self.bench.placing,
+            self.api,
+            send=lambda *plan: self.plans.append(plan),
+            watch=lambda verb, seconds, result: self.calls.append((verb, result)),
         )
         self.verbs = self.extender.handlers()
 
@@ -56,6 +62,12 @@ def test_filter_and_bind() -> None:
     assert list(bound.annotations) == ["podslice.io/plan"]
     assert len(json.loads(bound.annotations["podslice.io/plan"])["cpus"]) > 0
     assert asked.calls == [("filter", "one"), ("bind", "bound")]
+    ((to, plan),) = asked.plans
+    replica = asked.bench.journals.nodes[node].replica
+    assert isinstance(plan, PlanGiven)
+    assert (to, plan.uid, plan.epoch, plan.sequence) == (node, "uid-p", replica.epoch, replica.sequence)
+    asked.bench.tell(pod_object("p", node=node))
+    assert holding_of(asked.bench.nodes.nodes[node].node.state, "uid-p") == plan.holding
 
 
 def test_pods_that_want_nothing() -> None:
@@ -94,6 +106,8 @@ def test_bind_that_fails(broken: str) -> None:
         asked.api.broken = "no answer in time"
     assert asked.bind("p", node) == {"Error": "refused" if broken == "refused" else "podslice: no answer in time"}
     assert len(asked.bench.placing.model.held()) == (0 if broken == "refused" else 1)
+    withdrawn = [plan for _, plan in asked.plans if isinstance(plan, PlanWithdrawn)]
+    assert len(withdrawn) == (1 if broken == "refused" else 0)
 
 
 def test_bind_without_room() -> None:

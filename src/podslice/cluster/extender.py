@@ -29,6 +29,7 @@ from podslice.cluster.messages import (
 )
 from podslice.cluster.placing import Placements
 from podslice.core.answers import PodHolding
+from podslice.core.cluster.talk import PlanGiven, PlanWithdrawn
 from podslice.core.errors import PodsliceError
 from podslice.core.values.cpuset import format_bits
 from podslice.k8s.podlist import ApiError
@@ -44,8 +45,13 @@ class Watch(Protocol):
     def __call__(self, verb: str, seconds: float, result: str) -> None: ...
 
 
+Send = Callable[[str, PlanGiven | PlanWithdrawn], object]
+"""Tells a node what a pod should get there, or that it does not come."""
+
+
 class Extender:
-    """`held` tells the node that was chosen ahead for a pod, empty for none; `bound` hears of pods that are bound."""
+    """`held` tells the node that was chosen ahead for a pod, empty for none; `bound` hears of pods that are bound, and
+    `send` takes their plans to the nodes."""
 
     def __init__(
         self,
@@ -54,11 +60,12 @@ class Extender:
         *,
         held: Callable[[str], str] = lambda uid: "",
         bound: Callable[[str], None] = lambda uid: None,
+        send: Send = lambda node, plan: None,
         watch: Watch = lambda verb, seconds, result: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._placing, self._api, self._held, self._bound = placing, api, held, bound
-        self._watch, self._clock = watch, clock
+        self._send, self._watch, self._clock = send, watch, clock
 
     def handlers(self, prefix: str = "/v1") -> Mapping[str, Handler]:
         """By path."""
@@ -126,11 +133,15 @@ class Extender:
             return found.error
         self._bound(request.uid)
         plan = {PLAN_ANNOTATION: plan_text(found.plan)} if found.plan is not None else {}
+        planned = self._placing.plan(request)
+        if planned is not None:
+            self._send(request.node, planned)
         binding = Binding(request.namespace, request.name, request.uid, request.node, plan)
         try:
             await self._api.bind(binding)
         except AnswerError as error:
             self._placing.model.unbind(request.uid)
+            self._send(request.node, PlanWithdrawn(request.uid))
             return str(error)
         except (ApiError, asyncio.CancelledError) as error:
             return f"podslice: {error or 'stopped'}"

@@ -15,6 +15,7 @@ from podslice.core.cluster.events import PodAdmitted, PodRefused, PodRemoved, St
 from podslice.core.cluster.holds import PlanPolicy
 from podslice.core.cluster.model import BindVerdict, ClusterModel, Told
 from podslice.core.cluster.replica import Applied, Replica
+from podslice.core.cluster.talk import PlanGiven
 from podslice.core.decide import decide, release
 from podslice.core.errors import PodsliceError
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_pod
@@ -218,6 +219,13 @@ class Placements:
         except PodsliceError as error:
             return BindVerdict(NOT_READABLE + str(error))
         return self.model.bind(request.uid, request.node, self._clock(), pod)
+
+    def plan(self, request: BindRequest) -> PlanGiven | None:
+        """What the node should give the pod, for its agent; None for a pod that gets nothing for itself."""
+        holding, replica = self.model.plan(request.uid), self.replicas.get(request.node)
+        if holding is None or replica is None:
+            return None
+        return PlanGiven(request.uid, holding, replica.epoch, replica.sequence, replica.digest.allocation)
 
     def known(self, data: bytes | bytearray | memoryview) -> ScheduledPod:
         """The pod of a request: the watch's, where that has the same one, for it is decoded already. Raises

@@ -93,6 +93,7 @@ class ClusterService:
             api,
             held=lambda uid: self.nominator.ahead.get(uid, ""),
             bound=self.nominator.drop,
+            send=journals.plan,
             watch=self.metrics.called,
         )
         self.pods = pod_table(api, self.placing.pod_news, self._failed)

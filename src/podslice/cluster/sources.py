@@ -7,6 +7,7 @@ from typing import Protocol
 
 from podslice.core.cluster.events import Stamped
 from podslice.core.cluster.replica import Applied, Replica
+from podslice.core.cluster.talk import PlanGiven, PlanWithdrawn
 
 
 class ReplicaEntry(Protocol):
@@ -28,6 +29,9 @@ class ReplicaSource(Protocol):
 
     def fresh(self, node: str) -> bool:
         """True when the replica is the node as it is now."""
+
+    def plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
+        """Send a plan to a node; False where it is not heard."""
 
     def forget(self, node: str) -> None:
         """The node is gone from the cluster."""

@@ -26,7 +26,6 @@ _KEPT_SECONDS = 60.0
 _PIECE = 64 << 10
 _LARGEST_ANSWER = 1 << 20
 _LARGEST_PASSED_OVER = 4 << 20
-_LARGEST_ANSWER = 1 << 20
 
 
 class AnswerError(ApiError):
