@@ -71,10 +71,8 @@ def token(cluster: Cluster, admin: Api) -> Iterator[str]:
     admin.ask("DELETE", f"{TOPOLOGIES}/{NODE}")
 
 
-def keep(
-    cluster: Cluster, token: str, node: Followed, writes: int, *, name: str = NODE, merges: bool = False
-) -> list[str]:
-    """Keep the object until it was written so often, or until something went wrong, which is returned."""
+def keep(cluster: Cluster, token: str, node: Followed, *, name: str = NODE, merges: bool = False) -> list[str]:
+    """Keep the object until it was written, or until something went wrong, which is returned."""
     troubles: list[str] = []
 
     async def main() -> None:
