@@ -368,7 +368,7 @@ class ContainerManager:
             files |= _changed(CPU_STATE_FILE, self.cpu_manager)
         if self.memory_manager is not None:
             files |= _changed(MEMORY_STATE_FILE, self.memory_manager)
-        if self.inventory.resources:
+        if self.inventory:
             files |= _changed(DEVICE_STATE_FILE, self.device)
         if self.elastic and (self.cpu.state.loans, self.cpu.state.bubble_loans) != self.filed_loans:
             self.filed_loans = self.cpu.state.loans, self.cpu.state.bubble_loans
