@@ -9,6 +9,7 @@ pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podsli
 from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions
 from podslice.core.fleet.run import run_cell
+from podslice.core.fleet.scheduler import FleetScheduler
 from podslice.core.fleet.workload import Workload
 from tests.conftest import make_pod
 from tests.fleet.fleets import churn, fleet_class, fleet_of, shape, shape_of_pod
@@ -135,3 +136,19 @@ def test_loops_where_few_nodes_are_looked_at() -> None:
     lost = run_cell(none, workload, CellOptions(**told, until_ms=100_000, limit=10**6), 1)  # type: ignore[arg-type]
     assert lost.summary["refused_attempts"] == 101
     assert lost.summary["looped"] == 1
+
+
+def test_loops_where_no_node_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That every node refuses a pod is known without trying them in turn: as many attempts are counted as when each is
+    made, also while other pods come and go and change what nodes have."""
+    small = fleet_class("pack:2 numa:1(memory=16GiB) core:4 pu:1", name="small")
+    fleet = Fleet((small,), tuple(FleetNode(f"n{i}", 0) for i in range(110)))
+    workload = Workload.of(
+        [shape("5"), shape("2")], [0, 1, 0, 1, 1], [0, 500, 1300, 2500, 2600], [-1, 5000, -1, 4000, -1]
+    )
+    options = CellOptions(percentage=1, until_ms=30_000, limit=10**6)
+    known = run_cell(fleet, workload, options, 1)
+    monkeypatch.setattr(FleetScheduler, "nobody_admits", lambda *_: False)
+    tried = run_cell(fleet, workload, options, 1)
+    assert list(known.pods.attempts) == list(tried.pods.attempts)
+    assert known.pods.attempts[0] == 31

@@ -114,7 +114,7 @@ class PodQueue:
                 self._try(pod)
             return
         shape = self.workload.shape[pod]
-        if self.scheduler.looks_everywhere and self._loops(shape, self._ties(shape)):
+        if self._would_be_refused(shape):
             self.loops.rest(shape)
             return
         self._leave_loop(pod, self.clock.now.at - 1)
@@ -314,7 +314,7 @@ class PodQueue:
         if not self._loops(shape, ties):
             self._in_vain.pop(pod, None)
             return False
-        if self.scheduler.looks_everywhere:
+        if self.scheduler.looks_everywhere or self._nobody_admits(shape):
             return True
         position = self.live.columns.log.position
         since, times = self._in_vain.get(pod, (position, 0))
@@ -324,6 +324,16 @@ class PodQueue:
             return False
         del self._in_vain[pod]
         return True
+
+    def _would_be_refused(self, shape: int) -> bool:
+        """True when a pod that tries now is refused for certain: by all of the best nodes, or, where it looks at some
+        nodes only, by every node."""
+        if self.scheduler.looks_everywhere:
+            return self._loops(shape, self._ties(shape))
+        return self.nrt is None and self.scheduler.fits_somewhere(shape) and self._nobody_admits(shape)
+
+    def _nobody_admits(self, shape: int) -> bool:
+        return self.scheduler.nobody_admits(shape, self._admits)
 
     def _loops(self, shape: int, ties: Ints) -> bool:
         """True when all nodes that a pod could go to refuse it as they are."""

@@ -98,6 +98,8 @@ class FleetScheduler:
         self._enough = nodes_to_find(columns.count, percentage)
         self._draws = draws
         self._order = order
+        self._refused: dict[int, Ints] = {}
+        self._generation = 0
 
     @property
     def rounds(self) -> int:
@@ -112,6 +114,27 @@ class FleetScheduler:
     def fits(self, shape: int, node: int) -> bool:
         """Whether the filter lets one node pass."""
         return int(self.table.of(shape, slice(node, node + 1))[0]) >= 0
+
+    def fits_somewhere(self, shape: int) -> bool:
+        """Whether the filter lets any node pass."""
+        return bool((self.table.of(shape, ALL) >= 0).any())
+
+    def nobody_admits(self, shape: int, admits: Admits) -> bool:
+        """True when every node that a pod fits on refuses it. Nodes that are as they were when they refused are not
+        asked again."""
+        columns = self.columns
+        if self._generation != columns.loads.generation:
+            self._generation = columns.loads.generation
+            self._refused.clear()
+        refused = self._refused.get(shape)
+        if refused is None:
+            refused = self._refused[shape] = np.full((2, columns.count), NO_FIT, dtype=np.int64)
+        changed = (refused[0] != columns.state) | (refused[1] != columns.load)
+        for node in ((self.table.of(shape, ALL) >= 0) & changed).nonzero()[0].tolist():
+            if admits(shape, node):
+                return False
+            refused[:, node] = columns.state[node], columns.load[node]
+        return True
 
     def candidates(self, shape: int) -> tuple[Ints, Scores]:
         """Nodes that a pod may go to now, and their scores; the search moves on."""
