@@ -56,6 +56,7 @@ ELSEWHERE = {
     "DeviceInventory": "tests/machine/test_found_devices.py",
     "FleetComparison": "tests/fleet/test_pages.py",
     "FleetPlan": "tests/fleet/test_pages.py",
+    "FleetTables": "tests/fleet/test_runs.py",
     "FleetValidation": "tests/fleet/test_fgd.py",
     "LiveNode": "tests/agent/test_statusport.py",
     "NodeAuditList": "tests/kubectl/test_kubectl.py",

@@ -31,6 +31,7 @@ from podslice.fleet.pool import Task, simulate, simulated
 from podslice.fleet.rows import open_rows
 from podslice.fleet.scenario import API_VERSION, load_scenario
 from podslice.fleet.store import RunStore
+from tests.documents import read_document
 
 SCENARIO: dict[str, Any] = {
     "apiVersion": API_VERSION,
@@ -100,6 +101,22 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(path: Path) -> list[dict[str, str]]:
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         return list(csv.DictReader(file))
+
+
+def test_tables_are_described(finished: Path) -> None:
+    """Every table is there with its columns in their order, each with a type that its cells have, and a meaning; the
+    document is of its schema."""
+    told = read_document((finished / "run" / "tables" / "tables.json").read_text(), "FleetTables")
+    assert {table["name"] for table in told["tables"]} == {"cells", "series", "refusals", "pods", "nodes"}
+    for table in told["tables"]:
+        found = rows(finished / "run" / "tables" / table["file"])
+        columns = {column["name"]: column["type"] for column in table["columns"]}
+        assert all(column["meaning"] for column in table["columns"])
+        for row in found:
+            assert list(row) == list(columns)
+            for name, text in row.items():
+                if text and columns[name] != "text":
+                    assert float(text) == (int(text) if columns[name] in ("integer", "decimal") else float(text))
 
 
 def test_a_run_keeps_every_cell_and_tables(finished: Path) -> None:

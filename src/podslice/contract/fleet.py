@@ -11,6 +11,7 @@ from podslice.fleet.fgd import FGDPoint
 from podslice.fleet.measures import BY_NAME, CRITERIA
 from podslice.fleet.plan_file import PlannedNodes
 from podslice.fleet.summary import RunSummary, sentences
+from podslice.fleet.tables import DescribedTables
 from podslice.fleet.trace_facts import TraceFacts
 
 
@@ -88,6 +89,11 @@ class FleetComparison(msgspec.Struct, frozen=True, rename="camel"):
 
 class FleetPlan(PlannedNodes, frozen=True, rename="camel"):
     """The least nodes for each configuration of a scenario."""
+
+
+class FleetTables(DescribedTables, frozen=True):
+    """The tables of a run (`tables/tables.json`): files, columns with their types and meaning, and the version of their
+    form, which rises when a column goes or means something else."""
 
 
 _MOST_REFUSALS = 200

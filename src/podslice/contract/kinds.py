@@ -29,6 +29,7 @@ KINDS: dict[str, Kind] = {
     "ExplanationList": Kind("explanation", "podslice explain"),
     "FleetComparison": Kind("fleet", "podslice fleet compare"),
     "FleetPlan": Kind("fleet", "podslice fleet plan"),
+    "FleetTables": Kind("fleet", "podslice fleet run --out DIR"),
     "FleetValidation": Kind("fleet", "podslice fleet validate fgd"),
     "InspectionList": Kind("inspection", "podslice inspect"),
     "LargestPod": Kind("defragmentation", "podslice defrag"),

@@ -13,6 +13,7 @@ from podslice.core.fleet.shapes import WHOLE_GPU, FleetShape, Owner, PodTolerati
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod, pod_from_dict
 from podslice.core.quirks import Quirks
+from podslice.fleet.containers import divided
 from podslice.fleet.scenario import CeilAbove, Reading, Replicas, Sidecars, TransformEntry
 from podslice.fleet.strict import quantity
 from podslice.fleet.trace import TracePod
@@ -102,8 +103,12 @@ class Reader:
         limits = {**(cpu_memory if qos == "guaranteed" else {}), **devices}
         app = {"name": "app", "resources": {"requests": {**requests, **devices}, "limits": limits}}
         spec: dict[str, Any] = {"containers": [app]}
+        if not isinstance(reading.containers, str):
+            spec = divided(reading.containers, amounts, devices, qos, row.name)
         if self._transform.sidecars is not None:
-            spec |= _with_sidecars(self._transform.sidecars, amounts)
+            added = _with_sidecars(self._transform.sidecars, amounts)
+            added["initContainers"] += spec.get("initContainers", [])
+            spec |= added
         return {"metadata": {"name": "pod", "uid": "pod"}, "spec": spec}
 
 

@@ -102,6 +102,18 @@ class Sidecars(_Strict, frozen=True, kw_only=True):
     written: Literal["burstable", "fractional", "padded", "pod-level"] = msgspec.field(name="as")
 
 
+class ContainerShare(_Strict, frozen=True, kw_only=True):
+    """A container of the pods that rows become, and its part of what a row asks for: an amount, or a share (25%). Of
+    the containers that run together one says no CPU and one no memory, and gets the rest. `gpus`: it has the GPUs; the
+    first container without amounts, where none says so. `run`: an init container's part counts beside the others'."""
+
+    name: str
+    cpu: Number | None = None
+    memory: Number | None = None
+    gpus: bool = False
+    run: Literal["app", "sidecar", "init"] = "app"
+
+
 class Reading(_Strict, frozen=True, kw_only=True):
     """How rows of a trace become pods."""
 
@@ -110,6 +122,7 @@ class Reading(_Strict, frozen=True, kw_only=True):
     cpus: Literal["as-is", "ceil", "round"] | CeilAbove = "as-is"
     gpu_share: Literal["ignore", "whole"] | Replicas = "ignore"
     gpu_resource: str = "nvidia.com/gpu"
+    containers: Literal["one"] | tuple[ContainerShare, ...] = "one"
     owner: Owner = "deployment"
     time: ReadingTime = ReadingTime()
 
@@ -366,6 +379,7 @@ def _value_problems(scenario: FleetScenario) -> list[InputError]:
             ways = sum(value is not None for value in (work.inflate.to, work.inflate.copies, work.inflate.rate))
             if ways != 1:
                 found.append(InputError("needs exactly one of to, copies and rate", path=f"{path}.inflate"))
+        found += container_problems(work.reading.containers, f"{path}.reading.containers")
         if work.reading.time.scale <= 0:
             found.append(InputError("is not above 0", path=f"{path}.reading.time.scale"))
         if work.synthetic is not None and work.synthetic.pods < 1:
@@ -379,4 +393,29 @@ def _value_problems(scenario: FleetScenario) -> list[InputError]:
     for name, scheduler in scenario.schedulers.items():
         if not 0 <= scheduler.percentage <= 100:
             found.append(InputError("is no percentage", path=f"schedulers.{name}.percentage"))
+    return found
+
+
+def container_problems(containers: Literal["one"] | tuple[ContainerShare, ...], path: str) -> list[InputError]:
+    """What is wrong with a template of containers."""
+    if isinstance(containers, str):
+        return []
+    found = []
+    together = [one for one in containers if one.run != "init"]
+    names = [one.name for one in containers]
+    if len(set(names)) < len(names):
+        found.append(InputError("two containers have the same name", path=path, remedy="give other names"))
+    if not any(one.run == "app" for one in containers):
+        found.append(InputError("none is an app container", path=path, remedy="run: app is the default"))
+    for field in ("cpu", "memory"):
+        if sum(getattr(one, field) is None for one in together) != 1:
+            remedy = f"leave {field} out of the container that gets the rest"
+            found.append(InputError(f"not exactly one container gets the rest of {field}", path=path, remedy=remedy))
+        found += [
+            InputError("is missing", path=f"{path}[{place}].{field}", remedy="an init container says its amounts")
+            for place, one in enumerate(containers)
+            if one.run == "init" and getattr(one, field) is None
+        ]
+    if sum(one.gpus for one in containers) > 1:
+        found.append(InputError("two containers have the GPUs", path=path, remedy="gpus: true for one"))
     return found

@@ -9,22 +9,54 @@ import csv
 import gzip
 import importlib
 import io
+import json
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import msgspec
+
+from podslice.core.document import with_header
 from podslice.core.errors import InputError
 from podslice.core.values.cpuset import format_bits
 from podslice.fleet.codec import CellOutcome
 from podslice.fleet.measures import MEASURES, measured_outcome
 from podslice.fleet.rows import parquet_module
 from podslice.fleet.store import TABLES, RunStore
+from podslice.fleet.table_columns import ROWS, meaning_of
 
+VERSION = 1
+"""Of the tables: it rises when a column goes, or means something else; new ones come without."""
+DESCRIPTION = "tables.json"
 VERDICTS = ("ran", "pending", "looping", "failed", "preempted")
 _BATCH = 65_536
 _KEY_COLUMNS = ("cell", "machines", "kubelet", "scheduler", "transform", "seed")
+
+
+class FleetTableColumn(msgspec.Struct, frozen=True):
+    """A column: `integer` fits 64 bits, `decimal` is a whole number that may not. Empty cells: there is nothing."""
+
+    name: str
+    type: Literal["text", "integer", "number", "decimal"]
+    meaning: str
+
+
+class FleetTable(msgspec.Struct, frozen=True):
+    """A table, in a file beside this one."""
+
+    name: str
+    file: str
+    rows: str
+    columns: tuple[FleetTableColumn, ...]
+
+
+class DescribedTables(msgspec.Struct, frozen=True):
+    """The tables of a run, whose form has this version."""
+
+    version: int
+    tables: tuple[FleetTable, ...]
 
 
 class TableForm(NamedTuple):
@@ -69,16 +101,39 @@ def cells_table(summary: Sequence[str]) -> TableForm:
 
 
 def write_tables(store: RunStore, form: str) -> list[Path]:
-    """All tables of a run, from its cells. Raises `InputError`."""
+    """All tables of a run, from its cells, and what is in them. Raises `InputError`."""
     keys = list(store.keys())
     if not keys:
         raise InputError("has no cell yet", source=str(store.folder), remedy="podslice fleet run FILE --resume")
     summary = tuple(store.page(keys[0])["summary"])
-    written = [_write(store, cells_table(sorted(summary)), _cell_rows(store, keys, sorted(summary)), form)]
+    cells = cells_table(sorted(summary))
+    written = [_write(store, cells, _cell_rows(store, keys, sorted(summary)), form)]
     for table, rows in ((SERIES, _series_rows), (REFUSALS, _refusal_rows), (PODS, _pod_rows), (NODES, _node_rows)):
         made = (row for key in keys for row in rows(key, store.outcome(key)))
         written.append(_write(store, table, made, form))
+    told = msgspec.to_builtins(described((cells, SERIES, REFUSALS, PODS, NODES), form))
+    text = json.dumps(with_header("FleetTables", told), indent=1, ensure_ascii=False) + "\n"
+    store.write(f"{TABLES}/{DESCRIPTION}", text.encode())
     return written
+
+
+def described(forms: Sequence[TableForm], form: str) -> DescribedTables:
+    """What is in tables."""
+    return DescribedTables(
+        VERSION, tuple(FleetTable(one.name, _file(one, form), ROWS[one.name], _columns(one)) for one in forms)
+    )
+
+
+def _columns(table: TableForm) -> tuple[FleetTableColumn, ...]:
+    kinds: dict[str, Any] = dict.fromkeys(table.texts, "text") | dict.fromkeys(table.fractions, "number")
+    kinds |= dict.fromkeys(table.wide, "decimal")
+    return tuple(
+        FleetTableColumn(name, kinds.get(name, "integer"), meaning_of(table.name, name)) for name in table.columns
+    )
+
+
+def _file(table: TableForm, form: str) -> str:
+    return f"{table.name}.parquet" if form == "parquet" else f"{table.name}.csv{'.gz' if table.long else ''}"
 
 
 def split_key(key: str) -> tuple[str, str, str, str, int]:
@@ -160,7 +215,7 @@ def _node_rows(key: str, outcome: CellOutcome) -> Iterator[tuple[Any, ...]]:
 
 
 def _write(store: RunStore, table: TableForm, rows: Iterator[tuple[Any, ...]], form: str) -> Path:
-    name = f"{table.name}.parquet" if form == "parquet" else f"{table.name}.csv{'.gz' if table.long else ''}"
+    name = _file(table, form)
     path = store.folder / TABLES / name
     temporary = path.with_name(f".{name}.new")
     try:
@@ -195,7 +250,8 @@ def _write_parquet(path: Path, table: TableForm, rows: Iterator[tuple[Any, ...]]
     parquet, arrow = parquet_module(), importlib.import_module("pyarrow")
     kinds = {name: arrow.string() for name in table.texts} | {name: arrow.float64() for name in table.fractions}
     kinds |= {name: arrow.decimal128(38) for name in table.wide}
-    schema = arrow.schema([(name, kinds.get(name, arrow.int64())) for name in table.columns])
+    about = {"podslice.table": table.name, "podslice.version": str(VERSION)}
+    schema = arrow.schema([(name, kinds.get(name, arrow.int64())) for name in table.columns], about)
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while batch := list(islice(rows, _BATCH)):
             columns = [list(column) for column in zip(*batch, strict=True)]
