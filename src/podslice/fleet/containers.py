@@ -12,7 +12,7 @@ from podslice.fleet.strict import Number, quantity
 _FIELD = "reading.containers"
 
 
-class Amounts(Protocol):
+class RowAmounts(Protocol):
     """What a pod asks for: milli-CPUs and bytes."""
 
     @property
@@ -22,7 +22,7 @@ class Amounts(Protocol):
 
 
 def divided(
-    containers: Sequence[ContainerShare], amounts: Amounts, devices: Mapping[str, str], qos: str, row: str
+    containers: Sequence[ContainerShare], amounts: RowAmounts, devices: Mapping[str, str], qos: str, row: str
 ) -> dict[str, Any]:
     """The containers of a pod's specification. Raises `InputError` where the parts are more than a row asks for."""
     cpus = _parts(containers, [one.cpu for one in containers], amounts.cpu, 1000, row, "cpu")
