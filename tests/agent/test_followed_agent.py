@@ -1,0 +1,76 @@
+"""A whole agent that is followed: its settings make stream and object, and its pods arrive on the other side."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from e2e.certificates import OPENSSL, make
+from msgspec.structs import replace
+
+from podslice.agent.daemon import Agent
+from podslice.agent.settings import ClusterSettings
+from podslice.cluster.journals import Journals
+from podslice.core.cluster.setup import Rulebook
+from podslice.core.holding import digest
+from tests.agent.fake_apiserver import FakeApiServer
+from tests.agent.test_daemon import api_pod, with_agent
+from tests.clock import until
+from tests.wire.fake_runtime import FakeRuntime
+
+NODE = "followed"
+pytestmark = [
+    pytest.mark.skipif(OPENSSL is None, reason="needs openssl (apt-get install openssl)"),
+    pytest.mark.slow,
+]
+
+
+async def caller(token: str) -> str:
+    assert token == "of the agent"
+    return NODE
+
+
+def test_its_pods_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the runtime runs is in the service's replica with equal digests, the object is written, both are counted,
+    and with `--observe` nobody is told anything."""
+    monkeypatch.setattr("podslice.agent.checkpoint.QUIET_SECONDS", 0.0)
+    tls = make(tmp_path / "tls", name="DNS:localhost,IP:127.0.0.1")
+    (tmp_path / "token").write_text("of the agent")
+    troubles: list[str] = []
+    journals = Journals(
+        Rulebook(), {version("podslice")}, caller=caller, trouble=lambda what, why: troubles.append(why)
+    )
+    cluster = {"tokenFile": str(tmp_path / "token"), "caFile": str(tls.authority)}
+    sources = {"apiServer": True, "nodeName": NODE}
+
+    async def test(agent: Agent, fake: FakeRuntime, api: FakeApiServer) -> None:
+        await fake.run_pod("a")
+        await fake.create_container("sandbox-a", "app")
+        if agent.observe:
+            assert agent.journal.journal is None
+            return
+        port = await journals.start("127.0.0.1", 0, tls.certificate.read_bytes(), tls.key.read_bytes())
+        agent._start_telling(with_service(agent, port))
+        await until(lambda: journals.fresh(NODE))
+        node = agent.owner.node
+        assert node is not None
+        assert "a" in node.pods
+        await until(lambda: journals.nodes[NODE].replica.digest == digest(node.state))
+        assert b"podslice_cluster_streams 1.0" in agent.metrics.text()
+        await until(lambda: api.node_states)
+        assert api.node_states[0][0] == NODE
+        await journals.close()
+
+    objects = {"a": api_pod("a", "4")}
+    for observe in (True, False):
+        folder = tmp_path / f"observe-{observe}"
+        folder.mkdir()
+        with_agent(folder, test, observe=observe, objects=dict(objects), sources=sources, cluster=cluster)
+    assert troubles == []
+
+
+def with_service(agent: Agent, port: int) -> ClusterSettings:
+    """The agent's settings with the service that listens by now."""
+    assert agent.settings.cluster is not None
+    return replace(agent.settings.cluster, services=(f"127.0.0.1:{port}",), checkpoint=False)
