@@ -10,6 +10,7 @@ from podslice.core.quirks import Quirks
 
 SOURCE = Path(__file__).parents[1] / "src" / "podslice"
 SEVERAL = {
+    "amounts_wrap": (2, "an admission, and what a model of the cluster foresees of one"),
     "assignment_metrics_drift": (4, "both managers count, an undo takes back, and the agent names its metrics"),
     "distances_by_node_id": (2, "a node's merges, and replayed merges without a node"),
     "eviction_pod_level_hides_containers": (2, "what counts, and the note about it in inspect"),

@@ -720,10 +720,10 @@ async def settled(world: Elastic) -> bool:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"moves": 3}, "Expected `array`, got `int`"),
-        ({"state": None}, "Expected `str`, got `null`"),
-        ({"more": 1}, "Object contains unknown field `more`"),
-        ({"moves": [{"uid": "a"}]}, "Object missing required field `namespace`"),
+        ({"moves": 3}, "expected a list, got a whole number"),
+        ({"state": None}, "expected text, got nothing"),
+        ({"more": 1}, "object contains unknown field `more`"),
+        ({"moves": [{"uid": "a"}]}, "object missing required field `namespace`"),
         ({"lent": [{}]}, "does not say what is lent of every move"),
     ],
 )

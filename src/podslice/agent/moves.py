@@ -11,6 +11,7 @@ from podslice.advise.defrag.plan import WHOLE_POD, ContainerMove, Lent, Move
 from podslice.core.errors import InputError
 from podslice.core.state.model import PodCPUs
 from podslice.core.values.cpuset import CPUSet, CPUSetError, bits_of, format_bits, iter_bits
+from podslice.core.values.decoding import decoding_problem
 
 T = TypeVar("T")
 LARGEST_REQUEST = 1 << 20
@@ -84,8 +85,8 @@ def converted(data: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(data, kind, strict=True, dec_hook=_cpu_set)
     except (msgspec.ValidationError, RecursionError) as error:
-        text, _, path = str(error).partition(" - at `$")
-        raise InputError(text[:200], path=path.rstrip("`").lstrip(".")) from None
+        path, problem, remedy, _ = decoding_problem(str(error))
+        raise InputError(problem[:200], path=path, remedy=remedy) from None
 
 
 def _cpu_set(kind: type[Any], value: Any) -> Any:

@@ -21,6 +21,7 @@ from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.spec import Pod
 from podslice.core.scheduling.fit import CPU, MEMORY
+from podslice.core.state.model import assignable
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 Zones = Mapping[int, Mapping[str, int]]
@@ -149,7 +150,7 @@ def _take(rules: NodeRules, state: NodeState, unit: _Unit, node: int) -> NodeSta
 def _cpus(rules: NodeRules, default: Bits, node: int, count: int) -> Bits | None:
     """So many CPUs of a NUMA node that can be owned: of whole cores first."""
     topology = rules.cpu.topology
-    free = default & ~rules.cpu.reserved & topology.numa_nodes.get(node, 0)
+    free = assignable(default, rules.cpu.reserved) & topology.numa_nodes.get(node, 0)
     whole = [core for core in topology.cores.values() if core & free == core]
     others = [core for core in topology.cores.values() if core & free and core & free != core]
     found = [cpu for core in _ascending(whole) + _ascending(others) for cpu in iter_bits(core & free)][:count]

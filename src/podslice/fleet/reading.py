@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from podslice.core.errors import InputError
-from podslice.core.fleet.placement import Placement, placement_of
+from podslice.core.fleet.placement import PlacementRules, placement_of
 from podslice.core.fleet.shapes import WHOLE_GPU, FleetShape, Owner, PodToleration, SchedulerRequests
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.spec import Pod, pod_from_dict
@@ -163,7 +163,7 @@ def _with_sidecars(sidecars: Sidecars, app: ReadAmounts) -> dict[str, Any]:
 class Placed(NamedTuple):
     """Where a pod may be and wants to be."""
 
-    placement: Placement
+    placement: PlacementRules
     tolerations: tuple[PodToleration, ...]
 
 

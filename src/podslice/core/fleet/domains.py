@@ -17,7 +17,7 @@ import numpy as np
 
 from podslice.core.fleet.loads import Bools, Ints
 from podslice.core.fleet.nodes import Fleet
-from podslice.core.fleet.placement import Labels, Placement, PodTerm, SpreadConstraint
+from podslice.core.fleet.placement import Labels, PlacementRules, PodTerm, SpreadConstraint
 from podslice.core.fleet.shapes import FleetShape, NodeTaint
 from podslice.core.scheduling.scoring import MAX_NODE_SCORE
 
@@ -151,7 +151,7 @@ class PodDomains:
             self._liked(own),
         )
 
-    def _meant(self, own: Placement, term: PodTerm) -> DomainCount | None:
+    def _meant(self, own: PlacementRules, term: PodTerm) -> DomainCount | None:
         """Pods that a term speaks of."""
         counted = [number for number, other in enumerate(self._placements) if term.matches(own, other)]
         return self._count(term.topology_key, counted) if counted else None
@@ -178,7 +178,7 @@ class PodDomains:
             ]
         return tuple(found)
 
-    def _liked(self, own: Placement) -> Ints | None:
+    def _liked(self, own: PlacementRules) -> Ints | None:
         if not own.preferred_nodes:
             return None
         return np.array(

@@ -85,14 +85,14 @@ class PodTerm(msgspec.Struct, frozen=True, rename="camel"):
     match_label_keys: tuple[str, ...] = ()
     mismatch_label_keys: tuple[str, ...] = ()
 
-    def matches(self, own: Placement, other: Placement) -> bool:
+    def matches(self, own: PlacementRules, other: PlacementRules) -> bool:
         """True when `other` is one of the pods that a pod like `own` means."""
         if self.label_selector is None or not self._in_namespace(own, other):
             return False
         selector = self.label_selector.also(_by_keys(own.labels, self.match_label_keys, "In"))
         return selector.also(_by_keys(own.labels, self.mismatch_label_keys, "NotIn")).matches(other.labels)
 
-    def _in_namespace(self, own: Placement, other: Placement) -> bool:
+    def _in_namespace(self, own: PlacementRules, other: PlacementRules) -> bool:
         if not self.namespaces and self.namespace_selector is None:
             return own.namespace == other.namespace
         if other.namespace in self.namespaces:
@@ -113,7 +113,7 @@ class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
     node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
     match_label_keys: tuple[str, ...] = ()
 
-    def counts(self, own: Placement, other: Placement) -> bool:
+    def counts(self, own: PlacementRules, other: PlacementRules) -> bool:
         """True when `other` counts for a pod like `own`."""
         if self.label_selector is None or own.namespace != other.namespace:
             return False
@@ -127,7 +127,7 @@ class Weighted(NamedTuple):
     term: PodTerm
 
 
-class Placement(NamedTuple):
+class PlacementRules(NamedTuple):
     """All of a pod that says where it wants to be. `node_terms`: one must match, None for any node."""
 
     namespace: str = "default"
@@ -150,13 +150,13 @@ class Placement(NamedTuple):
         keys += [key for selector in selectors for key in selector.match_labels]
         return frozenset(keys + [one.key for selector in selectors for one in selector.match_expressions])
 
-    def seen_by(self, keys: frozenset[str]) -> Placement:
+    def seen_by(self, keys: frozenset[str]) -> PlacementRules:
         """With no other labels than these, which is all that anybody asks for; without any, in no namespace."""
         labels = {key: value for key, value in self.labels.items() if key in keys}
         return self._replace(labels=labels, namespace=self.namespace if keys else "")
 
 
-PLAIN = Placement()
+PLAIN = PlacementRules()
 
 
 def _by_keys(labels: Labels, keys: tuple[str, ...], operator: Literal["In", "NotIn"]) -> tuple[Requirement, ...]:
@@ -200,22 +200,22 @@ class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
     pod_anti_affinity: _PodAffinity = _PodAffinity()
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _PlacementSpec(msgspec.Struct, frozen=True, rename="camel"):
     affinity: _Affinity = _Affinity()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
 
 
-def placement_of(pod: Mapping[str, Any]) -> Placement:
+def placement_of(pod: Mapping[str, Any]) -> PlacementRules:
     """The placement of a pod as it was written. Raises `InputError`."""
     metadata, written = pod.get("metadata") or {}, pod.get("spec") or {}
-    told = {name: written[name] for name in _Spec.__struct_encode_fields__ if written.get(name) is not None}
+    told = {name: written[name] for name in _PlacementSpec.__struct_encode_fields__ if written.get(name) is not None}
     try:
-        spec = msgspec.convert(_without_nulls(told), _Spec)
+        spec = msgspec.convert(_without_nulls(told), _PlacementSpec)
         labels = msgspec.convert(metadata.get("labels") or {}, dict[str, str])
     except msgspec.ValidationError as error:
         raise InputError(str(error), path="spec", remedy="see kubectl explain pod.spec.affinity") from None
     nodes, near, far = spec.affinity.node_affinity, spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
-    return Placement(
+    return PlacementRules(
         namespace=str(metadata.get("namespace") or "default"),
         labels=labels,
         node_terms=None if nodes.required is None else nodes.required.node_selector_terms,

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from podslice.core.fleet.placement import PLAIN, Placement
+from podslice.core.fleet.placement import PLAIN, PlacementRules
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import Quirks
 from podslice.core.scheduling.fit import accounted_requests, filter_requests, non_zero_requests
@@ -97,7 +97,7 @@ class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
     max_per_node: int = -1
     priority: int = 0
     owner: Owner = "deployment"
-    placement: Placement = PLAIN
+    placement: PlacementRules = PLAIN
 
     @property
     def gpu_request(self) -> int:
