@@ -226,6 +226,7 @@ def test_a_damaged_checkpoint_costs_only_its_cell(tmp_path: Path) -> None:
 
 KILLED = """
 import os, sys
+from podslice.fleet import keeper
 keeper.EVERY = 0.0
 writes = [0]
 write = keeper.write_atomically
