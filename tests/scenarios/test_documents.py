@@ -66,4 +66,5 @@ def test_a_device_against_the_preferred_cpus(policy: str, admitted: bool) -> Non
     not the CPUs' preference."""
     cpu = {"cpu": [Hint(0b10, True), Hint(0b11, False)]}
     device = {"device": [Hint(0b01, False)]}
-    assert Merger(policy, [(0, None), (1, None)]).merge([cpu, device])[:2] == (Hint(0b01, False), admitted)
+    merged = Merger(policy, [(0, None), (1, None)]).merge([cpu, device])
+    assert (merged.hint, merged.admitted) == (Hint(0b01, False), admitted)
