@@ -129,7 +129,7 @@ def test_a_plan_without_moves_needs_no_agent(tmp_path: Path) -> None:
         ({**HEADER, "items": [ITEM, ITEM]}, "items: holds 2 plans"),
         ({**HEADER, "items": [{**ITEM, "plan": {**PLAN, "fits": False}}]}, "makes no room for default/big"),
         ({"kind": "AgentStatus"}, "kind: 'AgentStatus' is not DefragmentationPlanList"),
-        ({**HEADER, "items": [{**ITEM, "state": 3}]}, r"items\[0\].state: Expected `str`, got `int`"),
+        ({**HEADER, "items": [{**ITEM, "state": 3}]}, r"items\[0\].state: expected text, got a whole number"),
         ([], "is not one document"),
     ],
 )

@@ -274,7 +274,7 @@ def waits(one, take):
     if not keeper._STOPPING.asked:
         print("runs", flush=True)
     while not keeper._STOPPING.asked:
-        time.sleep(0.001)
+        time.sleep(1e-3)
     offer(one, take)
 keeper.CellKeeper.offer = waits
 pool._begin_worker()

@@ -245,7 +245,7 @@ def test_a_lying_agent_breaks_its_own_node_only(
     async def lie(service: Service, *messages: bytes) -> str:
         credentials = grpc.ssl_channel_credentials(certificates.authority.read_bytes())
         async with grpc.aio.secure_channel(f"127.0.0.1:{service.port}", credentials) as channel:
-            call = channel.stream_stream(METHOD)(metadata=(("authorization", "Bearer agent of n2"),))
+            call = channel.stream_stream(METHOD)(metadata=(("authorization", "Bearer agent of n2"),), timeout=20)
             try:
                 for message in (to_bytes(Hello("n2", VERSION)), *messages):
                     await call.write(message)
