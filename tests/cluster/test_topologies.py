@@ -111,6 +111,13 @@ def test_an_agent_keeps_the_object_of_its_node(cluster: Cluster, admin: Api, tok
     assert from_node_resource_topology(second).machine.cpu_count == node.owner.node.machine.cpu_count
 
 
+def test_an_agent_that_merges_begins_alone(cluster: Cluster, admin: Api, token: str, tmp_path: Path) -> None:
+    """Where nobody has written an object yet there is nothing to merge with, and it is made."""
+    assert admin.ask("GET", f"{TOPOLOGIES}/{NODE}").code == 404
+    assert keep(cluster, token, Followed(tmp_path), merges=True) == []
+    assert admin.call("GET", f"{TOPOLOGIES}/{NODE}")["zones"]
+
+
 def test_an_agent_merges_with_another_writer(cluster: Cluster, admin: Api, token: str, tmp_path: Path) -> None:
     """What another writer put into a zone is still there; `own` takes the zones over."""
     thing = {"name": "other.io/thing", "capacity": "1", "allocatable": "1", "available": "1"}

@@ -116,20 +116,14 @@ class HTTPApiServer:
 
     async def _object(self, path: str, kind: type[T]) -> T | None:
         """An object, None where there is none. Raises `ApiError`."""
-        data = bytearray()
         try:
-            async with contextlib.aclosing(self._connection.pieces(path, {}, timeout=REQUEST_SECONDS)) as pieces:
-                async for piece in pieces:
-                    data += piece
-                    if len(data) > _LARGEST_OBJECT:
-                        raise ApiError(f"{path}: the answer is larger than {_LARGEST_OBJECT} bytes")
-            return msgspec.json.decode(data, type=kind)
+            return msgspec.json.decode(await self._connection.ask(path, most=_LARGEST_OBJECT), type=kind)
         except AnswerError as error:
             if error.code != 404:
                 raise
             return None
-        except msgspec.DecodeError as error:
-            raise ApiError(f"{path}: {error}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(f"{path}: {str(error)[:200]}") from None
 
     async def write_node_state(self, node: str, status: NodeStateStatus) -> None:
         """The object is made when its status cannot be written, so that is one call afterwards. Raises `ApiError`."""

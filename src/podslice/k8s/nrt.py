@@ -99,18 +99,21 @@ def merged(own: Json, there: Json) -> Json:
     """The object with what others have written into `there`: resources that ours does not have, in zones of the same
     name; zones of another type; attributes of other names. Lists of such objects belong to whoever writes them last, so
     two writers at once can undo each other."""
-    mine = {attribute["name"] for attribute in own["attributes"]}
-    attributes = [*own["attributes"], *(one for one in _dicts(there, "attributes") if one.get("name") not in mine)]
-    others = {zone.get("name"): zone for zone in _dicts(there, "zones")}
+    attributes = _beside(own, there, "attributes")
+    others = {str(zone.get("name")): zone for zone in _dicts(there, "zones")}
     zones = [_merged_zone(zone, others.pop(zone["name"], {})) for zone in own["zones"]]
     kept = [zone for zone in others.values() if zone.get("type") != "Node"]
     return {**own, "attributes": attributes, "zones": [*zones, *kept]}
 
 
 def _merged_zone(own: Json, there: Json) -> Json:
-    mine = {resource["name"] for resource in own["resources"]}
-    more = [one for one in _dicts(there, "resources") if one.get("name") not in mine]
-    return {**own, "resources": [*own["resources"], *more]}
+    return {**own, "resources": _beside(own, there, "resources")}
+
+
+def _beside(own: Json, there: Json, field: str) -> list[Json]:
+    """A list of ours, and behind it what others have in theirs under names that ours does not have."""
+    mine = {one["name"] for one in own[field]}
+    return [*own[field], *(one for one in _dicts(there, field) if str(one.get("name")) not in mine)]
 
 
 def _dicts(of: Json, field: str) -> list[Json]:

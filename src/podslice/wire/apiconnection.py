@@ -97,18 +97,20 @@ class ApiConnection:
                     raise AnswerError(f"{path}: {await answer_text(response)}", response.status_code)
                 await _passed_over(response)
 
-    async def ask(self, path: str, body: bytes) -> bytes:
-        """What is answered to a POST, within bounds. Raises `ApiError`, `AnswerError`."""
-        headers, answer = {"Content-Type": "application/json"} | PLAIN, bytearray()
+    async def ask(self, path: str, body: bytes | None = None, *, most: int = _LARGEST_ANSWER) -> bytes:
+        """What is answered to a POST, to a GET without a body, of at most so many bytes. Raises `ApiError`,
+        `AnswerError`."""
+        headers, answer = PLAIN if body is None else {"Content-Type": "application/json"} | PLAIN, bytearray()
+        method = "GET" if body is None else "POST"
         with self.translated(path):
-            request = self._client.stream("POST", path, content=body, headers=headers, timeout=REQUEST_SECONDS)
+            request = self._client.stream(method, path, content=body, headers=headers, timeout=REQUEST_SECONDS)
             async with request as response:
                 if response.status_code not in (200, 201):
                     raise AnswerError(f"{path}: {await answer_text(response)}", response.status_code)
                 async for piece in response.aiter_raw():
                     answer += piece
-                    if len(answer) > _LARGEST_ANSWER:
-                        raise ApiError(f"{path}: the answer is larger than {_LARGEST_ANSWER} bytes")
+                    if len(answer) > most:
+                        raise ApiError(f"{path}: the answer is larger than {most} bytes")
         return bytes(answer)
 
     @contextlib.contextmanager
