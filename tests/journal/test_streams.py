@@ -15,7 +15,7 @@ from release.schemas import STREAM, stream_text
 
 from podslice import Node
 from podslice.agent.journal import NodeJournal
-from podslice.agent.reporter import METHOD, JournalStream, ServiceStreams
+from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.cluster import journals as module
 from podslice.cluster.callers import CallerError
 from podslice.cluster.journals import Journals
@@ -25,6 +25,7 @@ from podslice.core.cluster.setup import Rulebook
 from podslice.core.cluster.talk import Ask, Beat, Hello, PlanGiven, PlanWithdrawn, down_from, to_bytes, up_from
 from podslice.core.errors import InputError
 from podslice.core.holding import ContainerHolding, Holding, digest
+from podslice.wire.journalstream import METHOD
 from podslice.wire.nri import BackOff
 from tests.clock import until
 from tests.conftest import make_node, make_pod

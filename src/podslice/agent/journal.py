@@ -30,10 +30,9 @@ def _microseconds() -> int:
 
 class NodeJournal:
     """Events of the node since its state was opened; `journal` is None before that, and for ever where no `version` of
-    the core is named: then nobody follows. With `honours`, pods get what their
-    plan names where that is free and no worse; otherwise plans are compared with what the node decides by itself.
-    `fates` counts what became of plans, `streams` are the addresses that follow now. `on_event` hears that there is
-    something to send."""
+    the core is named: then nobody follows. With `honours`, pods get what their plan names where that is free and no
+    worse; otherwise plans are compared with what the node decides by itself. `fates` counts what became of plans,
+    `streams` are the addresses that follow now. `on_event` hears that there is something to send."""
 
     def __init__(self, *, version: str, honours: bool = False, now: Callable[[], int] = _microseconds) -> None:
         self.version = version

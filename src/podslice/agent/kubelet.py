@@ -26,6 +26,7 @@ from podslice.k8s.trust import trust_as_go
 from podslice.wire.apiconnection import PLAIN, pieces_of
 from podslice.wire.nri import BackOff
 from podslice.wire.reach import why
+from podslice.wire.tokens import read_token
 
 LARGEST_ANSWER = 1 << 30
 """Bytes read of one answer, not kept: the kubelet has no pages."""
@@ -35,7 +36,6 @@ NODE_NAME = "$(NODE_NAME)"
 _PATH = "/pods"
 _GAP = 0.05
 """Seconds between two readings that somebody asked for."""
-_LARGEST_TOKEN = 64 << 10
 _SAID_OF_A_LIST = 3
 
 
@@ -162,11 +162,7 @@ class HTTPKubelet:
 
     def _token(self) -> str:
         """Read each time: a service account's token is replaced every hour or so. Raises `ApiError`, `OSError`."""
-        with self._token_file.open("rb") as file:
-            token = file.read(_LARGEST_TOKEN).strip()
-        if not token or not token.isascii() or b"\n" in token:
-            raise ApiError(f"{self._token_file}: holds no token")
-        return token.decode()
+        return read_token(self._token_file)
 
 
 def _context(settings: KubeletSettings) -> ssl.SSLContext:

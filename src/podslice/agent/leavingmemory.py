@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from podslice.agent.movingmemory import LONGEST_FOLLOWING, Aside
+from podslice.agent.movingmemory import LONGEST_FOLLOWING, Aside, Free, bytes_on, room_on
 from podslice.agent.records import ContainerRecord, Pinning
 from podslice.core.state.model import Intent, PodMemory, numa_nodes
-from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+from podslice.core.values.cpuset import Bits, format_bits
 from podslice.host.cgroup2 import CgroupTree, cgroup_path
 
 
 class LeavingMemory:
-    """Below a cgroup root. `free` knows the free bytes of a NUMA node, None where nothing says."""
+    """Below a cgroup root."""
 
-    def __init__(
-        self, tree: CgroupTree, free: Callable[[int], int | None], *, aside: Aside = asyncio.to_thread
-    ) -> None:
+    def __init__(self, tree: CgroupTree, free: Free, *, aside: Aside = asyncio.to_thread) -> None:
         self._tree = tree
         self._free = free
         self._aside = aside
@@ -36,14 +34,12 @@ class LeavingMemory:
             had, gets = (_nodes(side.memory, record.member) for side in intent.sides)
             path = cgroup_path(record.cgroups_path)
             if path is not None and gets and had & ~gets:
-                here = self._tree.memory_by_node(path)
-                used = sum(here.get(node, 0) for node in iter_bits(had & ~gets))
+                used = bytes_on(self._tree, path, had & ~gets)
                 pages[had & ~gets, gets] = pages.get((had & ~gets, gets), 0) + used
         for (left, kept), used in pages.items():
-            room = [self._free(node) for node in iter_bits(kept)]
-            free = sum(one or 0 for one in room)
-            if used and None not in room and used >= free:
-                text = f"{used} bytes are used on NUMA {format_bits(left)}, {free} are free on {format_bits(kept)}"
+            room = room_on(self._free, kept)
+            if used and room is not None and used >= room:
+                text = f"{used} bytes are used on NUMA {format_bits(left)}, {room} are free on {format_bits(kept)}"
                 return f"memory stays: {text}"
         return ""
 

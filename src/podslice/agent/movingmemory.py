@@ -18,6 +18,8 @@ from podslice.host.kernel_text import kilobytes
 LARGEST_FOLLOWING = 4 << 30
 """Bytes of one container that are moved at most."""
 LONGEST_FOLLOWING = 30.0
+Free = Callable[[int], int | None]
+"""The free bytes of a NUMA node, None where nothing says."""
 Aside = Callable[..., Awaitable[Any]]
 """Calls a function with its arguments beside the event loop, as `asyncio.to_thread`."""
 
@@ -41,11 +43,9 @@ class _Change(NamedTuple):
 
 
 class MemoryMoves:
-    """Below a cgroup root. `free` knows the free bytes of a NUMA node, None where nothing says."""
+    """Below a cgroup root."""
 
-    def __init__(
-        self, tree: CgroupTree, free: Callable[[int], int | None], *, aside: Aside = asyncio.to_thread
-    ) -> None:
+    def __init__(self, tree: CgroupTree, free: Free, *, aside: Aside = asyncio.to_thread) -> None:
         self._tree = tree
         self._free = free
         self._aside = aside
@@ -81,16 +81,15 @@ class MemoryMoves:
 
     def _check_room(self, change: _Change) -> None:
         """Raises `OSError`."""
-        here = self._tree.memory_by_node(change.path)
-        bytes_ = sum(here.get(node, 0) for node in iter_bits(change.before & ~change.after))
-        free = [self._free(node) for node in iter_bits(change.after & ~change.before)]
-        room = sum(one or 0 for one in free)
+        bytes_ = bytes_on(self._tree, change.path, change.before & ~change.after)
+        nodes = change.after & ~change.before
+        room = room_on(self._free, nodes)
         place = f"{change.path}/memory.numa_stat"
         if bytes_ > LARGEST_FOLLOWING:
             raise OSError(0, f"{bytes_} bytes would have to move, at most {LARGEST_FOLLOWING} are moved", place)
-        if None not in free and bytes_ >= room:
-            nodes = format_bits(change.after & ~change.before)
-            raise OSError(0, f"{bytes_} bytes would have to move, on NUMA {nodes} {room} are free", place)
+        if room is not None and bytes_ >= room:
+            text = f"{bytes_} bytes would have to move, on NUMA {format_bits(nodes)} {room} are free"
+            raise OSError(0, text, place)
 
 
 def _changes(steps: Iterable[Following]) -> Iterator[_Change]:
@@ -99,6 +98,18 @@ def _changes(steps: Iterable[Following]) -> Iterator[_Change]:
         before, after = step.before.mems, step.after.mems
         if path is not None and before and after and before != after:
             yield _Change(step.record.name, path, before, after)
+
+
+def bytes_on(tree: CgroupTree, path: str, nodes: Bits) -> int:
+    """Bytes that a cgroup uses on NUMA nodes; none where the kernel does not say."""
+    here = tree.memory_by_node(path)
+    return sum(here.get(node, 0) for node in iter_bits(nodes))
+
+
+def room_on(free: Free, nodes: Bits) -> int | None:
+    """Free bytes of NUMA nodes together, None where nothing says of one of them."""
+    found = [free(node) for node in iter_bits(nodes)]
+    return None if None in found else sum(one or 0 for one in found)
 
 
 def free_memory(files: FileSystem, node: int) -> int | None:

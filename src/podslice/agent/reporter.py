@@ -15,32 +15,23 @@ from typing import Any
 import grpc
 
 from podslice.agent.journal import NodeJournal
-from podslice.core.cluster.events import MOST_BYTES, Stamped, StateTold
+from podslice.core.cluster.events import Stamped, StateTold
 from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, down_from, to_bytes
+from podslice.k8s.podlist import ApiError
+from podslice.wire.journalstream import METHOD, OPTIONS
 from podslice.wire.nri import BackOff
+from podslice.wire.tokens import read_token
 
-METHOD = "/podslice.cluster.v1alpha1.Journals/Follow"
 BEAT_SECONDS = 3.0
 """The service takes a node for gone that says nothing for ten."""
 ANSWER_SECONDS = 10.0
-_LARGEST_TOKEN = 64 << 10
 _RESOLVE_SECONDS = 30.0
 _MOST_REPLICAS = 9
-_OPTIONS = (
-    ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.max_send_message_length", MOST_BYTES),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.use_local_subchannel_pool", 1),
-)
+_OPTIONS = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 
 
 def _written(message: Up | bytes) -> bytes:
     return message if isinstance(message, bytes) else to_bytes(message)
-
-
-class StreamLostError(Exception):
-    """The stream is of no use any more."""
 
 
 class Reported:
@@ -163,7 +154,7 @@ class JournalStream:
             try:
                 await self._follow(back_off)
                 why = "the service ended the stream"
-            except (StreamLostError, OSError, TimeoutError) as error:
+            except (ApiError, OSError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
             except grpc.aio.AioRpcError as error:
                 why = f"{error.code().name}: {str(error.details())[:300]}"
@@ -188,13 +179,10 @@ class JournalStream:
                 call.cancel()
 
     def _identity(self) -> tuple[tuple[tuple[str, str], ...], Any]:
-        """Raises `OSError`, `StreamLostError`."""
-        with self._token_file.open("rb") as file:
-            token = file.read(_LARGEST_TOKEN).strip()
-        if not token or not token.isascii() or b"\n" in token:
-            raise StreamLostError(f"{self._token_file}: holds no token")
+        """Raises `ApiError`, `OSError`."""
+        token = read_token(self._token_file)
         authority = self._ca_file.read_bytes() if self._ca_file is not None else None
-        return (("authorization", f"Bearer {token.decode()}"),), grpc.ssl_channel_credentials(authority)
+        return (("authorization", f"Bearer {token}"),), grpc.ssl_channel_credentials(authority)
 
     async def _converse(self, call: Any, back_off: BackOff) -> None:
         await call.write(Hello(self._node, self._journal.version))

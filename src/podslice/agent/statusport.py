@@ -24,6 +24,7 @@ from podslice.core.errors import InputError
 from podslice.host.cgroup2 import CgroupTree
 from podslice.host.filesystem import DiskFileSystem
 from podslice.web.access import SHORTEST_TOKEN, asks_localhost, knows
+from podslice.wire.tokens import token_in
 
 TOKEN_HEADER = "x-podslice-token"
 _JSON = "application/json"
@@ -76,15 +77,15 @@ def read_token(path: str) -> str:
     """Raises `InputError` for a file that holds no good token."""
     try:
         with Path(path).open("rb") as file:
-            token = file.read(_LARGEST_TOKEN).strip()
+            token = token_in(file.read(_LARGEST_TOKEN), least=SHORTEST_TOKEN)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=path, path="statusTokenFile") from None
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or b"\n" in token:
+    if not token:
         raise InputError(
             "holds no token", source=path, path="statusTokenFile",
             remedy=f"{SHORTEST_TOKEN} or more random characters on one line",
         )  # fmt: skip
-    return token.decode()
+    return token
 
 
 def _audit(owner: Owner, tree: CgroupTree, names: Mapping[str, str]) -> AuditReport:

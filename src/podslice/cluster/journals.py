@@ -24,14 +24,14 @@ import grpc
 
 from podslice.cluster.callers import CallerError
 from podslice.core.cluster.differences import differences
-from podslice.core.cluster.events import MOST_BYTES, Stamped
+from podslice.core.cluster.events import Stamped
 from podslice.core.cluster.replica import Applied, Replica
 from podslice.core.cluster.setup import Rulebook
 from podslice.core.cluster.talk import Ask, Beat, Down, Hello, PlanGiven, PlanWithdrawn, Up, to_bytes, up_from
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.holding import Digest
+from podslice.wire.journalstream import FOLLOW, OPTIONS, SERVICE
 
-SERVICE = "podslice.cluster.v1alpha1.Journals"
 STALE_SECONDS = 10.0
 REVIEW_SECONDS = 300.0
 """A token is looked at again so often: it may have been revoked, or its pod be gone."""
@@ -41,13 +41,7 @@ _ASK_SECONDS = 1.0
 _MOST_WAITING = 1024
 _REST = 4.0
 """So many times as long as a message took, its stream is not read: no node keeps the others waiting."""
-_OPTIONS = (
-    ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.max_send_message_length", MOST_BYTES),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-)
+_OPTIONS = (*OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
 
 
 class NodeEntry:
@@ -145,7 +139,7 @@ class Journals:
         method = grpc.stream_stream_rpc_method_handler(
             self._follow, request_deserializer=bytes, response_serializer=to_bytes
         )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Follow": method}),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {FOLLOW: method}),))
         try:
             bound = server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([(key, certificate)]))
         except (RuntimeError, ValueError) as error:

@@ -5,7 +5,6 @@ They are made from the same view of a node; nothing writes them by itself (clust
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from podslice.core.machine.model import Machine
@@ -60,8 +59,8 @@ def cpu_detail(machine: Machine) -> list[Json]:
     return sorted(found, key=lambda own: own["id"])
 
 
-def numatopology(view: NodeView, reserved: Mapping[str, str] | None = None) -> Json:
-    """Volcano's Numatopology of a node; `reserved` is what is kept from pods by resource, as text."""
+def numatopology(view: NodeView) -> Json:
+    """Volcano's Numatopology of a node."""
     free = format_bits(view.assignable if view.pins_cpus else view.shared)
     detail = {
         str(own["id"]): {
@@ -78,7 +77,7 @@ def numatopology(view: NodeView, reserved: Mapping[str, str] | None = None) -> J
                 "CPUManagerPolicy": view.config.cpu_manager_policy,
                 "TopologyManagerPolicy": view.config.topology_manager_policy,
             },
-            "resReserved": dict(reserved or {name: str(amount) for name, amount in view.reservation.items()}),
+            "resReserved": {name: str(amount) for name, amount in view.reservation.items()},
             "numares": {"cpu": {"allocatable": free, "capacity": view.topology.all_cpus.bit_count()}},
             "cpuDetail": detail,
         },

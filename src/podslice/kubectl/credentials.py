@@ -19,6 +19,7 @@ import msgspec
 from podslice.core.errors import InputError
 from podslice.k8s.files import read_bytes
 from podslice.k8s.kubeconfig import Access, ClusterEntry, ExecPlugin
+from podslice.wire.tokens import token_in
 
 _LARGEST_TOKEN = 1 << 20
 _LARGEST_FILE = 4 << 20
@@ -84,10 +85,10 @@ class Credentials:
         return [*headers, *(("Impersonate-Group", group) for group in user.impersonate_groups)]
 
     def _token(self, path: str) -> str:
-        token = read_bytes(path, _LARGEST_TOKEN).strip()
-        if not token or not token.isascii() or b"\n" in token:
+        token = token_in(read_bytes(path, _LARGEST_TOKEN))
+        if not token:
             raise InputError("holds no token", source=path, remedy="log in again")
-        return token.decode()
+        return token
 
     def _error(self, problem: str, remedy: str) -> InputError:
         return InputError(problem, source=self._access.source, path=f"user {self._access.user_name}", remedy=remedy)
