@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -189,3 +190,22 @@ def test_too_many_connections() -> None:
                 writer.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_client_that_came_while_it_closed_is_hung_up_on(steps: int) -> None:
+    """Nobody stays connected to a server that is closed, at whatever step of coming in it was met."""
+
+    async def main() -> bytes:
+        server = PostServer({}, largest=1000, failed=lambda path, error: None)
+        port = await server.start("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await server.close()
+            client.settimeout(20)
+            with contextlib.suppress(ConnectionResetError):
+                return await asyncio.to_thread(client.recv, 1)
+            return b""
+
+    assert asyncio.run(main()) == b""

@@ -48,6 +48,7 @@ class PostServer:
         self.largest = largest
         self.failed = failed
         self.connections: set[_Connection] = set()
+        self.closed = False
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
@@ -57,8 +58,14 @@ class PostServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Nobody new is let in, and those who are in are hung up on."""
+        """Nobody new is let in, and those who are in, or at the door, are hung up on."""
+        self.closed = True
         if self._server is not None:
+            loop = asyncio.get_running_loop()
+            for listener in self._server.sockets:
+                loop.remove_reader(listener.fileno())
+            for _ in range(3):  # asyncio loses a connection that it has accepted and not set up when its server closes
+                await asyncio.sleep(0)
             self._server.close()
             for connection in list(self.connections):
                 connection.end()
@@ -80,7 +87,7 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._server.connections.add(self)
-        if len(self._server.connections) > MOST_CONNECTIONS:
+        if self._server.closed or len(self._server.connections) > MOST_CONNECTIONS:
             self.end()
         self._wait()
 
