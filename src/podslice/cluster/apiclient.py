@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from podslice.k8s.podlist import ApiError, GoneError, ItemStream
-from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, ApiConnection
+from podslice.k8s.podlist import LARGEST_ITEM, ApiError, GoneError, ItemStream
+from podslice.wire.apiconnection import QUIET_SECONDS, REQUEST_SECONDS, AnswerError, ApiConnection
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
@@ -18,6 +18,10 @@ WATCH_SECONDS = 300
 LIST_SECONDS = 300.0
 PAGE = 500
 MOST_PAGES = 4000
+_AGAIN = (0.05, 0.2, 0.6)
+"""Seconds before a call is made again; together less than kube-scheduler waits for bind."""
+_BUSY = (429, 500, 502, 503, 504)
+_LONGEST_WAIT = 1
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 
@@ -116,16 +120,12 @@ class HTTPClusterApi:
             "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
             "timeoutSeconds": str(WATCH_SECONDS),
         } | ({"fieldSelector": selector} if selector else {})  # fmt: skip
-        stream = ItemStream(within=0)
+        lines = EventLines(path)
         async with contextlib.aclosing(self._connection.pieces(path, parameters, ends=True)) as pieces:
             async for piece in pieces:
-                for event in stream.feed(piece):
-                    if event is None:
-                        raise ApiError(f"{path}: watch: an event is too large")
-                    yield read_change(event)
-                if stream.rest.strip(b"0\r\n\t "):
-                    raise ApiError(f"{path}: watch: {bytes(stream.rest[:80])!r} is not an event")
-                stream.rest.clear()
+                for line in lines.feed(piece):
+                    for change in read_changes(line):
+                        yield change
 
     async def ask(self, path: str, body: bytes) -> bytes:
         """What is answered to a POST, such as a review. Raises `ApiError`."""
@@ -137,13 +137,58 @@ class HTTPClusterApi:
         metadata = {"name": binding.name, "uid": binding.uid, "annotations": binding.annotations}
         target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        await self._connection.send("POST", path, msgspec.json.encode(body))
+        await self._insist("POST", path, msgspec.json.encode(body), kind="application/json")
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """With the UID as precondition."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
-        await self._connection.send("PATCH", path, msgspec.json.encode(body), kind=STRATEGIC_MERGE)
+        await self._insist("PATCH", path, msgspec.json.encode(body), kind=STRATEGIC_MERGE)
+
+    async def _insist(self, method: str, path: str, body: bytes, *, kind: str) -> None:
+        """Ask again, a few times and soon, where the server is busy or gone for a moment. A conflict after a call of
+        which nobody knows what became may be that call's own doing: then that is what is raised, an `ApiError`."""
+        unknown: ApiError | None = None
+        for wait in (*_AGAIN, None):
+            try:
+                return await self._connection.send(method, path, body, kind=kind)
+            except AnswerError as error:
+                if error.code == 409 and unknown is not None:
+                    raise unknown from None
+                if error.code not in _BUSY or wait is None:
+                    raise
+                if error.code != 429:
+                    unknown = ApiError(str(error))
+                wait = max(wait, min(error.later, _LONGEST_WAIT))
+            except ApiError as error:
+                unknown = ApiError(str(error))
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+        raise AssertionError("the last try returns or raises")
+
+
+class EventLines:
+    """A watch cut into its events, one a line as API servers write them. `path` is for errors."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._begun: list[bytes] = []
+        self._size = 0
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The lines that end in this piece. Raises `ApiError` for one beyond `LARGEST_ITEM`."""
+        first, *lines = piece.split(b"\n")
+        self._begun.append(first)
+        self._size += len(first)
+        if self._size > LARGEST_ITEM:
+            raise ApiError(f"{self._path}: watch: an event is too large")
+        if not lines:
+            return []
+        found = [b"".join(self._begun), *lines]
+        last = found.pop()
+        self._begun, self._size = [last], len(last)
+        return [line for line in found if line.strip()]
 
 
 async def list_all(api: ClusterApi, path: str, selector: str) -> tuple[list[bytearray], str]:
@@ -163,6 +208,20 @@ async def list_all(api: ClusterApi, path: str, selector: str) -> tuple[list[byte
     except TimeoutError:
         raise ApiError(f"{path}: the list takes longer than {LIST_SECONDS:.0f} seconds") from None
     raise ApiError(f"{path}: the list has more than {MOST_PAGES} pages")
+
+
+def read_changes(line: bytes) -> list[ObjectChange]:
+    """The event of a line. One that is nested more deeply than anything an API server defines, or several on a line,
+    are cut apart with more care. Raises `ApiError`, `GoneError`."""
+    try:
+        return [read_change(line)]
+    except ApiError:
+        pass
+    stream = ItemStream(within=0)
+    found = [read_change(event) for event in stream.feed(line) if event is not None]
+    if stream.rest.strip(b"0\r\n\t "):
+        raise ApiError(f"watch: {bytes(stream.rest[:80])!r} is not an event")
+    return found
 
 
 def read_change(event: bytes | bytearray) -> ObjectChange:

@@ -8,40 +8,55 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from podslice.core.errors import InputError
 from podslice.k8s.podlist import ApiError, GoneError
 from podslice.k8s.trust import trust_as_go
-from podslice.wire.reach import answered, said_by, why
+from podslice.wire.leanhttp import LeanAnswer, LeanClient, with_query
+from podslice.wire.proxycalls import ProxyCalls, authorization_of, proxied
+from podslice.wire.reach import LARGEST_SAID, answered, said_by, why
 
 QUIET_SECONDS = 90.0
 """A server sends a bookmark about once a minute. Who says nothing for longer may be gone: then it is asked again."""
 REQUEST_SECONDS = 10.0
 PLAIN = {"Accept": "application/json", "Accept-Encoding": "identity"}
 CONNECTIONS = 64
-_KEPT_SECONDS = 60.0
-"""A new connection costs more than twenty requests."""
 _PIECE = 64 << 10
 _LARGEST_ANSWER = 1 << 20
-_LARGEST_PASSED_OVER = 4 << 20
 
 
 class AnswerError(ApiError):
-    """The server's answer is that it does not do what was asked; `code` is HTTP's."""
+    """The server's answer is that it does not do what was asked; `code` is HTTP's, `later` the seconds after which it
+    wants to be asked again, 0 where it does not say."""
 
-    def __init__(self, text: str, code: int) -> None:
-        self.code = code
+    def __init__(self, text: str, code: int, *, later: int = 0) -> None:
+        self.code, self.later = code, later
         super().__init__(text)
+
+
+class ApiCalls(Protocol):
+    """How calls are made. `errors`: what may go wrong beside `OSError` and `TimeoutError`."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]: ...
+
+    async def call(self, method: str, path: str, body: bytes | None, *, kind: str, timeout: float) -> LeanAnswer: ...
+
+    def stream(self, path: str, *, begin: float, quiet: float) -> AsyncGenerator[bytes | LeanAnswer, None]: ...
+
+    async def close(self) -> None: ...
 
 
 class ApiConnection:
     """By the in-cluster service account (its token is read again when it was rotated) or KUBECONFIG. `path` is the
-    setting that asked for it. Raises `InputError` when there is no usable configuration."""
+    setting that asked for it. Raises `InputError` when there is no usable configuration.
+
+    Calls go the short way (`wire.leanhttp`), or through the proxy that the environment names."""
 
     def __init__(self, config: Any = None, *, quiet: float = QUIET_SECONDS, path: str) -> None:
-        import httpx2
         from lightkube.config.client_adapter import ConnectionParams
         from lightkube.config.kubeconfig import KubeConfig
         from lightkube.core.exceptions import ConfigError
@@ -50,38 +65,54 @@ class ApiConnection:
             chosen = config or KubeConfig.from_env().get()
             if chosen is None or not chosen.user:
                 raise ConfigError("Missing user")
-            timeout = httpx2.Timeout(REQUEST_SECONDS, read=quiet)
-            parameters = ConnectionParams(timeout=timeout).httpx_params(chosen)
+            parameters = ConnectionParams().httpx_params(chosen)
             trust_as_go(parameters["verify"])
-            limits = httpx2.Limits(
-                max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
-            )
-            self._client = httpx2.AsyncClient(**parameters, limits=limits)
             self._server = str(chosen.cluster.server)
-        except (ConfigError, KeyError, OSError) as error:
+            self._calls: ApiCalls
+            if proxied(self._server):
+                self._calls = ProxyCalls(parameters, CONNECTIONS)
+            else:
+                authorization = functools.partial(authorization_of, parameters["auth"], self._server)
+                self._calls = LeanClient(self._server, parameters["verify"], authorization, limit=CONNECTIONS)
+        except (ConfigError, KeyError, OSError, ValueError) as error:
             raise InputError(
                 f"no access to an API server: {_said(error)}",
                 path=path,
                 remedy="run in a pod, or set KUBECONFIG",
             ) from None
-        self._quiet = httpx2.ReadTimeout
-        self._errors = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ConfigError, OSError, TimeoutError)
+        self._quiet = quiet
+        self._errors: tuple[type[Exception], ...] = (*self._calls.errors, ConfigError, OSError, TimeoutError)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._calls.close()
 
     async def pieces(
-        self, path: str, parameters: dict[str, str], *, ends: bool = False, **options: Any
+        self, path: str, parameters: dict[str, str], *, ends: bool = False, timeout: float | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The body of a good answer to GET; `ends`: silence ends it and is no error. Raises `ApiError`, `GoneError`."""
+        """The body of a good answer to GET; `ends`: silence ends it and is no error, `timeout`: seconds of silence that
+        are one. Raises `ApiError`, `GoneError`."""
+        quiet = self._quiet if timeout is None else timeout
         with self.translated(path):
-            async with self._client.stream("GET", path, params=parameters, headers=PLAIN, **options) as response:
-                if response.status_code == 410:
+            stream = self._calls.stream(with_query(path, parameters), begin=REQUEST_SECONDS + quiet, quiet=quiet)
+            async with contextlib.aclosing(stream) as parts:
+                head = await anext(parts)
+                assert isinstance(head, LeanAnswer)
+                if head.status == 410:
                     raise GoneError
+                if head.status != 200:
+                    said = b""
+                    async for part in parts:
+                        said += part if isinstance(part, bytes) else b""
+                        if len(said) >= LARGEST_SAID:
+                            break
+                    raise AnswerError(f"{path}: {answered(head.status, head.phrase, said)}", head.status)
                 try:
-                    async for piece in pieces_of(response, path):
-                        yield piece
-                except self._quiet:
+                    async for part in parts:
+                        assert isinstance(part, bytes)
+                        for start in range(0, len(part), _PIECE):
+                            yield part[start : start + _PIECE]
+                            await asyncio.sleep(0)
+                except TimeoutError:
                     if not ends:
                         raise
 
@@ -89,29 +120,24 @@ class ApiConnection:
         self, method: str, path: str, body: bytes, *, kind: str = "application/json", good: tuple[int, ...] = (200, 201)
     ) -> None:
         """A request whose answer matters only where it is none of the good ones. Raises `ApiError`, `AnswerError`."""
-        headers = {"Content-Type": kind} | PLAIN
-        with self.translated(path):
-            request = self._client.stream(method, path, content=body, headers=headers, timeout=REQUEST_SECONDS)
-            async with request as response:
-                if response.status_code not in good:
-                    raise AnswerError(f"{path}: {await answer_text(response)}", response.status_code)
-                await _passed_over(response)
+        answer = await self.answer(method, path, body, kind=kind)
+        if answer.status not in good:
+            raise refusal(path, answer)
 
     async def ask(self, path: str, body: bytes | None = None, *, most: int = _LARGEST_ANSWER) -> bytes:
         """What is answered to a POST, to a GET without a body, of at most so many bytes. Raises `ApiError`,
         `AnswerError`."""
-        headers, answer = PLAIN if body is None else {"Content-Type": "application/json"} | PLAIN, bytearray()
-        method = "GET" if body is None else "POST"
+        answer = await self.answer("GET" if body is None else "POST", path, body)
+        if answer.status not in (200, 201):
+            raise refusal(path, answer)
+        if len(answer.body) > most:
+            raise ApiError(f"{path}: the answer is larger than {most} bytes")
+        return answer.body
+
+    async def answer(self, method: str, path: str, body: bytes | None, *, kind: str = "application/json") -> LeanAnswer:
+        """Whatever is answered. Raises `ApiError`."""
         with self.translated(path):
-            request = self._client.stream(method, path, content=body, headers=headers, timeout=REQUEST_SECONDS)
-            async with request as response:
-                if response.status_code not in (200, 201):
-                    raise AnswerError(f"{path}: {await answer_text(response)}", response.status_code)
-                async for piece in response.aiter_raw():
-                    answer += piece
-                    if len(answer) > most:
-                        raise ApiError(f"{path}: the answer is larger than {most} bytes")
-        return bytes(answer)
+            return await self._calls.call(method, path, body, kind=kind, timeout=REQUEST_SECONDS)
 
     @contextlib.contextmanager
     def translated(self, path: str) -> Iterator[None]:
@@ -122,18 +148,15 @@ class ApiConnection:
             raise ApiError(f"{self._server}{path}: {why(error)}") from None
 
 
+def refusal(path: str, answer: LeanAnswer) -> AnswerError:
+    """What a server answered that does not do what was asked."""
+    text = answered(answer.status, answer.phrase, answer.body[:LARGEST_SAID])
+    return AnswerError(f"{path}: {text}", answer.status, later=answer.later)
+
+
 def _said(error: Exception) -> str:
     """What a configuration lacks; the client names an entry that its context names and the file has not."""
     return f"there is no entry {error}" if isinstance(error, KeyError) else str(error)
-
-
-async def _passed_over(response: Any) -> None:
-    """Read an answer that nobody needs: a connection serves again only after all of it has come."""
-    size = 0
-    async for chunk in response.aiter_raw():
-        size += len(chunk)
-        if size > _LARGEST_PASSED_OVER:
-            return
 
 
 async def answer_text(response: Any) -> str:
