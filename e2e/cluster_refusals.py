@@ -35,6 +35,8 @@ def refused_for_good(cluster: Cluster, name: str) -> None:
     the status it writes when it begins to tear the pod down has none."""
     found = cluster.pod_until(name, "is refused for good", _for_good)
     check(_by_agent(found) and found["status"].get("message") == MESSAGE, f"the pod is {brief(found)}")
+    said = {one["type"]: one.get("reason") for one in found["status"]["conditions"] if one["status"] == "True"}
+    check(said.get("podslice.io/Refused") == REASON, f"the pod's conditions are {said}")
     check(not container_ids(found), "a container of the refused pod runs")
 
 

@@ -114,6 +114,13 @@ class Api:
             found = {"message": text.decode(errors="replace")[:500]}
         return Answer(answer.status, found, self.warnings)
 
+    def column(self, path: str, name: str) -> dict[str, str]:
+        """A column of what kubectl prints of a list, or of one object, by the objects' names."""
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+        table = json.loads(self._answer("GET", path, None, headers).read())
+        at = [column["name"] for column in table["columnDefinitions"]].index(name)
+        return {row["cells"][0]: row["cells"][at] for row in table["rows"]}
+
     def _answer(self, method: str, path: str, data: bytes | None, headers: Json) -> http.client.HTTPResponse:
         """Asked again once on a new connection: a kept one may have been closed meanwhile."""
         try:

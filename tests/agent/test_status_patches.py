@@ -92,7 +92,8 @@ def at_desk(folder: Path, test: Callable[[Desk], Awaitable[None]]) -> None:
 
 
 def test_what_is_written(tmp_path: Path) -> None:
-    """Phase, reason and message are a kubelet's, the UID is the condition, and the pod is listed."""
+    """Phase, reason and message are a kubelet's, a condition of our own says it too, the patch is for this UID only,
+    and the pod is listed."""
 
     async def test(desk: Desk) -> None:
         await desk.store("a")
@@ -106,6 +107,15 @@ def test_what_is_written(tmp_path: Path) -> None:
             "phase": "Failed",
             "reason": "TopologyAffinityError",
             "message": "Pod was rejected: no room",
+            "conditions": [
+                {
+                    "type": "podslice.io/Refused",
+                    "status": "True",
+                    "reason": "TopologyAffinityError",
+                    "message": "no room",
+                    "lastTransitionTime": patch["metadata"]["annotations"]["podslice.io/refused"].split()[0],
+                }
+            ],
         }
         assert [one.name for one in desk.rejected] == ["a"]
         await asyncio.sleep(60)

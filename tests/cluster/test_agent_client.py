@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from e2e.certificates import CA_EXTENSIONS
 from e2e.controlplane import Api, ControlPlane, Settings
 from e2e.programs import find_programs
@@ -23,6 +25,7 @@ from podslice.agent.identity import Identity
 from podslice.agent.records import ReportedRefusal
 from podslice.agent.report import ApiEvents
 from podslice.agent.statuspatch import status_patch
+from podslice.core.config.annotations import REFUSED_CONDITION
 from podslice.k8s.podlist import ApiError, GoneError
 from podslice.wire.apiconnection import AnswerError
 from podslice.wire.nri import BackOff
@@ -282,8 +285,29 @@ def test_pods_are_failed(cluster: Cluster, bench: Bench) -> None:
         found = bench.status("p")
         assert (found["phase"], found["reason"]) == ("Failed", "TopologyAffinityError")
         assert found["message"] == f"Pod was rejected: {refusal.message}"
+        said = [one["reason"] for one in found["conditions"] if one["type"] == REFUSED_CONDITION]
+        assert said == ["TopologyAffinityError"]
 
     run(test())
+
+
+def test_a_job_can_tell_refused_pods(bench: Bench) -> None:
+    """The API server takes a Job that makes pods again which ended with our condition, as docs/agent-behaviour.md has
+    it."""
+    rule = {"action": "Ignore", "onPodConditions": [{"type": REFUSED_CONDITION, "status": "True"}]}
+    container = {"name": "c", "image": "x"}
+    job = {
+        "metadata": {"name": "j"},
+        "spec": {
+            "podFailurePolicy": {"rules": [rule]},
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+    answer = bench.admin.ask("POST", f"/apis/batch/v1/namespaces/{bench.name}/jobs?dryRun=All", job)
+    assert answer.code == 201, answer.message
+    text = (Path(__file__).parents[2] / "docs/agent-behaviour.md").read_text()
+    (written,) = re.findall(r"`podFailurePolicy: (.+)`", text)
+    assert yaml.safe_load(written) == job["spec"]["podFailurePolicy"]
 
 
 def test_one_pod_by_name(cluster: Cluster, bench: Bench) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -70,20 +69,6 @@ def pod(name: str, cpus: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"nodeName": NODE, "containers": [container]}}
 
 
-def shown(cluster: Cluster, path: str) -> dict[str, str]:
-    """The column STATUS as `kubectl get pods` prints it, by pod."""
-    with cluster.api() as api:
-        headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-        answer: http.client.HTTPResponse = api._answer("GET", path, None, headers | api_token(cluster))
-        table = json.loads(answer.read())
-    at = [column["name"] for column in table["columnDefinitions"]].index("Status")
-    return {row["cells"][0]: row["cells"][at] for row in table["rows"]}
-
-
-def api_token(cluster: Cluster) -> dict[str, str]:
-    return {"Authorization": f"Bearer {cluster.tokens['admin']}"}
-
-
 def test_marked_with_the_shipped_rights(
     cluster: Cluster, admin: Api, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +83,7 @@ def test_marked_with_the_shipped_rights(
         status = admin.call("GET", f"{pods}/large")["status"]
         assert status["reason"] == "TopologyAffinityError"
         assert status["message"] == "Pod was rejected: Resources cannot be allocated with Topology locality"
-        assert shown(cluster, pods) == {"large": "TopologyAffinityError", "fits": "Pending"}
+        assert admin.column(pods, "Status") == {"large": "TopologyAffinityError", "fits": "Pending"}
         found = lambda: admin.call("GET", f"/api/v1/namespaces/{namespace}/events")["items"]  # noqa: E731
         await until(found)
         (event,) = found()

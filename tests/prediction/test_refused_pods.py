@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.controlplane import STRATEGIC
 from e2e.programs import Programs
 from prediction.machine import Shape
 from prediction.node import NODE, OneNode, one_node
@@ -21,6 +22,9 @@ from prediction.runtime import FakeRuntime as CRIRuntime
 
 from podslice.agent.apiclient import HTTPApiServer
 from podslice.agent.daemon import Agent
+from podslice.agent.records import ReportedRefusal
+from podslice.agent.statuspatch import status_patch
+from podslice.core.pod.spec import pod_from_dict
 from podslice.wire.ttrpc import RPCError
 from tests.agent.test_daemon import RESOURCES, with_agent
 from tests.clock import PATIENCE, until
@@ -28,6 +32,7 @@ from tests.wire.fake_runtime import FakeRuntime
 
 NEVER = dict.fromkeys(("memory.available", "nodefs.available", "imagefs.available"), "0%")
 KUBELET = {"cgroupsPerQOS": False, "enforceNodeAllocatable": [], "evictionHard": NEVER}
+SHAPE = Shape("two nodes", sockets=2, nodes=2, cores=4)
 FEW = {**RESOURCES, "reservedSystemCPUs": "0-27"}
 """Four CPUs are left for pods; the kubelet counts sixteen."""
 
@@ -94,10 +99,9 @@ def beside_the_kubelet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bridge = Bridge(monkeypatch)
-    shape = Shape("two nodes", sockets=2, nodes=2, cores=4)
     with (
         tempfile.TemporaryDirectory(prefix="podslice-") as short,
-        one_node(programs, Path(short), shape) as node,
+        one_node(programs, Path(short), SHAPE) as node,
     ):
         node.kubelet.start(KUBELET)
         config = folder / "kubeconfig"
@@ -195,3 +199,55 @@ def test_a_pod_that_waits_runs(programs: Programs, tmp_path: Path, monkeypatch: 
         await until(lambda: node.get("new")["status"]["phase"] == "Running")
 
     beside_the_kubelet(programs, tmp_path, test, monkeypatch)
+
+
+@pytest.mark.slow
+def test_what_a_kubelet_takes_back(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of containers that never were a kubelet says ContainerStatusUnknown, also where it ended the pod itself, and
+    kubectl shows that. What is written over it the kubelet takes back, a reason too where it has none; our condition
+    stays."""
+    monkeypatch.setattr(CRIRuntime, "_create", _never)
+    refusal = ReportedRefusal("TopologyAffinityError", "no room", spec=pod_from_dict(pod("a", "1")))
+    with tempfile.TemporaryDirectory(prefix="podslice-") as folder, one_node(programs, Path(folder), SHAPE) as node:
+        node.kubelet.start(KUBELET)
+        for name in ("deadline", "marked", "bare"):
+            node.create(pod(name, "1"))
+            node.until(name, _has_no_container)
+        mark(node, "deadline", {"spec": {"activeDeadlineSeconds": 1}}, of="")
+        mark(node, "bare", {"metadata": {"annotations": {"a": "b"}}, "status": {"phase": "Failed"}})
+        mark(node, "marked", status_patch(_uid(node, "marked"), refusal, time.time()))
+        kubelets = {"deadline": "DeadlineExceeded", "marked": "TopologyAffinityError", "bare": None}
+        for name, reason in kubelets.items():
+            _ends_as_a_kubelet_shows_it(node, name, reason)
+        for name in ("marked", "bare"):
+            written = mark(node, name, status_patch(_uid(node, name), refusal, time.time()))["status"]
+            assert written["containerStatuses"][0]["state"]["terminated"]["reason"] == "TopologyAffinityError"
+            assert written["reason"] == "TopologyAffinityError"
+            _ends_as_a_kubelet_shows_it(node, name, kubelets[name])
+            conditions = node.get(name)["status"]["conditions"]
+            (ours,) = [one for one in conditions if one["type"] == "podslice.io/Refused"]
+            assert (ours["status"], ours["reason"], ours["message"]) == ("True", "TopologyAffinityError", "no room")
+
+
+def _ends_as_a_kubelet_shows_it(node: OneNode, name: str, reason: str | None) -> None:
+    path = f"/api/v1/namespaces/default/pods/{name}"
+    node.kubelet.wait(f"{name} is shown", lambda: node.api.column(path, "Status")[name] == "ContainerStatusUnknown")
+    status = node.get(name)["status"]
+    assert (status["phase"], status.get("reason")) == ("Failed", reason)
+
+
+def _never(runtime: CRIRuntime, request: Any) -> Any:
+    raise KeyError("no such thing")
+
+
+def _has_no_container(found: dict[str, Any]) -> bool:
+    states = [one["state"].get("waiting", {}) for one in found["status"].get("containerStatuses", [])]
+    return [one.get("reason") for one in states] == ["CreateContainerError"]
+
+
+def mark(node: OneNode, name: str, patch: dict[str, Any], of: str = "/status") -> dict[str, Any]:
+    return node.api.call("PATCH", f"/api/v1/namespaces/default/pods/{name}{of}", patch, STRATEGIC)
+
+
+def _uid(node: OneNode, name: str) -> str:
+    return str(node.get(name)["metadata"]["uid"])

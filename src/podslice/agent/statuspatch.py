@@ -3,8 +3,8 @@
 A kubelet that rejects a pod writes phase, reason and message. Here the kubelet has taken the pod, and its own status
 counts for it until something else of the pod changes: hence the annotation, which has our explanation and is another
 one with every patch. What the kubelet then does not know of containers that never were, it takes from here, unless it
-has written a status already. The rest (`startTime`, conditions, `observedGeneration`) it adds. Seen with v1.36.2
-(tests/prediction).
+has written a status already. The rest (`startTime`, its conditions, `observedGeneration`) it adds. Whatever it writes
+over, it leaves our own condition alone. Seen with v1.36.2 (tests/prediction).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import datetime
 from typing import Any
 
 from podslice.agent.records import ReportedRefusal
-from podslice.core.config.annotations import REFUSED
+from podslice.core.config.annotations import REFUSED, REFUSED_CONDITION
 from podslice.core.pod.spec import Container
 from podslice.core.reasons import REJECTED
 
@@ -33,9 +33,17 @@ def status_patch(uid: str, refusal: ReportedRefusal, now: float) -> dict[str, An
             "phase": "Failed",
             "reason": refusal.reason,
             "message": (REJECTED + refusal.message)[:_LONGEST_MESSAGE],
+            "conditions": [_condition(refusal, when)],
             **_container_statuses(refusal),
         },
     }
+
+
+def _condition(refusal: ReportedRefusal, when: str) -> dict[str, str]:
+    """The message is the kubelet's: our explanation is in the annotation."""
+    message = refusal.message[:_LONGEST_MESSAGE]
+    told = {"reason": refusal.reason, "message": message, "lastTransitionTime": when}
+    return {"type": REFUSED_CONDITION, "status": "True", **told}
 
 
 def _container_statuses(refusal: ReportedRefusal) -> dict[str, list[dict[str, Any]]]:

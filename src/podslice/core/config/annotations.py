@@ -28,6 +28,8 @@ RESOURCES: Final = f"{PREFIX}resources"
 """JSON that stands for a pod's specification where a runtime knows nothing else (docs/agent.md)."""
 REFUSED: Final = f"{PREFIX}refused"
 """Set by an agent on a pod that it does not take."""
+REFUSED_CONDITION: Final = f"{PREFIX}Refused"
+"""The condition of such a pod, which no kubelet writes over."""
 KNOWN: Final = frozenset({RESIZE, MOVABLE, RESOURCES, REFUSED})
 LARGEST: Final = 16 << 10
 """Bytes of one annotation."""
