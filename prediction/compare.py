@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import grpc
+
 from podslice.core.effects.container_cgroup import LinuxResources
 from podslice.core.effects.cpu_weight import DEFAULT_PERIOD_US, weight_to_shares
 from podslice.core.effects.huge_pages import page_size_name
@@ -47,6 +49,15 @@ def listed(kubelet: RealKubelet) -> list[Json]:
     return [listing(pod) for pod in sorted(pods, key=lambda pod: str(pod.name))]
 
 
+def got(kubelet: RealKubelet, name: str) -> Json:
+    """PodResources' Get of a pod; where there is none, what is told instead."""
+    try:
+        answer = kubelet.pod_resources("Get", pod_name=name, pod_namespace="default")
+    except grpc.RpcError as error:
+        return {"code": error.code().name, "details": error.details()}
+    return listing(answer.pod_resources)
+
+
 def listing(pod: Any) -> Json:
     """A pod of PodResources. CPUs are a set, and so are memory and devices."""
     containers = {
@@ -54,6 +65,11 @@ def listing(pod: Any) -> Json:
         for own in pod.containers
     }
     return {"name": pod.name, "namespace": pod.namespace, "containers": containers}
+
+
+def allocatable_of(kubelet: RealKubelet) -> Json:
+    """PodResources' GetAllocatableResources."""
+    return allocatable(kubelet.pod_resources("GetAllocatableResources"))
 
 
 def allocatable(answer: Any) -> Json:

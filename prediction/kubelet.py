@@ -53,6 +53,7 @@ _CGROUP_FILES = (
 """Of cgroup version 1, and of version 2."""
 _POD_RESOURCES: dict[str, tuple[Any, Any]] = {
     "List": (podresources.ListPodResourcesRequest, podresources.ListPodResourcesResponse),
+    "Get": (podresources.GetPodResourcesRequest, podresources.GetPodResourcesResponse),
     "GetAllocatableResources": (podresources.AllocatableResourcesRequest, podresources.AllocatableResourcesResponse),
 }
 
@@ -140,8 +141,8 @@ class RealKubelet:
         """The address of a socket below the kubelet's root, for gRPC."""
         return f"unix://{self.folder / name}"
 
-    def pod_resources(self, method: str) -> Any:
-        """The answer of `List` or `GetAllocatableResources` of the PodResources API."""
+    def pod_resources(self, method: str, **asked: str) -> Any:
+        """The answer of a method of the PodResources API, which takes ten calls at once. Raises `grpc.RpcError`."""
         request, response = _POD_RESOURCES[method]
         with grpc.insecure_channel(self.socket("pod-resources/kubelet.sock")) as channel:
             ask = channel.unary_unary(
@@ -149,7 +150,13 @@ class RealKubelet:
                 request_serializer=request.SerializeToString,
                 response_deserializer=response.FromString,
             )
-            return ask(request(), timeout=_PATIENCE, wait_for_ready=True)
+            while True:
+                try:
+                    return ask(request(**asked), timeout=_PATIENCE, wait_for_ready=True)
+                except grpc.RpcError as error:
+                    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                        raise
+                time.sleep(0.05)
 
     def cgroup_files(self, path: str) -> dict[str, str]:
         """The files that bear on resources in a cgroup below that of this node, of all hierarchies; empty where there
@@ -213,6 +220,7 @@ class RealKubelet:
             "volumePluginDir": str(self._work / "plugins"),
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
             "cpuManagerReconcilePeriod": "1s",
+            "nodeStatusUpdateFrequency": "1s",
             "kubeAPIQPS": 200,
             "kubeAPIBurst": 400,
             "registryPullQPS": 0,

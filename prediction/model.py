@@ -103,6 +103,12 @@ class Model:
         kubelet.save()
         kubelet.running = True
 
+    def change_devices(self, inventory: DeviceInventory, resource: str) -> None:
+        """The plugin of a resource has sent the list that is in `inventory`."""
+        self._inventory = inventory
+        (listed,) = [own for own in inventory.resources if own.resource == resource]
+        self._kubelet.manager.device.update_devices(resource, listed.devices)
+
     @property
     def has_devices(self) -> bool:
         """Whether plugins serve any."""
@@ -222,7 +228,10 @@ class Model:
         return {qos: found[qos] for qos in (BURSTABLE, BEST_EFFORT)}
 
     def listed(self) -> list[Any]:
-        """The answer of the PodResources API's List, in order of the pods' names."""
+        """The answer of the PodResources API's List, in order of the pods' names. Whoever asks makes the kubelet forget
+        what pods that are gone had of its devices, which its file shows when it is written next (memory-device 2.16).
+        """
+        self._kubelet.manager.device.remove_stale()
         view = self._kubelet.view
         return [
             podresources.PodResources(

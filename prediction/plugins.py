@@ -3,6 +3,8 @@ nodes, prefer and allocate as podslice's simulated plugin does."""
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +28,10 @@ class Plugins:
 
     def __init__(self, inventory: DeviceInventory, root: Path) -> None:
         self._folder = root / FOLDER
-        self._plugins = [_Plugin(resource, f"plugin-{place}") for place, resource in enumerate(inventory.resources)]
+        self._plugins = {
+            resource.resource: _Plugin(resource, f"plugin-{place}")
+            for place, resource in enumerate(inventory.resources)
+        }
 
     def __enter__(self) -> Plugins:
         return self
@@ -37,12 +42,16 @@ class Plugins:
     def register(self) -> None:
         """Serve again, as a kubelet that starts removes all sockets, and register with it."""
         self.stop()
-        for plugin in self._plugins:
+        for plugin in self._plugins.values():
             plugin.serve(self._folder)
+
+    def change(self, resource: DeviceResource) -> None:
+        """The plugin of this resource has another list, and tells it."""
+        self._plugins[resource.resource].change(resource)
 
     def stop(self) -> None:
         """No plugin is there any more."""
-        for plugin in self._plugins:
+        for plugin in self._plugins.values():
             plugin.stop()
 
 
@@ -70,10 +79,12 @@ class _Plugin:
         self._simulated = TellingPlugin(resource)
         self._server: Any = None
         self._stopped = threading.Event()
+        self._changes: queue.SimpleQueue[DeviceResource] = queue.SimpleQueue()
 
     def serve(self, folder: Path) -> None:
         """Listen, then register."""
         self._stopped = threading.Event()
+        self._changes = queue.SimpleQueue()
         (folder / self._name).unlink(missing_ok=True)
         self._server = grpc.server(ThreadPoolExecutor(4))
         self._server.add_generic_rpc_handlers((self._handler(),))
@@ -89,6 +100,10 @@ class _Plugin:
                 response_deserializer=api.Empty.FromString,
             )
             register(request, timeout=_PATIENCE, wait_for_ready=True)
+
+    def change(self, resource: DeviceResource) -> None:
+        self._resource = resource
+        self._changes.put(resource)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -122,10 +137,12 @@ class _Plugin:
         return grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)
 
     def _watch(self, _: Any, context: Any) -> Iterator[Any]:
-        """The list once; the call lasts as long as the plugin."""
-        yield api.ListAndWatchResponse(devices=[_listed(device) for device in self._resource.devices])
-        while context.is_active() and not self._stopped.wait(0.2):
-            pass
+        """The list, and again when it is another one; the call lasts as long as the plugin."""
+        changes, stopped = self._changes, self._stopped
+        yield _list_of(self._resource)
+        while context.is_active() and not stopped.is_set():
+            with contextlib.suppress(queue.Empty):
+                yield _list_of(changes.get(timeout=0.1))
 
     def _prefer(self, request: Any) -> Any:
         answers = []
@@ -139,6 +156,10 @@ class _Plugin:
     def _allocate(self, request: Any) -> Any:
         answers = (self._simulated.allocate(list(one.devices_ids)) for one in request.container_requests)
         return api.AllocateResponse(container_responses=[_response(own or AllocateResponse()) for own in answers])
+
+
+def _list_of(resource: DeviceResource) -> Any:
+    return api.ListAndWatchResponse(devices=[_listed(device) for device in resource.devices])
 
 
 def _listed(device: Any) -> Any:

@@ -14,11 +14,13 @@ from judge.kubelets import spare_lists
 from judge.pods import PodDrawer, changed_pod
 
 from podslice.core.errors import Refusal, StartError
-from podslice.core.machine.devices import DeviceInventory, inventory_from_data
-from podslice.statefiles.names import ACTUATED_STATE_FILE, DEVICE_STATE_FILE, MEMORY_STATE_FILE, place_of
+from podslice.core.machine.devices import inventory_from_data
+from podslice.statefiles.names import ACTUATED_STATE_FILE, MEMORY_STATE_FILE
 from prediction import commands, compare
+from prediction.answers import PATIENCE, compare_device_file, compare_pod_resources
 from prediction.configurations import Configuration, changed, machine_of
 from prediction.creation import compare_creation
+from prediction.devicelists import changed_list, without_chance
 from prediction.kubelet import KubeletEndedError, RealKubelet, cgroup_version
 from prediction.model import FILES, Model
 from prediction.node import WITH_OVERHEAD, OneNode, is_over, soon
@@ -30,7 +32,6 @@ from prediction.runtime import RUNNING
 
 Json = dict[str, Any]
 _PREFIX = "Pod was rejected: "
-_PATIENCE = 12.0
 
 
 class Trial:
@@ -40,8 +41,9 @@ class Trial:
         self.notes = Notes()
         self.counts = self.notes.counts
         self._node, self._configuration, self._r = node, configuration, r
-        self._inventory = inventory_from_data(list(configuration.devices)) if configuration.devices else None
-        self._plugins = Plugins(self._inventory or DeviceInventory(), node.kubelet.folder)
+        self._devices = configuration.devices
+        self._inventory = inventory_from_data(list(self._devices))
+        self._plugins = Plugins(self._inventory, node.kubelet.folder)
         self._model = Model(node.kubelet.machine, cgroup_version(), self._inventory)
         self._running: dict[str, Json] = {}
         """Pods on the node by name, the oldest first."""
@@ -66,6 +68,8 @@ class Trial:
             if self._running:
                 kinds += [(2.5, self._delete), (1, self._crash), (1, self._restart), (0.5, self._restart_without)]
                 kinds += [(0.5, self._reconfigure), (12 if self._resizable else 2, self._resize)]
+            if self._devices:
+                kinds += [(4, self._change_devices)]
             if any(pod["spec"]["restartPolicy"] == "Never" for pod in self._running.values()):
                 kinds += [(1.5, self._complete)]
             pick(self._r, *kinds)()
@@ -110,8 +114,9 @@ class Trial:
 
     def _devices_counted(self) -> bool:
         told = self._node.allocatable()
-        wanted = self._inventory.resources if self._inventory else ()
-        return all(told.get(own.resource) == str(sum(one.healthy for one in own.devices)) for own in wanted)
+        return all(
+            told.get(own.resource) == str(sum(one.healthy for one in own.devices)) for own in self._inventory.resources
+        )
 
     def _readmitted(self, refused: dict[str, Refusal]) -> None:
         """The kubelet has admitted its running pods again, or not."""
@@ -121,7 +126,7 @@ class Trial:
             uid = self._uids[name]
             if uid in refused:
                 self.counts["re-admissions refused"] += 1
-                if soon(partial(self._is_over, name), _PATIENCE):
+                if soon(partial(self._is_over, name), PATIENCE):
                     self._same_refusal(name, refused[uid])
                 else:
                     self.notes.note(f"{name} is refused", False, "runs on", str(refused[uid].message))
@@ -136,8 +141,8 @@ class Trial:
         pod = self._draw()
         name = pod["metadata"]["name"]
         self.notes.step = f"create {name}"
-        soon(self._folders_are_gone, _PATIENCE)
-        before = commands.Before.of(self._node.kubelet, self._node.pods(), self._configuration.devices)
+        soon(self._folders_are_gone, PATIENCE)
+        before = commands.Before.of(self._node.kubelet, self._node.pods(), self._devices)
         self._new_second()
         try:
             stored = self._node.create(pod)
@@ -162,7 +167,7 @@ class Trial:
         else:
             self.notes.same("podslice admit", self._verdict(found), verdict)
         if not failed and refusal is None:
-            compare_creation(self.notes, self._node, self._model, stored, devices=self._configuration.devices)
+            compare_creation(self.notes, self._node, self._model, stored, devices=self._devices)
         self._compare()
 
     def _folders_are_gone(self) -> bool:
@@ -219,6 +224,18 @@ class Trial:
         if self._resizable is not None:
             return self._resizable.resized(pod)
         return _resizable({"containers": changed_pod(self._r, pod)["spec"]["containers"]})
+
+    def _change_devices(self) -> None:
+        """A plugin tells of other devices. Containers keep what they have, also what is ill or gone."""
+        resource, self._devices = changed_list(self._r, self._devices, self._configuration.shape.nodes)
+        self.notes.step = f"another list of {resource}"
+        self.counts["changed lists of devices"] += 1
+        self._inventory = inventory_from_data(list(self._devices))
+        (listed,) = [own for own in self._inventory.resources if own.resource == resource]
+        self._plugins.change(listed)
+        self._node.kubelet.wait("devices are counted", self._devices_counted)
+        self._model.change_devices(self._inventory, resource)
+        self._compare()
 
     def _crash(self) -> None:
         """A container ends, and is started again."""
@@ -290,6 +307,7 @@ class Trial:
         pod = self._resizable.pod() if self._resizable else self._drawer.pod(pod_level=often(self._r, 0.45))
         spec = pod["spec"]
         spec.pop("overhead", None)
+        without_chance(spec, self._devices)
         if often(self._r, 0.15):
             spec["runtimeClassName"] = WITH_OVERHEAD
         spec["restartPolicy"] = "Never" if often(self._r, 0.2) else "Always"
@@ -320,32 +338,18 @@ class Trial:
         """State files, PodResources and what the runtime was told, as soon as the kubelet has caught up."""
         kubelet, model = self._node.kubelet, self._model
         for name, content in model.files().items():
-            soon(partial(_has, kubelet, name, content), _PATIENCE)
+            soon(partial(_has, kubelet, name, content), PATIENCE)
             self.counts["state files"] += 1
             self._same_file(name, kubelet.file(name), content)
         if model.has_devices:
-            self._compare_device_file()
-        listed = [compare.listing(pod) for pod in model.listed()]
-        soon(lambda: bool(compare.listed(kubelet) == listed), _PATIENCE)
-        self.counts["PodResources answers"] += 2
-        self.notes.same("PodResources List", compare.listed(kubelet), listed)
-        real = compare.allocatable(kubelet.pod_resources("GetAllocatableResources"))
-        self.notes.same("GetAllocatableResources", real, compare.allocatable(model.allocatable()))
+            compare_device_file(self.notes, kubelet, model)
+        compare_pod_resources(self.notes, kubelet, model)
         for name, uid in ((name, self._uids[name]) for name in self._running):
             expected = self._as_created(uid, compare.predicted(model.effects(uid)))
-            soon(partial(self._is_told, uid, expected), _PATIENCE)
+            soon(partial(self._is_told, uid, expected), PATIENCE)
             for container, told in compare.told(self._node.runtime, uid).items():
                 self.counts["containers"] += 1
                 self.notes.same(f"what the runtime knows of {name}/{container}", told, expected[container])
-
-    def _compare_device_file(self) -> None:
-        def pair() -> tuple[object, object]:
-            real = self._node.kubelet.file(place_of(DEVICE_STATE_FILE))
-            return compare.device_state(real), compare.device_state(self._model.device_file())
-
-        soon(lambda: len({repr(own) for own in pair()}) == 1, _PATIENCE)
-        self.counts["device checkpoints"] += 1
-        self.notes.same(DEVICE_STATE_FILE, *pair())
 
     def _same_file(self, name: str, real: bytes, predicted: bytes) -> None:
         if name == MEMORY_STATE_FILE and real != predicted and compare.in_order(real) == compare.in_order(predicted):

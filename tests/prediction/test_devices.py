@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from random import Random
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +15,7 @@ from e2e.programs import Programs
 from prediction.__main__ import main
 from prediction.compare import device_state, given
 from prediction.configurations import ALL, WITH_DEVICES, Configuration
+from prediction.devicelists import changed_list, without_chance
 from prediction.plugins import TellingPlugin
 
 from podslice.core.machine.devices import inventory_from_data
@@ -20,13 +24,54 @@ from podslice.core.machine.devices import inventory_from_data
 @pytest.mark.slow
 def test_a_real_kubelet_hands_out_the_devices_that_podslice_says(programs: Programs) -> None:
     """With plugins registered, pods that ask for devices get those that were predicted, with their environment and
-    files; the device checkpoint and PodResources say so, over restarts too."""
+    files, also when a plugin's list has changed; the device checkpoint and PodResources (List and Get) say so."""
     first = str(ALL.index(next(one for one in WITH_DEVICES if "restricted" in one.name)))
     arguments = ["--seed", "9", "--pods", "5", "--first", first, "--configurations", "1"]
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    for counted in ("device checkpoints", "containers with their devices"):
+    for counted in ("device checkpoints", "containers with their devices", "changed lists of devices"):
         assert re.search(rf"[1-9]\d* {counted}", done.output), done.output
+
+
+def test_lists_that_change() -> None:
+    """One list at a time is another one; devices fall ill, come, go and move, to NUMA nodes that are there, and a list
+    is never empty nor names a device twice."""
+    r = Random("lists")
+    devices = WITH_DEVICES[0].devices
+    seen = Counter[str]()
+    for _ in range(300):
+        resource, after = changed_list(r, devices, 2)
+        (was, now), *others = sorted(
+            zip(devices, after, strict=True), key=lambda pair: bool(pair[0]["resource"] != resource)
+        )
+        assert now != was
+        assert all(one == other for one, other in others)
+        before, listed = ({own["id"]: own for own in one["devices"]} for one in (was, now))
+        assert 0 < len(listed) == len(now["devices"])
+        assert {node for own in listed.values() for node in own.get("numa", ())} <= {0, 1}
+        seen["came"] += bool(listed.keys() - before.keys())
+        seen["went"] += bool(before.keys() - listed.keys())
+        seen["turned"] += any(listed[one].get("health") != before[one].get("health") for one in listed.keys() & before)
+        seen["moved"] += any(listed[one].get("numa") != before[one].get("numa") for one in listed.keys() & before)
+        inventory_from_data(list(after))
+        devices = after
+    assert min(seen[what] for what in ("came", "went", "turned", "moved")) > 0
+
+
+def test_no_init_container_leaves_a_choice() -> None:
+    """A plain init container asks for no more devices than whoever comes next and wants some; a sidecar, which keeps
+    its own, and other resources stay as they are."""
+    amounts = lambda **counts: {"limits": {f"example.com/{name}": str(count) for name, count in counts.items()}}  # noqa: E731
+    spec: dict[str, Any] = {
+        "initContainers": [
+            {"name": "i0", "resources": amounts(gpu=3, nic=2)},
+            {"name": "s", "restartPolicy": "Always", "resources": amounts(gpu=2, other=4)},
+        ],
+        "containers": [{"name": "c0", "resources": {}}, {"name": "c1", "resources": amounts(nic=1, gpu=4)}],
+    }
+    without_chance(spec, ({"resource": "example.com/gpu"}, {"resource": "example.com/nic"}))
+    first, sidecar = (own["resources"] for own in spec["initContainers"])
+    assert (first, sidecar) == (amounts(gpu=2, nic=1), amounts(gpu=2, other=4))
 
 
 @pytest.mark.parametrize("configuration", WITH_DEVICES, ids=lambda one: one.name)

@@ -41,7 +41,7 @@ def test_a_real_kubelet_does_what_podslice_says(programs: Programs) -> None:
 def test_a_difference_is_found(node: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where podslice says something else than the kubelet does, the step and both texts are reported."""
     said = Model.files
-    monkeypatch.setattr(trial, "_PATIENCE", 0.0)
+    monkeypatch.setattr(trial, "PATIENCE", 0.0)
     monkeypatch.setattr(Model, "files", lambda self: {name: own + b"?" for name, own in said(self).items()})
     tried = Trial(node, NAMED[1], Random(1))
     tried.run(1)
