@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,8 @@ from podslice.k8s.podlist import ApiError
 from podslice.wire.apiconnection import AnswerError, ApiConnection
 
 VERSION = "hollow"
+_RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+"""Without being ready a pod would not count for budgets of disruption."""
 _TRIES = 20
 """Of a status, as a kubelet tries again."""
 MACHINE = "pack:2 numa:2(memory=64GiB) core:8 pu:2"
@@ -198,15 +200,15 @@ class HollowNodes:
             self.runs[new.uid] = node.name
         else:
             self.refused.append(f"{new.name} on {node.name}: {why}")
-        self._write(new, {"phase": "Running"} if admitted else {"phase": "Failed", "reason": why.partition(":")[0]})
+        self._write(new, _RUNS if admitted else {"phase": "Failed", "reason": why.partition(":")[0]})
 
-    def _write(self, pod: ScheduledPod, status: dict[str, str]) -> None:
+    def _write(self, pod: ScheduledPod, status: dict[str, Any]) -> None:
         if self._connection is not None:
             task = asyncio.ensure_future(self._patch(self._connection, pod, status))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _patch(self, connection: ApiConnection, pod: ScheduledPod, status: dict[str, str]) -> None:
+    async def _patch(self, connection: ApiConnection, pod: ScheduledPod, status: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
         for _ in range(_TRIES):

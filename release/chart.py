@@ -55,6 +55,7 @@ def values_schema() -> Schema:
                 replicas={"type": "integer", "minimum": 1, "maximum": 9},
                 tlsSecret=_TEXT,
                 plan={"enum": ["compare", "honour"]},
+                evict=_BOOL,
                 resources={"type": "object"},
                 schedulerResources={"type": "object"},
             ),

@@ -44,6 +44,18 @@ def test_scheduler_configuration() -> None:
     )
 
 
+def test_evictions_are_asked_for() -> None:
+    """Only with `cluster.evict` does the service evict, and only then may it."""
+    for evict in (False, True):
+        found = cluster(cluster={**ON["cluster"], "evict": evict})
+        resources = {name for rule in found["ClusterRole", "podslice-cluster"]["rules"] for name in rule["resources"]}
+        (service,) = (
+            one for one in found["StatefulSet", "podslice-cluster"]["spec"]["template"]["spec"]["containers"]
+            if one["name"] == "cluster"
+        )  # fmt: skip
+        assert ("pods/eviction" in resources, "--evict" in service["args"]) == (evict, evict)
+
+
 def test_containers_are_confined() -> None:
     """Neither container runs as root, writes to its image or has a capability."""
     spec = cluster()["StatefulSet", "podslice-cluster"]["spec"]["template"]["spec"]

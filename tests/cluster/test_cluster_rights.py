@@ -18,7 +18,8 @@ from tests.cluster.test_manifests import rules
 
 RIGHTS = {
     ("", "pods", "list"), ("", "pods", "watch"), ("", "nodes", "list"), ("", "nodes", "watch"),
-    ("", "pods/binding", "create"), ("", "pods/status", "patch"), ("authentication.k8s.io", "tokenreviews", "create"),
+    ("", "pods/binding", "create"), ("", "pods/status", "patch"), ("", "events", "create"),
+    ("authentication.k8s.io", "tokenreviews", "create"),
     ("podslice.io", "nodestates", "list"), ("podslice.io", "nodestates", "watch"),
 }  # fmt: skip
 

@@ -6,7 +6,6 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from msgspec.structs import replace
 
 from podslice import Node
 from podslice.core.cluster.eviction import Evictable, Eviction, cheapest, victims_on
@@ -80,9 +79,8 @@ def test_room_is_kept() -> None:
         model.add_node(name, one.rules, one.state)
     running = {"n0": [Evictable("a", 3), Evictable("b", 3)], "n1": [Evictable("c", 1), Evictable("d", 5)]}
     pod = make_pod("big", ("c", "6"))
-    pod = replace(pod, spec=replace(pod.spec, priority=4))
     assert model.choose(pod, 0.0) is None
-    found = model.preempt(pod, 0.0, states=lambda name: nodes[name].state, running=running.__getitem__)
+    found = model.preempt(pod, 0.0, states=lambda name: nodes[name].state, running=running.__getitem__, below=4)
     assert found == Eviction("n1", ("c",))
     assert model.filter(pod, ["n1"], 0.0).nodes == []
     other.remove("c")

@@ -18,7 +18,8 @@ Json = dict[str, Any]
 
 class FakeClusterApi:
     """`objects[path]` are what is there by key; `broken` fails every call with that text. `bound` and `nominated` are
-    what was asked; `refuse` answers bind and nominate with that code."""
+    what was asked, `evicted` names with whether it was a dry run; `refuse` answers bind and nominate with that code,
+    `kept` evictions by name."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Json]] = {}
@@ -29,6 +30,9 @@ class FakeClusterApi:
         self.per_page = 3
         self.bound: list[Binding] = []
         self.nominated: list[tuple[str, str]] = []
+        self.evicted: list[tuple[str, bool]] = []
+        self.kept: dict[str, int] = {}
+        self.events: list[Json] = []
         self._log: list[tuple[int, str, str, Json]] = []
         self._news = asyncio.Event()
 
@@ -88,3 +92,14 @@ class FakeClusterApi:
         if self.refuse:
             raise AnswerError("refused", self.refuse)
         self.nominated.append((name, node))
+
+    async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
+        self._check()
+        assert uid == f"uid-{name}"
+        self.evicted.append((name, dry_run))
+        if name in self.kept:
+            raise AnswerError("refused", self.kept[name])
+
+    async def create_event(self, event: Json) -> None:
+        self._check()
+        self.events.append(event)

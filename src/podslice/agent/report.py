@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import structlog
 
-from podslice.agent.apiserver import ApiServer
 from podslice.agent.contract import MoveNews, PodFailure, ResizeNews
 from podslice.agent.explaining import event_text
 from podslice.agent.identity import Identity
@@ -79,11 +78,17 @@ class NoEvents:
         return None
 
 
+class EventTaker(Protocol):
+    """What events are given to."""
+
+    async def create_event(self, event: dict[str, Any]) -> None: ...
+
+
 class ApiEvents:
     """Sends events in the background; `run` does the work. The same event is sent once in five minutes, and when the
     API server is slow the newest are dropped."""
 
-    def __init__(self, api: ApiServer, node: str) -> None:
+    def __init__(self, api: EventTaker, node: str) -> None:
         self._api = api
         self._node = node
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_WAITING)

@@ -35,6 +35,8 @@ _AGENT = "system:serviceaccount:podslice:podslice-agent"
 @click.option("--nominate/--no-nominate", default=True, help="Choose nodes before the scheduler asks.")
 @click.option("--ahead", type=click.IntRange(1, 100_000), default=512, show_default=True,
               help="Pods that are nominated and not bound yet, at most.")  # fmt: skip
+@click.option("--evict/--no-evict", default=False, show_default=True,
+              help="Evict pods of lower priority for one that only topology keeps out.")  # fmt: skip
 @click.option("--check-config", is_flag=True, help="Say whether it would start like this, and stop.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -53,6 +55,7 @@ def cluster(
     plan: str,
     nominate: bool,
     ahead: int,
+    evict: bool,
     check_config: bool,
     log_level: str,
 ) -> None:
@@ -80,7 +83,11 @@ def cluster(
         agents,
         versions,
         ServiceSettings(
-            frozenset(schedulers), "honour" if plan == "honour" else "compare", nominate=nominate, ahead=ahead
+            frozenset(schedulers),
+            "honour" if plan == "honour" else "compare",
+            nominate=nominate,
+            ahead=ahead,
+            evict=evict,
         ),
     )
     if check_config:

@@ -55,6 +55,13 @@ class ClusterApi(Protocol):
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Write `status.nominatedNodeName`. Raises `AnswerError`."""
 
+    async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
+        """Have a pod leave as its budgets of disruption allow, or only ask. Raises `AnswerError`: 429 where they do
+        not."""
+
+    async def create_event(self, event: dict[str, Any]) -> None:
+        """Raises `AnswerError`."""
+
 
 class Binding(NamedTuple):
     """A pod on its way to a node; `annotations` are written with it."""
@@ -144,6 +151,18 @@ class HTTPClusterApi:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         await self._insist("PATCH", path, msgspec.json.encode(body), kind=STRATEGIC_MERGE)
+
+    async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
+        """With the UID as precondition."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        options: dict[str, Any] = {"preconditions": {"uid": uid}} | ({"dryRun": ["All"]} if dry_run else {})
+        metadata = {"name": name, "namespace": namespace}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+        await self._connection.send("POST", path, msgspec.json.encode(body))
+
+    async def create_event(self, event: dict[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
+        await self._connection.send("POST", path, msgspec.json.encode(event))
 
     async def _insist(self, method: str, path: str, body: bytes, *, kind: str) -> None:
         """Ask again, a few times and soon, where the server is busy or gone for a moment. A conflict after a call of

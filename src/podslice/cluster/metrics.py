@@ -33,11 +33,17 @@ class ClusterMetrics:
             "podslice_cluster_journal_events", "Events of nodes, by what became of them.", ["outcome"],
             registry=registry,
         )  # fmt: skip
+        self.evictions = Counter(
+            "podslice_cluster_evictions", "Pods of lower priority that were to leave for others, by what became of it.",
+            ["fate"], registry=registry,
+        )  # fmt: skip
         self.troubles = Counter(
             "podslice_cluster_troubles", "Things that went wrong, by kind.", ["kind"], registry=registry
         )
         for fate in ("agreed", "honoured", "disputed", "refused", "foreign"):
             self.placements.labels(fate)
+        for fate in ("evicted", "spared", "failed"):
+            self.evictions.labels(fate)
         for outcome in ("equal", "adopted", "mismatch", "gap", "doubled", "otherEpoch", "otherVersion"):
             self.events.labels(outcome)
         self._verbs = {verb: self.calls.labels(verb) for verb in ("filter", "prioritize", "preempt", "bind")}

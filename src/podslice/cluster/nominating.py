@@ -113,6 +113,17 @@ class Nominator:
         if not line.pods:
             del self._lines[key]
 
+    def reserve(self, pod: ScheduledPod, node: str) -> None:
+        """The pod waits for this node alone, which is held for it."""
+        self._leave(pod.uid)
+        self.ahead[pod.uid] = node
+
+    def wish(self, pod: ScheduledPod, node: str) -> None:
+        """Write a nomination in the background, which has the scheduler look at the pod again."""
+        task = asyncio.ensure_future(self._write(pod, node))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def room(self) -> None:
         """Something has become free, or a node has come: who found none may find one now."""
         for line in self._lines.values():
@@ -148,13 +159,9 @@ class Nominator:
         if not node:
             self._lines[self._line_of[pod.uid]].blocked = True
             return
-        self._leave(pod.uid)
-        self.ahead[pod.uid] = node
-        if pod.nominated == node:
-            return
-        task = asyncio.ensure_future(self._write(pod, node))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.reserve(pod, node)
+        if pod.nominated != node:
+            self.wish(pod, node)
 
     async def _write(self, pod: ScheduledPod, node: str) -> None:
         async with self._calls:

@@ -16,8 +16,8 @@ from podslice.core.cluster.holds import PlanPolicy
 from podslice.core.cluster.model import BindVerdict, ClusterModel, Told
 from podslice.core.cluster.replica import Applied, Replica
 from podslice.core.cluster.talk import PlanGiven
-from podslice.core.decide import decide, release
 from podslice.core.errors import PodsliceError
+from podslice.core.managers.node_state import NodeState
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod, read_pod
 from podslice.k8s.podlist import ApiError
 
@@ -60,6 +60,8 @@ class Placements:
         self.room, self.told = room, told
         self.pending: Callable[[ScheduledPod], None] = lambda pod: None
         """Hears of a pod that waits for a node."""
+        self.awaited: Callable[[ScheduledPod], None] = lambda pod: None
+        """Hears of a pod for which its scheduler has made room on a node, which is held for it."""
         self.settled: Callable[[str], None] = lambda uid: None
         """Hears of a pod that waits no longer, or has no node any more."""
 
@@ -82,9 +84,21 @@ class Placements:
         elif self._is_ours(new):
             if self.model.hold_of(new.uid) is None:
                 self.settled(new.uid)
-                self.pending(new)
+                if self._room_is_made(new):
+                    self.awaited(new)
+                else:
+                    self.pending(new)
         else:
             self.settled(new.uid)
+
+    def _room_is_made(self, pod: ScheduledPod) -> bool:
+        """The scheduler found no node for the pod, and has others leave one."""
+        if not (pod.refused and pod.nominated in self._modelled):
+            return False
+        try:
+            return self.model.await_room(pod.pod, pod.nominated, self._clock())
+        except PodsliceError:
+            return False
 
     def _is_ours(self, pod: ScheduledPod) -> bool:
         return pod.scheduler in self._schedulers and not (pod.gated or pod.deleting)
@@ -201,14 +215,11 @@ class Placements:
             return request.victims
         found = {}
         for name in list(request.victims)[:MOST_TRIED]:
-            replica = self.replicas.get(name)
-            if replica is None or not replica.proven or replica.state is None or replica.rules is None:
+            replica, victims = self.replicas.get(name), request.victims[name]
+            if replica is None or not replica.proven or replica.state is None:
                 continue
-            state = replica.state
-            for uid in request.victims[name].pods:
-                state = release(replica.rules, state, uid)
-            if decide(replica.rules, state, pod.pod).refusal is None:
-                found[name] = request.victims[name]
+            if self.model.fits_without(pod.pod, name, replica.state, victims.pods):
+                found[name] = victims
         return found
 
     def bind(self, request: BindRequest) -> BindVerdict:
@@ -245,6 +256,16 @@ class Placements:
             return self.model.choose(pod.pod, self._clock(), names=names, group=pod.group) or ""
         except PodsliceError:
             return ""
+
+    def state_of(self, node: str) -> NodeState:
+        """What a node of the model last said of itself."""
+        state = self.replicas[node].state
+        assert state is not None
+        return state
+
+    def on_node(self, node: str) -> list[ScheduledPod]:
+        """The pods that are bound to a node, whoever sent them."""
+        return [self.pods[uid] for uid in self._on_node.get(node, ())]
 
     def nominable(self, pod: ScheduledPod) -> bool:
         """True for a pod whose place the model decides, and about which the scheduler's plugins ask nothing that is not

@@ -16,12 +16,14 @@ from podslice.agent.health import Check, alive, ready
 from podslice.agent.supervise import Supervisor
 from podslice.agent.web import WebServer, metrics_routes
 from podslice.cluster.apiclient import ClusterApi
+from podslice.cluster.evicting import Evictor
 from podslice.cluster.extender import Extender
 from podslice.cluster.http import PostServer
 from podslice.cluster.messages import LARGEST_REQUEST
 from podslice.cluster.metrics import ClusterMetrics
 from podslice.cluster.nominating import NominationLimits, Nominator
 from podslice.cluster.placing import NodeWord, Placements
+from podslice.cluster.podevents import PodEvents
 from podslice.cluster.sources import ReplicaSource
 from podslice.cluster.watching import node_table, pod_table
 from podslice.core.cluster.events import Stamped
@@ -31,18 +33,22 @@ from podslice.core.cluster.replica import Applied
 from podslice.k8s.clusterobjects import ScheduledNode, ScheduledPod
 
 _LOOK_SECONDS = 0.5
+_LOOKED_AT = 8
+"""Nodes on which victims are sought for one pod: the loop waits meanwhile."""
 HOLD_SECONDS = 30.0
 """What a scheduler may take from a nomination or a filter to its bind, on a busy machine too."""
 
 
 class ServiceSettings(NamedTuple):
-    """What `podslice cluster` is told. `best`: nodes that a filter names at most; 1 leaves nothing to chance."""
+    """What `podslice cluster` is told. `best`: nodes that a filter names at most; 1 leaves nothing to chance. `evict`:
+    pods of lower priority leave for one that only topology keeps out."""
 
     schedulers: frozenset[str] = frozenset({"podslice"})
     policy: PlanPolicy = "compare"
     best: int = 1
     nominate: bool = True
     ahead: int = NominationLimits().ahead
+    evict: bool = False
 
 
 class Listening(NamedTuple):
@@ -71,7 +77,7 @@ class ClusterService:
         self.metrics = ClusterMetrics()
         self._trouble, self._told_of_dispute = trouble, disputed
         self.placing = Placements(
-            ClusterModel(ModelLimits(best=self.settings.best, hold=HOLD_SECONDS)),
+            ClusterModel(ModelLimits(best=self.settings.best, hold=HOLD_SECONDS, evictions=_LOOKED_AT)),
             schedulers=self.settings.schedulers,
             clock=clock,
             told=self._told,
@@ -85,9 +91,18 @@ class ClusterService:
             failed=lambda what: self._failed("nominate", what),
             limits=NominationLimits(ahead=self.settings.ahead),
         )
+        self.events = PodEvents(api)
+        self.evictor = Evictor(
+            self.placing,
+            self.nominator,
+            api,
+            told=self._left,
+            failed=lambda what: self._failed("evict", what),
+            clock=clock,
+        )
         self.placing.settled = self.nominator.drop
-        if self.settings.nominate:
-            self.placing.pending, self.placing.room = self._pending, self.nominator.room
+        self.placing.awaited = lambda pod: self.nominator.reserve(pod, pod.nominated)
+        self.placing.pending, self.placing.room = self._pending, self.nominator.room
         self.extender = Extender(
             self.placing,
             api,
@@ -118,8 +133,11 @@ class ClusterService:
         self._loops.start("nodes", self.nodes.run)
         self._loops.start("pods", self.pods.run)
         self._loops.start("looks", self._look)
+        self._loops.start("events", self.events.run)
         if self.settings.nominate:
             self._loops.start("nominations", self.nominator.run)
+        if self.settings.evict:
+            self._loops.start("evictions", self.evictor.run)
 
     async def stop(self) -> None:
         """Nothing of it runs any more."""
@@ -157,12 +175,22 @@ class ClusterService:
     def _pending(self, pod: ScheduledPod) -> None:
         if self.settings.nominate and self.placing.nominable(pod):
             self.nominator.add(pod)
+        if self.settings.evict:
+            self.evictor.consider(pod)
 
     def _told(self, word: NodeWord) -> None:
         fate = word.told.fate
         self.metrics.placements.labels(fate).inc()
         if fate in ("disputed", "refused"):
             self._told_of_dispute(word)
+            pod = self.placing.pods.get(word.uid)
+            if pod is not None:
+                self.events.disputed(word, pod)
+
+    def _left(self, fate: str, victim: ScheduledPod, pod: ScheduledPod) -> None:
+        self.metrics.evictions.labels(fate).inc()
+        if fate == "evicted":
+            self.events.preempted(victim, pod)
 
     def _failed(self, where: str, what: str) -> None:
         self.metrics.trouble(where)

@@ -42,11 +42,23 @@ class _PodPlace(msgspec.Struct, frozen=True, rename="camel"):
     scheduling_gates: list[msgspec.Raw] | None = None
     scheduling_group: _PodGroup | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+
+
+_REFUSED = _PodCondition("PodScheduled", "False", "Unschedulable")
 
 
 class _PodState(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     nominated_node_name: str = ""
+    start_time: str | None = None
+    conditions: list[_PodCondition] | None = None
 
 
 class _PodObject(msgspec.Struct, frozen=True):
@@ -103,11 +115,12 @@ class _TermsObject(msgspec.Struct, frozen=True):
 class ScheduledPod:
     """A pod of the cluster at one version. `node` is where it is bound to and `nominated` where it may be, both empty
     for nowhere; `gated`: no scheduler looks at it yet; `mirror`: of a static pod, which no scheduler placed; `group`
-    names its PodGroup. `pod` and `terms` are decoded when they are first asked for."""
+    names its PodGroup. `refused`: its scheduler has found no node. `preempts`: others may leave for it. `pod` and
+    `terms` are decoded when they are first asked for."""
 
     __slots__ = ("_data", "_pod", "_terms", "annotations", "created", "deleting", "ended", "gated", "generation",
-                 "group", "mirror", "name", "namespace", "node", "nominated", "priority", "scheduler", "uid",
-                 "version")  # fmt: skip
+                 "group", "mirror", "name", "namespace", "node", "nominated", "preempts", "priority", "refused",
+                 "scheduler", "started", "uid", "version")  # fmt: skip
 
     def __init__(self, data: bytes, read: _PodObject) -> None:
         metadata, spec, status = read.metadata, read.spec, read.status
@@ -125,6 +138,9 @@ class ScheduledPod:
         self.group = f"{self.namespace}/{group.pod_group_name}" if group is not None else ""
         self.priority = spec.priority or 0
         self.ended, self.nominated = status.phase in _ENDED, status.nominated_node_name
+        self.started = status.start_time or self.created
+        self.preempts = spec.preemption_policy != "Never"
+        self.refused = _REFUSED in (status.conditions or ())
 
     def __repr__(self) -> str:
         return f"<ScheduledPod {self.namespace}/{self.name} {self.uid} on {self.node or 'no node'}>"

@@ -3,7 +3,8 @@
 kube-scheduler never preempts for topology alone, because a node that only an extender refuses seems to fit without any
 victim. So this is asked beside it: all pods of lower priority are taken away in thought, from the node's own state, and
 as many as can be stay, the most important and the longest running first. What is left must go; without any one of them
-the pod would not be admitted. Budgets of disruption are respected by whoever evicts (the Eviction API).
+the pod would not be admitted. Pods that leave anyway cost nothing. Budgets of disruption are respected by whoever
+evicts (the Eviction API).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from podslice.core.managers.node_state import NodeState
 
 
 class Evictable(NamedTuple):
-    """A pod on a node, its priority and when it began, in seconds."""
+    """A pod on a node, its priority and when it began, in seconds. `going`: it leaves in any case."""
 
     uid: str
     priority: int = 0
     began: float = 0.0
+    going: bool = False
 
 
 class Eviction(NamedTuple):
@@ -36,8 +38,10 @@ def victims_on(
     rules: NodeRules, state: NodeState, pod: Shape, running: Iterable[Evictable], *, below: int
 ) -> tuple[Evictable, ...] | None:
     """Which of the pods with a priority below that have to leave; None where it does not help if all do, nobody where
-    the pod fits as it is."""
-    lower = sorted((one for one in running if one.priority < below and one.uid in state.pods), key=_importance)
+    the pod fits as it is, or will once those that leave anyway are gone."""
+    here = [one for one in running if one.uid in state.pods]
+    state = _without(rules, state, (one for one in here if one.going))
+    lower = sorted((one for one in here if one.priority < below and not one.going), key=_importance)
     if not _admits(rules, _without(rules, state, lower), pod):
         return None
     leaving = lower

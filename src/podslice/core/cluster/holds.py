@@ -13,7 +13,7 @@ decides alone (`observe`), one pod at a time is on its way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from podslice.core.answers import FleetState, NodeAnswer, PodHolding, called
@@ -107,10 +107,10 @@ class HeldNode:
                 state = hold.answer.state
         raise KeyError(uid)
 
-    def with_holds(self, state: NodeState) -> NodeState:
-        """The node's whole state with the pods on their way in it."""
+    def with_holds(self, state: NodeState, *, but: Container[str] = ()) -> NodeState:
+        """The node's whole state with the pods on their way in it, `but` these."""
         for hold in self.holds.values():
-            if hold.fits:
+            if hold.fits and hold.uid not in but:
                 state = decide(self.kind.rules, state, called(hold.signature.pod, hold.uid)).state
         return state
 

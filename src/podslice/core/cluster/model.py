@@ -7,7 +7,7 @@
     model.choose(pod, now)                      # -> the best node, which is held for the pod; to nominate ahead
     model.filter(pod, names, now)               # -> Filtered(nodes, failed, unresolvable); one node left: it is held
     model.prioritize(pod, names, now)           # -> {name: 0 or 10}; the choice is held
-    model.preempt(pod, now, states=..., running=...)  # -> Eviction(node, victims): who would have to leave
+    model.preempt(pod, now, states=..., running=..., below=...)  # -> Eviction(node, victims): who leaves
     model.bind(uid, name, now, pod)             # -> BindVerdict(error, plan): may the Binding be written?
     model.plan(uid)                             # what each container is to have, for a node that takes plans
     model.unbind(uid)                           # the API server refused the Binding
@@ -39,7 +39,7 @@ from podslice.core.cluster.eviction import Evictable, Eviction, cheapest, victim
 from podslice.core.cluster.holds import FOREVER, RESERVED, HeldNode, Hold, PlanPolicy
 from podslice.core.cluster.signature import Signature
 from podslice.core.cluster.verdicts import NOT_CONFIRMED
-from podslice.core.decide import shape_of
+from podslice.core.decide import decide, release, shape_of
 from podslice.core.holding import Holding
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
@@ -232,31 +232,64 @@ class ClusterModel:
         *,
         states: Callable[[str], NodeState],
         running: Callable[[str], Sequence[Evictable]],
+        below: int,
         names: Sequence[str] | None = None,
     ) -> Eviction | None:
-        """The pods of lower priority that leave the node where that costs least, so that this one fits; what they leave
-        is held for it. `states` are the replicas', `running` the pods of a node with their priorities. At most
-        `limits.evictions` nodes are looked at, those with most CPUs on one NUMA node first."""
+        """The pods with a priority `below` that leave the node where that costs least, so that this one fits; what they
+        leave is held for it. `states` are the replicas', `running` the pods of a node with their priorities. At most
+        `limits.evictions` nodes are looked at, those with most CPUs on one NUMA node first; none that is kept for
+        another pod whose victims have yet to leave."""
         signature = self.classes.signature(pod)
         if not self._concerns(signature):
             return None
-        uid, below = pod.metadata.uid, pod.spec.priority or 0
+        uid = pod.metadata.uid
         self.expire(now)
         self._drop(uid)
         found = []
         for node in self.verdicts.refusing(signature, names):
+            here = running(node.name)
+            if not all(hold.fits for hold in node.holds.values()):
+                continue
             state = node.with_holds(states(node.name))
-            victims = victims_on(
-                node.kind.rules, state, shape_of(node.kind.rules, pod), running(node.name), below=below
-            )
-            if victims:
+            victims = victims_on(node.kind.rules, state, shape_of(node.kind.rules, pod), here, below=below)
+            if victims or (victims is not None and any(one.going for one in here)):
                 found.append((node.name, victims))
         chosen = cheapest(found)
         if chosen is not None:
-            self._hold(uid, signature, chosen.node, now, group="")
-            self._until(self._holds[uid], now + self.limits.eviction_hold)
-            self._evicting.add(uid)
+            self.await_room(pod, chosen.node, now)
         return chosen
+
+    def fits_without(self, pod: Pod, name: str, state: NodeState, victims: Sequence[str]) -> bool:
+        """Whether a node in this state would admit the pod once these have left it, with all that are on their way."""
+        node = self._nodes.get(name)
+        if node is None or not node.confirmed:
+            return False
+        rules = node.kind.rules
+        for uid in victims:
+            state = release(rules, state, uid)
+        state = node.with_holds(state, but={pod.metadata.uid, *victims})
+        return decide(rules, state, pod).refusal is None
+
+    def await_room(self, pod: Pod, name: str, now: float) -> bool:
+        """The scheduler has made room for the pod on a node: what its victims leave is held for it. False where the
+        pod gets nothing for itself there, or nothing is known of the node."""
+        uid, signature = pod.metadata.uid, self.classes.signature(pod)
+        if name not in self._nodes or not self._concerns(signature):
+            return False
+        self._drop(uid)
+        self._hold(uid, signature, name, now, group="")
+        if uid not in self._holds:
+            return False
+        self._evicting.add(uid)
+        return self.keep_room(uid, now)
+
+    def keep_room(self, uid: str, now: float) -> bool:
+        """Victims are still leaving: their room is kept a while longer. False where nothing is held for the pod."""
+        hold = self._holds.get(uid)
+        if hold is None or uid not in self._evicting:
+            return False
+        self._until(hold, now + self.limits.eviction_hold)
+        return True
 
     def wants(self, pod: Pod) -> bool:
         """True for a pod that could get something for itself on some node; others are none of our business."""

@@ -1,0 +1,57 @@
+"""Kubernetes Events of the service on pods: what a node did otherwise, and who left for whom. Never more than a few a
+second: a storm of disputes is in the metrics and in the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from podslice.agent.identity import Identity
+from podslice.agent.podresources import RateLimit
+from podslice.agent.report import ApiEvents, EventTaker
+from podslice.cluster.placing import NodeWord
+from podslice.core.answers import PodHolding
+from podslice.core.values.cpuset import format_bits
+from podslice.k8s.clusterobjects import ScheduledPod
+
+DISPUTED, REFUSED, EVICTED = "PodsliceDisputed", "PodsliceRefused", "PodslicePreempted"
+PER_SECOND, BURST = 2.0, 20.0
+
+
+class PodEvents:
+    """`run` sends what `emit` was given. `dropped` counts events that were too many."""
+
+    def __init__(self, api: EventTaker, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._events = ApiEvents(api, "podslice-cluster")
+        self._limit = RateLimit(clock, per_second=PER_SECOND, burst=BURST)
+        self._over = 0
+        self.run = self._events.run
+
+    @property
+    def dropped(self) -> int:
+        return self._over + self._events.dropped
+
+    def emit(self, pod: ScheduledPod, kind: str, reason: str, message: str) -> None:
+        """A Normal or Warning event on a pod."""
+        if self._limit.take():
+            self._events.emit(Identity(pod.uid, pod.namespace, pod.name, {}), kind, reason, message)
+        else:
+            self._over += 1
+
+    def disputed(self, word: NodeWord, pod: ScheduledPod) -> None:
+        """A node did otherwise than expected."""
+        told = word.told
+        if told.fate == "refused":
+            self.emit(pod, "Warning", REFUSED, f"{word.node} refused the pod, which its model would have taken")
+        elif told.fate == "disputed":
+            text = f"{word.node} gave the pod {_said(told.found)}, its model would have given {_said(told.expected)}"
+            self.emit(pod, "Warning", DISPUTED, text)
+
+    def preempted(self, victim: ScheduledPod, pod: ScheduledPod) -> None:
+        """A pod leaves for one of higher priority."""
+        text = f"Preempted by pod {pod.uid} on node {victim.node}: topology leaves no other room for it"
+        self.emit(victim, "Normal", EVICTED, text)
+
+
+def _said(holding: PodHolding | None) -> str:
+    return "nothing" if holding is None else f"CPUs {format_bits(holding.cpus) or 'none'}"
