@@ -2,7 +2,8 @@
 
 One container is on every set of CPUs that it could have, another one on every set of the others, and the first one
 wants every size. What it gets must be what the reference says, under every option set and Topology Manager policy; a
-refusal is Infeasible exactly where no state of others would admit it. Prints counts; exits 1 for any difference.
+refusal is Infeasible exactly where no state of others would admit it. Prints counts; exits 1 for any difference. With
+`--log FILE` every option set that is through becomes a line there, and is not asked again.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from podslice import ExclusiveResize, KubeletConfig, Machine, Node, Pod, PodslicePolicy, StartError
@@ -76,6 +79,7 @@ def picks(machine: Machine, options: CPUPolicyOptions, share: float, random: Ran
     layout, picker = Layout.of(topology), ResizePicker(topology, options, PODSLICE)
     cores = layout.cores if options.full_pcpus_only else ()
     step = len(layout.cores[0]) if options.full_pcpus_only else 1
+    name = name_of(options)
     for anchor in subsets(layout.all_cpus, cores):
         for pool in subsets(layout.all_cpus - anchor):
             if random.random() >= share:
@@ -85,7 +89,7 @@ def picks(machine: Machine, options: CPUPolicyOptions, share: float, random: Ran
                     wanted = reference.pick(layout, options, anchor, pool, count, mask)
                     bits = None if mask is None else bits_of(mask)
                     found = picked(picker, bits_of(anchor), bits_of(pool), count, bits)
-                    case = name_of(options), sorted(anchor), sorted(pool), count, mask, wanted, found
+                    case = name, sorted(anchor), sorted(pool), count, mask, wanted, found
                     report.add("picks", same=found == (None if wanted is None else bits_of(wanted)), case=case)
 
 
@@ -117,6 +121,7 @@ def verdicts(
     assignable = layout.all_cpus - RESERVED
     cores = layout.cores if options.full_pcpus_only else ()
     step = len(layout.cores[0]) if options.full_pcpus_only else 1
+    name = name_of(options)
     for held in subsets(assignable, cores):
         for count in range(len(held) + step, len(assignable) + 2 * step + 1, step) if held else ():
             if random.random() >= share:
@@ -130,7 +135,7 @@ def verdicts(
             for taken, wanted in answers.items():
                 outcome, got = asked(node, Question(held, count), taken)
                 expected = "Allocated" if wanted is not None else "Deferred" if possible else "Infeasible"
-                case = name_of(options), policy, sorted(held), sorted(taken), count, wanted, outcome, got
+                case = name, policy, sorted(held), sorted(taken), count, wanted, outcome, got
                 same = (outcome, got) == (expected, held if wanted is None else wanted)
                 report.add(f"{policy}: {expected}", same=same, case=case)
 
@@ -190,16 +195,65 @@ def parts() -> list[tuple[str, CPUPolicyOptions]]:
     ]
 
 
-def run(share: float, seed: int, *, part: tuple[int, int] = (0, 1), progress: bool = False) -> Report:
-    """All machines and options, or every n-th from some one on; a `share` of the questions, drawn by `seed`."""
-    report, random, chosen = Report(), Random(seed), parts()[part[0] :: part[1]]
-    for index, (name, options) in enumerate(chosen):
-        picks(MACHINES[name], options, share, random, report)
+class Done(msgspec.Struct, frozen=True):
+    """What one option set of one machine came to: a line of the log."""
+
+    machine: str
+    options: str
+    share: float
+    seed: int
+    counts: dict[str, int]
+    found: list[str]
+
+
+class Asking(NamedTuple):
+    """A `share` of the questions, drawn by `seed`, and the log of what is through."""
+
+    share: float = 1.0
+    seed: int = 1
+    log: Path | None = None
+
+    def known(self) -> dict[tuple[str, str], Done]:
+        """What the log has of these very questions; a line that a kill cut short is asked again."""
+        if self.log is None or not self.log.exists():
+            return {}
+        found = filter(None, map(_read, self.log.read_bytes().splitlines()))
+        return {(one.machine, one.options): one for one in found if (one.share, one.seed) == (self.share, self.seed)}
+
+    def ask(self, name: str, options: CPUPolicyOptions) -> Done:
+        report, random = Report(), Random(f"{self.seed} {name} {name_of(options)}")
+        picks(MACHINES[name], options, self.share, random, report)
         for policy in POLICIES:
-            verdicts(MACHINES[name], options, policy, share, random, report)
+            verdicts(MACHINES[name], options, policy, self.share, random, report)
+        done = Done(name, name_of(options), self.share, self.seed, dict(report.counts), report.found)
+        if self.log is not None:
+            _append(self.log, msgspec.json.encode(done))
+        return done
+
+
+def _read(line: bytes) -> Done | None:
+    try:
+        return msgspec.json.decode(line, type=Done)
+    except msgspec.DecodeError:
+        return None
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Behind a line that was cut short begins another one."""
+    with path.open("ab") as file:
+        file.write(b"\n" + line + b"\n")
+
+
+def run(asking: Asking, *, part: tuple[int, int] = (0, 1), progress: bool = False) -> Report:
+    """All machines and options, or every n-th from some one on."""
+    report, known, chosen = Report(), asking.known(), parts()[part[0] :: part[1]]
+    for index, (name, options) in enumerate(chosen):
+        done = known.get((name, name_of(options))) or asking.ask(name, options)
+        report.counts.update(done.counts)
+        report.found += done.found
         if progress:
-            done = (index + 1) * 40 // len(chosen)
-            bar = "#" * done + "." * (40 - done)
+            through = (index + 1) * 40 // len(chosen)
+            bar = "#" * through + "." * (40 - through)
             print(f"\r[{bar}] {index + 1}/{len(chosen)} {sum(report.counts.values())}", end="", file=sys.stderr)
     return report
 
@@ -210,9 +264,11 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of the questions, drawn; all without it")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="every N-th option set from I on")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="of option sets that are through")
     options = parser.parse_args()
     first, _, step = options.part.partition("/")
-    report = run(options.share, options.seed, part=(int(first), int(step)), progress=True)
+    asking = Asking(options.share, options.seed, options.log)
+    report = run(asking, part=(int(first), int(step)), progress=True)
     print(file=sys.stderr)
     for what, number in report.counts.most_common():
         print(f"{number:9} {what}")

@@ -7,6 +7,7 @@ size. `tests.resize.exhaustive` compares.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain, combinations
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ class Layout(NamedTuple):
 # CT 4.6: packed
 
 
+@cache
 def packed(layout: Layout, options: CPUPolicyOptions, free: CPUs, count: int) -> CPUs:
     """Whole nodes and sockets, whole caches, whole cores, single CPUs; those with fewest free CPUs first."""
     spread = options.distribute_cpus_across_cores

@@ -242,6 +242,23 @@ class Admitting:
             self.save()
         return found
 
+    def change_policy(self, policy: PodslicePolicy) -> None:
+        """Decide by another policy from now on. Raises `StartError` for one with which the node would not start; then
+        nothing changes."""
+        try:
+            if self.store is None:
+                Node(self.machine, self.config, profile=self.profile, predicates=False, policy=policy)
+            else:
+                self.store.change_policy(policy)
+        except StateWriteError as error:
+            self._unsaved = True
+            self._reporter.trouble("stateWrite", str(error))
+        except StartError as error:
+            raise error.but(restarted="the agent") from None
+        self.policy = policy
+        self.look_again()
+        self.journal.settle()
+
     def save(self) -> None:
         """Write what could not be written before."""
         if self._unsaved and self.store is not None:

@@ -1,6 +1,6 @@
 """Moves that nobody asked for: room for pods that the node has just refused because nothing was aligned.
 
-Only where the policy says `carryOut: automatic`. Looking for a plan takes long, so it is done beside the event loop on
+Only while the policy says `carryOut: automatic`. Looking for a plan takes long, so it is done beside the event loop on
 a copy of the node; the plan is then carried out like any other. What was tried in vain is not tried again before the
 node has changed. The room is nobody's: whoever comes first gets it.
 """
@@ -56,6 +56,8 @@ class Automatic:
 
     async def look(self) -> DefragmentationResult | None:
         """Make room for the first pod that wants some; None where none does, or nothing was moved."""
+        if self._owner.admitting.policy.defrag.carry_out != "automatic":
+            return None
         node = self._owner.node
         wants = None if node is None else next(self._wanting(node), None)
         if node is None or wants is None:

@@ -46,6 +46,7 @@ from podslice.agent.podresources import PodResources
 from podslice.agent.reconcile import Reconciler
 from podslice.agent.records import ContainerRecord
 from podslice.agent.refusals import Refusals
+from podslice.agent.reloading import Reloading
 from podslice.agent.report import AgentReporter, ApiEvents
 from podslice.agent.reporter import JournalStream, ServiceStreams
 from podslice.agent.requests import MoveHandlers, Send, serve_local
@@ -59,7 +60,6 @@ from podslice.agent.supervise import Supervisor
 from podslice.agent.topologyobject import TopologyObject
 from podslice.agent.vanished import Vanished
 from podslice.agent.web import WebServer, metrics_routes
-from podslice.core.config.policy import PodslicePolicy
 from podslice.core.errors import InputError
 from podslice.core.machine.devices import Device
 from podslice.core.machine.model import Machine
@@ -88,7 +88,7 @@ def _journal(cluster: ClusterSettings | None, *, observe: bool) -> NodeJournal:
 
 class Agent:
     """One agent process. `run` serves until it is stopped; with `observe` it decides on a throw-away state, reports,
-    and changes nothing."""
+    and changes nothing. `read` reads the settings again, at SIGHUP."""
 
     def __init__(
         self,
@@ -103,6 +103,7 @@ class Agent:
         writes: FileWrites | None = None,
         boot: Boot | None = None,
         clock: Callable[[], float] = time.monotonic,
+        read: Callable[[], LoadedSettings] | None = None,
     ) -> None:
         self.settings = settings = loaded.agent
         self.observe = observe
@@ -160,7 +161,10 @@ class Agent:
             resizing=self.resizing,
             observe=observe,
         )
-        self.machine_watch = self._watching(loaded.policy, machine_source)
+        self.machine_watch = self._watching(machine_source)
+        self.reloading = Reloading(
+            self.owner, loaded, read or (lambda: loaded), say=self._say_policy, then=self._policy_changed
+        )
         self.devices = self._devices(settings)
         self._live = LiveTelling(self.owner, self.node_name, self._listed_devices, self.sources.find)
         self.drifts: list[Drift] = []
@@ -195,9 +199,9 @@ class Agent:
             kernel=kernel_release(os.uname().release),
         )
 
-    def _watching(self, policy: PodslicePolicy, source: MachineSource | None) -> MachineWatch | None:
-        """Who asks for it in the policy has a node that follows its machine."""
-        if policy.hotplug is None or source is None:
+    def _watching(self, source: MachineSource | None) -> MachineWatch | None:
+        """A node follows its machine while the policy asks for it."""
+        if source is None:
             return None
         write = (lambda record, wanted: False) if self.observe else self.reconciler.write
         return MachineWatch(self.owner, source, write=write, place=self._write_updates)
@@ -239,6 +243,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, self.reloading.hear)
         async with AsyncExitStack() as stack:
             if self._scratch is not None:
                 stack.callback(self._scratch.cleanup)
@@ -345,7 +350,8 @@ class Agent:
         self.loops.start("placing", self._place_others)
         self.loops.start("reconcile", self._reconcile)
         self.loops.start("resizes", self.resizing.run)
-        if self.owner.admitting.policy.defrag.carry_out == "automatic" and not self.observe:
+        self.loops.start("policy", self.reloading.run)
+        if not self.observe:
             self.loops.start("defrag", Automatic(self.owner, self.moving).run)
         self.loops.start("watchdog", self._watchdog)
         self.loops.start("healing", lambda: heal(self.owner.admitting, self._reconnect))
@@ -436,6 +442,14 @@ class Agent:
         if reason != self._why_not:
             self.reporter.log.warning("disconnected", reason=reason)
         self._why_not = reason
+
+    def _say_policy(self, text: str) -> None:
+        self.reporter.log.info("policy", text=text)
+        self.reporter.events.emit_node("Normal", "PodslicePolicyRead", text)
+
+    def _policy_changed(self) -> None:
+        if self.machine_watch is not None:
+            self.machine_watch.forget()
 
     async def _place_others(self) -> None:
         """When a pod has come or gone, the others get their new sets; what an answer carries is not due any more."""

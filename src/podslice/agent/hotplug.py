@@ -52,9 +52,16 @@ class MachineWatch:
         self._known: Reading | None = source.read()
         self._looking = asyncio.Lock()
 
+    def forget(self) -> None:
+        """The next look is at everything: by another policy the machine may be another one."""
+        self._known = None
+
     async def look(self) -> bool:
-        """Take in what changed, if anything did; True then. Waits until the machine has settled."""
+        """Take in what changed, if anything did and the policy wants to know; True then. Waits until the machine has
+        settled."""
         async with self._looking:
+            if self._owner.admitting.policy.hotplug is None:
+                return False
             reading = self._source.read()
             if reading == self._known:
                 return False

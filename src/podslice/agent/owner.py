@@ -54,7 +54,7 @@ class Owner:
     is better known from elsewhere. `pod_limit` reads the CPU limit of a pod's cgroup, in thousandths. `awaits` knows,
     by UID, pods that are to run here, with a sandbox or without; `runs_on` the CPUs of a container by its cgroup, which
     the runtime's books may not know. `will_resize`: a resize of the container is yet to be carried out. `on_news` hears
-    that one was refused, or that there is room."""
+    that one was refused, or that there is room; `on_policy` that the policy is another one."""
 
     def __init__(
         self,
@@ -106,6 +106,7 @@ class Owner:
         self._runs_on = runs_on
         self.on_news: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
+        self.on_policy: Callable[[], None] = lambda: None
         self.pending_resizes: Callable[[], int] = lambda: 0
         self.will_resize: Callable[[ContainerRecord], bool] = lambda record: False
 
@@ -279,6 +280,14 @@ class Owner:
         self._tell_changes(found)
         self.updates.machine_changed()
         self.on_news()
+
+    def change_policy(self, policy: PodslicePolicy) -> None:
+        """Decide by another policy from now on; nobody gains or loses anything by that alone. Raises `StartError` for
+        one with which the node would not start; then nothing changes."""
+        self.admitting.change_policy(policy)
+        self.on_policy()
+        self.on_news()
+        self.on_room()
 
     def _tell_changes(self, found: Iterable[MachineConsequence]) -> None:
         for consequence in found:

@@ -32,6 +32,7 @@ from podslice.agent.translate import limits_of, update_of
 from podslice.agent.waiting import or_after
 from podslice.agent.wishes import container_wish, is_step, pod_wish, same_resources
 from podslice.core.config.annotations import resize_wishes
+from podslice.core.config.policy import ExclusiveResize
 from podslice.core.errors import InputError, PodsliceError
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionPod
@@ -99,7 +100,6 @@ class Resizing:
         self._leaving = Leaving(owner, cgroups)
         self._clock = clock
         self._sleep = sleep
-        self._policy = owner.admitting.policy.resize
         self._flights: dict[str, Flight] = {}
         self._refused: dict[str, _Refused] = {}
         self._wanted: dict[str, _Wanted] = {}
@@ -107,8 +107,13 @@ class Resizing:
         self.tell: Callable[[ContainerRecord], None] = lambda record: None
         self.is_moving: Callable[[str], bool] = lambda unit: False
         owner.on_room = self._room.set
+        owner.on_policy = self._policy_changed
         owner.pending_resizes = lambda: self.pending
         owner.will_resize = lambda record: self._missed(record) is not None
+
+    @property
+    def _policy(self) -> ExclusiveResize:
+        return self._owner.admitting.policy.resize
 
     @property
     def pending(self) -> int:
@@ -133,11 +138,7 @@ class Resizing:
                 self._end(store, unit)
         for unit, desired in store.take_waiting().items():
             self._want(unit, desired)
-        for record in self._owner.containers.values():
-            if (found := self._missed(record)) is not None:
-                self._want(record.unit, found)
-        if self._wanted:
-            self._room.set()
+        self._look_again()
 
     def _missed(self, record: ContainerRecord) -> Pod | None:
         """A resize that the runtime carried out and we did not, because nobody was asked or there was no room: as the
@@ -606,6 +607,19 @@ class Resizing:
             await or_after(self._room, 60)
             self._room.clear()
             await self.retry()
+
+    def _look_again(self) -> None:
+        """Resizes that the kubelet thinks are done, and that are not, are wanted."""
+        for record in self._owner.containers.values():
+            if (found := self._missed(record)) is not None:
+                self._want(record.unit, found)
+        if self._wanted:
+            self._room.set()
+
+    def _policy_changed(self) -> None:
+        """What was refused may be granted now, and what the policy did not let us carry out is carried out."""
+        self._refused.clear()
+        self._look_again()
 
     async def retry(self) -> None:
         """Try each resize that waits once, unless nobody wants it any more."""

@@ -80,7 +80,8 @@ def agent(
 
     async def main() -> None:
         boot, writes = read_boot(DiskFileSystem()), _writes()
-        await Agent(loaded, chosen, observe=observe, machine_source=follows, boot=boot, writes=writes).run()
+        read = partial(load_settings, config_path)
+        await Agent(loaded, chosen, observe=observe, machine_source=follows, boot=boot, writes=writes, read=read).run()
 
     asyncio.run(main())
 

@@ -32,7 +32,7 @@ from podslice.core.managers.devices import Content as DeviceFile
 from podslice.core.managers.devices import device_capacity
 from podslice.core.managers.hotplug import MachineChange, machine_for, rules_on
 from podslice.core.managers.memory import Content as MemoryContent
-from podslice.core.managers.node_rules import Counted, NodeRules
+from podslice.core.managers.node_rules import Counted, NodeRules, rules_under
 from podslice.core.managers.node_state import NodeState, RuntimeContainer
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.pod_allocation import PodAllocation
@@ -222,20 +222,41 @@ class Kubelet:
     def change_machine(self, machine: Machine, policy: Hotplug) -> tuple[MachineConsequence, ...]:
         """The machine is another from now on; what follows for the pods. Nothing where it is the same to the managers.
         Raises `StartError` for a machine on which nothing can run; then nothing changes."""
-        old, known = self.manager, self.manager.cpu.topology.all_cpus | self.manager.cpu.state.offline
+        known = self.manager.cpu.topology.all_cpus | self.manager.cpu.state.offline
         machine = machine_for(self.rules, known, machine, policy)
         if machine == self.machine:
             return ()
-        rules = rules_on(self.rules, machine)
-        before, state = self.machine, self.state
-        manager = ContainerManager.of(rules, state)
+        before = self.machine
+        self._go_by(rules_on(self.rules, machine))
+        return MachineChange(self.manager, before, policy).carry_out()
+
+    def _go_by(self, rules: NodeRules) -> None:
+        """Other rules from now on, in the same state."""
+        old = self.manager
+        manager = ContainerManager.of(rules, self.state)
         manager.context.metrics = old.context.metrics
         manager.cpu.filed, manager.memory.filed = old.cpu.filed, old.memory.filed
         manager.device.filed = old.device.filed
         manager.filed_loans = old.filed_loans
-        self.manager, self.machine = manager, machine
+        self.manager, self.machine, self.policy = manager, rules.machine, rules.policy
         self._rules, self._resources, self._view = None, None, None
-        return MachineChange(manager, before, policy).carry_out()
+
+    def change_policy(self, policy: PodslicePolicy) -> None:
+        """Decide by another policy from now on; what is held stays held. Raises `StartError` where a kubelet would not
+        start with it on what this one holds; then nothing changes."""
+        self.save()
+        started = Kubelet(
+            self.machine,
+            self.config,
+            self.quirks,
+            devices=self.devices,
+            files=self.files,
+            predicates=self.predicates,
+            cgroup_version=self.cgroup_version,
+            policy=policy,
+        )
+        started.start()
+        self._go_by(rules_under(self.rules, started.rules))
 
     def replace_lost(self, policy: Hotplug) -> tuple[MachineConsequence, ...]:
         """Look again for other CPUs for owners of lost ones, by the same rules."""

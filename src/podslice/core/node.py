@@ -410,6 +410,18 @@ class Node:
         hotplug = self.rules.policy.hotplug
         return () if hotplug is None else self.kubelet.replace_lost(hotplug)
 
+    # The policy
+
+    def change_policy(self, policy: PodslicePolicy) -> None:
+        """Decide by another policy from now on. Nobody gains or loses anything by it, and resizes that wait are not
+        tried, `retry_resizes` does.
+
+        Raises `InputError` for a policy in a profile that predicts a kubelet, and `StartError` for one with which the
+        node would not start again on what it holds; then nothing changes.
+        """
+        check_policy(policy, self.rules.quirks)
+        self.kubelet.change_policy(policy)
+
     def _decision(self, pod: AdmissionPod, **fields: Any) -> Decision:
         metadata = pod.spec.metadata
         fields.setdefault("admitted", True)

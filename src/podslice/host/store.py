@@ -92,6 +92,7 @@ class NodeStore:
         self._written = dict(found)
         self._open: dict[str, Intent] = {}
         running = list(running)
+        self._of_boot = boot
         policy, config = with_bound(policy, config or KubeletConfig(), boot)
         start = partial(Node, machine, config, profile=profile, devices=devices, predicates=predicates, policy=policy)
         opened = self._started(start, found, machine, config, policy, boot)
@@ -192,6 +193,15 @@ class NodeStore:
             self.node.state = before
             raise StateWriteError(f"{self.directory}: cannot be written: {error.strerror or error}") from error
         return decision
+
+    def change_policy(self, policy: PodslicePolicy) -> None:
+        """As `Node.change_policy`. Raises `StateWriteError` where what is to be remembered under it cannot be written;
+        the policy counts all the same."""
+        boot = self._of_boot
+        policy, _ = with_bound(policy, self.node.rules.config, boot)
+        self.node.change_policy(policy)
+        self._boot = BootKeeper(boot if policy.hotplug is not None else None, self._written.get(POLICY_STATE_FILE))
+        self.save()
 
     def remove(self, uid: str) -> bool:
         """The pod is gone; False when there is none with this UID. Raises `StateWriteError`; the pod's resources are

@@ -216,4 +216,7 @@ def _differences(path: str, before: object, after: object) -> Iterator[Edit]:
 
 
 def _yaml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """As in a file, on one line; empty for what is not there."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -25,7 +25,7 @@ class ResizePicker:
     ) -> None:
         self._topology = topology
         self._options = options
-        self._aligned = aligned
+        self.aligned = aligned
         self._packer = Packer(
             topology,
             quirks,
@@ -59,7 +59,7 @@ class ResizePicker:
         try:
             return self.pick(held, free, count, affinity)
         except AdmissionError:
-            if affinity is None or self._aligned:
+            if affinity is None or self.aligned:
                 raise
             return self.pick(held, free, count)
 

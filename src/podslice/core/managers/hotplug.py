@@ -68,6 +68,7 @@ def _cpu_rules(rules: NodeRules, topology: CPUTopology) -> CPURules:
         reserved=old.reserved,
         pod_level=old.pod_level,
         elastic=old.resizer is not None,
+        aligned=old.resizer is not None and old.resizer.aligned,
         quirks=rules.quirks,
     )
     return replace(made, core_size=max(old.core_size, made.core_size))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import PodslicePolicy
@@ -51,3 +52,17 @@ class NodeRules(msgspec.Struct, frozen=True, eq=False):
     predicates: bool
     cgroup_version: int
     counted: Counted
+
+
+def rules_under(old: NodeRules, started: NodeRules) -> NodeRules:
+    """The rules of a node that goes on by what another start says. The CPUs that are reserved stay so, and what the
+    node has learnt of its machine since it began counts on."""
+    cpu = started.cpu.reserving(old.cpu.reserved)
+    return replace(
+        started,
+        machine=old.machine,
+        restored=old.restored,
+        cpu=replace(cpu, core_size=max(old.cpu.core_size, cpu.core_size)),
+        memory=replace(started.memory, sums_wrap=old.memory.sums_wrap or started.memory.sums_wrap),
+        counted=old.counted,
+    )
