@@ -18,13 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import admissions, api, awkward, cluster, explain, figures, goals, recorded, steps
+from benchmarks import admissions, api, awkward, cluster, explain, figures, goals, plugins, recorded, steps
 from benchmarks.chart import draw
 from benchmarks.measure import Case, Result, measure
 
 
 def all_cases() -> Iterator[Case]:
-    modules = (recorded, api, steps, admissions, awkward)
+    modules = (recorded, api, steps, plugins, admissions, awkward)
     yield from chain.from_iterable(module.cases() for module in modules)
     yield from admissions.lives()
     yield from admissions.values()

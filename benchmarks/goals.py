@@ -57,6 +57,9 @@ GOALS = (
     Goal("10, 12, 16 NUMA, CPU + memory", 2000, _ADMISSIONS, ("e10-cpumem", "e12-cpumem", "e16-cpumem"),
          go="16: over 60 s"),
     Goal("picking CPUs on 8 NUMA, 256 CPUs: all 35 cases", 150, "recorded picks", prefix="take-"),
+    Goal("picking 4 and 64 of 256 CPUs with plugins that come along", 100, "plugin picks",
+         tuple(f"{count} of 256 CPUs, {name}" for count in (4, 64)
+               for name in ("static", "spread-power", "spread-power, balance-numa", "pack-caches"))),
     Goal("34 NUMA (2 with CPUs), CPU + memory, both scopes", 5000, "admit", prefix="34 NUMA, CPU + memory"),
     Goal("64 NUMA, 512 CPUs, CPU + memory + 2 devices, pod scope, all policies", 50_000, "admit",
          prefix="64 NUMA x 512 CPUs, CPU + memory + 2 devices"),

@@ -43,7 +43,15 @@ if TYPE_CHECKING:
     from podslice.advise.workload import Admit, Leave, Resize, ResizeAnswer
     from podslice.core.allocate.pod_pool import EmptyPool
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
-    from podslice.core.config.policy import AnnotationRules, Defragmentation, ExclusiveResize, Hotplug, PodslicePolicy
+    from podslice.core.config.policy import (
+        AnnotationRules,
+        Defragmentation,
+        ExclusiveResize,
+        Hotplug,
+        PluginEntry,
+        PluginRules,
+        PodslicePolicy,
+    )
     from podslice.core.decide import (
         Decided,
         MachineChanged,
@@ -79,6 +87,7 @@ if TYPE_CHECKING:
     from podslice.core.machine.memory import Block, MemoryTable, NUMANodeState
     from podslice.core.machine.model import Cache, Core, CoreType, CPUGroup, HugePages, KernelNode, Machine, NUMANode
     from podslice.core.machine.topology import CPUTopology
+    from podslice.core.managers.context import ReleasedCPUs
     from podslice.core.managers.device_plugin import (
         AllocateResponse,
         DeviceNode,
@@ -90,12 +99,14 @@ if TYPE_CHECKING:
     from podslice.core.managers.node_rules import NodeRules
     from podslice.core.managers.node_state import NodeState
     from podslice.core.node import Node
+    from podslice.core.plugins.api import CPUEffects
     from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
     from podslice.core.pod.spec import (
         Container,
         ContainerState,
         ContainerStatus,
         ObjectMeta,
+        OwnerReference,
         Pod,
         PodCondition,
         PodOS,
@@ -138,6 +149,7 @@ __all__ = [
     "Answer",
     "Block",
     "Boot",
+    "CPUEffects",
     "CPUGroup",
     "CPUPolicyOptions",
     "CPUSet",
@@ -214,10 +226,13 @@ __all__ = [
     "ObjectReference",
     "Outcome",
     "OwnCPUs",
+    "OwnerReference",
     "Page",
     "Placement",
     "Plan",
+    "PluginEntry",
     "PluginOptions",
+    "PluginRules",
     "Pod",
     "PodCgroup",
     "PodCondition",
@@ -235,6 +250,7 @@ __all__ = [
     "Reconfigure",
     "Refusal",
     "RefusalKind",
+    "ReleasedCPUs",
     "Remove",
     "Requested",
     "Resize",
@@ -399,6 +415,11 @@ _ON_USE = {
     "AnnotationRules": "podslice.core.config.policy",
     "Defragmentation": "podslice.core.config.policy",
     "ExclusiveResize": "podslice.core.config.policy",
+    "PluginEntry": "podslice.core.config.policy",
+    "PluginRules": "podslice.core.config.policy",
+    "CPUEffects": "podslice.core.plugins.api",
+    "ReleasedCPUs": "podslice.core.managers.context",
+    "OwnerReference": "podslice.core.pod.spec",
     "ResizePolicy": "podslice.core.pod.spec",
     "ResourceRequirements": "podslice.core.pod.spec",
     "RestartPlan": "podslice.advise.defrag.restarts",

@@ -34,6 +34,7 @@ from podslice.core.errors import PodsliceError
 from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.model import Machine
 from podslice.core.node import Node
+from podslice.core.plugins.profile import Stopwatch
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_POD, UNEXPECTED_ADMISSION
 from podslice.core.state.model import Intent
@@ -183,6 +184,8 @@ class Owner:
         self.containers.clear()
         self.placing.left.clear()
         self.placing.node = store.node
+        if store.node.rules.cpu.plugins is not None:
+            store.node.rules.cpu.plugins.watch = Stopwatch(time.perf_counter)
         self.on_open(store.node)
         self.admitting.journal.begin(store.node)
         for decision in store.refused:

@@ -127,9 +127,14 @@ class Numbers:
 
 def answers_for(rules: NodeRules, state: NodeState, pods: PodsByShape, numbers: Numbers) -> NodeAnswers:
     """Who answers for nodes of these rules that are in this state at first. `pods` may grow."""
-    if rules.quirks.refused_pods_leave_state:
+    if rules.quirks.refused_pods_leave_state or _asks_owners(rules):
         return NamedAnswers(rules, state, pods, numbers)
     return ValueAnswers(rules, state, pods, numbers)
+
+
+def _asks_owners(rules: NodeRules) -> bool:
+    """True where plugins look at who has which CPUs, which a state without names does not say."""
+    return rules.cpu.plugins is not None and rules.cpu.plugins.sees_owners
 
 
 def is_plain(rules: NodeRules, state: NodeState) -> bool:
@@ -137,6 +142,7 @@ def is_plain(rules: NodeRules, state: NodeState) -> bool:
     waits to be cleaned up, no plugin is away, and refused pods leave nothing behind."""
     return not (
         rules.quirks.refused_pods_leave_state
+        or _asks_owners(rules)
         or not state.sources_ready
         or state.leftovers
         or state.cpu.offline

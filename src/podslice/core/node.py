@@ -27,17 +27,19 @@ from podslice.core.machine.delta import MachineConsequence
 from podslice.core.machine.devices import Device, DeviceInventory
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
+from podslice.core.managers.context import ReleasedCPUs
 from podslice.core.managers.device_plugin import DevicePlugin, RunOptions
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.node_state import NodeState
 from podslice.core.node_resize import resize_decisions, resize_wish
+from podslice.core.plugins.api import CPUEffects
 from podslice.core.pod.defaults import default_pod
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.pod.pod_allocation import PodAllocation
 from podslice.core.pod.spec import Pod
 from podslice.core.quirks import PODSLICE
 from podslice.core.quirks import profile as quirks_of
-from podslice.core.reasons import INVALID_ANNOTATION
+from podslice.core.reasons import INVALID_ANNOTATION, PLUGIN_ERROR
 from podslice.core.refusal import explain_refusal
 from podslice.core.resize.allocation import allocated_pod, allocation_of
 from podslice.core.resize.pending import PendingResize, RetryTrigger
@@ -238,6 +240,9 @@ class Node:
         if pod.ignored:
             passed_over = ignored_pod_level_events(pod, self.kubelet.config, self.rules.gates, self.kubelet.quirks)
         policy = self.rules.policy
+        notes = self.kubelet.manager.context.plugin_notes
+        if notes:
+            passed_over += tuple(PodEvent("Warning", PLUGIN_ERROR, note) for note in notes)
         if policy.annotations.invalid != "ignore":
             return passed_over
         wrong = annotation_problems(policy, pod.spec)
@@ -361,6 +366,20 @@ class Node:
         self.kubelet.remove_pod(uid)
         self.kubelet.manager.remove_stale()
         return known
+
+    def cpu_effects(self, uid: str, container: str) -> Mapping[str, CPUEffects]:
+        """What plugins say follows for a container with CPUs, by plugin (docs/policies.md)."""
+        granted = self.kubelet.manager.cpu.state.grants.get(uid, {}).get(container)
+        return {} if granted is None else dict(granted.effects)
+
+    @property
+    def released_cpus(self) -> tuple[ReleasedCPUs, ...]:
+        """What plugins say follows for CPUs that were given back since the latest admission began."""
+        return self.kubelet.manager.context.released
+
+    def in_order(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Pods that wait together in the order in which plugins want them tried; as given where none says."""
+        return readmission.in_order(self.kubelet, pods)
 
     # In-place resize
 

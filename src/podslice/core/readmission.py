@@ -41,7 +41,7 @@ def readmit(kubelet: Kubelet, pods: Iterable[Pod] | None = None, *, on_refusal: 
     granted more than can be had now runs with what it has, and its resize waits. Call `sources_ready` afterwards.
     """
     kubelet.manager.context.sources_ready = False
-    running = [pod.spec for pod in kubelet.active.values()] if pods is None else list(pods)
+    running = in_order(kubelet, (pod.spec for pod in kubelet.active.values()) if pods is None else pods)
     _take_running(kubelet, running)
     kubelet.seen, kubelet.coming = Seen(), frozenset(pod.metadata.uid for pod in running)
     answers = []
@@ -77,6 +77,14 @@ def resume(kubelet: Kubelet, pods: Iterable[Pod], *, on_refusal: OnRefusal = _no
             on_refusal(admission, refusal)
         else:
             kubelet.start_containers(admission.uid)
+
+
+def in_order(kubelet: Kubelet, pods: Iterable[Pod]) -> list[Pod]:
+    """Pods that wait together as plugins want them tried (Sort); as they are where no plugin says."""
+    talk = kubelet.manager.cpu.talk
+    if talk is None or not talk.profile.sorts:
+        return list(pods)
+    return sorted(pods, key=lambda pod: talk.sort_key(kubelet.admission(pod)))
 
 
 def _take_running(kubelet: Kubelet, pods: Iterable[Pod]) -> None:

@@ -28,6 +28,8 @@ INVALID_POD: Final = "InvalidPod"
 POD_TOO_LARGE: Final = "PodTooLarge"
 UPSTREAM_DEFECT: Final = "UpstreamDefect"
 INVALID_ANNOTATION: Final = "InvalidPodsliceAnnotation"
+PLUGIN_ERROR: Final = "PodslicePluginError"
+"""An event: a plugin of the CPU Manager broke its contract, and the policy lets the pod in."""
 
 OURS: Final = frozenset(
     {EMPTY_NODE_SHARED_POOL, AMOUNT_OVERFLOW, INVALID_POD, POD_TOO_LARGE, UPSTREAM_DEFECT, INVALID_ANNOTATION}

@@ -54,19 +54,24 @@ def _allowed(path: str) -> str:
     """The values of a field that has only some; empty for others."""
     parent, _, name = path.rpartition(".")
     fields = PodslicePolicy
-    for step in filter(None, parent.split(".")):
+    for step in _steps(parent):
         fields = next(_struct(one.type) for one in msgspec.structs.fields(fields) if one.encode_name == step)
     found = [one.type for one in msgspec.structs.fields(fields) if one.encode_name == name]
     return f"one of {', '.join(get_args(found[0]))}" if found and get_origin(found[0]) is Literal else ""
 
 
+def _steps(path: str) -> list[str]:
+    """The fields that a path goes through, without places in lists."""
+    return [step.partition("[")[0] for step in path.split(".") if step]
+
+
 def _struct(type: Any) -> Any:
-    """The type of a section, which may be left out."""
+    """The type of a section, or of what a list of them holds; it may be left out."""
     return next((one for one in get_args(type) if isinstance(one, builtins.type(msgspec.Struct))), type)
 
 
 def _fields_at(path: str) -> list[str]:
     fields = msgspec.structs.fields(PodslicePolicy)
-    for name in filter(None, path.split(".")):
+    for name in _steps(path):
         (fields,) = [msgspec.structs.fields(_struct(one.type)) for one in fields if one.encode_name == name]
     return [one.encode_name for one in fields]

@@ -72,16 +72,22 @@ class Picker:
         those nodes, then any."""
         if affinity is None:
             return self.take(available, count, purse)
-        near = self.topology.cpus_in_numa_nodes(affinity)
-        if self._by_socket:
-            near = whole_objects(self.topology.sockets, near)
-        near &= available
+        near = self.near(available, affinity)
         pick = self.take(near, min(near.bit_count(), count), purse)
         missing = count - pick.cpus.bit_count()
         if missing == 0:
             return pick
         rest = self.take(available & ~pick.cpus, missing, purse)
         return Pick(pick.cpus | rest.cpus, pick.proven and rest.proven)
+
+    def near(self, available: Bits, affinity: Bits | None) -> Bits:
+        """Which of the CPUs are where the affinity is; all without one."""
+        if affinity is None:
+            return available
+        near = self.topology.cpus_in_numa_nodes(affinity)
+        if self._by_socket:
+            near = whole_objects(self.topology.sockets, near)
+        return near & available
 
     def _take(self, available: Bits, count: int, purse: Purse | None) -> Pick:
         if self._distributor is not None:

@@ -23,12 +23,14 @@ from podslice.core.machine.model import Machine
 from podslice.core.managers.hotplug import rules_on
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.node import Node
+from podslice.core.plugins.resolve import versions
 from podslice.core.quirks import PROFILES
 
 
 class Setup(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A node's machine, configuration and devices at its start, in the forms of their files. `changed` is the machine
-    as it is now, where it is another; `restored` names the state files the node began with."""
+    as it is now, where it is another; `restored` names the state files the node began with, `plugins`
+    those of its policy with their versions."""
 
     machine: dict[str, Any]
     config: KubeletConfig
@@ -39,6 +41,7 @@ class Setup(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     restored: tuple[str, ...] = ()
     predicates: bool = False
     cgroup_version: int = 2
+    plugins: dict[str, str] = {}
 
     @property
     def digests(self) -> SetupDigests:
@@ -66,15 +69,16 @@ def setup_of(rules: NodeRules, first: NodeRules | None = None) -> Setup:
     if profile is None:
         raise InputError("its quirks are of no profile", path="setup.profile")
     return Setup(
-        machine=_machine(at_start.machine),
+        machine=_machine(at_start),
         config=rules.config,
         profile=profile,
         policy=rules.policy,
         inventory=rules.inventory.resources,
-        changed=None if rules.machine == at_start.machine else _machine(rules.machine),
+        changed=None if rules.machine == at_start.machine else _machine(rules),
         restored=tuple(sorted(rules.restored)),
         predicates=rules.predicates,
         cgroup_version=rules.cgroup_version,
+        plugins=versions(rules.cpu.plugins),
     )
 
 
@@ -89,8 +93,20 @@ def rules_from(setup: Setup) -> NodeRules:
         cgroup_version=setup.cgroup_version,
         policy=setup.policy,
     )
+    _check_plugins(node.rules, setup)
     rules = replace(node.rules, restored=frozenset(setup.restored))
     return rules if setup.changed is None else rules_on(rules, from_data(setup.changed, "setup.changed"))
+
+
+def _check_plugins(rules: NodeRules, setup: Setup) -> None:
+    """Nobody answers for a node whose plugins are others, or decide by what does not leave it."""
+    for name, version in versions(rules.cpu.plugins).items():
+        if version != setup.plugins.get(name):
+            problem = f"{name} is version {setup.plugins.get(name)} on the node and {version} here"
+            raise InputError(problem, path="setup.plugins", remedy="install the same version")
+    if rules.cpu.plugins is not None and rules.cpu.plugins.sees_pods:
+        problem = "plugins look at names and labels of pods, which do not leave the node"
+        raise InputError(problem, path="setup.plugins", remedy="ask the node itself")
 
 
 class Rulebook:
@@ -112,8 +128,11 @@ class Rulebook:
         return found
 
 
-def _machine(machine: Machine) -> dict[str, Any]:
-    """What of a machine decides: nodes that differ in their names only are equal."""
+def _machine(rules: NodeRules) -> dict[str, Any]:
+    """What of a machine decides: nodes that differ in their names only are equal. Plugins look at all of it."""
+    machine = rules.machine
+    if rules.cpu.plugins is not None:
+        return to_data(replace(machine, name="", description="", source="", warnings=()))
     return to_data(
         Machine(
             machine.nodes,

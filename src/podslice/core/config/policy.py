@@ -5,7 +5,7 @@ The empty policy changes nothing: decisions, messages and state files are those 
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -70,12 +70,35 @@ class Hotplug(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     drift_tolerance: str = "legacy"
 
 
+OnError: TypeAlias = Literal["refuse", "skip", "static"]
+
+
+class PluginEntry(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One plugin of the CPU Manager. `weight`: of its scores. `on_error`: where it breaks its contract, the pod is
+    refused, the plugin counts for nothing, or the CPUs are picked as without plugins."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    weight: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
+    on_error: OnError = "refuse"
+    arguments: dict[str, Any] = {}
+
+
+class PluginRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Plugins of the CPU Manager, in the order in which they are asked (docs/policies.md). `hint_scores`: among sets of
+    NUMA nodes that are equally good to the Topology Manager, the best score decides."""
+
+    profile: tuple[PluginEntry, ...] = ()
+    max_candidates: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16
+    hint_scores: bool = False
+
+
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The `spec` of the object; what is left out is as without a policy."""
 
     resize: ExclusiveResize = ExclusiveResize()
     defrag: Defragmentation = Defragmentation()
     annotations: AnnotationRules = AnnotationRules()
+    plugins: PluginRules = PluginRules()
     hotplug: Hotplug | None = None
     """None: a machine that changes is as a kubelet takes it, not looked at until it starts again."""
 

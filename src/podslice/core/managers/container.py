@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from functools import partial
 
+from msgspec.structs import replace
+
 from podslice.core.allocate.picker import Picker
 from podslice.core.config import topology_options as topology_options
 from podslice.core.config.cpu_options import (
@@ -39,6 +41,7 @@ from podslice.core.managers.node_state import NodeState
 from podslice.core.managers.offline_books import books_at_start, reserved_by_number
 from podslice.core.managers.topology import TopologyManager
 from podslice.core.merge.merge import Merger
+from podslice.core.plugins.resolve import profile_for
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
 from podslice.core.state.model import FiledLoans
@@ -138,7 +141,8 @@ class ContainerManager:
         cpu = made.cpu = CPUManager(rules.cpu, context, state.cpu)
         memory = made.memory = MemoryManager(rules.memory, context, state.memory)
         scope = rules.config.topology_manager_scope
-        made.topology = TopologyManager(context, (device, cpu, memory), rules.merger, scope, state.topology)
+        proposer = None if rules.cpu.plugins is None else cpu
+        made.topology = TopologyManager(context, (device, cpu, memory), rules.merger, scope, state.topology, proposer)
         return made
 
     def go_to(self, state: NodeState) -> None:
@@ -216,7 +220,9 @@ class ContainerManager:
         self.device.start(devices or self._device_content(files.get(DEVICE_STATE_FILE)), running)
         self.memory = memory
         providers = self.device, cpu, memory
-        self.topology = TopologyManager(self.context, providers, merger, self.config.topology_manager_scope)
+        proposer = None if cpu.rules.plugins is None else cpu
+        scope = self.config.topology_manager_scope
+        self.topology = TopologyManager(self.context, providers, merger, scope, proposer=proposer)
 
     def _gates(self) -> FeatureGates:
         try:
@@ -265,7 +271,8 @@ class ContainerManager:
             in (topology_options.RESTRICTED, topology_options.SINGLE_NUMA_NODE),
             quirks=self.quirks,
         )
-        return CPUManager(rules, self.context)
+        plugins = profile_for(self.policy, self.machine, topology)
+        return CPUManager(rules if plugins is None else replace(rules, plugins=plugins), self.context)
 
     def _build_memory_manager(self, reservations: Reservations) -> MemoryManager:
         rules = MemoryRules.of(

@@ -8,12 +8,14 @@ pods came or went since it last looked: it only looks at these.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from podslice.core.hints.search import Purse
+from podslice.core.plugins.api import CPUEffects
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.quirks import Quirks
 from podslice.core.state.tables import ContainerIds, drop, only, put
+from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import Series, series
 
 SHARED_POOL = series("cpu_manager_shared_pool_size_millicores")
@@ -24,6 +26,16 @@ _FEW_NODES = 8
 _MANAGERS = ("device", "cpu", "memory")
 T = TypeVar("T")
 Leftovers: TypeAlias = "tuple[str, ...] | None"
+
+
+class ReleasedCPUs(NamedTuple):
+    """CPUs that a container gave back, and what a plugin says follows."""
+
+    uid: str
+    container: str
+    cpus: Bits
+    plugin: str
+    effects: CPUEffects
 
 
 def allocation_series(resource: str, source: str) -> Series:
@@ -57,8 +69,10 @@ class NodeContext:
         "leftovers",
         "memory_stays",
         "metrics",
+        "plugin_notes",
         "purse",
         "quirks",
+        "released",
         "resizing",
         "sources_ready",
         "unaligned",
@@ -83,6 +97,10 @@ class NodeContext:
         self.metrics: dict[Series, int] = {}
         self.purse: Purse | None = None
         self.ended_early: tuple[str, ...] = ()
+        self.plugin_notes: tuple[str, ...] = ()
+        """Which plugins broke their contract in the latest admission, and how."""
+        self.released: tuple[ReleasedCPUs, ...] = ()
+        """What plugins say follows for CPUs that were given back since the latest admission began."""
         self.unaligned: tuple[str, ...] = ()
         """What kept the latest pod from being aligned, a clause for each resource."""
 
@@ -142,14 +160,18 @@ class NodeContext:
 
     def begin(self) -> None:
         """An admission begins."""
-        self.ended_early = ()
-        self.unaligned = ()
+        self.ended_early = self.unaligned = self.plugin_notes = self.released = ()
         self.purse = Purse() if self.quirks.searches_take_any_time else Purse(exact_nodes=_FEW_NODES)
 
     def end_early(self, search: str) -> None:
         """A search was given up: what it found will do, but something better may exist."""
         if search not in self.ended_early:
             self.ended_early += (search,)
+
+    def tell(self, note: str) -> None:
+        """A plugin broke its contract."""
+        if note not in self.plugin_notes:
+            self.plugin_notes += (note,)
 
     def count(self, metric: Series, amount: int = 1) -> None:
         """Add to a counter or gauge."""

@@ -6,7 +6,7 @@ It has the CPU state of one node, a value, and is the only one that puts another
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
 from podslice.core.machine.topology import CPUTopology
-from podslice.core.managers import cpu_elastic
+from podslice.core.managers import cpu_elastic, cpu_plugins
 from podslice.core.managers.context import (
     EXCLUSIVE,
     SHARED_POOL,
@@ -28,6 +28,7 @@ from podslice.core.managers.context import (
     allocation_series,
     assignment_series,
 )
+from podslice.core.managers.cpu_plugins import PluginTalk
 from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import EMPTY_NODE_SHARED_POOL
@@ -81,7 +82,7 @@ class CPUManager:
     `filed` is the content of the state file, None where there is none yet.
     """
 
-    __slots__ = ("_encoder", "context", "filed", "rules", "state")
+    __slots__ = ("_encoder", "context", "filed", "proposed", "rules", "state")
     name = "cpu"
 
     def __init__(self, rules: CPURules, context: NodeContext, state: CPUState | None = None) -> None:
@@ -90,6 +91,8 @@ class CPUManager:
         self.state = state or CPUState()
         self.filed: Content | None = self.file_content if state is None else None
         self._encoder: CPUStateEncoder | None = None
+        self.proposed: tuple[str, dict[str, Pick]] | None = None
+        """What the plugins proposed for the containers of the pod that is being admitted, to be given now."""
 
     @property
     def file_content(self) -> Content:
@@ -152,12 +155,17 @@ class CPUManager:
         assigned = self.state.assignment(pod.uid, container.name)
         if assigned is None:
             free = assignable(self.state.default, self.rules.reserved)
-            return {"cpu": self._hints(free, self._reusable(pod) if self.state.reusable else 0, count)}
+            reusable = self._reusable(pod) if self.state.reusable else 0
+            if self.rules.plugins is not None:
+                left = self._allowed(pod, container, count, free | reusable)
+                free, reusable = free & left, reusable & left
+            return {"cpu": self._hints(free, reusable, count)}
         if assigned.bit_count() == count:
             return self._held_hints(assigned)
         if self.rules.resizer is None:
             return {"cpu": []}
-        return {"cpu": self._hints(self.assignable | self._reusable(pod), assigned, count)}
+        free = self._allowed(pod, container, count, self.assignable | self._reusable(pod), anchor=assigned)
+        return {"cpu": self._hints(free, assigned, count)}
 
     def pod_hints(self, pod: AdmissionPod) -> ProviderHints:
         """Hints for the pod as a whole (cpu-topology 7.2)."""
@@ -174,7 +182,8 @@ class CPUManager:
             if bubble is not None:
                 if bubble.bit_count() == pod.cpus:
                     return self._held_hints(bubble)
-                return {"cpu": self._hints(self.assignable, bubble, pod.cpus)}
+                free = self._allowed(pod, None, pod.cpus, self.assignable, anchor=bubble)
+                return {"cpu": self._hints(free, bubble, pod.cpus)}
             if self._runs(pod):
                 return None
             try:
@@ -190,7 +199,7 @@ class CPUManager:
                 held |= assigned
         if held.bit_count() == pod.cpus:
             return self._held_hints(held)
-        return {"cpu": self._hints(self.assignable, self.state.reusable.get(pod.uid, 0) | held, pod.cpus)}
+        return {"cpu": self._hints(self._open_to(pod), self.state.reusable.get(pod.uid, 0) | held, pod.cpus)}
 
     def _held_hints(self, held: Bits) -> ProviderHints:
         """Where CPUs are that are held already; those that are offline have no place any more."""
@@ -236,6 +245,8 @@ class CPUManager:
             count(_ALIGNED_SMT)
         if container.plain_init or self.state.reusable:
             self._update_reusable(pod.uid, container, cpus)
+        if self.rules.plugins is not None:
+            cpu_plugins.grant(self, pod, container, cpus)
 
     def _allocate_container(self, pod: AdmissionPod, container: AdmissionContainer, affinity: Hint) -> Bits:
         held = self.state.assignment(pod.uid, container.name)
@@ -246,15 +257,63 @@ class CPUManager:
             resizer = self.rules.resizer
             if resizer is None or held.bit_count() >= container.exclusive_cpus:
                 return held
-            free = self.assignable | reusable
+            free = self._allowed(pod, container, container.exclusive_cpus, self.assignable | reusable, anchor=held)
             self._become(cpu_elastic.grown(self.state, resizer, pod, container, free=free, affinity=affinity))
             return self.state.assignments[pod.uid][container.name]
-        cpus = self._pick(container.exclusive_cpus, affinity, reusable)
+        cpus = self._pick(pod, container, affinity, reusable)
         self.state = self.state.give(pod.uid, container.name, cpus)
         if self.rules.pod_level:
             self.context.count(_FROM_NODE)
             self.context.count(_NODE_EXCLUSIVE)
         return cpus
+
+    # Plugins
+
+    @property
+    def hint_scores(self) -> bool:
+        """Plugins have a say in which of equally good NUMA nodes are taken."""
+        return self.rules.plugins is not None and self.rules.plugins.hint_scores
+
+    @property
+    def talk(self) -> PluginTalk | None:
+        """Who asks the plugins, if there are any."""
+        plugins = self.rules.plugins
+        return None if plugins is None else PluginTalk(plugins, self.rules, self.context)
+
+    def _allowed(
+        self, pod: AdmissionPod, container: AdmissionContainer | None, count: int, cpus: Bits, *, anchor: Bits = 0
+    ) -> Bits:
+        """Which of the CPUs the plugins leave to a container, or to the pod as a whole. Raises `AdmissionError`."""
+        talk = self.talk
+        if talk is None:
+            return cpus
+        ask = talk.ask(pod, container, count, anchor=anchor, operation="resize" if anchor else "admit")
+        return talk.allowed(ask, cpus, self.state)
+
+    def _open_to(self, pod: AdmissionPod) -> Bits:
+        """The free CPUs that a pod as a whole, or some container of it, may get."""
+        free = self.assignable
+        if self.rules.plugins is None:
+            return free
+        if pod.managed:
+            return self._allowed(pod, None, pod.cpus, free)
+        asking = [one for one in pod.containers if one.exclusive_cpus]
+        return union(self._allowed(pod, one, one.exclusive_cpus, free) for one in asking)
+
+    def propose(self, pod: AdmissionPod, containers: Sequence[AdmissionContainer | None], affinity: Hint) -> int:
+        """Settle which CPUs containers, or the pod as a whole (None), get with this affinity, and how they score;
+        nothing else changes. Raises `AdmissionError`."""
+        found, score = cpu_plugins.proposals(self, pod, containers, affinity)
+        self.proposed = pod.uid, found
+        return score
+
+    def _proposed(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint) -> Pick:
+        name = "" if container is None else container.name
+        settled = {} if self.proposed is None or self.proposed[0] != pod.uid else self.proposed[1]
+        self.proposed = pod.uid, {other: pick for other, pick in settled.items() if other != name}
+        if name not in settled:
+            settled, _ = cpu_plugins.proposals(self, pod, (container,), affinity)
+        return settled[name]
 
     def _check_left(self) -> None:
         # the last shared CPU goes, which upstream gives away
@@ -273,7 +332,10 @@ class CPUManager:
         """Take back what containers have beyond what the pod asks for now, where it asked for more. Raises
         `AdmissionError`."""
         if self.rules.resizer is not None:
-            self._become(cpu_elastic.shrunk(self.state, self.rules.resizer, pod, was))
+            before = self.state
+            self._become(cpu_elastic.shrunk(before, self.rules.resizer, pod, was))
+            if self.state.grants:
+                cpu_plugins.taken_back(self, pod.uid, before)
 
     def _become(self, state: CPUState) -> None:
         """The state after a resize, with what is shared and owned counted."""
@@ -289,10 +351,14 @@ class CPUManager:
             free |= reusable
         check_smt_alignment(count, free.bit_count(), self.rules.core_size)
 
-    def _pick(self, count: int, affinity: Hint, reusable: Bits) -> Bits:
-        """CPUs that leave DEFAULT, as far as they are in it."""
-        pool = assignable(self.state.default, self.rules.reserved) | reusable
-        pick = self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse)
+    def _pick(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint, reusable: Bits) -> Bits:
+        """CPUs that leave DEFAULT, as far as they are in it; for a container, or the pod as a whole."""
+        if self.rules.plugins is None:
+            count = pod.cpus if container is None else container.exclusive_cpus
+            pool = assignable(self.state.default, self.rules.reserved) | reusable
+            pick = self.rules.picker.take_near(pool, count, affinity.mask, self.context.purse)
+        else:
+            pick = self._proposed(pod, container, affinity)
         cpus = self._noted(pick)
         if not self.state.default & ~cpus:
             self._check_left()
@@ -333,9 +399,10 @@ class CPUManager:
         self._check_shared_pool(pod)
         if self.rules.options.full_pcpus_only:
             self._check_smt(pod.cpus, 0)
-        bubble = self._pick(pod.cpus, affinity, 0)
+        bubble = self._pick(pod, None, affinity, 0)
         self.state = self.state.with_default(self.state.default & ~bubble).with_bubble(pod.uid, bubble)
-        slices = pod_level.partition(pod, bubble, self._take, self._count_pick)
+        take = self._take if self.rules.plugins is None else cpu_plugins.slicing(self, pod)
+        slices = pod_level.partition(pod, bubble, take, self._count_pick)
         for part in slices:
             self.state = self.state.assign(pod.uid, part.container, part.cpus)
         if self.rules.pod_level:
@@ -414,6 +481,8 @@ class CPUManager:
 
     def _remove_pod(self, uid: str) -> None:
         """All containers at once; what they have is given back in whatever order."""
+        if self.state.grants:
+            cpu_plugins.all_taken_back(self, uid)
         state, freed = self.state, None
         held = state.assignments.get(uid) if self.rules.static else None
         if held is not None:

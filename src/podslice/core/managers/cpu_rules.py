@@ -7,6 +7,7 @@ import msgspec
 from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.allocate.picker import Picker
 from podslice.core.machine.topology import CPUTopology, whole_objects
+from podslice.core.plugins.profile import PluginProfile
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
@@ -16,7 +17,7 @@ class CPURules(msgspec.Struct, frozen=True):
     """Policy `none` or `static` on one machine. `core_size` are the CPUs of a core, on average, when the node began.
     `reserved` are the CPUs kept for the system, `reserved_physical` all CPUs of their cores; `pod_level` is the gate
     PodLevelResourceManagers; `picker` knows how CPUs are picked, and `resizer` how those of a container that is
-    resized; None: containers keep what they have.
+    resized; None: containers keep what they have. `plugins`: None where the policy names none.
     """
 
     topology: CPUTopology
@@ -29,6 +30,7 @@ class CPURules(msgspec.Struct, frozen=True):
     static: bool
     resizer: ResizePicker | None
     core_size: int = 1
+    plugins: PluginProfile | None = None
 
     def reserving(self, reserved: Bits) -> CPURules:
         """The same rules with other CPUs kept for the system."""

@@ -28,6 +28,7 @@ from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.managers.lost_cpus import LostCPUs
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.offline_books import books_on
+from podslice.core.plugins.resolve import profile_for
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.state.model import CPUState, OwnCPUs
 from podslice.core.values.cpuset import Bits, CPUSet, format_bits
@@ -52,14 +53,14 @@ def rules_on(rules: NodeRules, machine: Machine) -> NodeRules:
     return replace(
         rules,
         machine=machine,
-        cpu=_cpu_rules(rules, topology),
+        cpu=_cpu_rules(rules, machine, topology),
         memory=replace(rules.memory, machine=machine),
         machine_nodes=tuple(node.id for node in machine.nodes),
         merger=merger_on(machine, rules.config, rules.quirks),
     )
 
 
-def _cpu_rules(rules: NodeRules, topology: CPUTopology) -> CPURules:
+def _cpu_rules(rules: NodeRules, machine: Machine, topology: CPUTopology) -> CPURules:
     old = rules.cpu
     made = CPURules.of(
         topology,
@@ -71,7 +72,8 @@ def _cpu_rules(rules: NodeRules, topology: CPUTopology) -> CPURules:
         aligned=old.resizer is not None and old.resizer.aligned,
         quirks=rules.quirks,
     )
-    return replace(made, core_size=max(old.core_size, made.core_size))
+    plugins = profile_for(rules.policy, machine, topology) if old.static else None
+    return replace(made, core_size=max(old.core_size, made.core_size), plugins=plugins)
 
 
 class MachineChange:

@@ -20,6 +20,7 @@ from podslice.core.merge.merge import Merger
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.reasons import TOPOLOGY_AFFINITY, UNEXPECTED_ADMISSION
 from podslice.core.state.tables import ContainerIds, drop, drop_in, put_in
+from podslice.core.values.cpuset import Bits
 from podslice.core.values.series import series
 
 NOT_ALIGNED, ALLOCATION_FAILED = "not-aligned", "allocation-failed"
@@ -43,6 +44,11 @@ _ALIGNED, _MISALIGNED = (
     }
     for kind in ("count", "failure_count")
 )
+
+
+_MOST_STRUCK = 8
+"""Sets of NUMA nodes that plugins may turn down in one admission."""
+_MOST_TIED = 16
 
 
 class HintProvider(Protocol):
@@ -86,6 +92,20 @@ def failed_hints(hints: Sequence[ProviderHints], container: str | None, *, singl
     return tuple(found if container is None else (f"container {container}: {text}" for text in found))
 
 
+def struck(hints: list[ProviderHints], provider: str, mask: Bits | None) -> bool:
+    """Takes a set of nodes out of one provider's hints; False where it is not there, or that provider gave none."""
+    for place, answer in enumerate(hints):
+        given = None if answer is None else answer.get(provider)
+        if given is None:
+            continue
+        left = [hint for hint in given if hint.mask != mask]
+        if len(left) == len(list(given)):
+            return False
+        hints[place] = {**(answer or {}), provider: left}
+        return True
+    return False
+
+
 def _nodes_needed(answer: HintSet | list[Hint]) -> int:
     if isinstance(answer, HintSet):
         return 1 if answer.singles else 2
@@ -127,10 +147,21 @@ class TopologyState(msgspec.Struct, frozen=True):
         return TopologyState(drop(self.affinities, uid), drop(self.containers, uid))
 
 
-class TopologyManager:
-    """`merger` None is policy `none`: no hints, no verdict. Stores one affinity per container."""
+class Proposer(Protocol):
+    """A provider whose plugins settle what a container gets before anybody allocates; the score says how well."""
 
-    __slots__ = ("context", "merger", "providers", "recorded", "scope", "state")
+    name: str
+
+    @property
+    def hint_scores(self) -> bool: ...
+    def propose(self, pod: AdmissionPod, containers: Sequence[AdmissionContainer | None], affinity: Hint) -> int: ...
+
+
+class TopologyManager:
+    """`merger` None is policy `none`: no hints, no verdict. Stores one affinity per container. `proposer` None: nobody
+    settles anything beforehand."""
+
+    __slots__ = ("context", "merger", "proposer", "providers", "recorded", "scope", "state")
 
     def __init__(
         self,
@@ -139,7 +170,9 @@ class TopologyManager:
         merger: Merger | None,
         scope: str,
         state: TopologyState | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
+        self.proposer = proposer
         self.context = context
         self.providers = providers
         self.merger = merger
@@ -173,7 +206,10 @@ class TopologyManager:
 
     def _admit_container(self, pod: AdmissionPod, container: AdmissionContainer, merger: Merger) -> None:
         hints = [provider.container_hints(pod, container) for provider in self.providers]
-        affinity = self._verdict(merger, pod, container.name, hints)
+        if self.proposer is None:
+            affinity = self._verdict(merger, pod, container.name, hints)
+        else:
+            affinity = self._settled(merger, pod, (container,), hints)
         self.state = self.state.store(pod.uid, container.name, affinity)
         self._allocate(pod, container, affinity)
         if merger.single_numa_node:
@@ -181,7 +217,10 @@ class TopologyManager:
 
     def _admit_pod(self, pod: AdmissionPod, merger: Merger) -> None:
         hints = [provider.pod_hints(pod) for provider in self.providers]
-        affinity = self._verdict(merger, pod, None, hints)
+        if self.proposer is None:
+            affinity = self._verdict(merger, pod, None, hints)
+        else:
+            affinity = self._settled(merger, pod, (None,) if pod.managed else pod.containers, hints)
         if pod.managed:
             for container in pod.containers:
                 self.state = self.state.store(pod.uid, container.name, affinity)
@@ -207,6 +246,58 @@ class TopologyManager:
             self.context.unaligned = failed_hints(hints, container, single=merger.single_numa_node)
             raise AdmissionError(_POD_LEVEL_NOT_ALIGNED[self.scope] if pod.managed else _NOT_ALIGNED)
         return merged.hint
+
+    def _settled(
+        self,
+        merger: Merger,
+        pod: AdmissionPod,
+        containers: Sequence[AdmissionContainer | None],
+        hints: list[ProviderHints],
+    ) -> Hint:
+        """The affinity under which the plugins have settled who gets which CPUs. A set of nodes for which they cannot
+        is struck from the CPU hints, and all is merged again. Raises `AdmissionError`."""
+        assert self.proposer is not None
+        named = containers[0].name if self.scope == "container" and containers[0] is not None else None
+        first: AdmissionError | None = None
+        for _ in range(_MOST_STRUCK):
+            try:
+                affinity = self._verdict(merger, pod, named, hints)
+            except AdmissionError as error:
+                raise first or error from None
+            try:
+                if self.proposer.hint_scores:
+                    affinity = self._best_scored(merger, pod, containers, hints, affinity)
+                self.proposer.propose(pod, containers, affinity)
+                return affinity
+            except AdmissionError as error:
+                first = first or error
+                if not struck(hints, self.proposer.name, affinity.mask):
+                    raise
+        raise first or AdmissionError(_NOT_ALIGNED)
+
+    def _best_scored(
+        self,
+        merger: Merger,
+        pod: AdmissionPod,
+        containers: Sequence[AdmissionContainer | None],
+        hints: list[ProviderHints],
+        winner: Hint,
+    ) -> Hint:
+        """Of the sets of nodes that are as good as the winner but for their numbers, the one with the best score."""
+        assert self.proposer is not None
+        tied = merger.tied(hints, winner)
+        if len(tied) > _MOST_TIED:
+            self.context.end_early("the NUMA nodes that the plugins like best")
+        best, best_score = winner, -1
+        for mask in tied[:_MOST_TIED]:
+            hint = Hint(mask, winner.preferred)
+            try:
+                score = self.proposer.propose(pod, containers, hint)
+            except AdmissionError:
+                continue
+            if score > best_score:
+                best, best_score = hint, score
+        return best
 
     def _runs_already(self, pod: AdmissionPod, container: str | None) -> bool:
         """True for what is admitted again after a restart, or for a resize, and holds all it asked for."""

@@ -13,15 +13,17 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from podslice.core.config.topology_options import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
-from podslice.core.hints.hint import NO_AFFINITY, Hint
+from podslice.core.hints.hint import ALL_LISTED, NO_AFFINITY, Hint, enumerate_masks
 from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.hints.search import Purse, Span
 from podslice.core.merge import fold, intersect
 from podslice.core.merge.fit import ClosestFit, Fit
 from podslice.core.merge.walk import TooLongError, Walk
-from podslice.core.values.cpuset import Bits, bits_of
+from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
 _IMPOSSIBLE = Hint(None, False)
+_FEW_NODES = 8
+"""Up to so many nodes all masks that hints can reach together are listed for ties."""
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -73,6 +75,40 @@ class Merger:
         if self.single_numa_node and best.mask == self.all_nodes:
             best = Hint(None, best.preferred)
         return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven)
+
+    def tied(self, providers: Sequence[ProviderHints], winner: Hint) -> list[Bits]:
+        """The masks that are as good as the winner's in everything but their number, ascending; the winner's alone
+        where they cannot be listed."""
+        answers = [hints for answer in providers for hints in (answer or {}).values() if hints is not None]
+        mask = winner.mask
+        if mask is None or not answers or self.all_nodes.bit_count() > ALL_LISTED:
+            return [] if mask is None else [mask]
+        if winner.preferred:
+            masks = self._all_preferred(answers, mask.bit_count())
+        else:
+            lists = [list(hints) or [_IMPOSSIBLE] for hints in answers]
+            masks = fold.reachable(lists, self.all_nodes) if self.all_nodes.bit_count() <= _FEW_NODES else {mask}
+        best, span = self._fit.key(mask)[0], _span(one for one in answers if isinstance(one, HintSet))
+        aligned = span is not None and span.holds(mask)
+        return sorted(
+            other
+            for other in masks
+            if other.bit_count() == mask.bit_count()
+            and self._fit.key(other)[0] == best
+            and (not aligned or (span is not None and span.holds(other)))
+        ) or [mask]
+
+    def _all_preferred(self, answers: Sequence[HintSet | list[Hint]], size: int) -> set[Bits]:
+        nodes = tuple(iter_bits(self.all_nodes))
+        return {
+            mask
+            for mask in enumerate_masks(nodes)
+            if mask.bit_count() == size
+            and all(
+                (mask in one and one.prefers(mask)) if isinstance(one, HintSet) else Hint(mask, True) in one
+                for one in answers
+            )
+        }
 
     def _walk(self, providers: Sequence[ProviderHints]) -> Hint | None:
         """The winner as upstream finds it, where that may crash; None where the way is too long."""

@@ -46,6 +46,12 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str | None = None
 
 
+class OwnerReference(msgspec.Struct, frozen=True):
+    """What a pod belongs to, as far as it counts for whom CPUs are."""
+
+    kind: str = ""
+
+
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     """What of `metadata` decides about resources, or names the pod."""
 
@@ -57,6 +63,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
 
 
 class PodResourceClaim(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ its bubble.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -126,7 +126,8 @@ class CPUState(msgspec.Struct, frozen=True):
     runtime was told, `containers`: the ids it has. `loans`: the CPUs that containers have beyond the ones promised at
     their first admission, in the order in which they came, ascending where they came together; `bubble_loans` those
     that pods have beyond their first bubble. `offline`: CPUs that went offline while the node ran; assignments and
-    bubbles may name them, DEFAULT never does.
+    bubbles may name them, DEFAULT never does. `grants`: what plugins were told and said of what containers were given,
+    by pod and container (`core.managers.cpu_plugins`).
     """
 
     default: Bits = 0
@@ -138,6 +139,7 @@ class CPUState(msgspec.Struct, frozen=True):
     loans: Loans = {}
     bubble_loans: dict[str, Bits] = {}
     offline: Bits = 0
+    grants: dict[str, dict[str, Any]] = {}
 
     # Questions
 
@@ -286,12 +288,13 @@ class CPUState(msgspec.Struct, frozen=True):
         """The pod is gone with all its containers. `freed` is DEFAULT again, None where nothing is assigned; with
         `bubbles` its BUBBLE went with it."""
         written, containers = drop(self.written, pod), drop(self.containers, pod)
+        grants = drop(self.grants, pod) if self.grants else self.grants
         loans = self.loans, self.bubble_loans
         if self.loans or self.bubble_loans:
             loans = drop(self.loans, pod), drop(self.bubble_loans, pod)
         if freed is None:
             kept = self.default, self.assignments, self.bubbles, self.reusable
-            return CPUState(*kept, written, containers, *loans, self.offline)
+            return CPUState(*kept, written, containers, *loans, self.offline, grants)
         return CPUState(
             (self.default | freed) & ~self.offline,
             drop(self.assignments, pod),
@@ -301,6 +304,7 @@ class CPUState(msgspec.Struct, frozen=True):
             containers,
             *loans,
             self.offline,
+            grants,
         )
 
     def swap(self, pod: str, others: Mapping[int, int]) -> CPUState:
@@ -354,6 +358,7 @@ class CPUState(msgspec.Struct, frozen=True):
             loans,
             bubble_loans,
             self.offline,
+            self.grants,
         )
 
     def lend(self, pod: str, loans: Mapping[str, tuple[int, ...]], bubble: Bits) -> CPUState:

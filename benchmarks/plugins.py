@@ -1,0 +1,86 @@
+"""Picks by plugins on 256 CPUs and 8 NUMA nodes, and what they add to an admission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks.measure import Case
+from benchmarks.nodes import Prepare
+from podslice.core.allocate.picker import Picker
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.config.policy import PluginEntry, PluginRules, PodslicePolicy
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.machine.topology import cpu_topology
+from podslice.core.node import Node
+from podslice.core.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
+from podslice.core.plugins.profile import PluginProfile
+from podslice.core.plugins.resolve import made
+from podslice.core.pod.spec import pod_from_dict
+from podslice.core.quirks import PODSLICE
+from podslice.core.values.cpu_policy_options import CPUPolicyOptions
+from podslice.core.values.cpuset import bits_of
+
+MACHINE = "pack:2 numa:4(memory=64GB) l3:4 core:4 pu:2"
+PROFILES: dict[str, tuple[str, ...]] = {
+    "no plugins": (),
+    "static": ("static",),
+    "spread-power": ("spread-power",),
+    "spread-power, balance-numa": ("spread-power", "balance-numa"),
+    "pack-caches": ("pack-caches",),
+}
+DISTRIBUTED = CPUPolicyOptions(distribute_cpus_across_numa=True)
+
+
+def cases() -> Iterator[Case]:
+    for name, plugins in PROFILES.items():
+        for count in (4, 64):
+            yield Case(
+                "plugin picks", f"{count} of 256 CPUs, {name}", partial(_pick, plugins, count, CPUPolicyOptions())
+            )
+        yield Case("plugin picks", f"distributed, 64 of 256 CPUs, {name}", partial(_pick, plugins, 64, DISTRIBUTED))
+    for name in ("no plugins", "spread-power, balance-numa"):
+        yield Case("plugin admissions", f"4 CPUs, 8 NUMA, {name}", partial(_admit, PROFILES[name]))
+
+
+def _pick(names: tuple[str, ...], count: int, options: CPUPolicyOptions) -> Prepare:
+    machine = from_synthetic(MACHINE)
+    topology = cpu_topology(machine)
+    free = bits_of(cpu for cpu in range(256) if cpu * 7 % 64 < 45)
+    picker = Picker(topology, options, PODSLICE)
+    if not names:
+        return lambda: lambda: picker.take(free, count)
+    known = CPUMachine(machine, topology)
+    profile = PluginProfile(known, [(PluginEntry(name), made(PluginEntry(name), known)) for name in names])
+    ask = CPUAsk(AskingPod("", "", "", {}, {}, "", 0, "", ()), "c", "app", "admit", count)
+
+    def pick() -> object:
+        node = CPUNode(known, free=free, default=free, reserved=0)
+        left = profile.allowed(ask, free, node, _nobody)
+        return profile.propose(ask, left, None, node, picker, purse=None, on_broken=_nobody)
+
+    return lambda: pick
+
+
+def _admit(names: tuple[str, ...]) -> Prepare:
+    amounts = {"cpu": "4", "memory": "1Gi"}
+    resources = {"requests": amounts, "limits": amounts}
+    pod = pod_from_dict(
+        {"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+    )
+    config = KubeletConfig(
+        cpu_manager_policy="static", reserved_system_cpus="0-1", topology_manager_policy="restricted"
+    )
+    rules = PluginRules(tuple(map(PluginEntry, names)), hint_scores=True)
+    node = Node(from_synthetic(MACHINE), config, policy=PodslicePolicy(plugins=rules))
+    begun = node.state
+
+    def prepare() -> object:
+        node.state = begun
+        return lambda: node.admit(pod)
+
+    return prepare  # type: ignore[return-value]
+
+
+def _nobody(plugin: str, point: str, problem: str) -> None:
+    """Nobody is told."""

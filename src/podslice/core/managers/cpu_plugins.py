@@ -1,0 +1,233 @@
+"""What the CPU Manager asks its plugins, in their words: who asks, and the node as it is (docs/policies.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from podslice.core.allocate.cpu_distribute import Pick
+from podslice.core.errors import AdmissionError, RefusalKind
+from podslice.core.hints.hint import Hint
+from podslice.core.managers.context import NodeContext, ReleasedCPUs
+from podslice.core.managers.cpu_rules import CPURules
+from podslice.core.plugins.api import AskingPod, CPUAsk, CPUEffects, CPUNode, Operation, kind_of
+from podslice.core.plugins.profile import PluginProfile, Proposal
+from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.state.model import CPUState, assignable
+from podslice.core.state.tables import put_in
+from podslice.core.values.cpuset import Bits
+from podslice.core.values.series import series
+
+FILTERED = RefusalKind(
+    "cpus-filtered",
+    "not enough cpus available to satisfy request: requested={requested}, available={available}, plugins keep it from "
+    "{free} free ones",
+)
+Effects = tuple[tuple[str, CPUEffects], ...]
+
+
+class PluginTalk:
+    """One node's plugins and who tells them what."""
+
+    __slots__ = ("context", "profile", "rules")
+
+    def __init__(self, profile: PluginProfile, rules: CPURules, context: NodeContext) -> None:
+        self.profile = profile
+        self.rules = rules
+        self.context = context
+
+    def ask(
+        self,
+        pod: AdmissionPod,
+        container: AdmissionContainer | None,
+        count: int,
+        *,
+        anchor: Bits = 0,
+        baseline: Bits = 0,
+        operation: Operation = "admit",
+        of_bubble: bool = False,
+    ) -> CPUAsk:
+        """What a container, or the pod as a whole, asks for."""
+        return CPUAsk(
+            AskingPod.of(pod, named=self.profile.sees_pods),
+            "" if container is None else container.name,
+            "bubble" if container is None else kind_of(container),
+            operation,
+            count,
+            anchor,
+            baseline,
+            self.rules.options.full_pcpus_only,
+            of_bubble,
+        )
+
+    def node(self, state: CPUState) -> CPUNode:
+        """The node as its plugins see it."""
+        owners = (state, self.context.active) if self.profile.sees_owners else (None, None)
+        return CPUNode(
+            self.profile.machine,
+            free=assignable(state.default, self.rules.reserved),
+            default=state.default,
+            reserved=self.rules.reserved,
+            state=owners[0],
+            pods=owners[1],
+            named=self.profile.sees_pods,
+        )
+
+    def allowed(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> Bits:
+        """Which of the CPUs the filters leave. Raises `AdmissionError`."""
+        profile = self.profile
+        return profile.allowed(ask, cpus, self.node(state), self.broken) if profile.filters else cpus
+
+    def propose(self, ask: CPUAsk, pool: Bits, mask: Bits | None, state: CPUState) -> Proposal:
+        """The CPUs that a container would get from a pool that was filtered. Raises `AdmissionError`."""
+        return self.profile.propose(
+            ask,
+            pool,
+            mask,
+            self.node(state),
+            self.rules.picker,
+            purse=self.context.purse,
+            on_broken=self.broken,
+        )
+
+    def score(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> int:
+        """What the plugins think of a set."""
+        return self.profile.score(ask, cpus, self.node(state), self.broken)
+
+    def effects(self, ask: CPUAsk, cpus: Bits, state: CPUState) -> Effects:
+        """What else follows for a container that has got CPUs. Raises `AdmissionError`."""
+        profile = self.profile
+        return profile.effects(ask, cpus, self.node(state), self.broken) if profile.allocates else ()
+
+    def sort_key(self, pod: AdmissionPod) -> tuple[int, ...]:
+        """Where a pod stands among those that wait together."""
+        return self.profile.sort_key(AskingPod.of(pod, named=self.profile.sees_pods), self.broken)
+
+    def broken(self, plugin: str, point: str, problem: str) -> None:
+        """A plugin broke its contract."""
+        self.context.count(series("podslice_plugin_errors_total", plugin=plugin, point=point))
+        self.context.tell(f'plugin "{plugin}" {point}: {problem}')
+
+
+class Grant(NamedTuple):
+    """What a container asked for when it got CPUs, and what plugins say follows."""
+
+    ask: CPUAsk
+    effects: Effects
+
+
+class Manager(Protocol):
+    """The CPU Manager, as far as its plugins matter."""
+
+    rules: CPURules
+    context: NodeContext
+    state: CPUState
+
+    @property
+    def talk(self) -> PluginTalk | None: ...
+
+
+def proposals(
+    manager: Manager, pod: AdmissionPod, containers: Sequence[AdmissionContainer | None], affinity: Hint
+) -> tuple[dict[str, Pick], int]:
+    """What containers, or the pod as a whole (None), would get one after the other, by name, and how that scores.
+    Raises `AdmissionError`; nothing changes."""
+    talk, state = manager.talk, manager.state
+    assert talk is not None
+    found, total = dict[str, Pick](), 0
+    for container in containers:
+        name = "" if container is None else container.name
+        count = pod.cpus if container is None else container.exclusive_cpus
+        if not count or (container is not None and state.assignment(pod.uid, name) is not None):
+            continue
+        if container is None and pod.uid in state.bubbles:
+            continue
+        proposal = _proposal(talk, pod, container, count, affinity, state)
+        found[name] = proposal.pick
+        total += proposal.score
+        if len(containers) > 1 and container is not None:
+            state = _as_given(state, pod, container, proposal.pick.cpus)
+    return found, total
+
+
+def _proposal(
+    talk: PluginTalk,
+    pod: AdmissionPod,
+    container: AdmissionContainer | None,
+    count: int,
+    affinity: Hint,
+    state: CPUState,
+) -> Proposal:
+    free = assignable(state.default, talk.rules.reserved)
+    pool = free | (state.reusable.get(pod.uid, 0) if container is not None else 0)
+    ask = talk.ask(pod, container, count)
+    left = talk.allowed(ask, pool, state)
+    if left.bit_count() < count <= pool.bit_count():
+        raise AdmissionError(FILTERED, requested=count, available=left.bit_count(), free=pool.bit_count())
+    return talk.propose(ask, left, affinity.mask, state)
+
+
+def _as_given(state: CPUState, pod: AdmissionPod, container: AdmissionContainer, cpus: Bits) -> CPUState:
+    state = state.give(pod.uid, container.name, cpus)
+    reusable = state.reusable.get(pod.uid, 0)
+    left = reusable | cpus if container.plain_init else reusable & ~cpus
+    return state.leave_reusable({pod.uid: left} if left else {})
+
+
+def slicing(manager: Manager, pod: AdmissionPod) -> Callable[[Bits, int], Bits]:
+    """Takes the slices of a pod's CPUs, one after the other in the order of its containers."""
+    talk, asking = manager.talk, iter([one for one in pod.containers if one.exclusive_cpus])
+    assert talk is not None
+
+    def take(available: Bits, count: int) -> Bits:
+        ask = talk.ask(pod, next(asking), count, of_bubble=True)
+        pick = talk.propose(ask, available, None, manager.state).pick
+        if not pick.proven:
+            manager.context.end_early("the NUMA nodes to distribute CPUs over")
+        return pick.cpus
+
+    return take
+
+
+def grant(manager: Manager, pod: AdmissionPod, container: AdmissionContainer, cpus: Bits) -> None:
+    """A container has got CPUs, or has them since before a restart: plugins say what follows. Raises
+    `AdmissionError`."""
+    talk, state = manager.talk, manager.state
+    if talk is None or not (talk.profile.allocates or talk.profile.deallocates):
+        return
+    operation: Operation = "admit" if manager.context.sources_ready else "restart"
+    if manager.context.resizing:
+        operation = "resize"
+    ask = talk.ask(
+        pod, container, container.exclusive_cpus, operation=operation, baseline=state.promised(pod.uid, container.name)
+    )
+    granted = Grant(ask, talk.effects(ask, cpus, state))
+    manager.state = replace(state, grants=put_in(state.grants, pod.uid, container.name, granted))
+
+
+def taken_back(manager: Manager, uid: str, before: CPUState) -> None:
+    """Containers of a pod have fewer CPUs than before."""
+    for name, granted in manager.state.grants.get(uid, {}).items():
+        gone = (before.assignment(uid, name) or 0) & ~(manager.state.assignment(uid, name) or 0)
+        _released(manager, uid, granted, gone)
+
+
+def all_taken_back(manager: Manager, uid: str) -> None:
+    """A pod gives back all it has."""
+    for name, granted in manager.state.grants.get(uid, {}).items():
+        _released(manager, uid, granted, manager.state.assignment(uid, name) or 0)
+
+
+def _released(manager: Manager, uid: str, granted: Grant, cpus: Bits) -> None:
+    talk, ask = manager.talk, granted.ask
+    if talk is None or not cpus or not talk.profile.deallocates:
+        return
+    try:
+        told = talk.profile.effects_after(ask, cpus, talk.node(manager.state), talk.broken)
+    except AdmissionError:
+        return  # it was told as broken; what is given back stays given back
+    manager.context.released += tuple(
+        ReleasedCPUs(uid, ask.container, cpus, plugin, effects) for plugin, effects in told
+    )

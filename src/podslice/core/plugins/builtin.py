@@ -1,0 +1,153 @@
+"""Plugins that come along: worked examples of every point, and useful as they are (docs/policies.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from podslice.core.plugins.api import CPUAsk, CPUMachine, CPUNode, CPUPlugin, Factory, Layer
+from podslice.core.plugins.arguments import Arguments
+from podslice.core.plugins.profile import STATIC
+from podslice.core.values.cpuset import Bits, iter_bits, union
+
+
+class StaticPlugin(CPUPlugin):
+    """The CPU Manager's own way. Its Select is what every profile ends with, so naming it changes nothing."""
+
+    def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
+        Arguments(arguments).end()
+
+
+class Neighbours(CPUPlugin):
+    """Keeps containers with the same value of a label apart: not on one core, cache or NUMA node."""
+
+    sees_pods = True
+    sees_owners = True
+
+    def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
+        given = Arguments(arguments)
+        self.label = given.text("groupLabel")
+        levels = {"core": machine.cores, "l3": machine.caches, "numa": machine.numa_nodes}
+        self.objects = levels[given.choice("level", tuple(levels), "core")]
+        given.choice("avoid", ("same",), "same")
+        given.end()
+
+    def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
+        crowded = self._crowded(ask, node) & cpus
+        return ((crowded, -1),) if crowded else ()
+
+    def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
+        return 100 * (candidate & ~self._crowded(ask, node)).bit_count() // (candidate.bit_count() or 1)
+
+    def _crowded(self, ask: CPUAsk, node: CPUNode) -> Bits:
+        """The objects that hold a container of the same group already."""
+        group = ask.pod.labels.get(self.label)
+        if group is None:
+            return 0
+        taken = union(
+            one.cpus for one in node.owners if one.pod.labels.get(self.label) == group and one.pod.uid != ask.pod.uid
+        )
+        return union(there for there in self.objects.values() if there & taken)
+
+
+class BalanceNUMA(CPUPlugin):
+    """Spreads pods over NUMA nodes: the fuller the fullest node would be, the fewer points."""
+
+    def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
+        Arguments(arguments).end()
+
+    def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
+        left = node.free & ~candidate
+        return min(
+            (100 * (left & cpus).bit_count() // cpus.bit_count() for cpus in node.machine.numa_nodes.values()),
+            default=0,
+        )
+
+
+class PackCaches(CPUPlugin):
+    """Cache-aware packing: a container that fits one L3 cache gets the one that it leaves fullest, so that large holes
+    stay whole. Select offers one set for each cache, Score prefers what keeps cores, caches and NUMA nodes whole."""
+
+    def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
+        Arguments(arguments).end()
+        self.levels = tuple(
+            (weight, tuple(objects.values()), {cpu: one for one in objects.values() for cpu in iter_bits(one)})
+            for weight, objects in ((1, machine.cores), (4, machine.caches), (16, machine.numa_nodes))
+        )
+        self._whole = (0, 0)
+
+    def select(
+        self, ask: CPUAsk, cpus: Bits, mask: Bits | None, layers: tuple[Layer, ...], node: CPUNode
+    ) -> Iterable[Bits]:
+        if ask.anchor or layers:
+            return
+        rooms = [(free.bit_count(), free) for cache in node.machine.caches.values() if (free := cache & cpus)]
+        for size, free in sorted(rooms):
+            if size >= ask.count:
+                chosen = _whole_first(node.machine, free, ask.count)
+                if chosen.bit_count() == ask.count:
+                    yield chosen
+
+    def score(self, ask: CPUAsk, candidate: Bits, node: CPUNode) -> int:
+        free, had = self._whole
+        if free != node.free:
+            free = node.free
+            had = sum(weight for weight, objects, _ in self.levels for cpus in objects if cpus & free == cpus)
+            self._whole = free, had
+        lost = 0
+        for weight, _, object_of in self.levels:
+            left = candidate
+            while left:
+                cpus = object_of[(left & -left).bit_length() - 1]
+                left &= ~cpus
+                lost += weight if cpus & free == cpus else 0
+        return 100 * (had - lost) // had if had else 100
+
+
+def _whole_first(machine: CPUMachine, free: Bits, count: int) -> Bits:
+    """CPUs of one cache: whole cores first, and of what is left the cores that are broken already."""
+    chosen, missing = 0, count
+    broken = 0
+    left = free
+    while left and missing:
+        core = machine.cores[machine.core_of[(left & -left).bit_length() - 1]] & left
+        left &= ~core
+        if core.bit_count() <= missing and machine.cores[machine.core_of[(core & -core).bit_length() - 1]] == core:
+            chosen |= core
+            missing -= core.bit_count()
+        else:
+            broken |= core
+    while missing and broken:
+        low = broken & -broken
+        chosen, broken, missing = chosen | low, broken ^ low, missing - 1
+    return chosen
+
+
+class SpreadPower(CPUPlugin):
+    """Thermal and power spread: CPUs of sockets and dies with more free CPUs first, and cores whose siblings nobody
+    owns before others, so that heat and turbo are shared evenly."""
+
+    def __init__(self, arguments: Mapping[str, object], machine: CPUMachine) -> None:
+        Arguments(arguments).end()
+        self.places = machine.dies or tuple(machine.sockets.values())
+        self.cores = tuple(machine.cores.values())
+
+    def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
+        layers = [
+            (there & cpus, 1000 * (there & node.free).bit_count() // there.bit_count())
+            for there in self.places
+            if there & cpus
+        ]
+        owned = node.machine.all_cpus & ~node.default
+        busy = union(core for core in self.cores if core & owned)
+        if busy & cpus:
+            layers.append((busy & cpus, -1))
+        return tuple(layers)
+
+
+BUILT_IN: Mapping[str, Factory] = {
+    STATIC: StaticPlugin,
+    "neighbours": Neighbours,
+    "balance-numa": BalanceNUMA,
+    "pack-caches": PackCaches,
+    "spread-power": SpreadPower,
+}

@@ -1,0 +1,46 @@
+"""Plugins of the CPU Manager: own code decides which CPUs a container gets (docs/policies.md).
+
+    from podslice.plugins import CPUAsk, CPUMachine, CPUNode, CPUPlugin
+
+    class Quiet(CPUPlugin):
+        def __init__(self, arguments, machine): ...
+        def filter(self, ask, cpus, node): ...
+
+A package offers its plugins as entry points `podslice.cpu_plugins`; a PodslicePolicy names those that a node uses.
+"""
+
+from podslice.core.plugins.api import (
+    AskingPod,
+    CPUAsk,
+    CPUEffects,
+    CPUMachine,
+    CPUNode,
+    CPUOwner,
+    CPUPlugin,
+    Layer,
+    Relax,
+    Remedy,
+    Shortage,
+    Wait,
+)
+from podslice.core.plugins.arguments import Arguments
+from podslice.core.values.cpuset import Bits, format_bits, iter_bits
+
+__all__ = [
+    "Arguments",
+    "AskingPod",
+    "Bits",
+    "CPUAsk",
+    "CPUEffects",
+    "CPUMachine",
+    "CPUNode",
+    "CPUOwner",
+    "CPUPlugin",
+    "Layer",
+    "Relax",
+    "Remedy",
+    "Shortage",
+    "Wait",
+    "format_bits",
+    "iter_bits",
+]

@@ -1,0 +1,66 @@
+"""Nodes with plugins, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from podslice import KubeletConfig, Node, PodslicePolicy
+from podslice.core.config.policy import OnError, PluginEntry, PluginRules
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.machine.topology import cpu_topology
+from podslice.core.plugins.api import CPUMachine, CPUPlugin
+from podslice.core.plugins.profile import PluginProfile
+from podslice.core.values.cpuset import format_bits
+
+TWO_NODES = "pack:2 numa:1(memory=64GB) core:8 pu:2"
+"""CPUs 0-15 and 16-31; 0-1, 2-3, … are cores."""
+
+
+class Base(CPUPlugin):
+    """A plugin of a test, made without arguments."""
+
+    def __init__(self, arguments: Mapping[str, object] | None = None, machine: CPUMachine | None = None) -> None:
+        self.arguments = arguments or {}
+
+
+def config(**settings: Any) -> KubeletConfig:
+    """Static CPU Manager, CPUs 0 and 1 reserved, best-effort."""
+    given: dict[str, Any] = {
+        "cpu_manager_policy": "static",
+        "reserved_system_cpus": "0-1",
+        "topology_manager_policy": "best-effort",
+        **settings,
+    }
+    return KubeletConfig(**given)
+
+
+def named(*names: str, machine: str = TWO_NODES, hint_scores: bool = False, **settings: Any) -> Node:
+    """A node with plugins that come along."""
+    rules = PluginRules(tuple(map(PluginEntry, names)), hint_scores=hint_scores)
+    return Node(from_synthetic(machine), config(**settings), policy=PodslicePolicy(plugins=rules))
+
+
+def own(
+    *plugins: CPUPlugin,
+    machine: str = TWO_NODES,
+    on_error: OnError = "refuse",
+    hint_scores: bool = False,
+    most: int = 16,
+    **settings: Any,
+) -> Node:
+    """A node with plugins that are made here; each is called by its class, in small letters."""
+    made = from_synthetic(machine)
+    node = Node(made, config(**settings), policy=PodslicePolicy(plugins=PluginRules((PluginEntry("static"),))))
+    known = CPUMachine(made, cpu_topology(made))
+    entries = [(PluginEntry(type(one).__name__.lower(), on_error=on_error), one) for one in plugins]
+    profile = PluginProfile(known, entries, hint_scores=hint_scores, max_candidates=most)
+    return Node.of(replace(node.rules, cpu=replace(node.rules.cpu, plugins=profile)), node.state)
+
+
+def cpus_of(node: Node, uid: str) -> str:
+    """The CPUs of the only container of a pod."""
+    (cpus,) = node.view.owners[uid].values()
+    return format_bits(cpus)
