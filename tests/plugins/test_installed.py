@@ -37,7 +37,7 @@ class Quiet(CPUPlugin):
 
 class Impure(Quiet):
     def prescore(self, ask, cpus, node):
-        return tuple((1 << cpu, hash(f"{cpu}") % 100) for cpu in range(64))
+        return tuple((1 << cpu, hash(f"{cpu}") % 100) for cpu in range(128))
 
 
 class Slow(Quiet):

@@ -201,7 +201,7 @@ class PluginProfile:
         on_broken: OnBroken,
     ) -> Proposal:
         if pool.bit_count() < ask.count:
-            return Proposal(picker.take(pool, ask.count, purse))
+            return Proposal(picker.take_near(pool, ask.count, mask, purse))
         near = picker.near(pool, mask)
         cpus = near if near.bit_count() >= ask.count else pool
         layers = self._layers(ask, cpus, node, on_broken)
