@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("numpy", reason="simulations need numpy: pip install 'podslice[fleet]'")
 
 from podslice.core.fleet.nodes import Fleet, FleetNode, NodeEvent
 from podslice.core.fleet.options import CellOptions
+from podslice.core.fleet.queue import PodQueue
 from podslice.core.fleet.run import run_cell
-from podslice.core.fleet.scheduler import FleetScheduler
+from podslice.core.fleet.watch import LoopWatch
 from podslice.core.fleet.workload import Workload
 from tests.conftest import make_pod
 from tests.fleet.fleets import churn, fleet_class, fleet_of, shape, shape_of_pod
@@ -138,6 +141,51 @@ def test_loops_where_few_nodes_are_looked_at() -> None:
     assert lost.summary["looped"] == 1
 
 
+def looks(patch: pytest.MonkeyPatch) -> list[int]:
+    """Shapes of looping pods, whenever they look again."""
+    found: list[int] = []
+    own = PodQueue._would_be_refused
+
+    def look(queue: PodQueue, shape: int) -> bool:
+        found.append(shape)
+        return own(queue, shape)
+
+    patch.setattr(PodQueue, "_would_be_refused", look)
+    return found
+
+
+@pytest.mark.parametrize("ties", ["first", "random", "permuted"])
+@pytest.mark.parametrize(
+    ("policy", "nodes", "percentage"),
+    [
+        ("least-allocated", 9, 100),
+        ("most-allocated", 9, 100),
+        ("first-fit", 9, 100),
+        ("least-allocated", 130, 1),
+        ("most-allocated", 130, 1),
+    ],
+)
+def test_what_cannot_have_changed_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, ties: Any, policy: Any, nodes: int, percentage: int
+) -> None:
+    """Pods that loop are not tried again when a node changes that cannot matter to them: the same result as when every
+    change makes all of them look, and fewer looks, where all nodes are looked at and where some are."""
+    small = fleet_class("pack:2 numa:1(memory=16GiB) core:4 pu:1", name="small")
+    shapes = [shape("1"), shape("2"), shape("3"), shape("5"), shape("7"), shape("6")]
+    workload = churn(shapes, 40 * min(nodes, 20), gap=1400 // nodes, length=60_000)
+    fleet = fleet_of(nodes, fleet_class(), small, fleet_class(gpus=2, name="gpus"))
+    options = CellOptions(policy=policy, ties=ties, percentage=percentage, until_ms=90_000, cpus=True)
+    looked = looks(monkeypatch)
+    watched = run_cell(fleet, workload, options, 1)
+    few = len(looked)
+    monkeypatch.setattr(LoopWatch, "begin", lambda *_: None)
+    every = run_cell(fleet, workload, options, 1)
+    for name in ("summary", "series", "refusals", "pods", "nodes"):
+        assert getattr(watched, name) == getattr(every, name), name
+    assert watched.summary["looped"] > 5
+    assert few < len(looked) - few
+
+
 def test_loops_where_no_node_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """That every node refuses a pod is known without trying them in turn: as many attempts are counted as when each is
     made, also while other pods come and go and change what nodes have."""
@@ -148,7 +196,7 @@ def test_loops_where_no_node_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     options = CellOptions(percentage=1, until_ms=30_000, limit=10**6)
     known = run_cell(fleet, workload, options, 1)
-    monkeypatch.setattr(FleetScheduler, "nobody_admits", lambda *_: False)
+    monkeypatch.setattr(PodQueue, "_loops", lambda *_: False)
     tried = run_cell(fleet, workload, options, 1)
     assert list(known.pods.attempts) == list(tried.pods.attempts)
     assert known.pods.attempts[0] == 31

@@ -26,20 +26,22 @@ from podslice.core.fleet.notes import FragmentNotes, Notes
 from podslice.core.fleet.pods import PodTable
 from podslice.core.fleet.queue import PodQueue
 from podslice.core.fleet.refusals import Loops, ParkedPod
+from podslice.core.fleet.watch import LoopWatch
 from podslice.core.machine.memory import Block, MachineState
 from podslice.core.managers.memory_state import MemoryState
 from podslice.core.state.model import CPUState
 from podslice.core.values.cpuset import Bits
 
-FORMAT = 2
+FORMAT = 3
 _OF_INPUTS: dict[type, frozenset[str]] = {
     Clock: frozenset({"_arrivals"}),
     PodQueue: frozenset(
         {"fleet", "workload", "options", "clock", "live", "pods", "popular", "fragmentation", "models", "policy",
-         "scheduler", "loops", "alignment", "nrt", "_constrained"}
+         "scheduler", "loops", "watch", "alignment", "nrt", "_constrained"}
     ),
     PodTable: frozenset({"workload", "holding"}),
     Loops: frozenset({"_delay"}),
+    LoopWatch: frozenset({"_scheduler", "_admits"}),
     Alignment: frozenset({"_classes", "_known"}),
     Notes: frozenset({"_queue", "_options", "_by_gpu", "_requests", "_all", "fragments"}),
     FragmentNotes: frozenset({"_queue"}),
@@ -117,7 +119,7 @@ def go_on(data: bytes, queue: PodQueue, notes: Notes) -> None:
 
 
 def _parts(queue: PodQueue, notes: Notes) -> Iterator[object]:
-    yield from (queue.clock, queue, queue.pods, queue.loops, queue.alignment, notes)
+    yield from (queue.clock, queue, queue.pods, queue.loops, queue.watch, queue.alignment, notes)
     if notes.fragments is not None:
         yield notes.fragments
 

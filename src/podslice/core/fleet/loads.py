@@ -48,6 +48,8 @@ class LoadTable:
         self.asked = [self._row(shape.requests.asked, missing=_NOTHING) for shape in shapes]
         self.all_asked: Ints = np.array(self.asked, dtype=np.int64).reshape(len(shapes), len(self.names))
         self.taken = [self._row(shape.requests.taken, missing=0) for shape in shapes]
+        self._gpu_number: Ints = np.array([shape.gpus for shape in shapes], dtype=np.int64)
+        self._gpu_milli: Ints = np.array([shape.gpu_milli for shape in shapes], dtype=np.int64)
         self._non_zero = [_pair(shape.requests.non_zero) for shape in shapes]
         self.generation = 0
         self._most = max(_LEAST_ROOM, 2 * len(fleet.nodes))
@@ -127,6 +129,13 @@ class LoadTable:
             free = self.room[load] - self.used[load]
             found = self._might_fit[load] = np.flatnonzero((self.all_asked <= free).all(axis=1)).tolist()
         return found
+
+    def that_fit(self, load: int) -> list[bool]:
+        """Of each shape whether there is enough of everything, GPUs too."""
+        fits = (self.all_asked <= self.room[load] - self.used[load]).all(axis=1)
+        if self.most_gpus:
+            fits &= (self.gpus[load] >= self._gpu_milli[:, None]).sum(axis=1) >= self._gpu_number
+        return fits.tolist()  # type: ignore[no-any-return]
 
     def fits(self, shape: int, loads: Ints) -> Bools:
         """Which loads leave enough of everything, GPUs too."""

@@ -26,6 +26,7 @@ from podslice.core.fleet.preemption import RunningPod, find_room
 from podslice.core.fleet.refusals import Loops, replacement_delay
 from podslice.core.fleet.scheduler import FleetScheduler
 from podslice.core.fleet.streams import IndexedStream, shuffle, stream
+from podslice.core.fleet.watch import LoopWatch
 from podslice.core.fleet.workload import NEVER, Workload
 
 
@@ -53,7 +54,7 @@ class PodQueue:
         self.arrived = self.attempts = self.refused_attempts = self.waiting_pods = 0
         self.alignment = Alignment(fleet)
         self._on_node: list[dict[int, None]] = [{} for _ in fleet.nodes]
-        self._in_vain: dict[int, tuple[int, int]] = {}
+        self.watch = LoopWatch(self.scheduler, self._admits)
         self._due: dict[int, int] = {}
         self._ever_looped: dict[int, None] = {}
         self._constrained = self.live.columns.domains.constrained
@@ -141,6 +142,7 @@ class PodQueue:
                 self._evict(list(self._on_node[node]), FAILED)
             elif event.kind != NEVER:
                 self._restart(node, event.kind)
+        self._wake(self.loops.idle)
 
     def _restart(self, node: int, kind: int) -> None:
         """A kubelet starts with another configuration, which a kubelet does only without its state files, and admits
@@ -202,7 +204,7 @@ class PodQueue:
         elif self.options.retry == "next-node":
             self._try_nodes(pod, shape)
         elif not self._try_node(pod, shape, self.scheduler.choose(ties, pod, self.pods.attempts[pod])):
-            self._replace(pod, shape, ties)
+            self._replace(pod, shape)
 
     def _own_node(self, shape: int, node: int) -> Ints:
         return np.array([node] if self.scheduler.fits(shape, node) else [], dtype=np.int64)
@@ -234,7 +236,7 @@ class PodQueue:
         self.preempted += len(found.pods)
         self._evict(list(found.pods), PREEMPTED)
         if not self._try_node(pod, shape, found.node):
-            self._replace(pod, shape, np.array([found.node], dtype=np.int64))
+            self._replace(pod, shape)
         return True
 
     def _running(self, node: int) -> list[RunningPod]:
@@ -291,12 +293,12 @@ class PodQueue:
             nodes, scores = nodes[left], scores[left]
         self.pods.verdict[pod] = FAILED
 
-    def _replace(self, pod: int, shape: int, ties: Ints) -> None:
+    def _replace(self, pod: int, shape: int) -> None:
         """Its owner makes another one, if it does."""
         pods, now = self.pods, self.clock.now.at
         owner = self.workload.shapes[shape].owner
         pods.verdict[pod] = LOOPING
-        if self.options.retry == "owner" and owner == "deployment" and self._is_in_vain(pod, shape, ties):
+        if self.options.retry == "owner" and owner == "deployment" and self._is_in_vain(shape):
             self._ever_looped[pod] = None
             self.loops.park(pod, shape, now)
             return
@@ -308,40 +310,37 @@ class PodQueue:
         elif owner != "daemonset" or self.clock.alive:
             self._come_again(pod, now + delay)
 
-    def _is_in_vain(self, pod: int, shape: int, ties: Ints) -> bool:
-        """True when the owner's next pods will be refused too, as long as nothing changes. Where a pod looks at some
-        nodes only, as many pods as look at all of them must have been refused."""
-        if not self._loops(shape, ties):
-            self._in_vain.pop(pod, None)
+    def _may_take(self, shape: int) -> Ints:
+        """Nodes one of which a pod of this shape goes to, wherever its search begins."""
+        if self.nrt is None:
+            return self.scheduler.may_take(shape)
+        if not self.scheduler.looks_everywhere:
+            return self.scheduler.fitting(shape)
+        ties = self._ties(shape)
+        return self.scheduler.possible(ties) if len(ties) else ties
+
+    def _is_in_vain(self, shape: int) -> bool:
+        """True when the owner's next pods will be refused too, as long as nothing changes that matters to them."""
+        nodes = self._may_take(shape)
+        if not self._loops(shape, nodes):
             return False
-        if self.scheduler.looks_everywhere or self._nobody_admits(shape):
-            return True
-        position = self.live.columns.log.position
-        since, times = self._in_vain.get(pod, (position, 0))
-        times = times + 1 if since == position else 1
-        self._in_vain[pod] = position, times
-        if times < self.scheduler.rounds:
-            return False
-        del self._in_vain[pod]
+        if self.nrt is None and self.live.states[int(nodes[0])].named is None:
+            self.watch.begin(shape, nodes)
         return True
 
     def _would_be_refused(self, shape: int) -> bool:
-        """True when a pod that tries now is refused for certain: by all of the best nodes, or, where it looks at some
-        nodes only, by every node."""
-        if self.scheduler.looks_everywhere:
-            return self._loops(shape, self._ties(shape))
-        return self.nrt is None and self.scheduler.fits_somewhere(shape) and self._nobody_admits(shape)
+        """True when a pod that tries now is refused for certain."""
+        if self.nrt is not None and not self.scheduler.looks_everywhere:
+            return False
+        return self._is_in_vain(shape)
 
-    def _nobody_admits(self, shape: int) -> bool:
-        return self.scheduler.nobody_admits(shape, self._admits)
-
-    def _loops(self, shape: int, ties: Ints) -> bool:
+    def _loops(self, shape: int, nodes: Ints) -> bool:
         """True when all nodes that a pod could go to refuse it as they are."""
-        if not len(ties):
+        if not len(nodes):
             return False
         states = self.live.columns.state
         seen: set[int] = set()
-        for node in self.scheduler.possible(ties).tolist():
+        for node in nodes.tolist():
             state = int(states[node])
             if state not in seen:
                 seen.add(state)
@@ -375,7 +374,8 @@ class PodQueue:
     def _changed(self, node: int, *, room: bool) -> None:
         """A node has another state: pods that loop look again, and pods that wait come if there is more room."""
         now = self.clock.now.at
-        self._wake()
+        if self.loops.idle:
+            self._wake(self.watch.concerned(self.loops.idle, node))
         if self.nrt is not None:
             self.nrt.changed(now, node, self.live.states[node])
             self.clock.put(now + self.options.nrt_delay_ms, EventKind.ROOM, node)
@@ -385,8 +385,8 @@ class PodQueue:
             self._served = now
             self.clock.put(now, EventKind.ROOM, self.live.columns.count)
 
-    def _wake(self) -> None:
-        for at, pod in self.loops.wake(self.clock.reached):
+    def _wake(self, shapes: list[int]) -> None:
+        for at, pod in self.loops.wake(shapes, self.clock.reached):
             self._look_again(at, pod)
 
     def _look_again(self, at: int, pod: int) -> None:
@@ -400,7 +400,7 @@ class PodQueue:
     def serve(self, node: int) -> None:
         """Pods that wait and fit on a node are tried: higher priority first, then the one that came first."""
         if self.nrt is not None:
-            self._wake()
+            self._wake(self.loops.idle)
         if node == self.live.columns.count:
             self._serve_anywhere()
             return

@@ -8,6 +8,7 @@ in between are arithmetic. Attempts come on a grid of `delay` after the refusal 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from podslice.core.fleet.clock import EventKind, FleetEvent
@@ -77,12 +78,18 @@ class Loops:
         """Refused attempts since it was parked, up to and with `until`."""
         return (until - parked.since) // self._delay
 
-    def wake(self, now: FleetEvent) -> list[tuple[int, int]]:
-        """Something changed: when a pod of each waiting shape tries next, and which one."""
-        if not self._idle:
-            return []
-        shapes, self._idle = self._idle, {}
-        return [self.next_attempt(shape, now) for shape in shapes]
+    @property
+    def idle(self) -> list[int]:
+        """Shapes that wait for a change."""
+        return list(self._idle)
+
+    def wake(self, shapes: Iterable[int], now: FleetEvent) -> list[tuple[int, int]]:
+        """Something changed for idle shapes: when a pod of each tries next, and which one."""
+        found = []
+        for shape in shapes:
+            del self._idle[shape]
+            found.append(self.next_attempt(shape, now))
+        return found
 
     def rest(self, shape: int) -> None:
         """All pods of a shape were found to loop on, until the next change."""

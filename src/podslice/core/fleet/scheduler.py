@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from podslice.core.fleet.columns import ALL, Columns, Rows
-from podslice.core.fleet.loads import Ints
+from podslice.core.fleet.loads import Bools, Ints
 from podslice.core.fleet.options import TieRule
 from podslice.core.fleet.policies import FleetPolicy
 from podslice.core.fleet.streams import IndexedStream
@@ -78,6 +78,23 @@ def nodes_to_find(nodes: int, percentage: int) -> int:
     return max(_FEWEST_NODES, nodes * share // 100)
 
 
+def best_of_windows(scores: Scores, size: int) -> Bools:
+    """Which are the best, or among the best, of so many that follow one another; after the last comes the first."""
+    count = len(scores)
+    most = _over_windows(np.maximum, np.concatenate([scores, scores[: size - 1]]), size)
+    found: Bools = scores == _over_windows(np.minimum, np.concatenate([most[count - size + 1 :], most]), size)
+    return found
+
+
+def _over_windows(which: np.ufunc, values: Scores, size: int) -> Scores:
+    """The greatest or least of each `size` values that follow one another."""
+    found, width = values, 1
+    while 2 * width <= size:
+        found, width = which(found[:-width], found[width:]), 2 * width
+    count = len(values) - size + 1
+    return which(found[:count], found[size - width : size - width + count])  # type: ignore[no-any-return]
+
+
 class FleetScheduler:
     """One queue's scheduler. `start`: where the search for nodes begins, which moves on with every pod."""
 
@@ -98,43 +115,47 @@ class FleetScheduler:
         self._enough = nodes_to_find(columns.count, percentage)
         self._draws = draws
         self._order = order
-        self._refused: dict[int, Ints] = {}
-        self._generation = 0
 
     @property
-    def rounds(self) -> int:
-        """So many pods look at every node."""
-        return -(-self.columns.count // max(1, self._enough)) + 1
+    def enough(self) -> int:
+        """So many nodes that a pod fits on are looked at."""
+        return self._enough
 
     @property
     def looks_everywhere(self) -> bool:
         """True where every pod looks at every node."""
         return self._enough >= self.columns.count
 
+    def scores(self, shape: int) -> Scores:
+        """Of all nodes, `NO_FIT` where the filter lets a pod not pass."""
+        return self.table.of(shape, ALL)
+
+    def score(self, shape: int, node: int) -> int:
+        """Of one node."""
+        return int(self.table.of(shape, slice(node, node + 1))[0])
+
     def fits(self, shape: int, node: int) -> bool:
         """Whether the filter lets one node pass."""
-        return int(self.table.of(shape, slice(node, node + 1))[0]) >= 0
+        return self.score(shape, node) >= 0
 
-    def fits_somewhere(self, shape: int) -> bool:
-        """Whether the filter lets any node pass."""
-        return bool((self.table.of(shape, ALL) >= 0).any())
+    def is_plain(self, shape: int) -> bool:
+        """Whether a node's score depends on nothing but what is booked there."""
+        return self.columns.disliked[shape] is None and shape not in self.columns.domains.scores
 
-    def nobody_admits(self, shape: int, admits: Admits) -> bool:
-        """True when every node that a pod fits on refuses it. Nodes that are as they were when they refused are not
-        asked again."""
-        columns = self.columns
-        if self._generation != columns.loads.generation:
-            self._generation = columns.loads.generation
-            self._refused.clear()
-        refused = self._refused.get(shape)
-        if refused is None:
-            refused = self._refused[shape] = np.full((2, columns.count), NO_FIT, dtype=np.int64)
-        changed = (refused[0] != columns.state) | (refused[1] != columns.load)
-        for node in ((self.table.of(shape, ALL) >= 0) & changed).nonzero()[0].tolist():
-            if admits(shape, node):
-                return False
-            refused[:, node] = columns.state[node], columns.load[node]
-        return True
+    def fitting(self, shape: int) -> Ints:
+        """All nodes that the filter lets pass."""
+        return (self.table.of(shape, ALL) >= 0).nonzero()[0]
+
+    def may_take(self, shape: int) -> Ints:
+        """Nodes one of which a pod goes to, wherever its search for nodes begins."""
+        if self.looks_everywhere:
+            ties = self.best(shape)
+            return self.possible(ties) if len(ties) else ties
+        scores = self.table.of(shape, ALL)
+        nodes = (scores >= 0).nonzero()[0]
+        if len(nodes) < self._enough:
+            return self.best(shape)
+        return nodes[best_of_windows(scores[nodes], self._enough)] if self.is_plain(shape) else nodes
 
     def candidates(self, shape: int) -> tuple[Ints, Scores]:
         """Nodes that a pod may go to now, and their scores; the search moves on."""
@@ -151,8 +172,7 @@ class FleetScheduler:
 
     def best(self, shape: int) -> Ints:
         """The best nodes for a pod, one of which it goes to; none where it fits nowhere."""
-        plain = self.columns.disliked[shape] is None and shape not in self.columns.domains.scores
-        if self.looks_everywhere and plain:
+        if self.looks_everywhere and self.is_plain(shape):
             scores = self.table.of(shape, ALL)
             most = scores.max(initial=NO_FIT)
             return (scores == most).nonzero()[0] if most >= 0 else _NO_NODES
