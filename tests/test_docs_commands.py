@@ -111,7 +111,7 @@ def test_documented_output_is_what_is_printed(
         place += 1
 
 
-OTHER_MEANINGS = {("--strict", "audit"), ("--devices", "topology")}
+OTHER_MEANINGS = {("--strict", "audit"), ("--devices", "topology"), ("--strict", "reserve"), ("--pods", "reserve")}
 """Options that only have their name in common with those of the table."""
 
 

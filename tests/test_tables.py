@@ -52,6 +52,7 @@ def test_options_are_spelled_where_they_mean_something() -> None:
     assert spelled(set(CPU_POLICY_OPTIONS)).keys() == {
         "core/config/cpu_options.py",  # since when, and which exclude each other
         "advise/explain/losses.py",  # what is lost with one
+        "advise/reserve/advise.py",  # which keeps shared pods off what is reserved
         "advise/whatif.py",  # which choose CPUs
     }
 

@@ -37,6 +37,7 @@ COMMANDS = [
     ("LargestPod", ("defrag", *NODE, "--restarts")),
     ("LintReport", ("lint", PODS, *NODE)),
     ("LintRule", ("lint", "--explain", "PS101")),
+    ("ReservationAdvice", ("reserve", *MACHINE)),
     ("LintRuleList", ("lint", "--rules")),
     ("Machine", ("topology", *MACHINE)),
     ("MachineList", ("topology", "--list")),

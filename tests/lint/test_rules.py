@@ -588,6 +588,24 @@ NODE_CASES = [
         "warning",
     ),
     NodeCase(
+        "PS414",
+        node(
+            TWO_NODES,
+            memory_manager_policy="Static",
+            kube_reserved={"memory": "1Gi"},
+            reserved_memory=(MemoryReservation(0, {"memory": "1Gi"}),),
+        ),
+        node(
+            TWO_NODES,
+            memory_manager_policy="Static",
+            kube_reserved={"memory": "1565Mi"},
+            reserved_memory=(MemoryReservation(0, {"memory": "1565Mi"}),),
+        ),
+        "kubeReserved[memory]",
+        "1Gi of memory reserved, with evictionHard; EKS keeps 1565Mi for 110 pods",
+        "info",
+    ),
+    NodeCase(
         "PS411",
         node(unknown=(IgnoredField("cpuManagerPolcy"),)),
         node(),
@@ -623,9 +641,32 @@ def test_reserved_cpus_isolated() -> None:
     assert "PS412" not in {f.id for f in lint_kubelet(NodeSubject(config, clear), ALL)}
 
 
+def test_reservation_below_the_cpus_of_the_advice() -> None:
+    """PS414: one CPU is less than providers keep of a large machine, two are not."""
+    large = "pack:2 numa:1(memory=8GiB) core:64 pu:4"
+    (found,) = [one for one in lint_kubelet(node(large, reserved_system_cpus="0"), {"PS414"}) if "CPU" in one.message]
+    assert (found.path, found.severity) == ("reservedSystemCPUs", "info")
+    assert found.message == "1 CPU reserved, GKE and EKS keep 1350m CPUs of such a machine"
+    assert lint_kubelet(node(large, reserved_system_cpus="0-1"), {"PS414"}) == []
+
+
+def test_reservation_on_the_node_of_the_devices() -> None:
+    """PS415: reserved CPUs on a NUMA node with devices are reported while another node has fewer."""
+    machine = from_synthetic(TWO_NODES)
+    config = KubeletConfig(**STATIC, eviction_hard={})
+
+    def found(devices: dict[int, int]) -> list[Finding]:
+        inventory = inventory_from_data([{"resource": "x.io/nic", "perNUMANode": devices}])
+        return lint_kubelet(NodeSubject(config, machine, devices=inventory), {"PS415"})
+
+    (finding,) = found({0: 2, 1: 1})
+    assert finding.message.startswith("CPUs 0-1 are reserved on NUMA node 0, which has 2 devices; node 1 has 1")
+    assert found({0: 1, 1: 1}) == found({1: 2}) == []
+
+
 def test_every_rule_has_a_case() -> None:
     """No rule is without a finding and a passing object above; ids are unique and in one namespace."""
-    elsewhere = {"PS002", "PS412", *POLICY_RULES}
+    elsewhere = {"PS002", "PS412", "PS415", *POLICY_RULES}
     tested = {case.rule for case in CASES} | {case.rule for case in NODE_CASES} | elsewhere
     assert {rule.id for rule in RULES} <= tested
     assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(POD_RULES) + len(NODE_RULES)

@@ -27,6 +27,7 @@ _COMMANDS = {
     "lint": "Warn about pods and kubelet configurations before they hurt.",
     "man": "Print manual pages.",
     "replay": "Run recorded decisions of Kubernetes and compare.",
+    "reserve": "Advise what a node should keep for its system.",
     "schema": "Print the JSON Schema of a kind of document.",
     "serve": "Show a node on a local page and try pods there.",
     "state": "Show, verify, convert and repair state files.",

@@ -42,6 +42,7 @@ KINDS: dict[str, Kind] = {
     "NodeAuditList": Kind("cluster", "kubectl podslice audit"),
     "NodeUsageList": Kind("cluster", "kubectl podslice top"),
     "PodPlacement": Kind("cluster", "kubectl podslice pod"),
+    "ReservationAdvice": Kind("reservation", "podslice reserve"),
     "StateConversionList": Kind("state", "podslice state convert"),
     "StateFileList": Kind("state", "podslice state show"),
     "StateMigration": Kind("state", "podslice state migrate"),

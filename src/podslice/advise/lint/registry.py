@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from podslice.advise.lint import amounts, kubelet, placement, pod_level, policy, qos, written
+from podslice.advise.lint import amounts, kubelet, placement, pod_level, policy, qos, reservation, written
 from podslice.advise.lint.model import Rule
 from podslice.advise.lint.subject import NodeSubject, PodSubject
 from podslice.core.errors import InputError
@@ -17,7 +17,7 @@ POD_RULES: tuple[Rule[PodSubject], ...] = tuple(
         key=lambda rule: rule.id,
     )
 )
-NODE_RULES: tuple[Rule[NodeSubject], ...] = (*kubelet.RULES, *policy.NODE_RULES)
+NODE_RULES: tuple[Rule[NodeSubject], ...] = (*kubelet.RULES, *policy.NODE_RULES, *reservation.RULES)
 RULES: tuple[Rule[Any], ...] = tuple(sorted((*POD_RULES, *NODE_RULES), key=lambda rule: rule.id))
 
 

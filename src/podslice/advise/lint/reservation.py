@@ -1,0 +1,83 @@
+"""Rules that hold what a node reserves against the advice of `podslice reserve`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.advise.lint.model import INFO, MACHINE, Problem, Rule, count_cpus
+from podslice.advise.lint.subject import NodeSubject
+from podslice.advise.reserve.formulas import DEFAULT, amounts
+from podslice.advise.reserve.placement import site_of
+from podslice.core.scheduling.allocatable import max_pods
+from podslice.core.values.cpuset import format_bits
+from podslice.core.values.quantity import Quantity, bytes_text, cpus_text
+from podslice.core.view import NodeView
+
+
+def _below_advice(subject: NodeSubject) -> Iterator[Problem]:
+    view = subject.view
+    if view is None or not (view.pins_cpus or view.binds_memory):
+        return
+    pods = max_pods(view.machine, view.config)
+    asked = amounts(DEFAULT, cpus=view.topology.num_cpus, memory=view.machine.memory, pods=pods)
+    fix = "podslice reserve prints lines that do"
+    have = view.reserved.bit_count()
+    if view.pins_cpus and have * 1000 < asked.milli_cpu:
+        field = "reservedSystemCPUs" if view.config.reserved_system_cpus else "kubeReserved[cpu]"
+        message = f"{count_cpus(have)} reserved, GKE and EKS keep {cpus_text(asked.milli_cpu)} of such a machine"
+        yield Problem(field, message, fix)
+    kept = _memory(view)
+    if view.binds_memory and kept < asked.memory + asked.eviction:
+        message = (
+            f"{bytes_text(kept)} of memory reserved, with evictionHard; EKS keeps "
+            f"{bytes_text(asked.memory + asked.eviction)} for {pods} pods: the system can run out of it before any pod "
+            "is at its limit"
+        )
+        yield Problem("kubeReserved[memory]", message, fix)
+
+
+def _memory(view: NodeView) -> int:
+    return view.reservation.get("memory", Quantity.of(0)).value()
+
+
+def _on_device_node(subject: NodeSubject) -> Iterator[Problem]:
+    view = subject.view
+    if view is None or not view.pins_cpus:
+        return
+    site = site_of(view.machine, view.devices)
+    spare = {node: cpus & ~view.reserved for node, cpus in view.topology.numa_nodes.items()}
+    fewest = min(site.devices, key=lambda node: (site.devices[node], -node))
+    for node, cpus in view.topology.numa_nodes.items():
+        reserved = cpus & view.reserved
+        if reserved and site.devices[node] > site.devices[fewest] and spare[fewest]:
+            yield Problem(
+                "reservedSystemCPUs" if view.config.reserved_system_cpus else "kubeReserved[cpu]",
+                f"CPUs {format_bits(reserved)} are reserved on NUMA node {node}, which has "
+                f"{site.devices[node]} devices; node {fewest} has {site.devices[fewest]}",
+                f"reserve on NUMA node {fewest}: podslice reserve --placement device-free",
+            )
+
+
+RULES: tuple[Rule[NodeSubject], ...] = (
+    Rule(
+        "PS414",
+        "reservation-below-advice",
+        INFO,
+        "Less is reserved than providers reserve",
+        "What the system has not kept for itself it takes from pods, and with the static policies pods have whole CPUs "
+        "and memory of NUMA nodes. The advice is GKE's for CPUs and EKS' for memory, which grows with the number of "
+        "pods (docs/reserve.md).",
+        _below_advice,
+        MACHINE,
+    ),
+    Rule(
+        "PS415",
+        "reservation-on-device-node",
+        INFO,
+        "CPUs are reserved on a NUMA node with devices",
+        "A pod with a device wants CPUs of the device's NUMA node; those that are reserved there it can never have, "
+        "while another node has fewer devices.",
+        _on_device_node,
+        MACHINE,
+    ),
+)

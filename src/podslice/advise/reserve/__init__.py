@@ -1,0 +1,1 @@
+"""What a node should keep for its system, by which provider's formula, on which CPUs and NUMA nodes."""

@@ -1,0 +1,249 @@
+"""Advice on what a node keeps for its system: `advise` makes lines of a KubeletConfiguration that start a kubelet.
+
+Amounts come from a provider's formula, CPUs are whole cores at a place that suits the machine, memory is divided among
+NUMA nodes so that the Memory Manager takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from podslice.advise.reserve import formulas
+from podslice.advise.reserve.formulas import FORMULAS, ReservedAmounts, amounts
+from podslice.advise.reserve.memory import divide
+from podslice.advise.reserve.placement import PlacedReservation, Site, place, site_of
+from podslice.core.config.kubelet import DEFAULT_EVICTION_HARD, KubeletConfig, MemoryReservation
+from podslice.core.config.reservation import prepare_reservations
+from podslice.core.errors import InputError, StartError
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.model import Machine
+from podslice.core.machine.topology import TopologyError
+from podslice.core.node import Node
+from podslice.core.scheduling.allocatable import node_resources
+from podslice.core.values.cpuset import Bits, format_bits
+from podslice.core.values.quantity import Quantity, QuantityError, bytes_text
+
+
+class ReservationWish(msgspec.Struct, frozen=True, kw_only=True):
+    """What advice is asked for. `pods`: as many as run on the node at most. `placement` None: what suits the machine.
+    `strict`: shared pods stay off the reserved CPUs. `housekeeping`: a core more on each NUMA node with devices."""
+
+    pods: int = 110
+    formula: str = formulas.DEFAULT
+    placement: str | None = None
+    strict: bool = False
+    housekeeping: bool = False
+
+
+class ReservedNode(msgspec.Struct, frozen=True, rename="camel"):
+    """What one NUMA node keeps. `classes`: its reserved CPUs by kind of core, on machines with several; `devices`: how
+    many it has."""
+
+    numa_node: int
+    cpus: str
+    memory: str
+    devices: int = 0
+    classes: dict[str, str] = {}
+
+
+class FormulaAmounts(msgspec.Struct, frozen=True):
+    """What a provider's formula reserves on such a machine."""
+
+    name: str
+    title: str
+    cpu: str
+    memory: str
+    eviction: str
+    source: str
+
+
+class Allocatable(msgspec.Struct, frozen=True):
+    """What pods may request."""
+
+    cpu: str
+    memory: str
+
+
+class ReservationAdvice(msgspec.Struct, frozen=True, rename="camel"):
+    """Advice for one machine. `cpu` and `memory` are what the formula says, `cpus` the whole cores that are kept for
+    it, chosen by `placement` for `reason`. `lines` are those of a KubeletConfiguration; a kubelet of v1.36.2 with the
+    static policies starts with them. `formulas` say what each provider would reserve, `notes` what is worth knowing."""
+
+    machine: str
+    pods: int
+    formula: str
+    cpu: str
+    memory: str
+    cpus: str
+    placement: str
+    reason: str
+    nodes: tuple[ReservedNode, ...]
+    lines: dict[str, Any]
+    before: Allocatable
+    after: Allocatable
+    formulas: tuple[FormulaAmounts, ...]
+    notes: tuple[str, ...] = ()
+
+
+def advise(
+    machine: Machine,
+    config: KubeletConfig | None = None,
+    *,
+    devices: DeviceInventory | None = None,
+    wish: ReservationWish | None = None,
+) -> ReservationAdvice:
+    """What to reserve on a machine. `config` is what the node has now: its systemReserved memory counts, and all that
+    is not about reservations stays. Raises `InputError`, and `StartError` where a kubelet would not start with the
+    lines, which it does on every machine that it starts on at all."""
+    config, wish = config or KubeletConfig(), wish or ReservationWish()
+    try:
+        site = site_of(machine, devices)
+    except TopologyError as error:
+        raise InputError(f"has no CPUs to reserve: {error}", path=machine.name or "machine") from None
+    asked = amounts(wish.formula, cpus=site.topology.num_cpus, memory=machine.memory, pods=wish.pods)
+    placed = place(site, -(-asked.milli_cpu // 1000), wish.placement, housekeeping=wish.housekeeping)
+    shares = _shares(site, placed.cpus, asked)
+    lines = _lines(config, placed.cpus, asked, shares, strict=wish.strict)
+    lines, advised, notes = _started(machine, config, devices, lines)
+    return ReservationAdvice(
+        machine.name,
+        wish.pods,
+        wish.formula,
+        _cpu_text(asked.milli_cpu),
+        bytes_text(asked.memory),
+        format_bits(placed.cpus),
+        placed.rule,
+        placed.reason,
+        tuple(_nodes(site, placed.cpus, shares)),
+        lines,
+        _allocatable(machine, config),
+        _allocatable(machine, advised),
+        tuple(_by_formula(site, wish.pods)),
+        (*placed.notes, *_notes(site, placed, asked, wish), *notes),
+    )
+
+
+def _started(
+    machine: Machine, config: KubeletConfig, devices: DeviceInventory | None, lines: dict[str, Any]
+) -> tuple[dict[str, Any], KubeletConfig, tuple[str, ...]]:
+    """The lines and the whole configuration with which a kubelet started; without the static Memory Manager where that
+    does not start on such a machine. Raises `StartError`."""
+    advised = msgspec.structs.replace(config, **_fields(lines))
+    try:
+        Node(machine, advised, devices=devices)
+    except StartError as error:
+        if error.stage != "memoryManager":
+            raise
+        less = {name: value for name, value in lines.items() if name not in ("memoryManagerPolicy", "reservedMemory")}
+        advised = msgspec.structs.replace(config, memory_manager_policy="None", reserved_memory=(), **_fields(less))
+        Node(machine, advised, devices=devices)
+        return less, advised, (f"memoryManagerPolicy Static does not start on this machine: {error.message}",)
+    return lines, advised, ()
+
+
+def _shares(site: Site, cpus: Bits, asked: ReservedAmounts) -> dict[int, int]:
+    """Reserved bytes by NUMA node; nodes without CPUs keep nothing. Raises `InputError`."""
+    sizes = {node.id: node.memory for node in site.machine.nodes if node.id in site.topology.numa_nodes}
+    owned = {node: (mine & cpus).bit_count() for node, mine in site.topology.numa_nodes.items()}
+    total = asked.memory + asked.eviction
+    try:
+        return divide(total, owned, sizes)
+    except ValueError:
+        there = bytes_text(sum(sizes.values()))
+        raise InputError(
+            f"the formula reserves {bytes_text(total)}, the NUMA nodes with CPUs have {there}",
+            path="--pods",
+            remedy="fewer pods, or --formula gke, whose memory depends on the machine only",
+        ) from None
+
+
+def _lines(
+    config: KubeletConfig, cpus: Bits, asked: ReservedAmounts, shares: dict[int, int], *, strict: bool
+) -> dict[str, Any]:
+    """The fields of a KubeletConfiguration by their YAML names."""
+    system, kube = dict(config.system_reserved), dict(config.kube_reserved)
+    for one in (system, kube):
+        one.pop("cpu", None)
+    lines: dict[str, Any] = {"cpuManagerPolicy": "static"}
+    options = dict(config.cpu_manager_policy_options) | ({"strict-cpu-reservation": "true"} if strict else {})
+    if options:
+        lines["cpuManagerPolicyOptions"] = options
+    lines["reservedSystemCPUs"] = format_bits(cpus)
+    kept = min(_bytes(system.pop("memory", "0")), asked.memory)
+    if kept:
+        system["memory"] = bytes_text(kept)
+    kube["memory"] = bytes_text(asked.memory - kept)
+    if system or config.system_reserved:
+        lines["systemReserved"] = system
+    thresholds = DEFAULT_EVICTION_HARD | dict(config.eviction_hard or {})
+    reserved = [
+        {"numaNode": node, "limits": {"memory": bytes_text(size)}} for node, size in shares.items() if size
+    ]  # fmt: skip
+    return lines | {
+        "kubeReserved": kube,
+        "evictionHard": thresholds | {"memory.available": bytes_text(asked.eviction)},
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": reserved,
+    }
+
+
+def _bytes(text: str) -> int:
+    try:
+        return Quantity.parse(text).value()
+    except QuantityError:
+        return 0
+
+
+def _fields(lines: dict[str, Any]) -> dict[str, Any]:
+    """The lines as fields of a configuration."""
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(KubeletConfig)}
+    fields = {names[name]: value for name, value in lines.items()}
+    if "reserved_memory" in fields:
+        fields["reserved_memory"] = tuple(
+            MemoryReservation(one["numaNode"], one["limits"]) for one in fields["reserved_memory"]
+        )
+    return fields
+
+
+def _nodes(site: Site, cpus: Bits, shares: dict[int, int]) -> Iterator[ReservedNode]:
+    for node, mine in site.topology.numa_nodes.items():
+        kinds = {
+            kind.name: format_bits(kind.cpus.bits & mine & cpus)
+            for kind in site.machine.core_types
+            if kind.cpus.bits & mine & cpus
+        }
+        memory = bytes_text(shares.get(node, 0))
+        yield ReservedNode(node, format_bits(mine & cpus), memory, site.devices[node], kinds)
+
+
+def _allocatable(machine: Machine, config: KubeletConfig) -> Allocatable:
+    """What pods may request; of a configuration with which no kubelet starts, the capacity."""
+    try:
+        total = prepare_reservations(config, machine).total
+    except StartError:
+        total = {}
+    left = node_resources(machine, config, total).allocatable
+    return Allocatable(left["cpu"].canonical(), left["memory"].canonical())
+
+
+def _by_formula(site: Site, pods: int) -> Iterator[FormulaAmounts]:
+    for name, rule in FORMULAS.items():
+        one = amounts(name, cpus=site.topology.num_cpus, memory=site.machine.memory, pods=pods)
+        memory, eviction = bytes_text(one.memory), bytes_text(one.eviction)
+        yield FormulaAmounts(name, rule.title, _cpu_text(one.milli_cpu), memory, eviction, rule.source)
+
+
+def _cpu_text(milli: int) -> str:
+    return Quantity.milli(milli).canonical()
+
+
+def _notes(site: Site, placed: PlacedReservation, asked: ReservedAmounts, wish: ReservationWish) -> Iterator[str]:
+    kept = placed.cpus.bit_count()
+    if kept * 1000 > asked.milli_cpu:
+        whole = "cores" if site.topology.num_cpus > site.topology.num_cores else "CPUs"
+        yield f"the static policy keeps whole {whole}: {kept} of the CPUs for {_cpu_text(asked.milli_cpu)}"
+    if wish.strict:
+        yield "strict-cpu-reservation: shared pods have only what is neither reserved nor exclusive"

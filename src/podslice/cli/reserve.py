@@ -1,0 +1,153 @@
+"""`podslice reserve`: what a node should keep for its system, as lines of a KubeletConfiguration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podslice.advise.reserve.advise import ReservationAdvice, ReservationWish, advise
+from podslice.advise.reserve.formulas import DEFAULT, NAMES
+from podslice.advise.reserve.placement import PLACEMENTS
+from podslice.cli.machine_option import machine_options, resolve_node
+from podslice.cli.node_option import devices_option, load_config_and_gates, load_devices, set_option, warnings_about
+from podslice.cli.output import emit, print_warnings, prose_width, quiet_option
+from podslice.core.config.kubelet import KubeletConfig
+from podslice.core.errors import InputError, StartError
+from podslice.core.machine.devices import DeviceInventory
+from podslice.core.machine.model import Machine
+from podslice.k8s.described import DescribedNode
+from podslice.render.ansi import echo
+
+
+@click.command()
+@machine_options
+@click.option(
+    "--config", "config_path", metavar="FILE", help="KubeletConfiguration that the node has now; the rest of it stays."
+)
+@set_option
+@devices_option
+@click.option("--pods", type=click.IntRange(1, 10_000), metavar="N", help="Pods on the node [default: maxPods, 110].")
+@click.option("--formula", type=click.Choice(NAMES), default=DEFAULT, show_default=True, help="Whose amounts.")
+@click.option("--placement", type=click.Choice(PLACEMENTS), help="Which CPUs [default: what suits the machine].")
+@click.option("--strict", is_flag=True, help="Keep shared pods off the reserved CPUs (strict-cpu-reservation).")
+@click.option(
+    "--housekeeping-per-node", is_flag=True, help="A core more on every NUMA node with devices, for their interrupts."
+)
+@quiet_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "kubelet", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Form of the output; kubelet: the lines alone.",
+)
+def reserve(
+    *,
+    machine: str | None,
+    sysfs: str | None,
+    source: str | None,
+    config_path: str | None,
+    overrides: tuple[str, ...],
+    devices_path: str | None,
+    pods: int | None,
+    formula: str,
+    placement: str | None,
+    strict: bool,
+    housekeeping_per_node: bool,
+    output: str,
+) -> None:
+    """Say what a node should keep for its system: which CPUs, and how much memory of each NUMA node, by the formulas of
+    providers, as lines of a KubeletConfiguration with which a kubelet starts.
+
+    \b
+    Examples:
+      podslice reserve --pods 250                                  # on this very machine
+      podslice reserve --machine epyc-9654-nps4 --formula openshift
+      podslice reserve --sysfs node7.tar.xz --config kubelet.yaml -o kubelet
+
+    Exit codes: 0 advice given, 2 bad input.
+    """
+    node = resolve_node(machine, sysfs, source)
+    config, warnings = load_config_and_gates(config_path, overrides, told=node.fields)
+    print_warnings((*warnings_about(node, config, configured=config_path is not None), *warnings))
+    wish = ReservationWish(
+        pods=config.max_pods if pods is None else pods,
+        formula=formula,
+        placement=placement,
+        strict=strict,
+        housekeeping=housekeeping_per_node,
+    )
+    inventory = load_devices(devices_path) or node.devices or _found(node, machine, sysfs, source)
+    advice = _advice(node.machine, config, inventory, wish)
+    if output in ("json", "yaml"):
+        emit(advice, output)
+    elif output == "kubelet":
+        echo(_fragment(advice), nl=False)
+    else:
+        _print(advice)
+
+
+def _found(node: DescribedNode, machine: str | None, sysfs: str | None, source: str | None) -> DeviceInventory | None:
+    """GPUs and NICs of this machine or of a captured one."""
+    if machine is not None or source is not None:
+        return None
+    from podslice.host.filesystem import DiskFileSystem
+    from podslice.host.pci import found_devices, pci_functions, resource_names
+    from podslice.host.snapshot import open_snapshot
+
+    fs = DiskFileSystem("/") if sysfs is None else open_snapshot(sysfs)
+    return found_devices(pci_functions(fs, node.machine), resource_names(()))
+
+
+def _advice(
+    machine: Machine, config: KubeletConfig, devices: DeviceInventory | None, wish: ReservationWish
+) -> ReservationAdvice:
+    try:
+        return advise(machine, config, devices=devices, wish=wish)
+    except StartError as error:
+        raise InputError(
+            f"a kubelet would not start with any advice: {error.message}",
+            path=f"kubelet {error.stage}",
+            remedy=error.remedy,
+        ) from None
+
+
+def _fragment(advice: ReservationAdvice) -> str:
+    from podslice.k8s.kubeletconfig import API_VERSION, KIND
+    from podslice.k8s.yaml import dump
+
+    header: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}
+    return dump(header | advice.lines)
+
+
+def _print(advice: ReservationAdvice) -> None:
+    from podslice.render.prose import counted, wrapped
+    from podslice.render.table import print_table
+
+    name, pods = advice.machine or "this machine", counted(advice.pods, "pod")
+    echo(f"{name}, {pods}: {advice.cpu} CPU and {advice.memory} by {advice.formula}")
+    echo(wrapped(f"CPUs {advice.cpus} ({advice.placement}: {advice.reason})", prose_width()) + "\n")
+    kinds = any(one.classes for one in advice.nodes)
+    rows = [
+        [
+            str(one.numa_node),
+            one.cpus or "-",
+            *([" ".join(one.classes) or "-"] if kinds else []),
+            one.memory,
+            str(one.devices),
+        ]
+        for one in advice.nodes
+    ]
+    print_table(["NUMA", "CPUS", *(["CLASS"] if kinds else []), "MEMORY", "DEVICES"], rows)
+    echo("")
+    print_table(
+        ["FORMULA", "WHOSE", "CPU", "MEMORY", "EVICTION"],
+        [[one.name, one.title, one.cpu, one.memory, one.eviction] for one in advice.formulas],
+    )
+    after, before = advice.after, advice.before
+    echo(f"\nfor pods: {after.cpu} CPU and {after.memory}, now {before.cpu} and {before.memory}")
+    for note in advice.notes:
+        echo(wrapped(f"note: {note}", prose_width()))
+    echo(f"\n{_fragment(advice)}", nl=False)
