@@ -59,6 +59,7 @@ ELSEWHERE = {
     "FleetPlan": "tests/fleet/test_pages.py",
     "FleetTables": "tests/fleet/test_runs.py",
     "FleetValidation": "tests/fleet/test_fgd.py",
+    "IsolationReport": "tests/isolation/test_command.py",
     "LiveNode": "tests/agent/test_statusport.py",
     "NodeAuditList": "tests/kubectl/test_kubectl.py",
     "NodeUsageList": "tests/kubectl/test_kubectl.py",

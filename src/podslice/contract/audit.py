@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from podslice.audit.report import AuditReport
+from podslice.core.isolation.report import IsolationReport
 
-__all__ = ["AuditReport"]
+__all__ = ["AuditReport", "IsolationReport"]

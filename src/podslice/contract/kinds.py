@@ -32,6 +32,7 @@ KINDS: dict[str, Kind] = {
     "FleetTables": Kind("fleet", "podslice fleet run --out DIR"),
     "FleetValidation": Kind("fleet", "podslice fleet validate fgd"),
     "InspectionList": Kind("inspection", "podslice inspect"),
+    "IsolationReport": Kind("audit", "podslice audit --report"),
     "LargestPod": Kind("defragmentation", "podslice defrag"),
     "LintReport": Kind("linting", "podslice lint"),
     "LintRule": Kind("linting", "podslice lint --explain"),

@@ -1,0 +1,55 @@
+"""Whether the exclusive CPUs of a node's state files are really alone: the isolation report of docs/isolation.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from podslice.audit.containers import FoundContainer, find_containers
+from podslice.audit.written import WrittenState
+from podslice.core.isolation.facts import IsolationFacts
+from podslice.host.cgroup2 import CgroupTree
+from podslice.host.filesystem import DiskFileSystem, FileSystem
+from podslice.host.isolation import IsolationSources, OwnedCgroup, read_isolation
+
+_PODS = ("kubepods", "kubepods.slice")
+
+
+def node_isolation(
+    state: WrittenState,
+    tree: CgroupTree,
+    names: Mapping[str, str],
+    *,
+    proc: FileSystem,
+    sys: FileSystem,
+    wait: Callable[[], float],
+) -> IsolationFacts:
+    """What is seen of the containers with exclusive CPUs while `wait` lets time pass."""
+    containers = find_containers(tree)
+    owners = list(_owners(state, containers, tree, names))
+    taken = {one.path for one in owners if one.path}
+    others = dict(_others(containers, tree, names, taken))
+    return read_isolation(owners, IsolationSources(proc, DiskFileSystem(tree.root), sys, others), wait=wait)
+
+
+def _owners(
+    state: WrittenState, containers: list[FoundContainer], tree: CgroupTree, names: Mapping[str, str]
+) -> Iterator[OwnedCgroup]:
+    """Every assignment with its container's cgroup: by name, else by its set."""
+    for uid, assigned in sorted(state.assignments.items()):
+        found = [one for one in containers if one.pod == uid]
+        named = {names[one.id]: one.path for one in found if one.id in names}
+        for name, cpus in sorted(assigned.items()):
+            by_set = (one.path for one in found if tree.effective_cpus(one.path) == cpus or tree.cpus(one.path) == cpus)
+            yield OwnedCgroup(uid, name, named.get(name) or next(by_set, ""), cpus)
+
+
+def _others(
+    containers: list[FoundContainer], tree: CgroupTree, names: Mapping[str, str], taken: set[str]
+) -> Iterator[tuple[str, str]]:
+    """Cgroups that own no CPUs: containers, their pods' sandboxes, and what is beside the pods."""
+    for one in containers:
+        if one.path not in taken:
+            yield one.path, "sandbox" if names and one.id not in names else "container"
+    for name in tree.children(""):
+        if name not in _PODS:
+            yield name, "other"
