@@ -274,8 +274,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={own / 'sa.pub'}", f"--service-account-signing-key-file={own / 'sa.key'}",
             "--service-cluster-ip-range=10.96.0.0/24", "--allow-privileged=true",
-            *([f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in gates.items())}"]
-              if gates else []),
+            *([f"--feature-gates={gates_text(gates)}"] if gates else []),
             *self._settings.api_server,
         ]  # fmt: skip
 
@@ -313,6 +312,11 @@ class ControlPlane:
             except (StatusError, OSError, http.client.HTTPException):
                 return False
         return True
+
+
+def gates_text(gates: Mapping[str, bool]) -> str:
+    """Feature gates as options of programs name them."""
+    return ",".join(f"{name}={str(on).lower()}" for name, on in gates.items())
 
 
 def kubeconfig(cluster: Json, token: str) -> Json:

@@ -16,7 +16,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from lightkube.config.kubeconfig import KubeConfig
 
-from e2e.controlplane import MERGE, Api, ControlPlane, Json, Settings
+from e2e.controlplane import MERGE, Api, ControlPlane, Json, Settings, gates_text
 from e2e.hollow_nodes import Fault, HollowJournals, HollowNodes, NodeLine
 from e2e.packages import FetchError
 from e2e.programs import find_programs
@@ -174,12 +174,16 @@ class HollowCluster:
 
 
 @asynccontextmanager
-async def hollow(folder: Path, names: Iterable[str], *, service: bool, **settings: Any) -> AsyncIterator[HollowCluster]:
-    """A control plane with these nodes and a scheduler, in this folder."""
+async def hollow(
+    folder: Path, names: Iterable[str], *, service: bool, gates: Mapping[str, bool] | None = None, **settings: Any
+) -> AsyncIterator[HollowCluster]:
+    """A control plane with these nodes and a scheduler, in this folder; `gates` are both programs'."""
     names = list(names)
+    alpha = ["--runtime-config=api/alpha=true"] if gates else []
     options = ("--disable-admission-plugins=TaintNodesByCondition,ServiceAccount", "--max-requests-inflight=2000",
-               "--max-mutating-requests-inflight=1000")  # fmt: skip
-    with ControlPlane(find_programs(), folder / "plane", Settings(api_server=options)) as plane:
+               "--max-mutating-requests-inflight=1000", *alpha)  # fmt: skip
+    told = Settings(api_server=options, gates=gates or {})
+    with ControlPlane(find_programs(), folder / "plane", told) as plane:
         config = KubeConfig.from_dict(plane.kubeconfig("admin")).get()
         with plane.api() as admin:
             prepare_namespace(admin, "default")
@@ -201,7 +205,8 @@ async def hollow(folder: Path, names: Iterable[str], *, service: bool, **setting
                 "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2,
                 **({"percentageOfNodesToScore": 100} if service else {}),
             }  # fmt: skip
-            plane.start_scheduler(configuration)
+            flags = [f"--feature-gates={gates_text(gates)}"] if gates else []
+            plane.start_scheduler(configuration, *flags)
             yield cluster
         finally:
             await loops.stop()

@@ -99,6 +99,49 @@ def test_a_group_begins_again() -> None:
     assert [one.uid for one in model.held()] == ["b", "a"]
 
 
+def test_a_group_falls_together() -> None:
+    """Where a member finds no node, or one is deleted, what is held for all that are not bound falls together, so
+    that others have room; a member that is bound stays, and one that is bound after all is let in again."""
+    model = cluster(single())
+    for uid in ("a", "b", "c"):
+        assert model.filter(make_pod(uid, ("c", "2")), ["n0"], 0.0, group="g").nodes == ["n0"]
+    model.bind("b", "n0", 0.0)
+    assert model.filter(make_pod("d", ("c", "30")), ["n0"], 0.0, group="g").nodes == []
+    assert model.expire(0.4) == []
+    assert sorted(model.expire(0.6)) == ["a", "c"]
+    assert [one.uid for one in model.held()] == ["b"]
+    assert model.bind("a", "n0", 0.7, make_pod("a", ("c", "2"))).error == ""
+    for uid in ("e", "f"):
+        assert model.filter(make_pod(uid, ("c", "1")), ["n0"], 1.0, group="other").nodes == ["n0"]
+    model.deleted("e", 1.0)
+    assert [one.uid for one in model.held()] == ["b", "a"]
+
+
+def test_a_group_without_room_makes_way() -> None:
+    """A group of which a member found no node keeps nobody else out, however often it is tried; one that found nodes
+    for all does."""
+    model = cluster(single())
+    half = str(len(single().assignable_cpus) // 2)
+    for _ in range(3):
+        model.filter(make_pod("a", ("c", half)), ["n0"], 0.0, group="g")
+        model.filter(make_pod("b", ("c", half)), ["n0"], 0.0, group="g")
+    assert model.choose(make_pod("other", ("c", half)), 0.0) is None
+    model.filter(make_pod("c", ("c", half)), ["n0"], 0.0, group="g")
+    assert model.filter(make_pod("third", ("c", half)), ["n0"], 0.0, group="h").nodes == ["n0"]
+    assert [one.uid for one in model.held()] == ["third"]
+
+
+def test_a_group_waits_for_its_permit() -> None:
+    """As long as every member found a node all of them stay held, however long the scheduler waits for the last; then
+    they fall together."""
+    model = cluster(single())
+    for at, uid in enumerate(("a", "b")):
+        assert model.filter(make_pod(uid, ("c", "2")), ["n0"], float(at), group="g").nodes == ["n0"]
+    assert model.expire(309.0) == []
+    assert sorted(model.expire(310.5)) == ["a", "b"]
+    assert model.held() == ()
+
+
 def test_deleted() -> None:
     """A held pod that is deleted is let go at once; a bound one when its node says so, or after a while."""
     node = single()

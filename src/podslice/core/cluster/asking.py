@@ -27,7 +27,8 @@ class ModelLimits(NamedTuple):
     """`best`: nodes that a filter names at most. `budget`: how many nodes are asked for a filter, of which nothing is
     remembered, before it is content with those it has. `memory`: bytes of remembered answers. `signatures`, `columns`:
     how many kinds of pods are known, and of how many there is a verdict on every node. `groups`: how many are known.
-    Seconds: `hold` and `group_hold` until a hold falls, `quarantine` until a node that did otherwise is trusted with
+    Seconds: `hold` and `group_hold` until a hold falls, `undone` where a
+    member of the group found no node, `quarantine` until a node that did otherwise is trusted with
     such pods again, `deleted` until a pod that was deleted before its node knew of it is forgotten, `eviction_hold`
     until victims have left. `evictions`: nodes that are looked at for victims."""
 
@@ -39,6 +40,7 @@ class ModelLimits(NamedTuple):
     groups: int = 4096
     hold: float = 15.0
     group_hold: float = 310.0
+    undone: float = 0.5
     quarantine: float = 60.0
     deleted: float = 30.0
     eviction_hold: float = 90.0

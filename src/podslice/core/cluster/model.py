@@ -27,7 +27,7 @@ sent where the node's own state says yes. A pod is known by its UID.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple, TypeAlias
@@ -36,6 +36,7 @@ from podslice.core.answers import PodHolding
 from podslice.core.cluster.asking import Filtered, ModelLimits, Verdicts
 from podslice.core.cluster.classes import StateClasses
 from podslice.core.cluster.eviction import Evictable, Eviction, cheapest, victims_on
+from podslice.core.cluster.gangs import Gangs
 from podslice.core.cluster.holds import FOREVER, RESERVED, HeldNode, Hold, PlanPolicy
 from podslice.core.cluster.signature import Signature
 from podslice.core.cluster.verdicts import NOT_CONFIRMED
@@ -81,7 +82,7 @@ class ClusterModel:
         self._nodes = self.verdicts.nodes
         self._holds: dict[str, Hold] = {}
         self._deadlines: list[tuple[float, str]] = []
-        self._groups: OrderedDict[str, set[str]] = OrderedDict()
+        self._gangs = Gangs(self.limits.groups)
         self._evicting: set[str] = set()
         """UIDs of pods that are held where others have yet to leave."""
 
@@ -198,10 +199,14 @@ class ClusterModel:
         if not waits:
             self._drop(uid)
         found = self.verdicts.among(signature, names)
+        if not found.nodes and self._makes_way(group):
+            found = self.verdicts.among(signature, names)
         if found.nodes and waits:
             self._drop(uid)
         if len(found.nodes) == 1:
             self._hold(uid, signature, found.nodes[0], now, group=group)
+        elif group and not found.nodes:
+            self._falls_short(group, now)
         return found
 
     def prioritize(self, pod: Pod, names: Sequence[str], now: float, *, group: str = "") -> dict[str, int]:
@@ -221,6 +226,8 @@ class ClusterModel:
         self.expire(now)
         self._drop(pod.metadata.uid)
         name = self.verdicts.best(signature, names)
+        if name is None and self._makes_way(group):
+            name = self.verdicts.best(signature, names)
         if name is not None:
             self._hold(pod.metadata.uid, signature, name, now, group=group)
         return name
@@ -315,6 +322,7 @@ class ClusterModel:
             self._drop(uid)
             return BindVerdict(_NO_HOLD + RESERVED)
         hold.bound, hold.until = True, FOREVER
+        self._gangs.drop(uid, hold.group)
         hold.plan = None if hold.answer is None else hold.answer.holding
         self.counts["bound"] += 1
         return BindVerdict("", None if hold.answer is None else hold.answer.holding)
@@ -336,6 +344,7 @@ class ClusterModel:
         uid, node, hold = pod.metadata.uid, self._nodes.get(name), self._holds.get(pod.metadata.uid)
         if hold is not None and hold.node == name:
             hold.bound, hold.until = True, FOREVER
+            self._gangs.drop(uid, hold.group)
             return
         self._drop(uid)
         if node is None or uid in node.owners:
@@ -347,6 +356,8 @@ class ClusterModel:
         hold = self._holds.get(uid)
         if hold is not None and hold.bound:
             self._until(hold, now + self.limits.deleted)
+        elif hold is not None and hold.group:
+            self._release(hold.group)
         else:
             self._drop(uid)
 
@@ -358,8 +369,9 @@ class ClusterModel:
             hold = self._holds.get(uid)
             if hold is not None and hold.until == until:
                 self._drop(uid)
-                self.counts["expired"] += 1
-                gone.append(uid)
+                fallen = [uid, *self._release(hold.group)]
+                self.counts["expired"] += len(fallen)
+                gone += fallen
         self.verdicts.trust(now)
         return gone
 
@@ -387,7 +399,8 @@ class ClusterModel:
             node.proven = None
         self._holds[uid] = hold
         if not bound:
-            self._until(hold, now + (self.limits.group_hold if group else self.limits.hold))
+            self._gangs.hold(uid, group)
+            self._until(hold, now + self._patience(group))
         self.verdicts.write(node)
 
     def _until(self, hold: Hold, until: float) -> None:
@@ -402,7 +415,7 @@ class ClusterModel:
         if not hold.bound and not self._nodes[name].stands(self.classes):
             return False
         if not hold.bound:
-            self._until(hold, now + (self.limits.group_hold if hold.group else self.limits.hold))
+            self._until(hold, now + self._patience(hold.group))
         return True
 
     def _drop(self, uid: str) -> None:
@@ -417,23 +430,38 @@ class ClusterModel:
 
     def _forget(self, hold: Hold) -> None:
         self._evicting.discard(hold.uid)
-        members = self._groups.get(hold.group)
-        if members is not None and not any(one.group == hold.group for one in self._holds.values()):
-            del self._groups[hold.group]
+        self._gangs.drop(hold.uid, hold.group)
 
     def _begin(self, uid: str, group: str) -> None:
         """The first member of a group that is filtered again begins another simulation: what is held for it falls."""
+        if group and self._gangs.begins(uid, group):
+            self._release(group)
+
+    def _release(self, group: str) -> list[str]:
+        """What is held for a group falls together, but for who is bound."""
+        members = self._gangs.held(group)
+        for uid in members:
+            self._drop(uid)
+        return members
+
+    def _falls_short(self, group: str, now: float) -> None:
+        """A member found no node: the others' holds fall soon, unless they are bound."""
+        self._gangs.falls_short(group)
+        for uid in self._gangs.held(group):
+            self._until(self._holds[uid], now + self.limits.undone)
+
+    def _makes_way(self, group: str) -> bool:
+        """Another pod finds no node: groups that found none for all of theirs give up what is held. True where there
+        were any."""
+        held = [other for other in self._gangs.short if other != group and self._gangs.held(other)]
+        for other in held:
+            self._release(other)
+        return bool(held)
+
+    def _patience(self, group: str) -> float:
         if not group:
-            return
-        members = self._groups.setdefault(group, set())
-        if len(self._groups) > self.limits.groups:
-            self._groups.popitem(last=False)
-        if uid in members:
-            for other in [one.uid for one in self._holds.values() if one.group == group and not one.bound]:
-                self._drop(other)
-            members = self._groups.setdefault(group, set())
-            members.clear()
-        members.add(uid)
+            return self.limits.hold
+        return self.limits.undone if group in self._gangs.short else self.limits.group_hold
 
     # Whom it concerns
 
