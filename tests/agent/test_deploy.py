@@ -172,7 +172,7 @@ def test_chart_values_arrive() -> None:
     assert [(one["kind"], one["metadata"]["namespace"]) for one in watched] == [
         ("PodMonitor", "other"),
         ("PrometheusRule", "other"),
-    ]
+    ] * 2  # the agent's and the service's
     configured = yaml.safe_load(render("configmap", "other", **values)["data"]["agent.yaml"])
     assert settings_from_dict(configured).agent.profile == "kubelet-1.36"
     assert settings_from_dict(configured).agent.address() == ("127.0.0.1", 9999)
@@ -250,11 +250,11 @@ def test_image_is_made_of_what_is_pinned() -> None:
 
 
 def test_runtime_lock_is_part_of_the_lock() -> None:
-    """The image gets exactly what the agent needs, at the versions and hashes that were tested."""
+    """The image gets exactly what the agent and the service need, at the versions and hashes that were tested."""
     whole, runtime = (blocks(path.read_text()) for path in (
         DEPLOY.parent / "requirements.lock", DEPLOY / "container" / "requirements.lock"))  # fmt: skip
     assert {name: whole[name] for name in runtime} == runtime
-    assert needed("podslice", ("", "agent")) - {"podslice"} <= set(runtime)
+    assert needed("podslice", ("", "agent", "cluster")) - {"podslice"} <= set(runtime)
     assert not {"pytest", "mypy", "hatchling"} & set(runtime)
 
 

@@ -44,7 +44,8 @@ class Prometheus:
 
     def __init__(self, folder: Path, target: str) -> None:
         config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
-        (job,) = config["scrape_configs"]
+        job, _ = config["scrape_configs"]
+        config["scrape_configs"] = [job]
         assert job.pop("kubernetes_sd_configs")[0]["role"] == "pod"
         other = {**POD, "__meta_kubernetes_pod_container_port_name": "status"}
         job["static_configs"] = [{"targets": [target], "labels": POD}, {"targets": ["127.0.0.1:1"], "labels": other}]

@@ -106,6 +106,11 @@ class Journals:
             return False
         return self._clock() - entry.heard <= STALE_SECONDS
 
+    def silence(self) -> float:
+        """Seconds since that node with a stream was heard that was heard least; 0 without streams."""
+        heard = [entry.heard for entry in self.nodes.values() if entry.stream is not None and entry.heard > 0]
+        return self._clock() - min(heard) if heard else 0.0
+
     def plan(self, node: str, plan: PlanGiven | PlanWithdrawn) -> bool:
         """Send a plan down a node's stream; False where there is none."""
         entry = self.nodes.get(node)

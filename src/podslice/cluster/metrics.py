@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from itertools import product
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+_PLACING = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
+
+
+WRITES = ("bind", "nominate", "evict", "event")
 
 
 class ClusterMetrics:
@@ -17,6 +22,14 @@ class ClusterMetrics:
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.placing = Histogram(
+            "podslice_cluster_placing_seconds", "From a pending pod to its node.", buckets=_PLACING, registry=registry
+        )
+        self.writes = Counter(
+            "podslice_cluster_api_writes", "Writes to the API server, by kind and what came of them.",
+            ["kind", "result"], registry=registry,
+        )  # fmt: skip
         self.calls = Histogram(
             "podslice_cluster_call_seconds", "Calls of the scheduler, by verb.", ["verb"], buckets=_BUCKETS,
             registry=registry,
@@ -44,6 +57,8 @@ class ClusterMetrics:
             self.placements.labels(fate)
         for fate in ("evicted", "spared", "failed"):
             self.evictions.labels(fate)
+        for kind, result in product(WRITES, ("done", "refused", "failed")):
+            self.writes.labels(kind, result)
         for outcome in ("equal", "adopted", "mismatch", "gap", "doubled", "otherEpoch", "otherVersion"):
             self.events.labels(outcome)
         self._verbs = {verb: self.calls.labels(verb) for verb in ("filter", "prioritize", "preempt", "bind")}

@@ -26,6 +26,7 @@ from podslice.cluster.placing import NodeWord, Placements
 from podslice.cluster.podevents import PodEvents
 from podslice.cluster.sources import ReplicaSource
 from podslice.cluster.watching import node_table, pod_table
+from podslice.cluster.writes import CountedApi
 from podslice.core.cluster.events import Stamped
 from podslice.core.cluster.holds import PlanPolicy
 from podslice.core.cluster.model import ClusterModel, ModelLimits
@@ -75,7 +76,9 @@ class ClusterService:
     ) -> None:
         self.settings = settings or ServiceSettings()
         self.metrics = ClusterMetrics()
-        self._trouble, self._told_of_dispute = trouble, disputed
+        self._trouble, self._told_of_dispute, self._clock = trouble, disputed, clock
+        self._came: dict[str, float] = {}
+        api = CountedApi(api, lambda kind, result: self.metrics.writes.labels(kind, result).inc())
         self.placing = Placements(
             ClusterModel(ModelLimits(best=self.settings.best, hold=HOLD_SECONDS, evictions=_LOOKED_AT)),
             schedulers=self.settings.schedulers,
@@ -111,7 +114,7 @@ class ClusterService:
             send=journals.plan,
             watch=self.metrics.called,
         )
-        self.pods = pod_table(api, self.placing.pod_news, self._failed)
+        self.pods = pod_table(api, self._pod_news, self._failed)
         self.nodes = node_table(api, self._node_news, self._failed)
         self._journals = journals
         journals.on_applied, journals.on_heard = self._applied, self._heard
@@ -167,6 +170,22 @@ class ClusterService:
     def _heard(self, name: str) -> None:
         self.placing.confirm(name, confirmed=self._journals.fresh(name))
 
+    def _pod_news(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+        self._time(old, new)
+        self.placing.pod_news(old, new)
+
+    def _time(self, old: ScheduledPod | None, new: ScheduledPod | None) -> None:
+        """How long a pod of ours was pending."""
+        pod = new or old
+        if pod is None or pod.scheduler not in self.settings.schedulers:
+            return
+        if new is not None and not (new.node or new.gated or new.ended):
+            self._came.setdefault(new.uid, self._clock())
+        else:
+            came = self._came.pop(pod.uid, None)
+            if came is not None and new is not None and new.node:
+                self.metrics.placing.observe(self._clock() - came)
+
     def _node_news(self, old: ScheduledNode | None, new: ScheduledNode | None) -> None:
         self.placing.node_news(old, new)
         if new is None and old is not None:
@@ -208,6 +227,10 @@ class ClusterService:
             Check("loops", self._loops.problem()),
         )
 
+    def _oldest(self) -> float:
+        """When the oldest hold began; now where nothing is held."""
+        return min((hold.since for hold in self.placing.model.held()), default=self._clock())
+
     def _gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
         placing, model = self.placing, self.placing.model
         return {
@@ -217,6 +240,11 @@ class ClusterService:
                 lambda: sum(one.proven for one in placing.replicas.values()),
             ),
             "holds": ("Pods on their way to a node.", lambda: len(model.held())),
+            "oldest_hold_seconds": ("Age of the oldest hold.", lambda: self._clock() - self._oldest()),
+            "journal_silence_seconds": (
+                "Since the node with a stream that has said nothing longest said something.",
+                self._journals.silence,
+            ),
             "pods_waiting": ("Pods that no node takes, or whose turn has not come.", lambda: self.nominator.waiting),
             "pods_nominated": ("Pods that are nominated and not bound yet.", lambda: len(self.nominator.ahead)),
         }

@@ -33,15 +33,16 @@ FOREVER = float("inf")
 
 class Hold:
     """A pod on its way to `node`. `bound`: told to the API server. `answer`: what the node would say after the holds
-    before it; without a holding, it would refuse. `until`: when it falls, in the service's seconds."""
+    before it; without a holding, it would refuse. `since` and `until`: when it began and when it falls, in the
+    service's seconds."""
 
-    __slots__ = ("answer", "bound", "group", "node", "plan", "signature", "uid", "until")
+    __slots__ = ("answer", "bound", "group", "node", "plan", "signature", "since", "uid", "until")
 
-    def __init__(self, uid: str, signature: Signature, node: str, *, until: float, group: str, bound: bool) -> None:
+    def __init__(self, uid: str, signature: Signature, node: str, *, since: float, group: str, bound: bool) -> None:
         self.uid = uid
         self.signature = signature
         self.node = node
-        self.until = until
+        self.since, self.until = since, FOREVER
         self.group = group
         self.bound = bound
         self.answer: NodeAnswer | None = None

@@ -393,7 +393,7 @@ class ClusterModel:
         node = self._nodes[name]
         if not node.kind.needs(signature).exclusive:
             return
-        hold = Hold(uid, signature, name, until=FOREVER, group=group, bound=bound)
+        hold = Hold(uid, signature, name, since=now, group=group, bound=bound)
         node.add(self.classes, hold)
         if bound:
             node.proven = None

@@ -1,0 +1,45 @@
+"""What the service writes to the API server, counted: Bindings, nominations, evictions and Events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from podslice.cluster.apiclient import Binding, ClusterApi, ObjectChange, ObjectPage
+from podslice.wire.apiconnection import AnswerError
+
+
+class CountedApi:
+    """A `ClusterApi`; `counted` hears of each write by kind, and whether it was `done`, `refused` or `failed`."""
+
+    def __init__(self, api: ClusterApi, counted: Callable[[str, str], None]) -> None:
+        self._api, self._counted = api, counted
+
+    async def page(self, path: str, selector: str, more: str) -> ObjectPage:
+        return await self._api.page(path, selector, more)
+
+    def watch(self, path: str, selector: str, version: str) -> AsyncIterator[ObjectChange]:
+        return self._api.watch(path, selector, version)
+
+    async def bind(self, binding: Binding) -> None:
+        await self._write("bind", self._api.bind(binding))
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        await self._write("nominate", self._api.nominate(namespace, name, uid, node))
+
+    async def evict(self, namespace: str, name: str, uid: str, *, dry_run: bool) -> None:
+        await self._write("evict", self._api.evict(namespace, name, uid, dry_run=dry_run))
+
+    async def create_event(self, event: dict[str, Any]) -> None:
+        await self._write("event", self._api.create_event(event))
+
+    async def _write(self, kind: str, call: Awaitable[None]) -> None:
+        result = "failed"
+        try:
+            await call
+            result = "done"
+        except AnswerError:
+            result = "refused"
+            raise
+        finally:
+            self._counted(kind, result)
