@@ -42,9 +42,13 @@ if TYPE_CHECKING:
     from podslice.advise.whatif import AfterChange, Outcome, PodVerdict, Scenario
     from podslice.advise.workload import Admit, Leave, Resize, ResizeAnswer
     from podslice.core.allocate.pod_pool import EmptyPool
+    from podslice.core.classes.resolve import CPUClasses, Wish
     from podslice.core.config.kubelet import IgnoredField, KubeletConfig, MemoryReservation
     from podslice.core.config.policy import (
         AnnotationRules,
+        AssignRule,
+        ClassMatch,
+        CPUClass,
         Defragmentation,
         ExclusiveResize,
         Hotplug,
@@ -147,8 +151,11 @@ __all__ = [
     "Amounts",
     "AnnotationRules",
     "Answer",
+    "AssignRule",
     "Block",
     "Boot",
+    "CPUClass",
+    "CPUClasses",
     "CPUEffects",
     "CPUGroup",
     "CPUPolicyOptions",
@@ -160,6 +167,7 @@ __all__ = [
     "Cgroup",
     "ChangeMachine",
     "ChangePolicy",
+    "ClassMatch",
     "Container",
     "ContainerDecision",
     "ContainerEffects",
@@ -279,6 +287,7 @@ __all__ = [
     "UnknownField",
     "UpstreamDefectError",
     "Value",
+    "Wish",
     "Write",
     "change_machine",
     "decide",
@@ -416,6 +425,11 @@ _ON_USE = {
     "Defragmentation": "podslice.core.config.policy",
     "ExclusiveResize": "podslice.core.config.policy",
     "PluginEntry": "podslice.core.config.policy",
+    "AssignRule": "podslice.core.config.policy",
+    "ClassMatch": "podslice.core.config.policy",
+    "CPUClass": "podslice.core.config.policy",
+    "CPUClasses": "podslice.core.classes.resolve",
+    "Wish": "podslice.core.classes.resolve",
     "PluginRules": "podslice.core.config.policy",
     "CPUEffects": "podslice.core.plugins.api",
     "ReleasedCPUs": "podslice.core.managers.context",

@@ -193,6 +193,8 @@ def test_pod_scope_knows_the_last_container_first() -> None:
     seen: list[str] = []
 
     class Watching(Base):
+        sees_pods = True
+
         def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
             seen.append(f"{ask.container} {node.default.bit_count()}")
             return ()
@@ -210,14 +212,14 @@ def test_allocate_and_deallocate() -> None:
             return CPUEffects(environment={"HAS": f"{cpus:x}"})
 
         def deallocate(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> CPUEffects:
-            return CPUEffects(memo=f"{ask.container} had {cpus:x}")
+            return CPUEffects(memo=f"{ask.kind} had {cpus:x}")
 
     node = own(Telling())
     node.admit(make_pod("a", ("c", "2")))
     assert node.cpu_effects("a", "c")["telling"].environment == {"HAS": "c"}
     node.remove("a")
     assert [(one.uid, one.container, one.plugin, one.effects.memo) for one in node.released_cpus] == [
-        ("a", "c", "telling", "c had c")
+        ("a", "c", "telling", "app had c")
     ]
     assert node.state.cpu.grants == {}
 

@@ -22,6 +22,9 @@ class Quirks(msgspec.Struct, frozen=True):
     or reports."""
     average_sizes: bool = False
     """cpu-topology 11.11: "free" socket and core tests use machine averages, so CPUs in use can be handed out."""
+    smt_check_uses_average: bool = False
+    """cpu-topology 6.2: full-pcpus-only takes the average for the size of every core, so on machines with P and E cores
+    it accepts any number and splits cores; False gives whole cores, of whatever sizes."""
     straddling_objects: bool = False
     """cpu-topology 11.10: an object with two parents is taken twice and too few CPUs are returned."""
     partial_uncore_by_core_id: bool = False

@@ -27,12 +27,21 @@ AMOUNT_OVERFLOW: Final = "AmountOverflowError"
 INVALID_POD: Final = "InvalidPod"
 POD_TOO_LARGE: Final = "PodTooLarge"
 UPSTREAM_DEFECT: Final = "UpstreamDefect"
+CPU_CLASS_UNAVAILABLE: Final = "CPUClassUnavailable"
 INVALID_ANNOTATION: Final = "InvalidPodsliceAnnotation"
 PLUGIN_ERROR: Final = "PodslicePluginError"
 """An event: a plugin of the CPU Manager broke its contract, and the policy lets the pod in."""
 
 OURS: Final = frozenset(
-    {EMPTY_NODE_SHARED_POOL, AMOUNT_OVERFLOW, INVALID_POD, POD_TOO_LARGE, UPSTREAM_DEFECT, INVALID_ANNOTATION}
+    {
+        EMPTY_NODE_SHARED_POOL,
+        AMOUNT_OVERFLOW,
+        INVALID_POD,
+        POD_TOO_LARGE,
+        UPSTREAM_DEFECT,
+        CPU_CLASS_UNAVAILABLE,
+        INVALID_ANNOTATION,
+    }
 )
 
 REJECTED: Final = "Pod was rejected: "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from podslice.core.allocate.picker import SMT_FRACTION, SMT_SHORT
+from podslice.core.allocate.picker import SMT_FRACTION, SMT_SHORT, SMT_SIZES
 from podslice.core.allocate.pod_level import POD_POOL_EMPTY
 from podslice.core.config.annotations import INVALID_KIND
 from podslice.core.config.kubelet import KubeletConfig
@@ -41,6 +41,8 @@ def explain_refusal(node: NodeView, pod: AdmissionPod, refusal: Refusal, unalign
     if refusal.code == NOT_ALIGNED:
         free = f"{free_cpus(node)}.{_free_memory(node)}"
         return f"{_asked(node, pod)} {free} {policy_demand(node)}{_failed(unaligned)}"
+    if refusal.code == SMT_SIZES:
+        return f"{_asked(node, pod)} full-pcpus-only gives whole cores. {free_cpus(node)}."
     if refusal.code in (SMT_FRACTION, SMT_SHORT):
         return (
             f"{_asked(node, pod)} The option full-pcpus-only gives whole cores of "

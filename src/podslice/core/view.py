@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from podslice.core.allocate.pod_pool import EmptyPool, used_up
+from podslice.core.classes.resolve import CPUClasses, shared_by
 from podslice.core.config import topology_options
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import PodslicePolicy
@@ -53,7 +54,8 @@ class ContainerView(NamedTuple):
 
 class NodeView(msgspec.Struct, frozen=True):
     """A node at one moment. `pods` are those on it by UID, in order of admission; `reservation` is what the
-    configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy. `unmanaged` are
+    configuration keeps from pods by resource; `cpu_options` are those of the CPU Manager's policy, `cpu_classes` those
+    of the PodslicePolicy. `unmanaged` are
     pods that run since before the gate PodLevelResourceManagers was on, and are treated as if it were off.
     `predicates`: the kubelet's general predicates have a say; `undoes_refusals`: a refused pod leaves nothing
     behind.
@@ -81,6 +83,7 @@ class NodeView(msgspec.Struct, frozen=True):
     pods: Mapping[str, AdmissionPod]
     unmanaged: frozenset[str]
     cpu_options: CPUPolicyOptions
+    cpu_classes: CPUClasses | None
     reserved: Bits
     shared: Bits
     owners: Mapping[str, Mapping[str, Bits]]
@@ -190,7 +193,11 @@ class NodeView(msgspec.Struct, frozen=True):
     def affinity(self, uid: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool."""
         assigned = self.online(uid, container).cpus
-        return self.shared if assigned is None else assigned
+        if assigned is not None:
+            return assigned
+        if self.cpu_classes is None:
+            return self.shared
+        return shared_by(self.cpu_classes, self.pods.get(uid), container, self.shared)
 
     def online(self, uid: str, container: str) -> model.OwnCPUs:
         """The CPUs a container has of its own or its pod's that are online."""
@@ -287,6 +294,7 @@ def view_of(
         pods=manager.context.active,
         unmanaged=frozenset(unmanaged),
         cpu_options=cpu.options,
+        cpu_classes=cpu.rules.classes,
         reserved=cpu.reserved,
         shared=cpu.state.default,
         owners=cpu.state.assignments,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
 from podslice.core.allocate.cpu_distribute import Distributor, Pick
 from podslice.core.allocate.cpu_packed import Packer
+from podslice.core.allocate.units import take_units
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.search import Purse
 from podslice.core.machine.topology import CPUTopology, whole_objects
@@ -15,11 +17,14 @@ from podslice.core.reasons import SMT_ALIGNMENT
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
 
-SMT_FRACTION, SMT_SHORT = "smt-fraction", "smt-short"
+SMT_FRACTION, SMT_SHORT, SMT_SIZES = "smt-fraction", "smt-short", "smt-sizes"
 _SMT_FRACTION = RefusalKind(
     SMT_FRACTION,
     "SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {cpus_per_core}",
     SMT_ALIGNMENT,
+)
+_SMT_SIZES = RefusalKind(
+    SMT_SIZES, "SMT Alignment Error: requested {requested} cpus cannot be whole cores of sizes {sizes}", SMT_ALIGNMENT
 )
 _SMT_SHORT = RefusalKind(
     SMT_SHORT,
@@ -43,6 +48,8 @@ class Picker:
         self._by_socket = options.align_by_socket
         self.sockets_first = not quirks.socket_alignment_lost
         self._fewest_sockets = options.align_by_socket and self.sockets_first
+        self.uneven = options.full_pcpus_only and not topology.core_size and not quirks.smt_check_uses_average
+        """Only whole cores are given away, and they differ in size."""
         self._packer = Packer(
             topology,
             quirks,
@@ -70,6 +77,9 @@ class Picker:
     def take_near(self, available: Bits, count: int, affinity: Bits | None, purse: Purse | None = None) -> Pick:
         """Pick first CPUs on the NUMA nodes of `affinity` (None: no wish), with `align-by-socket` on the sockets of
         those nodes, then any."""
+        if self.uneven:
+            near = self.near(available, affinity)
+            return Pick(self.take_cores((near, available & ~near), count))
         if affinity is None:
             return self.take(available, count, purse)
         near = self.near(available, affinity)
@@ -79,6 +89,13 @@ class Picker:
             return pick
         rest = self.take(available & ~pick.cpus, missing, purse)
         return Pick(pick.cpus | rest.cpus, pick.proven and rest.proven)
+
+    def take_cores(self, places: Sequence[Bits], count: int) -> Bits:
+        """Whole cores of `count` CPUs from the first place, then from the next. Raises `AdmissionError`."""
+        cpus = take_units(self.topology, self._packer.take, places, count)
+        if cpus is None:
+            raise no_whole_cores(self.topology, count)
+        return cpus
 
     def near(self, available: Bits, affinity: Bits | None) -> Bits:
         """Which of the CPUs are where the affinity is; all without one."""
@@ -112,6 +129,12 @@ def fewest_sockets(topology: CPUTopology, available: Bits, count: int) -> list[B
 
 def _touched(topology: CPUTopology, cpus: Bits) -> int:
     return sum([socket & cpus != 0 for socket in topology.sockets.values()])
+
+
+def no_whole_cores(topology: CPUTopology, count: int) -> AdmissionError:
+    """No free cores of whatever size make up so many CPUs."""
+    sizes = sorted({core.bit_count() for core in topology.cores.values()}, reverse=True)
+    return AdmissionError(_SMT_SIZES, requested=count, sizes=", ".join(map(str, sizes)))
 
 
 def check_smt_alignment(count: int, free_physical: int, cpus_per_core: int) -> None:

@@ -104,8 +104,9 @@ def _check_plugins(rules: NodeRules, setup: Setup) -> None:
         if version != setup.plugins.get(name):
             problem = f"{name} is version {setup.plugins.get(name)} on the node and {version} here"
             raise InputError(problem, path="setup.plugins", remedy="install the same version")
-    if rules.cpu.plugins is not None and rules.cpu.plugins.sees_pods:
-        problem = "plugins look at names and labels of pods, which do not leave the node"
+    cpu = rules.cpu
+    if (cpu.plugins is not None and cpu.plugins.sees_pods) or (cpu.classes is not None and cpu.classes.sees_pods):
+        problem = "its plugins or rules look at names and labels of pods, which do not leave the node"
         raise InputError(problem, path="setup.plugins", remedy="ask the node itself")
 
 

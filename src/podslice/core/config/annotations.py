@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
-from podslice.core.config.policy import Defragmentation, ExclusiveResize, PodslicePolicy
+from podslice.core.config.policy import IMPLICIT_CLASS, Defragmentation, ExclusiveResize, PodslicePolicy
 from podslice.core.errors import RefusalKind
 from podslice.core.pod.spec import Pod
 from podslice.core.reasons import INVALID_ANNOTATION
@@ -24,13 +24,14 @@ from podslice.core.values.golang import quote
 PREFIX: Final = "podslice.io/"
 RESIZE: Final = f"{PREFIX}resize"
 MOVABLE: Final = f"{PREFIX}movable"
+CPU_CLASS: Final = f"{PREFIX}cpu-class"
 RESOURCES: Final = f"{PREFIX}resources"
 """JSON that stands for a pod's specification where a runtime knows nothing else (docs/agent.md)."""
 REFUSED: Final = f"{PREFIX}refused"
 """Set by an agent on a pod that it does not take."""
 REFUSED_CONDITION: Final = f"{PREFIX}Refused"
 """The condition of such a pod, which no kubelet writes over."""
-KNOWN: Final = frozenset({RESIZE, MOVABLE, RESOURCES, REFUSED})
+KNOWN: Final = frozenset({RESIZE, MOVABLE, CPU_CLASS, RESOURCES, REFUSED})
 LARGEST: Final = 16 << 10
 """Bytes of one annotation."""
 LONGEST_DELAY: Final = 300
@@ -103,9 +104,22 @@ def movable(policy: PodslicePolicy, pod: Pod) -> dict[str, Movable]:
     return said
 
 
+def class_wishes(policy: PodslicePolicy, pod: Pod) -> dict[str, str]:
+    """The class that a pod asks for, by container, and for the pod as a whole under an empty name; `NAME!` where it is
+    required. Nothing where it may not ask or asks wrongly."""
+    if not policy.cpu_classes or not _has(policy, pod, CPU_CLASS):
+        return {}
+    try:
+        items = list(_items(pod, (pod.metadata.annotations or {})[CPU_CLASS], partial(_check_class, policy)))
+    except _ProblemError:
+        return {}
+    whole = {item.container: item.value for item in items if not item.container}
+    return whole | dict(_chosen(pod, items, ""))
+
+
 def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     """Those of a pod's annotations that a policy reads, no more of each than shows that it is too long."""
-    return {key: annotations[key][: LARGEST + 1] for key in (RESIZE, MOVABLE) if key in annotations}
+    return {key: annotations[key][: LARGEST + 1] for key in (RESIZE, MOVABLE, CPU_CLASS) if key in annotations}
 
 
 # What is wrong
@@ -117,6 +131,7 @@ def annotation_problems(policy: PodslicePolicy, pod: Pod) -> Iterator[Annotation
     for key, configured, read in (
         (RESIZE, policy.resize != ExclusiveResize(), _resize_items),
         (MOVABLE, policy.defrag != Defragmentation(), partial(_items, check=_check_move)),
+        (CPU_CLASS, bool(policy.cpu_classes), partial(_items, check=partial(_check_class, policy))),
     ):
         if configured and _has(policy, pod, key):
             try:
@@ -199,6 +214,13 @@ def _check_container(pod: Pod, container: str, *, named: bool) -> None:
 def _check_move(value: str) -> None:
     if value not in _MOVES:
         raise _ProblemError(f"{_short(value)} is none of {', '.join(_MOVES)}")
+
+
+def _check_class(policy: PodslicePolicy, value: str) -> None:
+    name = value.removesuffix("!")
+    known = sorted({one.name for one in policy.cpu_classes} | {IMPLICIT_CLASS})
+    if name not in known:
+        raise _ProblemError(f"{_short(name)} is no CPU class of {', '.join(known)}")
 
 
 def _check_option(option: str, value: str) -> None:

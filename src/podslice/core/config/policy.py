@@ -14,6 +14,8 @@ from podslice.core.quirks import PODSLICE, Quirks
 
 API_VERSION: Final = "podslice.io/v1alpha1"
 KIND: Final = "PodslicePolicy"
+IMPLICIT_CLASS: Final = "isolated"
+"""The class of CPUs that the kernel isolates, where classes are configured and none of them matches these."""
 
 
 class ExclusiveResize(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -92,6 +94,45 @@ class PluginRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     hint_scores: bool = False
 
 
+class ClassMatch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which CPUs are of a class: those that meet everything that is said. `core_type` as discovery names it
+    (`performance`, `efficiency`), `capacity_at_least` 0 to 1024, `cpus` a list by hand."""
+
+    isolated: bool | None = None
+    core_type: str | None = None
+    capacity_at_least: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None
+    numa_nodes: tuple[Annotated[int, msgspec.Meta(ge=0, le=1023)], ...] | None = None
+    cpus: str | None = None
+
+
+class CPUClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A kind of CPUs. `exclusive`: whether containers may own them: all, those that wish for the class, none. `shared`:
+    whether containers share them; `min_shared` of them are never owned. `overflow`: the classes that those get who wish
+    for this one where it is full."""
+
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
+    match: ClassMatch = ClassMatch()
+    exclusive: Literal["always", "onRequest", "never"] = "always"
+    shared: bool = True
+    min_shared: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 0
+    overflow: tuple[str, ...] = ()
+
+
+class AssignRule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The classes of containers that meet everything that is said, best first; `NAME!` is required. `namespaces` are
+    globs, `exclusive`: only containers that may own CPUs, or only the others."""
+
+    classes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    namespaces: tuple[str, ...] | None = None
+    labels: dict[str, str] | None = None
+    owner_kinds: tuple[str, ...] | None = None
+    qos: tuple[Literal["Guaranteed", "Burstable", "BestEffort"], ...] | None = None
+    priority_classes: tuple[str, ...] | None = None
+    min_priority: int | None = None
+    kinds: tuple[Literal["app", "init", "sidecar"], ...] | None = None
+    exclusive: bool | None = None
+
+
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The `spec` of the object; what is left out is as without a policy."""
 
@@ -99,6 +140,8 @@ class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     defrag: Defragmentation = Defragmentation()
     annotations: AnnotationRules = AnnotationRules()
     plugins: PluginRules = PluginRules()
+    cpu_classes: tuple[CPUClass, ...] = ()
+    assign: tuple[AssignRule, ...] = ()
     hotplug: Hotplug | None = None
     """None: a machine that changes is as a kubelet takes it, not looked at until it starts again."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from functools import partial
 
-from msgspec.structs import replace
-
 from podslice.core.allocate.picker import Picker
 from podslice.core.config import topology_options as topology_options
 from podslice.core.config.cpu_options import (
@@ -41,7 +39,6 @@ from podslice.core.managers.node_state import NodeState
 from podslice.core.managers.offline_books import books_at_start, reserved_by_number
 from podslice.core.managers.topology import TopologyManager
 from podslice.core.merge.merge import Merger
-from podslice.core.plugins.resolve import profile_for
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
 from podslice.core.state.model import FiledLoans
@@ -271,8 +268,7 @@ class ContainerManager:
             in (topology_options.RESTRICTED, topology_options.SINGLE_NUMA_NODE),
             quirks=self.quirks,
         )
-        plugins = profile_for(self.policy, self.machine, topology)
-        return CPUManager(rules if plugins is None else replace(rules, plugins=plugins), self.context)
+        return CPUManager(rules.with_policy(self.policy, self.machine), self.context)
 
     def _build_memory_manager(self, reservations: Reservations) -> MemoryManager:
         rules = MemoryRules.of(

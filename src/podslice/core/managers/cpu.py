@@ -13,11 +13,14 @@ from msgspec.structs import replace
 
 from podslice.core.allocate import pod_level
 from podslice.core.allocate.cpu_distribute import Pick
-from podslice.core.allocate.picker import check_smt_alignment
+from podslice.core.allocate.picker import check_smt_alignment, no_whole_cores
+from podslice.core.classes.resolve import shared_by
 from podslice.core.errors import AdmissionError, RefusalKind
+from podslice.core.hints.cores import cpu_hints_of_cores
 from podslice.core.hints.cpu import cpu_topology_hints
 from podslice.core.hints.hint import Hint
 from podslice.core.hints.hintset import ProviderHints, ResourceHints
+from podslice.core.machine.cores import sums_of
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.managers import cpu_elastic, cpu_plugins
 from podslice.core.managers.context import (
@@ -210,6 +213,8 @@ class CPUManager:
         gone = reusable & self.state.offline
         if gone:
             reusable, count = reusable & ~gone, count - gone.bit_count()
+        if self.rules.picker.uneven:
+            return cpu_hints_of_cores(self.topology, available, reusable, count)
         hints = cpu_topology_hints(
             self.rules.topology,
             available,
@@ -349,6 +354,10 @@ class CPUManager:
         free = self.state.default & ~self.rules.reserved_physical
         if not self.context.quirks.smt_check_ignores_reusable:
             free |= reusable
+        if self.rules.picker.uneven:
+            if not sums_of(self.topology, free, count) >> count & 1:
+                raise no_whole_cores(self.topology, count)
+            return
         check_smt_alignment(count, free.bit_count(), self.rules.core_size)
 
     def _pick(self, pod: AdmissionPod, container: AdmissionContainer | None, affinity: Hint, reusable: Bits) -> Bits:
@@ -413,7 +422,7 @@ class CPUManager:
         pod_level.check_shared_pool(pod, self.context.quirks)
 
     def _take(self, available: Bits, count: int) -> Bits:
-        return self._noted(self.rules.picker.take(available, count, self.context.purse))
+        return self._noted(self.rules.picker.take_near(available, count, None, self.context.purse))
 
     def _noted(self, pick: Pick) -> Bits:
         if not pick.proven:
@@ -534,7 +543,7 @@ class CPUManager:
             if not status.running or status.id is None:
                 continue
             self.know_container(status.pod, status.container, status.id)
-            wanted = self.state.affinity(status.pod, status.container)
+            wanted = self.affinity(status.pod, status.container)
             if wanted and wanted != self.state.written.get(status.pod, {}).get(status.container, 0):
                 updates.append((status.id, wanted))
                 self.state = self.state.write(status.pod, status.container, wanted)
@@ -555,7 +564,11 @@ class CPUManager:
 
     def affinity(self, uid: str, container: str) -> Bits:
         """The CPUs a container runs on: its assignment, else the shared pool (cpu-topology 6.7)."""
-        return self.state.affinity(uid, container)
+        classes = self.rules.classes
+        if classes is None:
+            return self.state.affinity(uid, container)
+        own = self.state.online(uid, container).cpus
+        return shared_by(classes, self.context.active.get(uid), container, self.state.default) if own is None else own
 
     def affinity_beside(self, pod: AdmissionPod, container: AdmissionContainer, running: Container[str]) -> Bits:
         """The CPUs a container runs on while the named containers of its pod run. An init container has its CPUs to

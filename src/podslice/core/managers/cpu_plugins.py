@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from podslice.core.allocate.cpu_distribute import Pick
+from podslice.core.classes.resolve import CPUClasses, Wish
 from podslice.core.errors import AdmissionError, RefusalKind
 from podslice.core.hints.hint import Hint
 from podslice.core.managers.context import NodeContext, ReleasedCPUs
@@ -15,6 +16,7 @@ from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.plugins.api import AskingPod, CPUAsk, CPUEffects, CPUNode, Operation, kind_of
 from podslice.core.plugins.profile import PluginProfile, Proposal
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
+from podslice.core.reasons import CPU_CLASS_UNAVAILABLE
 from podslice.core.state.model import CPUState, assignable
 from podslice.core.state.tables import put_in
 from podslice.core.values.cpuset import Bits
@@ -24,6 +26,11 @@ FILTERED = RefusalKind(
     "cpus-filtered",
     "not enough cpus available to satisfy request: requested={requested}, available={available}, plugins keep it from "
     "{free} free ones",
+)
+CLASS_FULL = RefusalKind(
+    "cpu-class-full",
+    "not enough exclusive CPUs of {word} {classes}: requested {requested}, free {free} (of {all}){others}",
+    CPU_CLASS_UNAVAILABLE,
 )
 Effects = tuple[tuple[str, CPUEffects], ...]
 
@@ -50,9 +57,11 @@ class PluginTalk:
         of_bubble: bool = False,
     ) -> CPUAsk:
         """What a container, or the pod as a whole, asks for."""
+        classes = self.rules.classes
+        wish = None if classes is None else classes.wish(pod, container, exclusive=True)
         return CPUAsk(
             AskingPod.of(pod, named=self.profile.sees_pods),
-            "" if container is None else container.name,
+            container.name if container is not None and self.profile.sees_pods else "",
             "bubble" if container is None else kind_of(container),
             operation,
             count,
@@ -60,6 +69,8 @@ class PluginTalk:
             baseline,
             self.rules.options.full_pcpus_only,
             of_bubble,
+            () if wish is None else (*wish.classes, *wish.overflow),
+            wish is not None and wish.required,
         )
 
     def node(self, state: CPUState) -> CPUNode:
@@ -165,8 +176,25 @@ def _proposal(
     ask = talk.ask(pod, container, count)
     left = talk.allowed(ask, pool, state)
     if left.bit_count() < count <= pool.bit_count():
-        raise AdmissionError(FILTERED, requested=count, available=left.bit_count(), free=pool.bit_count())
+        raise _kept_back(talk.rules.classes, ask, left, pool)
     return talk.propose(ask, left, affinity.mask, state)
+
+
+def _kept_back(classes: CPUClasses | None, ask: CPUAsk, left: Bits, pool: Bits) -> AdmissionError:
+    if classes is None or (pool & classes.own(Wish(ask.classes))).bit_count() >= ask.count:
+        return AdmissionError(FILTERED, requested=ask.count, available=left.bit_count(), free=pool.bit_count())
+    wish = Wish(ask.classes)
+    others = [name for name, cpus in classes.cpus.items() if name not in ask.classes and cpus & pool]
+    verb = "is" if len(others) == 1 else "are"
+    return AdmissionError(
+        CLASS_FULL,
+        word="class" if len(ask.classes) == 1 else "classes",
+        classes=", ".join(ask.classes),
+        requested=ask.count,
+        free=left.bit_count(),
+        all=classes.all_of(wish).bit_count(),
+        others=f"; {', '.join(others)} {verb} not in the wish" if others else "",
+    )
 
 
 def _as_given(state: CPUState, pod: AdmissionPod, container: AdmissionContainer, cpus: Bits) -> CPUState:
@@ -211,16 +239,16 @@ def taken_back(manager: Manager, uid: str, before: CPUState) -> None:
     """Containers of a pod have fewer CPUs than before."""
     for name, granted in manager.state.grants.get(uid, {}).items():
         gone = (before.assignment(uid, name) or 0) & ~(manager.state.assignment(uid, name) or 0)
-        _released(manager, uid, granted, gone)
+        _released(manager, uid, name, granted, gone)
 
 
 def all_taken_back(manager: Manager, uid: str) -> None:
     """A pod gives back all it has."""
     for name, granted in manager.state.grants.get(uid, {}).items():
-        _released(manager, uid, granted, manager.state.assignment(uid, name) or 0)
+        _released(manager, uid, name, granted, manager.state.assignment(uid, name) or 0)
 
 
-def _released(manager: Manager, uid: str, granted: Grant, cpus: Bits) -> None:
+def _released(manager: Manager, uid: str, container: str, granted: Grant, cpus: Bits) -> None:
     talk, ask = manager.talk, granted.ask
     if talk is None or not cpus or not talk.profile.deallocates:
         return
@@ -228,6 +256,4 @@ def _released(manager: Manager, uid: str, granted: Grant, cpus: Bits) -> None:
         told = talk.profile.effects_after(ask, cpus, talk.node(manager.state), talk.broken)
     except AdmissionError:
         return  # it was told as broken; what is given back stays given back
-    manager.context.released += tuple(
-        ReleasedCPUs(uid, ask.container, cpus, plugin, effects) for plugin, effects in told
-    )
+    manager.context.released += tuple(ReleasedCPUs(uid, container, cpus, plugin, effects) for plugin, effects in told)

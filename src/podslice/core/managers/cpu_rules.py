@@ -6,8 +6,12 @@ import msgspec
 
 from podslice.core.allocate.cpu_resize import ResizePicker
 from podslice.core.allocate.picker import Picker
+from podslice.core.classes.resolve import CPUClasses, classes_for
+from podslice.core.config.policy import PodslicePolicy
+from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology, whole_objects
 from podslice.core.plugins.profile import PluginProfile
+from podslice.core.plugins.resolve import profile_for
 from podslice.core.quirks import Quirks
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
 from podslice.core.values.cpuset import Bits
@@ -17,7 +21,7 @@ class CPURules(msgspec.Struct, frozen=True):
     """Policy `none` or `static` on one machine. `core_size` are the CPUs of a core, on average, when the node began.
     `reserved` are the CPUs kept for the system, `reserved_physical` all CPUs of their cores; `pod_level` is the gate
     PodLevelResourceManagers; `picker` knows how CPUs are picked, and `resizer` how those of a container that is
-    resized; None: containers keep what they have. `plugins`: None where the policy names none.
+    resized; None: containers keep what they have. `plugins`, `classes`: None where the policy has none.
     """
 
     topology: CPUTopology
@@ -31,6 +35,16 @@ class CPURules(msgspec.Struct, frozen=True):
     resizer: ResizePicker | None
     core_size: int = 1
     plugins: PluginProfile | None = None
+    classes: CPUClasses | None = None
+
+    def with_policy(self, policy: PodslicePolicy, machine: Machine) -> CPURules:
+        """With the plugins and classes of a policy, if it has some. Raises `StartError`."""
+        if not self.static or (not policy.plugins.profile and not policy.cpu_classes):
+            return self
+        strict = self.options.strict_cpu_reservation
+        classes = classes_for(policy, machine, self.topology, reserved=self.reserved, strict=strict)
+        plugins = profile_for(policy, machine, self.topology, classes)
+        return msgspec.structs.replace(self, plugins=plugins, classes=classes)
 
     def reserving(self, reserved: Bits) -> CPURules:
         """The same rules with other CPUs kept for the system."""

@@ -28,7 +28,6 @@ from podslice.core.managers.cpu_rules import CPURules
 from podslice.core.managers.lost_cpus import LostCPUs
 from podslice.core.managers.node_rules import NodeRules
 from podslice.core.managers.offline_books import books_on
-from podslice.core.plugins.resolve import profile_for
 from podslice.core.pod.eligibility import AdmissionPod
 from podslice.core.state.model import CPUState, OwnCPUs
 from podslice.core.values.cpuset import Bits, CPUSet, format_bits
@@ -72,8 +71,8 @@ def _cpu_rules(rules: NodeRules, machine: Machine, topology: CPUTopology) -> CPU
         aligned=old.resizer is not None and old.resizer.aligned,
         quirks=rules.quirks,
     )
-    plugins = profile_for(rules.policy, machine, topology) if old.static else None
-    return replace(made, core_size=max(old.core_size, made.core_size), plugins=plugins)
+    made = replace(made, core_size=max(old.core_size, made.core_size))
+    return made.with_policy(rules.policy, machine)
 
 
 class MachineChange:

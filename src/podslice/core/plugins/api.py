@@ -61,6 +61,7 @@ class CPUAsk(msgspec.Struct, frozen=True):
 
     `count`: how many it is to have in all. `anchor`: CPUs that are among them in any case. `baseline`: those promised
     at the first admission. `whole_cores`: only whole cores are given away. `of_bubble`: a slice of the pod's CPUs.
+    `classes`: the CPU classes that it may get, best first; `classes_required`: nothing else will do.
     """
 
     pod: AskingPod
@@ -72,6 +73,8 @@ class CPUAsk(msgspec.Struct, frozen=True):
     baseline: Bits = 0
     whole_cores: bool = False
     of_bubble: bool = False
+    classes: tuple[str, ...] = ()
+    classes_required: bool = False
 
 
 class CPUOwner(NamedTuple):

@@ -17,6 +17,24 @@ class StaticPlugin(CPUPlugin):
         Arguments(arguments).end()
 
 
+class Classes(CPUPlugin):
+    """CPUs by the classes that a container wishes for, best first; `cpuClasses` implies it. Slices of a pod's own CPUs
+    are only ordered."""
+
+    def __init__(self, ownable: Mapping[str, Bits]) -> None:
+        self.ownable = dict(ownable)
+
+    def filter(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> Bits:
+        return cpus & union(self.ownable.get(name, 0) for name in ask.classes)
+
+    def prescore(self, ask: CPUAsk, cpus: Bits, node: CPUNode) -> tuple[Layer, ...]:
+        return tuple(
+            (node.machine.classes[name], -1000 * place)
+            for place, name in enumerate(ask.classes)
+            if place and name in node.machine.classes
+        )
+
+
 class Neighbours(CPUPlugin):
     """Keeps containers with the same value of a label apart: not on one core, cache or NUMA node."""
 

@@ -282,6 +282,10 @@ class PluginProfile:
     ) -> Pick:
         """What is picked without plugins, with more points first."""
         groups = score_groups(pool, layers)
+        if picker.uneven:
+            groups = whole_cores(self.machine, groups)
+            away = pool & ~near
+            return Pick(picker.take_cores([group & place for place in (near, away) for group in groups], ask.count))
         if len(groups) == 1:
             return picker.take_near(pool, ask.count, mask, purse)
         if ask.whole_cores:

@@ -9,33 +9,46 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Final
 
+from podslice.core.classes.resolve import CPUClasses
 from podslice.core.config.policy import PluginEntry, PodslicePolicy
 from podslice.core.errors import StartError, StartKind
 from podslice.core.machine.model import Machine
 from podslice.core.machine.topology import CPUTopology
 from podslice.core.plugins.api import CPUMachine, CPUPlugin, Factory
-from podslice.core.plugins.builtin import BUILT_IN
+from podslice.core.plugins.builtin import BUILT_IN, Classes
 from podslice.core.plugins.profile import PluginProfile
 
 GROUP: Final = "podslice.cpu_plugins"
+CLASSES: Final = "classes"
 _STAGE = "policy"
 _UNKNOWN = StartKind("unknown-plugin", "plugins.profile names {plugin}, which is not installed", "{remedy}")
 _TWICE = StartKind("plugin-twice", "plugins.profile names {plugin} twice", "name it once")
+_NO_CLASSES = StartKind("no-classes", "plugins.profile names classes, and there are none", "configure cpuClasses")
 _FAILED = StartKind("plugin-failed", "plugin {plugin} does not start: {problem}", "mend its arguments, or leave it out")
 
 
-def profile_for(policy: PodslicePolicy, machine: Machine, topology: CPUTopology) -> PluginProfile | None:
-    """The plugins of a node, None where its policy names none. Raises `StartError`."""
+def profile_for(
+    policy: PodslicePolicy, machine: Machine, topology: CPUTopology, classes: CPUClasses | None = None
+) -> PluginProfile | None:
+    """The plugins of a node, None where its policy names none and has no classes. Raises `StartError`."""
     rules = policy.plugins
-    if not rules.profile:
+    if not rules.profile and classes is None:
         return None
-    known = CPUMachine(machine, topology, {})
-    plugins, names = [], set[str]()
+    known = CPUMachine(machine, topology, {} if classes is None else classes.cpus)
+    plugins: list[tuple[PluginEntry, CPUPlugin]] = []
+    names = set[str]()
+    if classes is not None and all(entry.name != CLASSES for entry in rules.profile):
+        plugins.append((PluginEntry(CLASSES), Classes(classes.ownable)))
     for entry in rules.profile:
         if entry.name in names:
             raise StartError(_STAGE, _TWICE, plugin=entry.name)
         names.add(entry.name)
-        plugins.append((entry, made(entry, known)))
+        if entry.name == CLASSES:
+            if classes is None:
+                raise StartError(_STAGE, _NO_CLASSES)
+            plugins.append((entry, Classes(classes.ownable)))
+        else:
+            plugins.append((entry, made(entry, known)))
     return PluginProfile(known, plugins, max_candidates=rules.max_candidates, hint_scores=rules.hint_scores)
 
 

@@ -1,0 +1,271 @@
+"""CPU classes: which CPUs are of which class, who gets them, and what always holds."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from podslice import KubeletConfig, Node, PodslicePolicy, StartError, pod_from_dict
+from podslice.cli.machine_option import machine_named
+from podslice.core.cluster.setup import rules_from, setup_of
+from podslice.core.config.policy import AnnotationRules, AssignRule, ClassMatch, CPUClass, ExclusiveResize
+from podslice.core.machine.cores import reachable
+from podslice.core.machine.model import Machine
+from podslice.core.machine.synthetic import from_synthetic
+from podslice.core.machine.topology import cpu_topology
+from podslice.core.values.cpuset import CPUSet, bits_of, parse_bits, union
+from podslice.gallery import gallery_names
+from tests.conftest import make_pod
+
+HYBRID = machine_named("hybrid-i9-12900k", "--machine")
+P = CPUClass("performance", ClassMatch(core_type="performance"), min_shared=2)
+E = CPUClass("efficiency", ClassMatch(core_type="efficiency"), exclusive="onRequest", overflow=("performance",))
+DAEMONS = AssignRule(("efficiency",), namespaces=("kube-system",))
+STRICT = (DAEMONS, AssignRule(("performance!",), qos=("Guaranteed",), exclusive=True),
+          AssignRule(("performance", "efficiency")))  # fmt: skip
+SOFT = (DAEMONS, AssignRule(("performance", "efficiency")))
+WHOLE = {"full-pcpus-only": "true"}
+
+
+def node(
+    assign: tuple[AssignRule, ...] = (),
+    classes: tuple[CPUClass, ...] = (P, E),
+    machine: Machine = HYBRID,
+    policy: PodslicePolicy | None = None,
+    **given: Any,
+) -> Node:
+    """A hybrid machine with E cores 16-17 reserved."""
+    fields = {"reserved_system_cpus": "16-17", "topology_manager_policy": "best-effort", **given}
+    config = KubeletConfig(cpu_manager_policy="static", **fields)
+    base = policy or PodslicePolicy()
+    return Node(machine, config, policy=replace(base, cpu_classes=classes, assign=assign))
+
+
+def pod(name: str, cpu: str = "", *, namespace: str = "default", annotation: str = "", request: str = "") -> Any:
+    """One container, Guaranteed with `cpu`, Burstable with `request`."""
+    limits = {"cpu": cpu, "memory": "1Gi"}
+    resources = {"requests": limits, "limits": limits} if cpu else {"requests": {"cpu": request or "100m"}}
+    annotations = {"podslice.io/cpu-class": annotation} if annotation else {}
+    return pod_from_dict(
+        {
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+            "spec": {"containers": [{"name": "c", "resources": resources}]},
+        }
+    )
+
+
+def cpus(of: Node, asked: Any) -> str:
+    """The CPUs of the pod's container, or why it was refused."""
+    decision = of.admit(asked)
+    return str(decision.containers[0].cpus) if decision.admitted else decision.reason
+
+
+@pytest.mark.parametrize(
+    ("assign", "options", "count", "wanted"),
+    [
+        (STRICT, {}, "4", "2-5"),
+        (SOFT, {}, "4", "2-5"),
+        (STRICT, WHOLE, "7", "SMTAlignmentError"),
+        (SOFT, WHOLE, "7", "2-7,18"),
+        (STRICT, {}, "14", "2-15"),
+        (STRICT, {}, "16", "CPUClassUnavailable"),
+        (SOFT, {}, "16", "2-15,18-19"),
+    ],
+)
+def test_performance_cores_first(
+    assign: tuple[AssignRule, ...], options: dict[str, str], count: str, wanted: str
+) -> None:
+    """Guaranteed pods get P cores, in whole cores where asked for; soft wishes spill, hard ones are refused."""
+    assert cpus(node(assign, cpu_manager_policy_options=options), pod("a", count)) == wanted
+
+
+def test_what_is_said_of_a_full_class() -> None:
+    """The message says how many are free, of how many, and what the wish leaves out."""
+    decision = node(STRICT).admit(pod("a", "16"))
+    assert decision.message == (
+        "not enough exclusive CPUs of class performance: requested 16, free 14 (of 16); efficiency is not in the wish"
+    )
+    refused = node(STRICT, topology_manager_policy="single-numa-node").admit(pod("a", "16"))
+    assert refused.reason == "TopologyAffinityError"
+
+
+def test_containers_that_share() -> None:
+    """Shared containers of a wish have the same CPUs, less what is owned; daemons run on E cores."""
+    one = node(STRICT)
+    assert cpus(one, pod("d", namespace="kube-system")) == "16-23"
+    assert cpus(one, pod("a", "4")) == "2-5"
+    assert cpus(one, pod("b")) == "0-1,6-23"
+    assert cpus(one, pod("l", annotation="efficiency")) == "16-23"
+
+
+def test_a_pool_is_never_empty() -> None:
+    """Where a wished class is owned as a whole, its shared containers overflow."""
+    every = replace(E, exclusive="always", overflow=())
+    one = node((), (P, every), reserved_system_cpus="0-1")
+    assert cpus(one, pod("e", "8", annotation="efficiency!")) == "16-23"
+    assert cpus(one, pod("s", annotation="efficiency")) == "0-15"
+    overflowing = node((), (P, replace(E, exclusive="always")), reserved_system_cpus="0-1")
+    overflowing.admit(pod("e", "8", annotation="efficiency!"))
+    assert cpus(overflowing, pod("s", annotation="efficiency")) == "0-15"
+
+
+def test_annotations() -> None:
+    """A pod asks for classes, for all of its containers or for one; a wrong one refuses it."""
+    one = node(STRICT)
+    assert cpus(one, pod("a", "2", annotation="efficiency!")) == "18-19"
+    assert cpus(one, pod("b", "2", annotation="c=efficiency!")) == "20-21"
+    assert cpus(one, pod("c", "2", annotation="prformance")) == "InvalidPodsliceAnnotation"
+    ignoring = node(STRICT, policy=PodslicePolicy(annotations=AnnotationRules(invalid="ignore")))
+    assert cpus(ignoring, pod("c", "2", annotation="prformance")) == "2-3"
+
+
+def test_isolated_cpus_are_a_class() -> None:
+    """CPUs that the kernel isolates are shared by nobody and owned by who asks, as soon as there are classes."""
+    machine = replace(HYBRID, isolated=CPUSet.parse("8-15"))
+    assert cpus(node((), (), machine=machine), pod("b")) == "0-23", "without classes nothing changes"
+    one = node(machine=machine)
+    assert cpus(one, pod("b")) == "0-7,16-23"
+    assert cpus(one, pod("a", "4")) == "2-5"
+    assert cpus(one, pod("i", "4", annotation="isolated!")) == "8-11"
+
+
+def test_a_grown_container_stays_in_its_class() -> None:
+    """A required wish holds for a resize too."""
+    policy = PodslicePolicy(resize=ExclusiveResize(exclusive=True))
+    one = node(STRICT, policy=policy)
+    one.admit(pod("a", "10"))
+    decision = one.resize(replace_cpu(pod("a", "14")))
+    assert decision.outcome == "Allocated"
+    assert one.view.owners["default.a"]["c"] == parse_bits("2-15")
+    assert one.resize(replace_cpu(pod("a", "16"))).outcome == "Infeasible" or one.pending_resizes == ["default.a"]
+    assert one.view.owners["default.a"]["c"] == parse_bits("2-15")
+
+
+def replace_cpu(resized: Any) -> Any:
+    """The same pod, as it is resized."""
+    return resized
+
+
+@pytest.mark.parametrize(
+    ("classes", "assign", "problem"),
+    [
+        ((P, P), (), "cpuClasses names performance twice"),
+        ((P,), (AssignRule(("fast",)),), "assign[0].classes names fast, which is no CPU class"),
+        ((replace(P, overflow=("fast",)),), (), "cpuClasses[0].overflow names fast, which is no CPU class"),
+        ((CPUClass("x", ClassMatch(cpus="0-99")),), (), "cpuClasses[0].match.cpus names 24-99"),
+        ((CPUClass("x", ClassMatch(cpus="a")),), (), "cpuClasses[0].match.cpus"),
+    ],
+)
+def test_wrong_classes(classes: tuple[CPUClass, ...], assign: tuple[AssignRule, ...], problem: str) -> None:
+    """A class that is not there, is named twice or lists CPUs that the machine lacks keeps the node from starting."""
+    with pytest.raises(StartError) as error:
+        node(assign, classes)
+    assert error.value.stage == "policy"
+    assert problem in str(error.value)
+
+
+def test_who_answers_for_classes() -> None:
+    """Another process makes the same rules, with the machine's core types; not where rules look at pods."""
+    one = node((AssignRule(("performance!",), qos=("Guaranteed",)),))
+    other = rules_from(setup_of(one.rules))
+    assert cpus(Node.of(other, one.state), pod("a", "4")) == cpus(one, pod("a", "4")) == "2-5"
+    with pytest.raises(Exception, match="do not leave the node"):
+        rules_from(setup_of(node(STRICT).rules))
+
+
+# Properties
+
+
+@pytest.mark.parametrize("name", gallery_names())
+def test_every_cpu_has_one_class(name: str) -> None:
+    """On every machine of the gallery classes are disjoint and have all CPUs."""
+    machine = machine_named(name, "--machine")
+    classes = (CPUClass("low", ClassMatch(cpus="0")), P, E, CPUClass("first", ClassMatch(numa_nodes=(0,))))
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus=str(machine.cpus.bits.bit_length() - 1))
+    policy = PodslicePolicy(cpu_classes=classes)
+    found = Node(machine, config, policy=policy).view.cpu_classes
+    assert found is not None
+    assert union(found.cpus.values()) == cpu_topology(machine).all_cpus
+    assert sum(members.bit_count() for members in found.cpus.values()) == cpu_topology(machine).all_cpus.bit_count()
+
+
+ASKS = st.lists(
+    st.tuples(
+        st.integers(0, 7),
+        st.sampled_from(["", "performance", "performance!", "efficiency", "efficiency!", "isolated!"]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(ASKS, st.sampled_from(["none", "best-effort", "restricted"]), st.sampled_from(["", "8-15", "20-23"]))
+def test_what_always_holds(asks: list[tuple[int, str, bool]], policy: str, isolated: str) -> None:
+    """Required wishes are never violated, `minShared` holds, and nobody who shares runs on nothing, on owned CPUs, or
+    on isolated ones as long as there are others; the state files are those of a kubelet."""
+    machine = replace(HYBRID, isolated=CPUSet.parse(isolated))
+    one = node(SOFT, machine=machine, topology_manager_policy=policy)
+    classes = one.view.cpu_classes
+    assert classes is not None
+    for number, (count, wish, leaves) in enumerate(asks):
+        asked = pod(f"p{number}", str(count) if count else "", annotation=wish)
+        decision = one.admit(asked)
+        if decision.admitted and count and wish.endswith("!"):
+            assert not decision.containers[0].cpus.bits & ~classes.cpus.get(wish[:-1], 0)
+        if leaves and number % 2:
+            one.remove(f"default.p{number - 1}")
+        view = one.view
+        assert (view.shared & classes.cpus["performance"]).bit_count() >= min(
+            2, classes.cpus["performance"].bit_count()
+        )
+        for uid, held in view.pods.items():
+            if uid in view.owners:
+                continue
+            runs = view.affinity(uid, held.containers[0].name)
+            assert runs
+            assert not runs & ~view.shared
+            assert not runs & machine.isolated.bits or not view.shared & ~machine.isolated.bits
+    Node(HYBRID, one.rules.config, profile="kubelet-1.36", files=one.manager_files)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=6), st.sampled_from(["none", "restricted", "single-numa-node"]))
+def test_one_class_is_none(counts: list[int], policy: str) -> None:
+    """With one class that has everything all decisions are those without classes."""
+    machine = from_synthetic("pack:2 numa:2(memory=64GB) core:3 pu:2")
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy=policy)
+    with_class = Node(machine, config, policy=PodslicePolicy(cpu_classes=(CPUClass("all"),)))
+    without = Node(machine, config)
+    for number, count in enumerate(counts):
+        asked = make_pod(f"p{number}", ("c", str(count)))
+        assert with_class.admit(asked) == without.admit(asked)
+
+
+@given(st.lists(st.sampled_from([1, 2, 4]), max_size=12), st.integers(0, 30))
+def test_sums_of_cores(sizes: list[int], limit: int) -> None:
+    """The numbers that cores make up are those of all their subsets."""
+    sums = {sum(some) for number in range(len(sizes) + 1) for some in combinations(sizes, number)}
+    assert reachable(sizes, limit) == bits_of(number for number in sums if number <= limit)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.sampled_from(["none", "best-effort", "restricted"]))
+def test_whole_cores_of_any_size(counts: list[int], policy: str) -> None:
+    """Under `full-pcpus-only` nobody gets part of a core, also where cores differ in size; a request is refused only if
+    no free cores make it up."""
+    one = node((), (), topology_manager_policy=policy, cpu_manager_policy_options=WHOLE)
+    cores = cpu_topology(HYBRID).cores.values()
+    for number, count in enumerate(counts):
+        free = [core.bit_count() for core in cores if core & one.view.assignable == core]
+        decision = one.admit(pod(f"p{number}", str(count)))
+        assert decision.admitted == bool(reachable(free, count) >> count & 1)
+        if decision.admitted:
+            mine = decision.containers[0].cpus.bits
+            assert all(core & mine in (0, core) for core in cores)
