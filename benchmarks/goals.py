@@ -60,6 +60,7 @@ GOALS = (
     Goal("picking 4 and 64 of 256 CPUs with plugins that come along", 100, "plugin picks",
          tuple(f"{count} of 256 CPUs, {name}" for count in (4, 64)
                for name in ("static", "spread-power", "spread-power, balance-numa", "pack-caches"))),
+    Goal("scored merge of 4 resources on 8 NUMA", 150, "scored merges", ("8 NUMA, 4 resources, scored",)),
     Goal("34 NUMA (2 with CPUs), CPU + memory, both scopes", 5000, "admit", prefix="34 NUMA, CPU + memory"),
     Goal("64 NUMA, 512 CPUs, CPU + memory + 2 devices, pod scope, all policies", 50_000, "admit",
          prefix="64 NUMA x 512 CPUs, CPU + memory + 2 devices"),

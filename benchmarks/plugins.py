@@ -10,8 +10,13 @@ from benchmarks.nodes import Prepare
 from podslice.core.allocate.picker import Picker
 from podslice.core.config.kubelet import KubeletConfig
 from podslice.core.config.policy import PluginEntry, PluginRules, PodslicePolicy
+from podslice.core.hints.cpu import cpu_topology_hints
+from podslice.core.hints.devices import Coverage
+from podslice.core.hints.hintset import ProviderHints
 from podslice.core.machine.synthetic import from_synthetic
 from podslice.core.machine.topology import cpu_topology
+from podslice.core.merge.merge import Merger
+from podslice.core.merge.scored import ScoredMerge
 from podslice.core.node import Node
 from podslice.core.plugins.api import AskingPod, CPUAsk, CPUMachine, CPUNode
 from podslice.core.plugins.profile import PluginProfile
@@ -39,8 +44,29 @@ def cases() -> Iterator[Case]:
                 "plugin picks", f"{count} of 256 CPUs, {name}", partial(_pick, plugins, count, CPUPolicyOptions())
             )
         yield Case("plugin picks", f"distributed, 64 of 256 CPUs, {name}", partial(_pick, plugins, 64, DISTRIBUTED))
+    yield from scored()
     for name in ("no plugins", "spread-power, balance-numa"):
         yield Case("plugin admissions", f"4 CPUs, 8 NUMA, {name}", partial(_admit, PROFILES[name]))
+
+
+def scored() -> Iterator[Case]:
+    """Merges of four resources that no set of eight NUMA nodes suits."""
+    for name, weights in (("upstream", None), ("scored", {"cpu": 10, "memory": 5, "devices": 3})):
+        yield Case("scored merges", f"8 NUMA, 4 resources, {name}", partial(_merge, weights))
+
+
+def _merge(weights: dict[str, int] | None) -> Prepare:
+    topology = cpu_topology(from_synthetic(MACHINE))
+    free = bits_of(cpu for cpu in range(256) if cpu % 32 < 3 + cpu // 32)
+    cpus = cpu_topology_hints(topology, free, 0, 24, align_by_socket=False)
+    near = [Coverage({node: 1 << node for node in some}, tuple(range(8))) for some in ((0, 1), (2, 3), (4,))]
+    hints: list[ProviderHints] = [
+        {f"example.com/d{place}": one.hints(one.placed, 1) for place, one in enumerate(near)},
+        {"cpu": cpus},
+    ]
+    scorer = None if weights is None else ScoredMerge(weights, 0xFF)
+    merger = Merger("best-effort", [(node, None) for node in range(8)], scored=scorer)
+    return lambda: lambda: merger.merge(hints)
 
 
 def _pick(names: tuple[str, ...], count: int, options: CPUPolicyOptions) -> Prepare:

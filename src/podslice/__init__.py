@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         PluginEntry,
         PluginRules,
         PodslicePolicy,
+        TopologyRules,
     )
     from podslice.core.decide import (
         Decided,
@@ -282,6 +283,7 @@ __all__ = [
     "StartError",
     "StartKind",
     "StateWriteError",
+    "TopologyRules",
     "Trace",
     "Unit",
     "UnknownField",
@@ -425,6 +427,7 @@ _ON_USE = {
     "Defragmentation": "podslice.core.config.policy",
     "ExclusiveResize": "podslice.core.config.policy",
     "PluginEntry": "podslice.core.config.policy",
+    "TopologyRules": "podslice.core.config.policy",
     "AssignRule": "podslice.core.config.policy",
     "ClassMatch": "podslice.core.config.policy",
     "CPUClass": "podslice.core.config.policy",

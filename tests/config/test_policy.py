@@ -73,6 +73,11 @@ def test_all_fields() -> None:
         ({"spec": {"plugins": {"profile": [{"name": "static", "onError": "x"}]}}},
          "spec.plugins.profile[0].onError: invalid enum value 'x' (one of refuse, skip, static)"),
         ({"spec": {"plugins": {"maxCandidates": 0}}}, "spec.plugins.maxCandidates: expected a whole number >= 1"),
+        ({"spec": {"topology": {"weights": {"cpu": 1001}}}},
+         "spec.topology.weights[...]: expected a whole number <= 1000"),
+        ({"spec": {"cpuClasses": [{"name": "P"}]}},
+         "spec.cpuClasses[0].name: expected `str` matching regex '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$'"),
+        ({"spec": {"assign": [{}]}}, "spec.assign[0]: object missing required field `classes` (add the field)"),
         ({"spec": "x"}, "spec: expected an object, got text"),
     ],
 )  # fmt: skip

@@ -133,6 +133,18 @@ class AssignRule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     exclusive: bool | None = None
 
 
+def _usual_weights() -> dict[str, int]:
+    return {"cpu": 10, "memory": 5, "devices": 3}
+
+
+class TopologyRules(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How the Topology Manager's policy best-effort chooses where nothing suits all resources: as upstream, or by the
+    weighted sum of what they get (docs/policies.md). `weights` by resource name, `devices` for all others."""
+
+    best_effort: Literal["upstream", "scored"] = "upstream"
+    weights: dict[str, Annotated[int, msgspec.Meta(ge=0, le=1000)]] = msgspec.field(default_factory=_usual_weights)
+
+
 class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The `spec` of the object; what is left out is as without a policy."""
 
@@ -142,6 +154,7 @@ class PodslicePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     plugins: PluginRules = PluginRules()
     cpu_classes: tuple[CPUClass, ...] = ()
     assign: tuple[AssignRule, ...] = ()
+    topology: TopologyRules = TopologyRules()
     hotplug: Hotplug | None = None
     """None: a machine that changes is as a kubelet takes it, not looked at until it starts again."""
 

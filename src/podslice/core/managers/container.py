@@ -39,12 +39,13 @@ from podslice.core.managers.node_state import NodeState
 from podslice.core.managers.offline_books import books_at_start, reserved_by_number
 from podslice.core.managers.topology import TopologyManager
 from podslice.core.merge.merge import Merger
+from podslice.core.merge.scored import ScoredMerge
 from podslice.core.pod.eligibility import AdmissionContainer, AdmissionPod
 from podslice.core.quirks import Quirks
 from podslice.core.state.model import FiledLoans
 from podslice.core.state.tables import container_ids
 from podslice.core.values.cpu_policy_options import CPUPolicyOptions
-from podslice.core.values.cpuset import Bits, format_bits, readable_bits, union
+from podslice.core.values.cpuset import Bits, bits_of, format_bits, readable_bits, union
 from podslice.core.values.gates import FeatureGates, GateError
 from podslice.core.values.golang import quote
 from podslice.core.values.quantity import Quantity
@@ -68,6 +69,11 @@ _NOTHING_RESERVED = StartKind(
     "nothing-reserved",
     "[cpumanager] unable to determine reserved CPU resources for static policy",
     "reserve CPUs for the system, for example reservedSystemCPUs: 0-1",
+)
+_NOT_BEST_EFFORT = StartKind(
+    "not-best-effort",
+    "topology.bestEffort of the policy has no effect under topologyManagerPolicy {policy}",
+    "topologyManagerPolicy: best-effort, or leave the section out",
 )
 _NO_TOPOLOGY = StartKind("no-topology", "{error}")
 _REFUSED_GATES = StartKind("refused-gates", "{error}", "{hint}")
@@ -206,7 +212,7 @@ class ContainerManager:
         offline_is_fine = not self.quirks.reserved_cpus_offline
         reservations = prepare_reservations(self.config, self.machine, offline_is_fine=offline_is_fine)
         self.reservation = reservations.total
-        merger = merger_on(self.machine, self.config, self.quirks)
+        merger = merger_on(self.machine, self.config, self.quirks, self.policy)
         cpu = self._build_cpu_manager(reservations)
         memory = self._build_memory_manager(reservations)
         self.cpu = cpu
@@ -423,8 +429,11 @@ class ContainerManager:
         self.topology.remove_container(uid, container_id)
 
 
-def merger_on(machine: Machine, config: KubeletConfig, quirks: Quirks) -> Merger | None:
+def merger_on(machine: Machine, config: KubeletConfig, quirks: Quirks, extra: PodslicePolicy) -> Merger | None:
     """What merges hints on a machine, None with Topology Manager policy none. Raises `StartError`."""
+    scores = extra.topology.best_effort == "scored"
+    if scores and config.topology_manager_policy != topology_options.BEST_EFFORT:
+        raise StartError("policy", _NOT_BEST_EFFORT, policy=config.topology_manager_policy)
     if not config.aligns:
         return None
     options = topology_options.parse_options(config.topology_manager_policy_options)
@@ -436,6 +445,7 @@ def merger_on(machine: Machine, config: KubeletConfig, quirks: Quirks) -> Merger
         [(node.id, node.distances) for node in machine.nodes],
         closest=options.prefer_closest_numa_nodes,
         distances_by_id=quirks.distances_by_node_id,
+        scored=ScoredMerge(extra.topology.weights, bits_of(node.id for node in machine.nodes)) if scores else None,
     )
 
 

@@ -55,7 +55,7 @@ def rules_on(rules: NodeRules, machine: Machine) -> NodeRules:
         cpu=_cpu_rules(rules, machine, topology),
         memory=replace(rules.memory, machine=machine),
         machine_nodes=tuple(node.id for node in machine.nodes),
-        merger=merger_on(machine, rules.config, rules.quirks),
+        merger=merger_on(machine, rules.config, rules.quirks, rules.policy),
     )
 
 

@@ -18,6 +18,7 @@ from podslice.core.hints.hintset import HintSet, ProviderHints
 from podslice.core.hints.search import Purse, Span
 from podslice.core.merge import fold, intersect
 from podslice.core.merge.fit import ClosestFit, Fit
+from podslice.core.merge.scored import ScoredMerge
 from podslice.core.merge.walk import TooLongError, Walk
 from podslice.core.values.cpuset import Bits, bits_of, iter_bits
 
@@ -45,6 +46,7 @@ class Merger:
 
     `numa` lists (node id, distances or None) in machine order. `closest` is the option prefer-closest-numa-nodes,
     which single-numa-node ignores. With `distances_by_id`, distance lists are indexed by node id as upstream does.
+    `scored` has the last word where no set of nodes suits all.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class Merger:
         *,
         closest: bool = False,
         distances_by_id: bool = False,
+        scored: ScoredMerge | None = None,
     ) -> None:
         self.policy = policy
+        self.scored = scored
         self.single_numa_node = policy == SINGLE_NUMA_NODE
         self.all_nodes: Bits = bits_of(node for node, _ in numa)
         self._fit = Fit()
@@ -72,6 +76,8 @@ class Merger:
             return Merged(NO_AFFINITY, True, True)
         walked = self._walk(providers) if self._may_crash else None
         best, proven = (walked, True) if walked else self._fold(providers, purse or Purse())
+        if self.scored is not None and not best.preferred:
+            best = Hint(self.scored.best(providers, best.mask, self._fit.key), False)
         if self.single_numa_node and best.mask == self.all_nodes:
             best = Hint(None, best.preferred)
         return Merged(best, self.policy == BEST_EFFORT or best.preferred, proven)
